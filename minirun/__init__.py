@@ -1,0 +1,98 @@
+"""
+minirun: a minimal, embedded runtime for LLM agents on trio.
+
+The map of the package, from the values at the bottom to what stands outside; imports point down only.
+
+    types, events, errors, _json, _codec, _window    values: frozen, compared by content, JSON
+    sessions._state, sessions._fold, flows           pure logic: state, prompts, turns, schemas
+    env                                              the one seam: time, ids, luck, threads
+    sessions, models                                 services and models, behind small interfaces
+    runtime                                          the heart: how an event becomes true
+    tools, agents, apps, runners                     what applications are built from
+    testing, cli                                     outside
+
+Names are imported when they are first asked for, so `import minirun` alone imports nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .agents import BaseAgent as BaseAgent
+    from .agents import InvocationContext as InvocationContext
+    from .agents import LlmAgent as LlmAgent
+    from .agents import ReadonlyContext as ReadonlyContext
+    from .apps import App as App
+    from .env import Env as Env
+    from .events import Event as Event
+    from .events import EventActions as EventActions
+    from .runners import InMemoryRunner as InMemoryRunner
+    from .runners import Runner as Runner
+    from .runtime import RunConfig as RunConfig
+    from .runtime import StreamingMode as StreamingMode
+    from .sessions import GetSessionConfig as GetSessionConfig
+    from .sessions import InMemorySessionService as InMemorySessionService
+    from .sessions import Session as Session
+    from .sessions import SqliteSessionService as SqliteSessionService
+    from .tools import FunctionTool as FunctionTool
+    from .tools import ToolContext as ToolContext
+    from .types import Content as Content
+    from .types import Part as Part
+
+_WHERE = {
+    "App": "apps",
+    "BaseAgent": "agents",
+    "Content": "types",
+    "Env": "env",
+    "Event": "events",
+    "EventActions": "events",
+    "FunctionTool": "tools",
+    "GetSessionConfig": "sessions",
+    "InMemoryRunner": "runners",
+    "InMemorySessionService": "sessions",
+    "InvocationContext": "agents",
+    "LlmAgent": "agents",
+    "Part": "types",
+    "ReadonlyContext": "agents",
+    "RunConfig": "runtime",
+    "Runner": "runners",
+    "Session": "sessions",
+    "SqliteSessionService": "sessions",
+    "StreamingMode": "runtime",
+    "ToolContext": "tools",
+}
+
+__all__ = [
+    "App",
+    "BaseAgent",
+    "Content",
+    "Env",
+    "Event",
+    "EventActions",
+    "FunctionTool",
+    "GetSessionConfig",
+    "InMemoryRunner",
+    "InMemorySessionService",
+    "InvocationContext",
+    "LlmAgent",
+    "Part",
+    "ReadonlyContext",
+    "RunConfig",
+    "Runner",
+    "Session",
+    "SqliteSessionService",
+    "StreamingMode",
+    "ToolContext",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    value = globals()[name] = getattr(import_module(f".{_WHERE[name]}", __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

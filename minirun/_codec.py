@@ -1,0 +1,168 @@
+"""
+Values to JSON and back.
+
+One line of JSON per event, fields at their default left out, bytes as base64, field names as in Python. What a later
+version wrote and this one does not know comes back from `unknown_fields`, at every level, so that reading and writing
+a log never loses anything. This is the only user of cattrs, which is imported when the first value is coded.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar, get_type_hints
+
+import attrs
+
+from ._json import dumps, freeze, loads
+from .errors import InvalidValueError
+from .events import Event, EventActions, NodeInfo
+from .types import (
+    Blob,
+    CodeExecutionResult,
+    Content,
+    ExecutableCode,
+    FileData,
+    FunctionCall,
+    FunctionResponse,
+    Part,
+    UsageMetadata,
+    changed,
+)
+
+__all__ = ["content_from_dict", "content_to_dict", "event_from_json", "event_to_dict", "event_to_json"]
+
+_T = TypeVar("_T")
+
+# Each before the classes that hold it: cattrs looks up the hooks of a field's type when it makes those of its class.
+_CLASSES: tuple[type, ...] = (
+    Blob,
+    FileData,
+    FunctionCall,
+    FunctionResponse,
+    ExecutableCode,
+    CodeExecutionResult,
+    Part,
+    Content,
+    UsageMetadata,
+    NodeInfo,
+    EventActions,
+    Event,
+)
+
+
+@cache
+def _converter() -> Any:
+    import cattrs  # its import costs as much as the whole package; a program that stores nothing never pays it
+    import cattrs.gen
+
+    converter = cattrs.Converter(detailed_validation=False)
+    for kind in (str, int, float, bool, bytes):
+        converter.register_structure_hook(kind, lambda value, _: value)  # the classes check their own fields
+    for cls in _CLASSES:
+        overrides = {a.name: _override(a, cattrs.gen.override) for a in attrs.fields(cls)}
+        write: Any = cattrs.gen.make_dict_unstructure_fn(cls, converter, _cattrs_omit_if_default=True, **overrides)
+        read: Any = cattrs.gen.make_dict_structure_fn(
+            cls, converter, _cattrs_detailed_validation=False, _cattrs_use_alias=False, **overrides
+        )
+        converter.register_unstructure_hook(cls, _writer(write))
+        converter.register_structure_hook(cls, _reader(cls, read))
+    return converter
+
+
+def _override(attribute: attrs.Attribute[Any], override: Callable[..., Any]) -> Any:
+    if attribute.metadata.get("unknown"):
+        return override(omit=True)
+    if attribute.metadata.get("json"):  # frozen already, and frozen again when read
+        return override(struct_hook=lambda value, _: value, unstruct_hook=lambda value: value)
+    if attribute.metadata.get("set"):
+        return override(struct_hook=lambda value, _: value, unstruct_hook=_to_list)
+    if attribute.metadata.get("bytes"):
+        return override(struct_hook=lambda value, _: value, unstruct_hook=_to_base64)
+    return override()
+
+
+def _to_base64(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode("ascii")
+
+
+def _to_list(value: frozenset[str] | None) -> list[str] | None:
+    return None if value is None else sorted(value)
+
+
+def _writer(write: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
+    def unstructure(value: Any) -> dict[str, Any]:
+        fields = write(value)
+        if value.unknown_fields:
+            fields.update(value.unknown_fields)
+        return fields
+
+    return unstructure
+
+
+def _reader(cls: type, read: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    known = frozenset(get_type_hints(cls)) - {"unknown_fields"}
+
+    def structure(fields: Any, _: Any) -> Any:
+        if not isinstance(fields, dict):
+            raise InvalidValueError(cls.__name__, f"expected a JSON object, found {type(fields).__name__}")
+        if fields.keys() <= known:
+            return read(fields, cls)
+        unknown = {name: fields[name] for name in fields if name not in known}
+        if cls is Part and len(unknown) == len(fields):
+            return Part(unknown_fields=freeze(unknown, "Part"))  # a payload of a kind that this version lacks
+        return changed(read(fields, cls), unknown_fields=freeze(unknown, cls.__name__))
+
+    return structure
+
+
+def _structure(fields: Any, cls: type[_T]) -> _T:
+    try:
+        value: _T = _converter().structure(fields, cls)
+    except InvalidValueError:
+        raise
+    except Exception as error:  # whatever a foreign JSON document provokes, told as one error that names the class
+        raise InvalidValueError(cls.__name__, f"cannot be read from this JSON ({error!r:.200})") from error
+    return value
+
+
+def event_to_dict(event: Event) -> dict[str, Any]:
+    """Return *event* as plain JSON values."""
+    fields: dict[str, Any] = _converter().unstructure(event)
+    return fields
+
+
+def event_to_json(event: Event) -> str:
+    """Return *event* as one line of JSON, the same line for equal events."""
+    return dumps(event_to_dict(event))
+
+
+def event_from_json(line: str | bytes) -> Event:
+    """
+    Read an event from its JSON.
+
+    Raises:
+        InvalidValueError: It is not JSON, or not an event.
+    """
+    try:
+        fields = loads(line)
+    except ValueError as error:
+        raise InvalidValueError("Event", f"expected a line of JSON, found {line!r:.80} ({error})") from None
+    return _structure(fields, Event)
+
+
+def content_to_dict(content: Content) -> dict[str, Any]:
+    """Return *content* as plain JSON values."""
+    fields: dict[str, Any] = _converter().unstructure(content)
+    return fields
+
+
+def content_from_dict(fields: dict[str, Any]) -> Content:
+    """
+    Read a content from plain JSON values.
+
+    Raises:
+        InvalidValueError: They are not those of a content.
+    """
+    return _structure(fields, Content)

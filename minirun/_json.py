@@ -1,0 +1,207 @@
+"""
+JSON values that cannot change.
+
+Everything that reaches a log or a state is checked and frozen here, once, when it is written: a value that would not
+survive a round trip through JSON is refused with the path that leads to it, and one that would is afterwards safe to
+share, because its lists and dicts refuse to be changed. So nothing is ever copied on the way from a tool to the disk.
+
+Accepted: None, bool, int, finite float, str, list, tuple (becomes a list), dict with str keys. Subclasses, such as a
+`StrEnum` or numpy's floats, become the plain type. Everything else is refused; there is no `repr` fallback.
+
+`FrozenList` and `FrozenDict` are a `list` and a `dict`, so `json`, `isinstance` and `==` treat them as such. Calling
+`list.append(frozen, x)` would get around the refusal: the store encodes an event when it is written, so that such a
+bypass changes one process's copy and never the file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn, SupportsIndex, TypeAlias
+
+from .errors import InvalidValueError
+
+__all__ = ["EMPTY_DICT", "JSON", "FrozenDict", "FrozenList", "check_text", "dumps", "freeze", "loads", "thaw"]
+
+JSON: TypeAlias = Any
+"""A frozen JSON value: None, bool, int, float, str, FrozenList or FrozenDict."""
+
+# Deep enough for any real data; CPython's own encoder recurses once per level and gives up near 1 000.
+DEPTH_MAX = 100
+
+# CPython refuses to parse integers of more than 4 300 digits (sys.int_info.default_max_str_digits); what could not be
+# loaded again must not be stored.
+INT_DIGITS_MAX = 4_000
+_INT_LIMIT = 10**INT_DIGITS_MAX
+_INT_BITS_SAFE = _INT_LIMIT.bit_length() - 1
+
+
+def _refuse(what: str) -> Callable[..., NoReturn]:
+    def refuse(self: object, *args: object, **kwargs: object) -> NoReturn:
+        msg = f"this {type(self).__name__} is part of a stored value and cannot change; {what}"
+        raise TypeError(msg)
+
+    return refuse
+
+
+class FrozenList(list[Any]):
+    """A list that refuses to change. `+=` gives a new one, so `ctx.state["cart"] += ["pen"]` works."""
+
+    __slots__ = ("depth",)
+    depth: int
+
+    append = extend = insert = _refuse('write `state["key"] += [item]`, or `items = list(value)` for a copy')
+    remove = pop = clear = sort = reverse = _refuse("make a copy with `list(value)`, change it, and assign it")
+    __setitem__ = __delitem__ = _refuse("make a copy with `list(value)`, change it, and assign it")
+
+    def __iadd__(self, other: Iterable[Any]) -> FrozenList:  # type: ignore[misc]  # unlike list's, a new list
+        return _frozen_list([*self, *other], "value", 1)
+
+    def __imul__(self, times: SupportsIndex) -> FrozenList:
+        return _frozen_list(list(self) * times, "value", 1)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        return list, (list(self),)  # a copy is a plain list that may change
+
+
+class FrozenDict(dict[str, Any]):
+    """A dict that refuses to change. `|=` gives a new one, so `ctx.state["profile"] |= {"age": 3}` works."""
+
+    __slots__ = ("depth",)
+    depth: int
+
+    __setitem__ = __delitem__ = _refuse("make a copy with `dict(value)`, change it, and assign it")
+    update = setdefault = _refuse('write `state["key"] |= {name: item}`, or `dict(value)` for a copy')
+    pop = popitem = clear = _refuse("make a copy with `dict(value)`, change it, and assign it")
+
+    def __ior__(self, other: Any) -> FrozenDict:  # type: ignore[override,misc]  # unlike dict's, a new dict
+        return _frozen_dict({**self, **dict(other)}, "value", 1)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        return dict, (dict(self),)  # a copy is a plain dict that may change
+
+
+def freeze(value: object, path: str = "value") -> JSON:
+    """
+    Return *value* as a frozen JSON value; what is frozen already is returned as it is.
+
+    Raises:
+        InvalidValueError: Something in it is not JSON; the message starts with the path to it.
+    """
+    return _freeze(value, path, 1)
+
+
+def _freeze(value: object, path: str, level: int) -> JSON:
+    kind = type(value)
+    if kind is str:
+        return check_text(value, path)  # type: ignore[arg-type]  # its type was just tested
+    if value is None or kind is bool:
+        return value
+    if kind is FrozenDict or kind is FrozenList:
+        if level + value.depth - 1 > DEPTH_MAX:  # type: ignore[attr-defined]  # its type was just tested
+            _refuse_depth(path)
+        return value
+    if isinstance(value, dict):
+        return _frozen_dict(value, path, level)
+    if isinstance(value, (list, tuple)):
+        return _frozen_list(value, path, level)
+    return _freeze_scalar(value, path)
+
+
+def _freeze_scalar(value: object, path: str) -> JSON:
+    if isinstance(value, bool):
+        return bool(value)
+    if isinstance(value, int):
+        number = int.__int__(value)
+        if number.bit_length() > _INT_BITS_SAFE and abs(number) >= _INT_LIMIT:
+            raise InvalidValueError(path, f"expected an integer of at most {INT_DIGITS_MAX} digits, found a larger one")
+        return number
+    if isinstance(value, float):
+        real = float.__float__(value)
+        if not math.isfinite(real):
+            raise InvalidValueError(path, f"expected a finite number, found {real}; store None or a string instead")
+        return real
+    if isinstance(value, str):
+        return check_text(str.__str__(value), path)
+    problem = (
+        f"expected a JSON value (None, bool, int, float, str, list, dict), found {type(value).__name__}; "
+        "store its plain parts instead"
+    )
+    raise InvalidValueError(path, problem)
+
+
+def _frozen_list(items: Iterable[object], path: str, level: int) -> FrozenList:
+    if level > DEPTH_MAX:
+        _refuse_depth(path)
+    depth = 1
+    frozen = []
+    for index, item in enumerate(items):
+        kept = _freeze(item, f"{path}[{index}]", level + 1)
+        if type(kept) in _CONTAINERS and kept.depth >= depth:
+            depth = kept.depth + 1
+        frozen.append(kept)
+    result = FrozenList(frozen)
+    result.depth = depth
+    return result
+
+
+def _frozen_dict(items: Mapping[Any, object], path: str, level: int) -> FrozenDict:
+    if level > DEPTH_MAX:
+        _refuse_depth(path)
+    depth = 1
+    frozen = {}
+    for key, item in items.items():
+        if type(key) is not str:
+            if not isinstance(key, str):
+                raise InvalidValueError(path, f"expected string keys, found {key!r} of type {type(key).__name__}")
+            key = str.__str__(key)
+        kept = _freeze(item, f"{path}[{key!r}]", level + 1)
+        if type(kept) in _CONTAINERS and kept.depth >= depth:
+            depth = kept.depth + 1
+        frozen[check_text(key, path)] = kept
+    result = FrozenDict(frozen)
+    result.depth = depth
+    return result
+
+
+_CONTAINERS = frozenset({FrozenList, FrozenDict})
+
+
+def _refuse_depth(path: str) -> NoReturn:
+    shown = path if len(path) <= 80 else path[:77] + "..."
+    raise InvalidValueError(shown, f"nested deeper than {DEPTH_MAX} levels, or containing itself; flatten it")
+
+
+def check_text(text: str, path: str) -> str:
+    """
+    Return *text* if it can be written as UTF-8.
+
+    Raises:
+        InvalidValueError: It holds half of a surrogate pair, which no encoding can write.
+    """
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            problem = f"expected text that UTF-8 can write, found a lone surrogate at character {error.start}"
+            raise InvalidValueError(path, problem) from None
+    return text
+
+
+def thaw(value: JSON) -> Any:
+    """Return a plain copy of a frozen value, with lists and dicts that may be changed."""
+    if isinstance(value, dict):
+        return {key: thaw(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [thaw(item) for item in value]
+    return value
+
+
+# One line, no spaces, text as it is: what the store writes and what `export` prints. Keys keep their order.
+dumps: Callable[[Any], str] = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
+).encode
+loads: Callable[[str | bytes], Any] = json.loads
+
+EMPTY_DICT: FrozenDict = freeze({})

@@ -1,0 +1,72 @@
+"""
+A list that many hold and nobody copies.
+
+Histories only grow at their end. So a session, the runs over it and every prompt made from it share one list, and
+each holds a `Window`: the list plus the part of it that belongs to the holder. Appending for one holder is O(1) and
+invisible to the others; only a holder that has fallen behind and appends something of its own gets a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TypeVar, overload
+
+__all__ = ["Window"]
+
+T = TypeVar("T")
+
+
+class Window(Sequence[T]):
+    """A read-only sequence over a part of a shared, append-only list. Slices are plain lists."""
+
+    __slots__ = ("_items", "_start", "_stop")
+
+    def __init__(self, items: list[T], start: int = 0, stop: int | None = None) -> None:
+        self._items = items
+        self._start = start
+        self._stop = len(items) if stop is None else stop
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            return [self._items[self._start + i] for i in range(start, stop, step)]
+        place = index + (self._stop if index < 0 else self._start)
+        if not self._start <= place < self._stop:
+            msg = f"index {index} is outside of a window of {len(self)}"
+            raise IndexError(msg)
+        return self._items[place]
+
+    def __iter__(self) -> Iterator[T]:
+        return islice(self._items, self._start, self._stop)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, (Window, list, tuple)):
+            return len(self) == len(other) and all(mine == its for mine, its in zip(self, other, strict=True))
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # it grows, like a list
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def push(self, item: T) -> None:
+        """Let the window grow by *item*. For the owner of the window only."""
+        if self._stop == len(self._items):
+            self._items.append(item)
+        elif self._items[self._stop] is not item:  # the list went on without this holder
+            self._items = [*self, item]
+            self._start, self._stop = 0, len(self._items) - 1
+        self._stop += 1
+
+    @property
+    def origin(self) -> list[T]:
+        """The shared list: windows with the same origin agree on what they both show. Never change it."""
+        return self._items

@@ -1,0 +1,19 @@
+"""Agents: who speaks in a session."""
+
+from ..runtime import CallbackContext as CallbackContext
+from ..runtime import InvocationContext as InvocationContext
+from ..runtime import ReadonlyContext as ReadonlyContext
+from ..runtime import RunConfig as RunConfig
+from ..runtime import StreamingMode as StreamingMode
+from ._base import BaseAgent as BaseAgent
+from ._llm import LlmAgent as LlmAgent
+
+__all__ = [
+    "BaseAgent",
+    "CallbackContext",
+    "InvocationContext",
+    "LlmAgent",
+    "ReadonlyContext",
+    "RunConfig",
+    "StreamingMode",
+]

@@ -1,0 +1,101 @@
+"""
+The one seam between minirun and the world: time, ids, luck, worker threads, and the points where it yields.
+
+Everything in the package that would ask the machine for something unpredictable asks its `Env` instead. The default
+is the real world. A simulation passes another one, under which the same choices give the same log; there is no other
+flag, hook or branch for tests anywhere. Session services own an Env, and a Runner uses that of its service.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import attrs
+import trio
+
+__all__ = ["Env", "HostThread"]
+
+T = TypeVar("T")
+
+
+class HostThread:
+    """A thread that was started to host a `trio.run`; see `Env.start_thread`."""
+
+    def __init__(self, body: Callable[[], None], name: str) -> None:
+        # A daemon, because the interpreter joins other threads before it runs exit hooks, and it is an exit hook
+        # that asks this one to end.
+        self._thread = threading.Thread(target=body, name=name, daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait until the thread has ended."""
+        self._thread.join()
+
+    def is_current(self) -> bool:
+        """Whether the caller runs in this thread."""
+        return threading.current_thread() is self._thread
+
+
+@attrs.frozen(eq=False)
+class Env:
+    """
+    The real world. Subclass it to make another; two Envs are the same only if they are one object.
+
+    None of its methods may be called from a worker thread, except `now`.
+    """
+
+    def now(self) -> float:
+        """The wall clock, in seconds since the epoch. It may jump; nothing is ordered by it."""
+        return time.time()
+
+    def new_id(self, path: str) -> str:
+        """A new id of 32 letters and digits. *path* says for what; a simulation derives the id from it."""
+        return os.urandom(16).hex()
+
+    def random(self, path: str) -> float:
+        """A number from 0.0 up to 1.0, for jitter and the like. *path* says for what."""
+        return random.random()
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep on trio's clock. A checkpoint."""
+        await trio.sleep(seconds)
+
+    async def run_sync(
+        self,
+        fn: Callable[[], T],
+        *,
+        limiter: trio.CapacityLimiter | None = None,
+        abandon_on_cancel: bool = False,
+    ) -> T:
+        """
+        Run blocking code in a worker thread and return what it returns.
+
+        A cancellation waits for the thread, unless it may be abandoned: then its outcome is lost.
+        """
+        try:
+            return await trio.to_thread.run_sync(fn, limiter=limiter, abandon_on_cancel=abandon_on_cancel)
+        except RuntimeError as error:
+            # While the interpreter exits, CPython 3.12 and later refuse to start threads; a commit made on the way
+            # out then runs here, where it blocks nobody.
+            if "can't start new thread" not in str(error) and "can't create new thread" not in str(error):
+                raise
+        return fn()
+
+    async def point(self, label: str) -> None:
+        """
+        A place where the runtime may be interrupted, named. Nothing happens here in the real world.
+
+        Under a simulation's Env the task parks here until the schedule chooses it.
+        """
+
+    def start_thread(self, body: Callable[[], None], name: str) -> HostThread:
+        """Start a thread of the caller's own, for the synchronous form of `Runner.run`."""
+        return HostThread(body, name)
+
+
+REAL_ENV = Env()

@@ -1,0 +1,197 @@
+"""
+Every exception that minirun raises on purpose.
+
+`MinirunError` is the base. There is one type for each thing a caller may want to tell apart, and the message says
+what was expected, what was found and what to do. Names that the ADK documents give also carry the base documented
+there, so `except ValueError` keeps working. `assert` is for our own bugs.
+
+What an error says about the store (promise P1): `StorageError` means *unknown until the session is reopened*, except
+for its subclasses whose `stored` is False: there the transaction never began or was rolled back.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "AlreadyExistsError",
+    "ArgumentError",
+    "ConfigurationError",
+    "DeadlineExceededError",
+    "FatalError",
+    "InvalidEventError",
+    "InvalidMessageError",
+    "InvalidValueError",
+    "InvocationEndedError",
+    "InvocationNotFoundError",
+    "LlmCallsLimitExceededError",
+    "MinirunError",
+    "MissingStateKeyError",
+    "ModelError",
+    "NotSupportedError",
+    "ScriptError",
+    "ServiceClosedError",
+    "ServiceInUseError",
+    "SessionBusyError",
+    "SessionNotFoundError",
+    "StaleSessionError",
+    "StorageBusyError",
+    "StorageCorruptError",
+    "StorageError",
+    "StorageFormatError",
+    "StorageFullError",
+    "StorageReadOnlyError",
+    "StorageUncertainError",
+    "ToolCallsLimitExceededError",
+    "UnfinishedAgentError",
+]
+
+
+class MinirunError(Exception):
+    """The base of every exception that minirun raises on purpose."""
+
+
+# --- what the caller handed in --------------------------------------------------------------------------------------
+
+
+class InvalidValueError(MinirunError, ValueError):
+    """A value cannot be stored as JSON. `path` leads to it, for example `state_delta['a'][3].when`."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+
+
+class InvalidEventError(MinirunError, ValueError):
+    """An event breaks a rule of the log, such as a response to a call that is not open. Nothing was stored."""
+
+
+class InvalidMessageError(MinirunError, ValueError):
+    """The new message of a run is not one that a user can send. Nothing was stored."""
+
+
+class ArgumentError(MinirunError, ValueError):
+    """The arguments of a function call do not fit the tool's signature; the model is told so."""
+
+
+class ConfigurationError(MinirunError, ValueError):
+    """Agents, tools, an App or a Runner were put together in a way that cannot work."""
+
+
+class NotSupportedError(MinirunError, NotImplementedError):
+    """A documented field or option that this version would ignore; it is refused by name instead."""
+
+
+class MissingStateKeyError(MinirunError, KeyError):
+    """An instruction names a state key that does not exist. Write `{key?}` where it may be missing."""
+
+    __str__ = Exception.__str__  # KeyError shows the repr of its argument; this message is a sentence
+
+
+# --- sessions and invocations ---------------------------------------------------------------------------------------
+
+
+class SessionNotFoundError(MinirunError, ValueError):
+    """There is no such session in this app for this user."""
+
+
+class AlreadyExistsError(MinirunError, ValueError):
+    """A session of this id exists already in this app for this user."""
+
+
+class StaleSessionError(MinirunError, ValueError):
+    """Somebody else has written to the session since it was read. Nothing was stored; read it again."""
+
+
+class SessionBusyError(MinirunError):
+    """Another invocation is writing the session and waiting is not wanted, or could never end."""
+
+
+class InvocationNotFoundError(MinirunError, ValueError):
+    """The session has no invocation of this id."""
+
+
+class InvocationEndedError(MinirunError):
+    """The invocation has ended: what its contexts would still emit or write is refused. Nothing was stored."""
+
+
+class UnfinishedAgentError(MinirunError):
+    """An agent's generator was stopped inside a `yield`, so nobody knows whether it had done its work."""
+
+
+# --- what ends a run, whatever a hook or a policy says ---------------------------------------------------------------
+
+
+class FatalError(MinirunError):
+    """An error that no hook, retry or tool policy may turn into something else: it ends the run."""
+
+
+class LlmCallsLimitExceededError(FatalError):
+    """The invocation has asked models `RunConfig.max_llm_calls` times."""
+
+
+class ToolCallsLimitExceededError(FatalError):
+    """The invocation has called tools `RunConfig.max_tool_calls` times."""
+
+
+class DeadlineExceededError(FatalError, TimeoutError):
+    """The run took longer than `RunConfig.deadline_s` seconds, the time its caller held events included."""
+
+
+class ScriptError(FatalError):
+    """A scripted model was asked for more than its script holds, or left part of it unused, or got a bad request."""
+
+
+class ModelError(MinirunError):
+    """A model broke the contract of `BaseLlm`, for example ended its stream without a complete response."""
+
+
+# --- services and storage ---------------------------------------------------------------------------------------------
+
+
+class ServiceClosedError(MinirunError):
+    """The service was closed; open a new one."""
+
+
+class ServiceInUseError(MinirunError, RuntimeError):
+    """The object serves one `trio.run` after another, and another one is using it now."""
+
+
+class StorageError(MinirunError):
+    """The store failed. `stored` is None: only opening the session again tells whether the event is there."""
+
+    stored: ClassVar[bool | None] = None
+
+
+class StorageUncertainError(StorageError):
+    """COMMIT itself failed. The session's cached copy is dropped and read again on the next use."""
+
+
+class StorageBusyError(StorageError):
+    """Another process kept the store locked for longer than the bound. Nothing was stored."""
+
+    stored = False
+
+
+class StorageFullError(StorageError):
+    """There was no room on the disk, or the value is too large, before COMMIT. Nothing was stored."""
+
+    stored = False
+
+
+class StorageReadOnlyError(StorageError):
+    """The file or its folder cannot be written. Nothing was stored."""
+
+    stored = False
+
+
+class StorageCorruptError(StorageError):
+    """The file is damaged. Nothing was stored."""
+
+    stored = False
+
+
+class StorageFormatError(StorageError):
+    """The file cannot be opened as a minirun store: another program's, a newer version's, or its folder is missing."""
+
+    stored = False

@@ -1,0 +1,241 @@
+"""
+The event: the one message that everything in a session consists of.
+
+An event says who spoke (`author`), what (`content`) and what changes with it (`actions`). Agents make events; the
+runtime completes them (`id`, `invocation_id`, `branch`, `timestamp`), the session service stores them and gives each
+its `seq`. A stored event never changes. `seq` is the only order: the clock takes no part in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from ._json import EMPTY_DICT, JSON, freeze
+from .errors import InvalidValueError
+from .types import (
+    Content,
+    FunctionCall,
+    FunctionResponse,
+    Part,
+    UsageMetadata,
+    flag_field,
+    json_field,
+    object_field,
+    optional_object_field,
+    text_field,
+    unknown_field,
+    value_field,
+)
+
+__all__ = ["Event", "EventActions", "NodeInfo"]
+
+
+def _names(value: Iterable[object]) -> tuple[str, ...]:
+    if isinstance(value, str):
+        raise InvalidValueError("EventActions.state_removed", f"expected a list of keys, found the string {value!r}")
+    names = []
+    for name in value:
+        if not isinstance(name, str):
+            raise InvalidValueError("EventActions.state_removed", f"expected keys, found {name!r}")
+        names.append(freeze(name, "EventActions.state_removed"))
+    return tuple(names)
+
+
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
+class EventActions:
+    """
+    What changes when the event is stored.
+
+    The state is changed in this order: `state_removed` (keys deleted), `state_delta` (keys set; None is an ordinary
+    value), `state_ops` (`{key: {"add": number}}` or `{key: {"extend": list}}`, applied to whatever value the key has
+    when the event is stored). A key stands in one of the three.
+    """
+
+    state_delta: Mapping[str, Any] = object_field("state_delta")
+    state_removed: Sequence[str] = attrs.field(default=(), converter=_names, metadata={"json": True})
+    state_ops: Mapping[str, Any] = object_field("state_ops")
+    artifact_delta: Mapping[str, Any] = object_field("artifact_delta")
+    transfer_to_agent: str | None = text_field(default=None)
+    escalate: bool | None = flag_field()
+    skip_summarization: bool | None = flag_field()
+    requested_auth_configs: Mapping[str, Any] = object_field("requested_auth_configs")
+    requested_tool_confirmations: Mapping[str, Any] = object_field("requested_tool_confirmations")
+    compaction: Mapping[str, Any] | None = optional_object_field("compaction")
+    rewind_before_invocation_id: str | None = text_field(default=None)
+    agent_state: Mapping[str, Any] | None = optional_object_field("agent_state")
+    end_of_agent: bool | None = flag_field()
+    route: JSON = json_field("route", default=None)
+    render_ui_widgets: JSON = json_field("render_ui_widgets", default=None)
+    unknown_fields: Mapping[str, Any] = unknown_field()
+
+
+NO_ACTIONS = EventActions()
+
+
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
+class NodeInfo:
+    """Which execution of which workflow node made the event, as a path: `my_wf/classify@1/billing@2`."""
+
+    path: str = text_field()
+    unknown_fields: Mapping[str, Any] = unknown_field()
+
+    @property
+    def name(self) -> str:
+        """The node's name, without its run."""
+        return self.path.rpartition("/")[2].partition("@")[0]
+
+    @property
+    def run_id(self) -> str:
+        """Which run of the node it was."""
+        return self.path.rpartition("/")[2].partition("@")[2]
+
+
+def _ids(value: Iterable[str] | None) -> frozenset[str] | None:
+    return None if value is None else frozenset(value)
+
+
+def _content(value: Content | str | None) -> Content | None:
+    if isinstance(value, str):
+        return Content(parts=[Part(text=value)])
+    if value is not None and not isinstance(value, Content):
+        raise InvalidValueError("Event.content", f"expected Content or a string, found {type(value).__name__}")
+    return value
+
+
+def _seconds(value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise InvalidValueError("Event.timestamp", f"expected seconds since the epoch, found {value!r:.80}")
+    return float(value)
+
+
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, init=False)
+class Event:
+    """
+    One thing that was said or done in a session.
+
+    `id`, `seq` and `timestamp` are None until the event is emitted or appended; what the runtime returns has them.
+    `Event(author="x", message="hi", state={"k": 1})` is short for the content and for `actions.state_delta`.
+    `timestamp` is in seconds since the epoch; it tells people when, and orders nothing.
+    """
+
+    id: str | None = text_field(default=None)
+    invocation_id: str | None = text_field(default=None)
+    author: str | None = text_field(default=None)
+    seq: int | None = value_field(int)
+    timestamp: float | None = attrs.field(default=None, converter=_seconds)
+    content: Content | None = attrs.field(default=None, converter=_content)
+    actions: EventActions = attrs.field(default=NO_ACTIONS, validator=attrs.validators.instance_of(EventActions))
+    branch: str | None = text_field(default=None)
+    partial: bool | None = flag_field()
+    turn_complete: bool | None = flag_field()
+    finish_reason: str | None = text_field(default=None)
+    error_code: str | None = text_field(default=None)
+    error_message: str | None = text_field(default=None)
+    interrupted: bool | None = flag_field()
+    long_running_tool_ids: frozenset[str] | None = attrs.field(default=None, converter=_ids, metadata={"set": True})
+    output: JSON = json_field("output", default=None)
+    node_info: NodeInfo | None = value_field(NodeInfo)
+    usage_metadata: UsageMetadata | None = value_field(UsageMetadata)
+    custom_metadata: Mapping[str, Any] | None = optional_object_field("custom_metadata")
+    unknown_fields: Mapping[str, Any] = unknown_field()
+
+    def __init__(
+        self,
+        *,
+        id: str | None = None,
+        invocation_id: str | None = None,
+        author: str | None = None,
+        seq: int | None = None,
+        timestamp: float | None = None,
+        content: Content | str | None = None,
+        message: Content | str | None = None,
+        actions: EventActions = NO_ACTIONS,
+        state: Mapping[str, object] | None = None,
+        branch: str | None = None,
+        partial: bool | None = None,
+        turn_complete: bool | None = None,
+        finish_reason: str | None = None,
+        error_code: str | None = None,
+        error_message: str | None = None,
+        interrupted: bool | None = None,
+        long_running_tool_ids: Iterable[str] | None = None,
+        output: object = None,
+        node_info: NodeInfo | None = None,
+        usage_metadata: UsageMetadata | None = None,
+        custom_metadata: Mapping[str, object] | None = None,
+        unknown_fields: Mapping[str, object] = EMPTY_DICT,
+    ) -> None:
+        if message is not None:
+            if content is not None:
+                raise InvalidValueError("Event.message", "it is another name of content; give one of the two")
+            content = message
+        if state is not None:
+            if actions.state_delta:
+                raise InvalidValueError("Event.state", "it is short for actions.state_delta; give one of the two")
+            actions = attrs.evolve(actions, state_delta=state)
+        self.__attrs_init__(
+            id=id,
+            invocation_id=invocation_id,
+            author=author,
+            seq=seq,
+            timestamp=timestamp,
+            content=content,
+            actions=actions,
+            branch=branch,
+            partial=partial,
+            turn_complete=turn_complete,
+            finish_reason=finish_reason,
+            error_code=error_code,
+            error_message=error_message,
+            interrupted=interrupted,
+            long_running_tool_ids=long_running_tool_ids,
+            output=output,
+            node_info=node_info,
+            usage_metadata=usage_metadata,
+            custom_metadata=custom_metadata,
+            unknown_fields=unknown_fields,
+        )
+
+    @property
+    def message(self) -> Content | None:
+        """The content, by its other name."""
+        return self.content
+
+    @property
+    def text(self) -> str:
+        """The text parts joined, thoughts left out; empty when there are none."""
+        return self.content.text if self.content is not None else ""
+
+    def get_function_calls(self) -> list[FunctionCall]:
+        """The calls in this event, in order."""
+        parts = self.content.parts if self.content is not None else ()
+        return [part.function_call for part in parts if part.function_call is not None]
+
+    def get_function_responses(self) -> list[FunctionResponse]:
+        """The responses in this event, in order."""
+        parts = self.content.parts if self.content is not None else ()
+        return [part.function_response for part in parts if part.function_response is not None]
+
+    def is_final_response(self) -> bool:
+        """
+        Whether the event can be shown as an agent's reply for this turn (the rule of the ADK documents).
+
+        True when `actions.skip_summarization` is set or a long-running call waits; else when the event is not
+        partial, holds no function call and no function response, and does not end in a code execution result. So an
+        event that only changes the state is final too, and one run may have several: `run.answer` is the answer.
+        """
+        if self.actions.skip_summarization or self.long_running_tool_ids:
+            return True
+        if self.partial:
+            return False
+        parts = self.content.parts if self.content is not None else ()
+        if any(part.function_call is not None or part.function_response is not None for part in parts):
+            return False
+        return not (parts and parts[-1].code_execution_result is not None)
+

@@ -1,0 +1,62 @@
+"""
+A turn with a model, as a table.
+
+    ASKING ── text ──► DONE
+       │ ▲                ▲
+     calls └ responses    │ final (a tool has said that its answer is the answer)
+       ▼         │        │
+    CALLING ─────┴────────┘
+
+The driver (`agents/_llm.py`) does what a state says and reports what came of it; `step` says what is next. An input
+that a state does not know is a bug of the driver and changes nothing.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from ..events import Event
+
+__all__ = ["TRANSITIONS", "Input", "Turn", "input_of", "step"]
+
+
+class Turn(Enum):
+    """What the driver does now."""
+
+    ASKING = auto()
+    """Ask the model, and emit what it says."""
+    CALLING = auto()
+    """Run the calls of the event just emitted, and emit their responses."""
+    DONE = auto()
+
+
+class Input(Enum):
+    """What came of it."""
+
+    TEXT = auto()
+    CALLS = auto()
+    RESPONSES = auto()
+    FINAL = auto()
+    END = auto()
+    """Somebody has set `end_invocation`."""
+
+
+TRANSITIONS: dict[Turn, dict[Input, Turn]] = {
+    Turn.ASKING: {Input.TEXT: Turn.DONE, Input.CALLS: Turn.CALLING, Input.END: Turn.DONE},
+    Turn.CALLING: {Input.RESPONSES: Turn.ASKING, Input.FINAL: Turn.DONE, Input.END: Turn.DONE},
+    Turn.DONE: {},
+}
+
+
+def step(state: Turn, what: Input) -> Turn:
+    """Return what follows *state* when *what* has happened."""
+    following = TRANSITIONS[state].get(what)
+    assert following is not None, f"{what} cannot happen while {state}"
+    return following
+
+
+def input_of(event: Event) -> Input:
+    """Say what an emitted event means for the turn."""
+    if event.get_function_responses():
+        return Input.FINAL if event.actions.skip_summarization else Input.RESPONSES
+    return Input.CALLS if event.get_function_calls() else Input.TEXT

@@ -1,0 +1,77 @@
+"""What a model is to minirun: one method, an async generator of responses."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from ..types import (
+    Content,
+    GenerateContentConfig,
+    UsageMetadata,
+    flag_field,
+    optional_object_field,
+    text_field,
+    value_field,
+)
+
+__all__ = ["BaseLlm", "LlmRequest", "LlmResponse"]
+
+
+@attrs.frozen(kw_only=True)
+class LlmRequest:
+    """
+    What a model is asked.
+
+    `contents` is a read-only view of the conversation; later requests share it, so keeping a request costs nothing.
+    `config` holds the system instruction and the tools.
+    """
+
+    contents: Sequence[Content]
+    config: GenerateContentConfig = attrs.field(factory=GenerateContentConfig)
+    model: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class LlmResponse:
+    """
+    What a model answers: fragments with `partial=True`, if it was asked to stream, then one complete response.
+
+    With an `error_code` it is the model's own way to say that there is no answer; it ends the turn.
+    """
+
+    content: Content | None = value_field(Content)
+    partial: bool | None = flag_field()
+    turn_complete: bool | None = flag_field()
+    finish_reason: str | None = text_field(default=None)
+    error_code: str | None = text_field(default=None)
+    error_message: str | None = text_field(default=None)
+    interrupted: bool | None = flag_field()
+    usage_metadata: UsageMetadata | None = value_field(UsageMetadata)
+    custom_metadata: Mapping[str, Any] | None = optional_object_field("custom_metadata")
+
+
+class BaseLlm(ABC):
+    """
+    A model. One object may serve concurrent requests.
+
+    `name` is what events and errors call it.
+    """
+
+    name: str = "model"
+
+    @abstractmethod
+    def generate_content_async(self, request: LlmRequest, stream: bool = False) -> AsyncGenerator[LlmResponse, None]:
+        """
+        Answer *request*: an async generator of responses, the last of them complete.
+
+        With *stream* it may yield fragments first, each with `partial=True`; the complete response repeats their
+        text. Without, it yields the complete response only.
+
+        It is driven in one task and closed when the run ends early. It must not `yield` inside a nursery or a cancel
+        scope that it has opened (https://trio.readthedocs.io, "Cancel scopes and nurseries"); an implementation that
+        has to decorates itself with `trio.as_safe_channel`. Exceptions end the run with their own type.
+        """

@@ -1,0 +1,88 @@
+"""
+Would the strictest provider take this request?
+
+Providers differ in what they forgive; this check forgives nothing, so that a history that passes here passes
+everywhere: the conversation begins and ends with the user's side, every content has a role and parts, and the calls of
+one content are answered by the very next one, all of them, in order, by nothing else.
+
+Requests over one history share its contents, so only what is new since the last request is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .._window import Window
+from ..types import Content
+from ._base import LlmRequest
+
+__all__ = ["RequestChecker"]
+
+
+class _Progress:
+    """How far a shared history was checked, and what must come next."""
+
+    __slots__ = ("expected", "known_ids", "length", "origin")
+
+    def __init__(self, origin: object) -> None:
+        self.origin = origin
+        self.length = 0
+        self.expected: list[str] = []
+        self.known_ids: set[str] = set()
+
+    def check(self, content: Content) -> str | None:
+        """Look at the next content; say what is wrong with it, if anything."""
+        place = f"contents[{self.length}]"
+        self.length += 1
+        if content.role not in ("user", "model"):
+            return f"{place}: expected role 'user' or 'model', found {content.role!r}"
+        if not content.parts:
+            return f"{place}: expected parts, found none"
+        if self.length == 1 and content.role != "user":
+            return f"{place}: expected the user to begin, found role {content.role!r}"
+        calls = [part.function_call for part in content.parts if part.function_call is not None]
+        answers = [part.function_response for part in content.parts if part.function_response is not None]
+        if (calls and content.role != "model") or (answers and content.role != "user"):
+            return f"{place}: expected calls from 'model' and responses from 'user', found role {content.role!r}"
+        found = [answer.id for answer in answers]
+        if found != self.expected:
+            return f"{place}: expected responses to the calls {self.expected}, in this order, found {found}"
+        for call in calls:
+            if call.id is None or call.id in self.known_ids:
+                return f"{place}: expected a call id that is new, found {call.id!r}"
+            self.known_ids.add(call.id)
+        self.expected = [call.id for call in calls if call.id is not None]
+        return None
+
+
+class RequestChecker:
+    """Checks requests, in O(what is new) for each."""
+
+    def __init__(self) -> None:
+        self._progress: dict[int, _Progress] = {}
+
+    def check(self, request: LlmRequest) -> str | None:
+        """Return what the strictest provider would refuse in *request*, or None."""
+        contents = request.contents
+        if not contents:
+            return "contents: expected at least the user's message, found none"
+        progress = self._progress_of(contents)
+        for index in range(progress.length, len(contents)):
+            problem = progress.check(contents[index])
+            if problem is not None:
+                return problem
+        if contents[-1].role != "user":
+            return f"contents[{len(contents) - 1}]: expected the user's side to speak last, found role 'model'"
+        names = [tool.name for tool in request.config.tools]
+        if len(set(names)) < len(names):
+            return f"tools: expected names that differ, found {sorted(names)}"
+        return None
+
+    def _progress_of(self, contents: Sequence[Content]) -> _Progress:
+        if not isinstance(contents, Window):
+            return _Progress(contents)
+        progress = self._progress.get(id(contents.origin))
+        if progress is None or progress.length > len(contents):
+            progress = _Progress(contents.origin)  # holds the list, so that its id stays its own
+            self._progress[id(contents.origin)] = progress
+        return progress

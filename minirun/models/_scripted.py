@@ -1,0 +1,151 @@
+"""
+A model that says what a script says: for tests, simulations and examples, offline and deterministic.
+
+It is strict both ways: a question that the script does not foresee fails the run with an error that no hook can
+swallow, and `assert_done()` fails if part of the script was never asked for. And it refuses every request that a
+strict provider would refuse.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+import trio
+
+from ..errors import ConfigurationError, ScriptError
+from ..types import Content, FunctionCall, Part
+from ._base import BaseLlm, LlmRequest, LlmResponse
+from ._check import RequestChecker
+
+__all__ = ["ScriptedLlm", "call"]
+
+Chunk: TypeAlias = str | Part | Content | LlmResponse | BaseException
+Item: TypeAlias = Chunk | Sequence[Chunk]
+Script: TypeAlias = Sequence[Item] | Callable[[LlmRequest], Item | Awaitable[Item]]
+
+
+def call(name: str, /, **args: object) -> Part:
+    """A function call, for scripts: `ScriptedLlm([call("add", a=1, b=2), "3"])`."""
+    return Part(function_call=FunctionCall(name=name, args=args))
+
+
+class ScriptedLlm(BaseLlm):
+    """
+    A model that answers from a script.
+
+    Args:
+        script: A list with one item for each question, or a function of the request that returns an item (sync or
+            async). An item is a text, a `Content`, a `Part` (see `call`), an `LlmResponse`, an exception to raise, or
+            a list of these as chunks: with streaming each chunk is shown as a fragment, then their aggregate; an
+            exception among them cuts the stream.
+        latency_s: How long each answer takes, in seconds on trio's clock; in a stream, each chunk.
+        name: What events and errors call it.
+
+    `requests` has every request so far.
+    """
+
+    def __init__(self, script: Script, *, latency_s: float = 0.0, name: str = "scripted") -> None:
+        if isinstance(script, str) or not (callable(script) or isinstance(script, Sequence)):
+            msg = f"expected a list of items or a function of the request, found {script!r:.80}; write [{script!r:.40}]"
+            raise ConfigurationError(msg)
+        self.name = name
+        self.requests: list[LlmRequest] = []
+        self._script = script if callable(script) else list(script)
+        self._latency_s = latency_s
+        self._next = 0
+        self._checker = RequestChecker()
+
+    async def generate_content_async(
+        self, request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        """Answer with the next item of the script."""
+        problem = self._checker.check(request)
+        self.requests.append(request)
+        if problem is not None:
+            msg = f"question {len(self.requests)} to {self.name!r} would be refused by a strict provider: {problem}"
+            raise ScriptError(msg)
+        item = await self._item(request)
+        chunks: list[Chunk] = list(item) if _is_list(item) else [item]  # type: ignore[arg-type,list-item]  # just told apart
+        shown: list[LlmResponse] = []
+        for chunk in chunks:
+            if self._latency_s:
+                await trio.sleep(self._latency_s)
+            if isinstance(chunk, BaseException):
+                raise chunk
+            response = _response(chunk)
+            shown.append(response)
+            if stream and len(chunks) > 1 and response.partial is not False:
+                yield LlmResponse(content=response.content, partial=True)
+        await trio.lowlevel.checkpoint()
+        yield _aggregate(shown)
+
+    async def _item(self, request: LlmRequest) -> Item:
+        if callable(self._script):
+            answer = self._script(request)
+            return await answer if inspect.isawaitable(answer) else answer
+        if self._next >= len(self._script):
+            asked = request.contents[-1].text or "(no text)"
+            msg = (
+                f"expected at most {len(self._script)} questions to {self.name!r}, found one more: {asked!r:.200}; "
+                "add an item to the script, or look for a loop"
+            )
+            raise ScriptError(msg)
+        self._next += 1
+        return self._script[self._next - 1]
+
+    def assert_done(self) -> None:
+        """
+        Check that the whole script was asked for.
+
+        Raises:
+            ScriptError: Items are left over.
+        """
+        if not callable(self._script) and self._next < len(self._script):
+            left = self._script[self._next :]
+            asked = f"expected {len(self._script)} questions to {self.name!r}, found {self._next}"
+            msg = f"{asked}; left over: {left!r:.200}"
+            raise ScriptError(msg)
+
+
+def _is_list(item: Item) -> bool:
+    return isinstance(item, Sequence) and not isinstance(item, str)
+
+
+def _response(chunk: Chunk) -> LlmResponse:
+    if isinstance(chunk, LlmResponse):
+        return chunk
+    if isinstance(chunk, Content):
+        return LlmResponse(content=chunk)
+    if isinstance(chunk, Part):
+        return LlmResponse(content=Content(role="model", parts=[chunk]))
+    if isinstance(chunk, str):
+        text = chunk.encode("utf-8", "replace").decode()  # half a surrogate pair becomes a question mark
+        return LlmResponse(content=Content(role="model", parts=[Part(text=text)]))
+    msg = f"expected a script item to be text, Part, Content, LlmResponse or an exception, found {chunk!r:.80}"
+    raise ScriptError(msg)
+
+
+def _aggregate(responses: list[LlmResponse]) -> LlmResponse:
+    """The one complete response that fragments add up to: adjoining texts of one kind become one part."""
+    if not responses:
+        return LlmResponse()
+    last = responses[-1]
+    if len(responses) == 1 or last.partial is False:
+        return last
+    parts: list[Part] = []
+    for part in (part for response in responses if response.content for part in response.content.parts):
+        before = parts[-1] if parts else None
+        if before is not None and before.text is not None and part.text is not None and before.thought == part.thought:
+            parts[-1] = Part(text=before.text + part.text, thought=part.thought)
+        else:
+            parts.append(part)
+    return LlmResponse(
+        content=Content(role="model", parts=parts),
+        finish_reason=last.finish_reason,
+        usage_metadata=last.usage_metadata,
+        error_code=last.error_code,
+        error_message=last.error_message,
+        custom_metadata=last.custom_metadata,
+    )

@@ -1,0 +1,389 @@
+"""The runner: an app over its services. Everything an application asks of minirun goes through here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+import trio
+
+from .._json import freeze
+from ..agents import BaseAgent
+from ..apps import App
+from ..env import Env
+from ..errors import (
+    AlreadyExistsError,
+    ConfigurationError,
+    InvalidMessageError,
+    InvalidValueError,
+    InvocationNotFoundError,
+    NotSupportedError,
+    ServiceClosedError,
+)
+from ..events import Event, EventActions
+from ..runtime import RunConfig, RunPlan, RunScope
+from ..sessions import (
+    BaseSessionService,
+    GetSessionConfig,
+    InMemorySessionService,
+    InvocationStatus,
+    SessionKey,
+    SessionWriter,
+)
+from ..sessions._service import checked_event, session_key
+from ..sessions._state import Scope, check_key, scope_of
+from ..types import Content, Part, changed
+from ._sync import SyncRun
+
+__all__ = ["InMemoryRunner", "Runner"]
+
+_Self = TypeVar("_Self", bound="Runner")
+
+
+class Runner:
+    """
+    Runs an app's root agent on sessions.
+
+    Give it an `app`, or an `agent` and an `app_name`. It works without `async with`, which only closes it. It serves
+    one `trio.run` after another; concurrent runs on different sessions share one runner.
+
+    Args:
+        app: The app to run.
+        app_name: With *agent*: the name that sessions are kept under.
+        agent: The root agent.
+        session_service: Where sessions are kept. The runner does not close it.
+        plugin_close_timeout: How long closing one plugin or toolset may take, in seconds.
+        auto_create_session: Make sessions that do not exist on their first run.
+        env: Where time and ids come from; by default, and necessarily, that of the session service.
+
+    Raises:
+        ConfigurationError: The arguments do not fit together.
+        InvalidValueError: The app name is not one.
+        NotSupportedError: For a service that would have no effect in this version.
+    """
+
+    def __init__(
+        self,
+        *,
+        app: App | None = None,
+        app_name: str | None = None,
+        agent: BaseAgent | None = None,
+        session_service: BaseSessionService,
+        artifact_service: Any = None,
+        memory_service: Any = None,
+        credential_service: Any = None,
+        plugin_close_timeout: float = 5.0,
+        auto_create_session: bool = False,
+        env: Env | None = None,
+    ) -> None:
+        services = {"artifact": artifact_service, "memory": memory_service, "credential": credential_service}
+        for name, service in services.items():
+            if service is not None:
+                msg = f"Runner({name}_service=...) has no effect in this version of minirun; leave it out"
+                raise NotSupportedError(msg)
+        if not isinstance(session_service, BaseSessionService):
+            msg = f"expected session_service to be a session service, found {session_service!r:.80}"
+            raise ConfigurationError(msg)
+        if env is not None and env is not session_service.env:
+            msg = "expected the Env of the session service, found another one; pass the same env to both"
+            raise ConfigurationError(msg)
+        self.app = _app(app, app_name, agent)
+        self.session_service = session_service
+        self.plugin_close_timeout = plugin_close_timeout
+        self.auto_create_session = auto_create_session
+        self._env = session_service.env
+        self._closed = False
+
+    @property
+    def app_name(self) -> str:
+        """The name that sessions are kept under."""
+        return self.app.name
+
+    @property
+    def agent(self) -> BaseAgent:
+        """The root agent."""
+        return self.app.root_agent
+
+    async def __aenter__(self: _Self) -> _Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with trio.CancelScope(shield=True):
+            await self.close()
+
+    async def close(self) -> None:
+        """Close the runner. The session service belongs to whoever made it and stays open."""
+        self._closed = True
+
+    # --- running
+
+    def run_async(
+        self,
+        *,
+        user_id: str,
+        session_id: str,
+        new_message: str | Content | None = None,
+        invocation_id: str | None = None,
+        run_config: RunConfig | None = None,
+        state_delta: Mapping[str, object] | None = None,
+        yield_user_message: bool = False,
+    ) -> RunScope:
+        """
+        Run the agent on a message, as a scope:
+
+            async with runner.run_async(user_id="u", session_id="s", new_message="hi") as run:
+                async for event in run:
+                    ...
+
+        Entering waits for the session, answers what an interrupted run has left open, and stores the message with
+        *state_delta* as one event; if it raises, `Cancelled` included, the message is not stored. While the block
+        holds an event, the logic that emitted it has not gone on. Leaving the block ends the run, whatever is still
+        going on in it, and no task is left.
+
+        Args:
+            user_id: Whose session.
+            session_id: Which session.
+            new_message: What the user says: a text, or a Content without function calls.
+            invocation_id: Only to be refused in this version: resuming an invocation is not supported yet.
+            run_config: Settings of this run.
+            state_delta: State to change with the message; its `temp:` keys live for this run.
+            yield_user_message: Whether the stored message is the first event of the run.
+
+        Raises:
+            On entering, before anything is stored:
+            InvalidMessageError: The message is empty, or not one that a user can send.
+            SessionNotFoundError: There is no such session.
+            SessionBusyError: It is busy and waiting could never end, or `RunConfig(on_busy="reject")`.
+            InvocationNotFoundError, InvalidValueError, NotSupportedError: For the other arguments.
+
+            On iterating or leaving: what the run fails with, one exception with its own type.
+        """
+        config = RunConfig() if run_config is None else run_config
+        if not isinstance(config, RunConfig):
+            msg = f"expected a RunConfig, found {config!r:.80}"
+            raise ConfigurationError(msg)
+        key = session_key(self.app_name, user_id, session_id)
+        own_id = f"e-{self._env.new_id('invocation')}"
+        lasting, temp = _split_delta(state_delta)
+
+        async def open_session() -> SessionWriter:
+            if invocation_id is not None:
+                await self._refuse_invocation(key, invocation_id, new_message)
+            return await self._open(key, own_id, config)
+
+        message = None
+        if invocation_id is None or new_message is not None:
+            message = Event(
+                id=f"{own_id}-0",
+                invocation_id=own_id,
+                author="user",
+                content=_user_content(new_message),
+                actions=EventActions(state_delta=lasting),
+                custom_metadata=config.custom_metadata or None,
+            )
+        plan = RunPlan(
+            agent=self.agent,
+            open=open_session,
+            invocation_id=own_id,
+            run_config=config,
+            env=self._env,
+            message=checked_event(message or Event(author="user")),
+            temp=temp,
+            yield_user_message=yield_user_message,
+            check=self._check_open,
+        )
+        return RunScope(plan)
+
+    def run(
+        self,
+        *,
+        user_id: str,
+        session_id: str,
+        new_message: str | Content | None = None,
+        run_config: RunConfig | None = None,
+        state_delta: Mapping[str, object] | None = None,
+    ) -> SyncRun:
+        """
+        Run the agent from synchronous code: an iterator of events, and a context manager.
+
+            with runner.run(user_id="u", session_id="s", new_message="hi") as events:
+                for event in events:
+                    ...
+
+        The run lives in a thread of its own, from the first event asked for to its end. The agent has not gone on
+        while the caller holds an event. `close()`, leaving the block, garbage collection, Ctrl-C and the end of the
+        interpreter cancel the run, wait for its clean-up and join the thread.
+
+        Raises:
+            RuntimeError: Called inside trio; use `run_async` there.
+        """
+        scope = self.run_async(
+            user_id=user_id,
+            session_id=session_id,
+            new_message=new_message,
+            run_config=run_config,
+            state_delta=state_delta,
+        )
+        return SyncRun(scope, self._env)
+
+    async def run_debug(
+        self,
+        user_messages: str | Sequence[str],
+        *,
+        user_id: str = "debug_user_id",
+        session_id: str = "debug_session_id",
+        run_config: RunConfig | None = None,
+        quiet: bool = False,
+        verbose: bool = False,
+    ) -> list[Event]:
+        """
+        Run one message, or several one after another, print what is said, and return the events.
+
+        The session is made if it does not exist, and goes on when called again. *verbose* also prints calls, responses
+        and state changes; *quiet* prints nothing.
+        """
+        events: list[Event] = []
+        for message in [user_messages] if isinstance(user_messages, str) else user_messages:
+            key = session_key(self.app_name, user_id, session_id)
+            await self._create_if_missing(key)
+            if not quiet:
+                print(f"user > {message}")  # noqa: T201 # printing is what this is for
+            async with self.run_async(
+                user_id=user_id, session_id=session_id, new_message=message, run_config=run_config
+            ) as run:
+                async for event in run:
+                    events.append(event)
+                    for line in [] if quiet else _debug_lines(event, verbose=verbose):
+                        print(line)  # noqa: T201 # printing is what this is for
+        return events
+
+    # --- entering
+
+    def _check_open(self) -> None:
+        if self._closed:
+            msg = "this Runner was closed; make a new one"
+            raise ServiceClosedError(msg)
+
+    async def _open(self, key: SessionKey, invocation_id: str, config: RunConfig) -> SessionWriter:
+        service = self.session_service
+        reject = config.on_busy == "reject"
+        while True:
+            writer = await service.open_writer(key, invocation_id, config.get_session_config, reject=reject)
+            if writer is not None:
+                return writer
+            if not self.auto_create_session:
+                raise await service._not_found(key)
+            await self._create_if_missing(key)
+
+    async def _create_if_missing(self, key: SessionKey) -> None:
+        app, user, session = key.app_name, key.user_id, key.session_id
+        found = await self.session_service.get_session(
+            app_name=app, user_id=user, session_id=session, config=GetSessionConfig(num_recent_events=0)
+        )
+        if found is None:
+            try:
+                await self.session_service.create_session(app_name=app, user_id=user, session_id=session)
+            except AlreadyExistsError:
+                pass  # somebody else's first call was faster: the session is there
+
+    async def _refuse_invocation(self, key: SessionKey, invocation_id: str, message: object) -> None:
+        """Every use of invocation_id is refused in this version; say why for this one."""
+        known = await self.session_service.list_invocations(app_name=key.app_name)
+        place = (key.user_id, key.session_id, invocation_id)
+        found = next((one for one in known if (one.user_id, one.session_id, one.invocation_id) == place), None)
+        if found is None:
+            msg = f"{key} has no invocation {invocation_id!r:.80}; leave invocation_id out to begin a new one"
+            raise InvocationNotFoundError(msg)
+        finished = (InvocationStatus.COMPLETED, InvocationStatus.FAILED, InvocationStatus.CANCELLED)
+        if found.status in finished and message is not None:
+            msg = f"the invocation {invocation_id!r} has ended ({found.status}); send a new message without its id"
+            raise InvalidMessageError(msg)
+        msg = "Runner.run_async(invocation_id=...): resuming an invocation is not supported in this version of minirun"
+        raise NotSupportedError(msg)
+
+
+class InMemoryRunner(Runner):
+    """A runner with an in-memory session service of its own, for tests and scripts."""
+
+    def __init__(
+        self,
+        agent: BaseAgent | None = None,
+        *,
+        app_name: str | None = None,
+        app: App | None = None,
+        plugin_close_timeout: float = 5.0,
+        auto_create_session: bool = False,
+        env: Env | None = None,
+    ) -> None:
+        super().__init__(
+            app=app,
+            agent=agent,
+            app_name="InMemoryRunner" if app is None and app_name is None else app_name,
+            session_service=InMemorySessionService(env=env),
+            plugin_close_timeout=plugin_close_timeout,
+            auto_create_session=auto_create_session,
+        )
+
+
+def _app(app: App | None, app_name: str | None, agent: BaseAgent | None) -> App:
+    if (app is None) == (agent is None):
+        msg = f"expected exactly one of app= and agent=, found {'neither' if app is None else 'both'}"
+        raise ConfigurationError(msg)
+    if app is not None:
+        if not isinstance(app, App):
+            msg = f"expected app to be an App, found {app!r:.80}"
+            raise ConfigurationError(msg)
+        return app if app_name is None else App(app_name, app.root_agent)
+    if app_name is None:
+        msg = "expected app_name= with agent=, found none; it is the name that sessions are kept under"
+        raise ConfigurationError(msg)
+    assert agent is not None
+    return App(app_name, agent)
+
+
+def _user_content(message: str | Content | None) -> Content:
+    if isinstance(message, str):
+        message = Content(role="user", parts=[Part(text=message)] if message.strip() else [])
+    if message is None or (isinstance(message, Content) and not message.parts):
+        msg = "expected a new_message with something in it, found an empty one; pass a text or a Content with parts"
+        raise InvalidMessageError(msg)
+    if not isinstance(message, Content):
+        msg = f"expected new_message to be a string or a Content, found {type(message).__name__}"
+        raise InvalidMessageError(msg)
+    if any(part.function_call is not None for part in message.parts):
+        msg = "expected a user's message without function calls; calls are made by models"
+        raise InvalidMessageError(msg)
+    if any(part.function_response is not None for part in message.parts):
+        msg = "expected a user's message without function responses; no question of this session is open"
+        raise InvalidMessageError(msg)
+    return message if message.role == "user" else changed(message, role="user")
+
+
+def _split_delta(delta: Mapping[str, object] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The part of a state_delta that is stored, and its `temp:` keys."""
+    if delta is not None and not isinstance(delta, Mapping):
+        raise InvalidValueError("state_delta", f"expected a mapping, found {type(delta).__name__}")
+    lasting: dict[str, Any] = {}
+    temp: dict[str, Any] = {}
+    for key, value in freeze(dict(delta or {}), "state_delta").items():
+        check_key(key, "state_delta")
+        (temp if scope_of(key) is Scope.TEMP else lasting)[key] = value
+    return lasting, temp
+
+
+def _debug_lines(event: Event, *, verbose: bool) -> list[str]:
+    lines = []
+    if event.text and not event.partial:
+        lines.append(f"{event.author} > {event.text}")
+    if event.error_code:
+        lines.append(f"{event.author} ! {event.error_code}: {event.error_message}")
+    if verbose:
+        lines += [f"{event.author} calls {call.name}({json.dumps(call.args)})" for call in event.get_function_calls()]
+        lines += [f"{event.author} got {json.dumps(item.response)}" for item in event.get_function_responses()]
+        if event.actions.state_delta:
+            lines.append(f"{event.author} sets {json.dumps(event.actions.state_delta)}")
+    return lines

@@ -1,0 +1,170 @@
+"""
+A run for synchronous code.
+
+The run lives in a thread of its own with a `trio.run` of its own. Caller and thread meet at each event: the caller
+asks and sleeps until the event is there, and the run goes on when it asks for the next one, exactly as for `async for`.
+
+    caller                           thread
+    ──────                           ──────
+    first next()  ── starts ───────► enter the run
+    next()        ── ask ──────────► await run.__anext__()
+                  ◄─ event, end or error ──
+    close()       ── stop ─────────► leave the run: cancel, clean up
+                  ◄─ the thread ends, and is joined
+
+Whatever ends the caller's interest is `close`: the end of a `with` block, garbage collection, an exception such as
+KeyboardInterrupt while it waits, and the exit of the interpreter.
+"""
+
+from __future__ import annotations
+
+import atexit
+import weakref
+from collections.abc import Iterator
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any
+
+import trio
+
+from ..env import Env, HostThread
+from ..events import Event
+from ..runtime import RunScope
+
+__all__ = ["SyncRun"]
+
+
+class SyncRun(Iterator[Event]):
+    """An iterator of the events of a run; see `Runner.run`."""
+
+    def __init__(self, scope: RunScope, env: Env) -> None:
+        _refuse_inside_trio()
+        self._host: _Host | None = None
+        self._scope: RunScope | None = scope
+        self._env = env
+
+    def __iter__(self) -> SyncRun:
+        return self
+
+    def __next__(self) -> Event:
+        """Let the logic that emitted the last event go on, and return the next one."""
+        _refuse_inside_trio()
+        if self._scope is not None:
+            self._host = _Host(self._scope, self._env)
+            self._scope = None
+        if self._host is None:
+            raise StopIteration
+        try:
+            event = self._host.ask()
+        except BaseException:  # the run's failure, or Ctrl-C while waiting: either way it is over
+            self.close()
+            raise
+        if event is None:
+            self.close()
+            raise StopIteration
+        return event
+
+    def close(self) -> None:
+        """Cancel the run if it is going on, wait for its clean-up, and join its thread. Harmless when repeated."""
+        self._scope = None
+        host, self._host = self._host, None
+        if host is not None:
+            host.stop()
+
+    def __enter__(self) -> SyncRun:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _refuse_inside_trio() -> None:
+    try:
+        trio.lowlevel.current_task()
+    except RuntimeError:
+        return
+    msg = "expected synchronous code, found a running trio loop; use `async with runner.run_async(...)` here"
+    raise RuntimeError(msg)
+
+
+class _Host:
+    """The thread, and the two queues between it and the caller. It knows nothing of the SyncRun."""
+
+    def __init__(self, scope: RunScope, env: Env) -> None:
+        self._scope = scope
+        self._answers: SimpleQueue[Any] = SimpleQueue()
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._asks: trio.MemorySendChannel[None] | None = None
+        self._stop = trio.CancelScope()
+        self._stopped = False
+        self._failure: BaseException | None = None
+        self._at_exit = _stop_at_exit(weakref.ref(self))
+        atexit.register(self._at_exit)
+        self._thread: HostThread = env.start_thread(self._body, "minirun sync run")
+        self._answers.get()  # the loop is up
+
+    def _body(self) -> None:
+        try:
+            trio.run(self._main)
+        except BaseException as error:
+            self._failure = error
+        self._answers.put(None)
+
+    async def _main(self) -> None:
+        self._asks, asks = trio.open_memory_channel[None](1)
+        self._token = trio.lowlevel.current_trio_token()
+        self._answers.put(None)
+        with self._stop:
+            await asks.receive()
+            async with self._scope as run:
+                async for event in run:
+                    self._answers.put(event)
+                    await asks.receive()
+
+    def ask(self) -> Event | None:
+        """Ask for the next event and sleep until it is there; None after the last. Raises what the run fails with."""
+        self._post(self._asked)
+        answer: Event | None = self._answers.get()
+        if answer is None:
+            self._thread.join()
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
+        return answer
+
+    def stop(self) -> None:
+        """Cancel, wait for the clean-up, join. An error of the clean-up is raised, unless the run has told it."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self._post(self._stop.cancel)
+        self._thread.join()
+        atexit.unregister(self._at_exit)
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def _asked(self) -> None:
+        assert self._asks is not None
+        self._asks.send_nowait(None)
+
+    def _post(self, what: Any) -> None:
+        assert self._token is not None
+        try:
+            self._token.run_sync_soon(what)
+        except trio.RunFinishedError:
+            pass  # the thread is through; joining it is all that is left
+
+
+def _stop_at_exit(host: weakref.ref[_Host]) -> Any:
+    def stop() -> None:
+        living = host()
+        if living is not None:
+            living.stop()
+
+    return stop

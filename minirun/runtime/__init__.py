@@ -1,0 +1,23 @@
+"""The heart: how a run goes, and how what it says becomes true. Start reading at `_committer.py`."""
+
+from ._config import RunConfig as RunConfig
+from ._config import StreamingMode as StreamingMode
+from ._context import CallbackContext as CallbackContext
+from ._context import InvocationContext as InvocationContext
+from ._context import ReadonlyContext as ReadonlyContext
+from ._context import ToolContext as ToolContext
+from ._invocation import Run as Run
+from ._invocation import RunPlan as RunPlan
+from ._invocation import RunScope as RunScope
+
+__all__ = [
+    "CallbackContext",
+    "InvocationContext",
+    "ReadonlyContext",
+    "Run",
+    "RunConfig",
+    "RunPlan",
+    "RunScope",
+    "StreamingMode",
+    "ToolContext",
+]

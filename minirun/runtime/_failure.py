@@ -1,0 +1,54 @@
+"""
+One exception for one failure.
+
+A nursery reports what happened in it as a group. A run raises one exception with its own type instead (promise P7):
+the first failure, with the others as notes on it and the group as its cause, so that
+`except LlmCallsLimitExceededError:` works however deep it was raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import trio
+
+__all__ = ["add_note", "first_failure", "is_only_cancelled"]
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions in a group, in the order in which their tasks ended; the exception itself if it is none."""
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions:
+            yield from leaves(member)
+    else:
+        yield error
+
+
+def is_only_cancelled(error: BaseException) -> bool:
+    """Whether nothing happened but a cancellation."""
+    return all(isinstance(leaf, trio.Cancelled) for leaf in leaves(error))
+
+
+def first_failure(error: BaseException) -> BaseException:
+    """
+    Return the one exception that stands for *error*.
+
+    KeyboardInterrupt and SystemExit win; else it is the first that is not a cancellation.
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    failures = [leaf for leaf in leaves(error) if not isinstance(leaf, trio.Cancelled)]
+    if not failures:
+        return next(leaves(error))
+    first = next((leaf for leaf in failures if not isinstance(leaf, Exception)), failures[0])
+    for other in failures:
+        if other is not first:
+            add_note(first, other)
+    if first.__cause__ is None:
+        first.__cause__ = error
+    return first
+
+
+def add_note(error: BaseException, other: BaseException) -> None:
+    """Mention *other* on *error*."""
+    error.add_note(f"also failed: {type(other).__name__}: {other}")

@@ -1,0 +1,282 @@
+"""
+A run: from entering a session to leaving it.
+
+    enter    wait for the session ─ load ─ recover ─ store the message (the last step, nothing waits after it)
+    run      the committer's task, outside; the agent's task, inside; they end in the opposite order
+    end      the agent's task closes what is open, records how it ended, and lets the next run in
+    leave    the caller's block ends: no task is left, and the run's failure, if nobody has seen it, is raised
+
+There is one path for all endings. The agent's scope is shielded from whatever surrounds the run: only leaving the run
+and its deadline cancel it. A failure is kept and raised from the caller's next ask, or from leaving. So a `break`, a
+cancellation from outside, an exception in the caller's block and a failing agent all come down to: leave, let the
+agent's task finish its clean-up, raise one exception (promises P5, P7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import Any, NoReturn
+
+import attrs
+import trio
+
+from ..env import Env
+from ..errors import DeadlineExceededError, StaleSessionError, StorageError
+from ..events import Event
+from ..sessions import InvocationStatus, Session, SessionWriter
+from ..sessions._live import run_session
+from ..sessions._state import ReadOnlyState
+from ._committer import Committer
+from ._config import RunConfig
+from ._context import InvocationContext, InvocationCore
+from ._failure import add_note, first_failure, is_only_cancelled
+from ._recovery import closing_event, open_calls_by_event, recover
+
+__all__ = ["Run", "RunPlan", "RunScope"]
+
+
+@attrs.frozen(kw_only=True)
+class RunPlan:
+    """What a Runner asks for."""
+
+    agent: Any
+    """What runs; it has `name` and `run_async(ctx)`."""
+    open: Callable[[], Awaitable[SessionWriter]]
+    """Waits for the session and opens it."""
+    invocation_id: str
+    run_config: RunConfig
+    env: Env
+    message: Event
+    """The user's message with the state_delta, checked; `temp:` keys are in `temp`."""
+    temp: Mapping[str, Any]
+    yield_user_message: bool
+    check: Callable[[], None]
+    """Raises if the caller may not run now."""
+
+
+class Run:
+    """
+    A run in progress: iterate over it for its events, or `await run.wait()` for its answer.
+
+    `session` is the live session; it goes on with every stored event.
+    """
+
+    def __init__(self, plan: RunPlan, writer: SessionWriter, committer: Committer, core: InvocationCore) -> None:
+        self.invocation_id = plan.invocation_id
+        self.session: Session = run_session(writer.live, core.start_seq, ReadOnlyState(core.values))
+        self.answer: Event | None = None
+        """The last stored event of an agent that `is_final_response()` and has content; None until there is one."""
+        self._status = InvocationStatus.RUNNING
+        self._committer = committer
+        self._failure: BaseException | None = None
+        self._delivered = False
+
+    @property
+    def status(self) -> InvocationStatus:
+        """`running`, and in the end `completed`, `failed` or `cancelled`."""
+        return self._status
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        """Let the logic that emitted the last event go on, and return the next event. A checkpoint."""
+        event = await self._committer.ask()
+        if event is not None:
+            return event
+        if self._failure is not None and not self._delivered:
+            self._delivered = True
+            raise self._failure
+        raise StopAsyncIteration
+
+    async def wait(self) -> Event | None:
+        """Consume what is left of the run and return `answer`; raises what the run fails with."""
+        async for _ in self:
+            pass
+        return self.answer
+
+    def _stored(self, event: Event) -> None:
+        if event.content is not None and event.author != "user" and event.is_final_response():
+            self.answer = event
+
+
+class RunScope:
+    """What `Runner.run_async` returns: `async with` it, then iterate over the run."""
+
+    def __init__(self, plan: RunPlan) -> None:
+        self._plan = plan
+        self._entered = False
+
+    def __aiter__(self) -> NoReturn:
+        msg = (
+            "a run is a scope, so that leaving it can clean up; write "
+            "`async with runner.run_async(...) as run:` and in it `async for event in run:`"
+        )
+        raise TypeError(msg)
+
+    # --- entering
+
+    async def __aenter__(self) -> Run:
+        """
+        Wait for the session, recover it, and store the message.
+
+        If this raises, `Cancelled` included, the message is not stored.
+        """
+        if self._entered:
+            msg = "this run was entered already; call run_async again for another one"
+            raise RuntimeError(msg)
+        self._entered = True
+        self._plan.check()
+        writer = await self._plan.open()
+        try:
+            message = await self._store_message(writer)
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await writer.finish(None)
+            raise
+        return await self._start(writer, message)  # starts tasks; does not wait
+
+    async def _store_message(self, writer: SessionWriter) -> Event:
+        plan = self._plan
+        while True:
+            try:
+                await plan.env.point("recover")
+                await recover(writer)
+                await plan.env.point("message")
+                return await writer.append(plan.message, begins=True)
+            except StaleSessionError:  # another process was faster; nothing of this run is stored yet
+                config = plan.run_config
+                await writer.reload(config.get_session_config, reject=config.on_busy == "reject")
+
+    async def _start(self, writer: SessionWriter, message: Event) -> Run:
+        plan = self._plan
+        config = plan.run_config
+        self._writer = writer
+        self._committer = Committer(writer, self._on_stored, config.partial_buffer)
+        self._core = InvocationCore(
+            invocation_id=plan.invocation_id,
+            live=writer.live,
+            committer=self._committer,
+            run_config=config,
+            user_content=message.content,
+            env=plan.env,
+            temp=plan.temp,
+        )
+        self._run = Run(plan, writer, self._committer, self._core)
+        if plan.yield_user_message:
+            self._committer.show(message)
+        self._left = False
+        deadline = trio.current_time() + config.deadline_s if config.deadline_s is not None else float("inf")
+        self._agent_scope = trio.CancelScope(shield=True, deadline=deadline)
+        self._renewal_scope = trio.CancelScope()
+        self._manager = trio.open_nursery()
+        nursery = await self._manager.__aenter__()
+        self._caller_scope = trio.CancelScope()  # cancelled only for KeyboardInterrupt and SystemExit
+        self._caller_scope.__enter__()
+        writer.belongs_to(nursery)
+        nursery.start_soon(self._committer.run, name=f"minirun committer of {plan.invocation_id}")
+        nursery.start_soon(self._agent_task, name=f"minirun agent {plan.agent.name} of {plan.invocation_id}")
+        if writer.service.renew_every_s is not None:
+            nursery.start_soon(self._renew, writer.service.renew_every_s, name="minirun lease renewal")
+        return self._run
+
+    def _on_stored(self, event: Event) -> None:
+        self._run._stored(event)
+
+    # --- running and ending
+
+    async def _agent_task(self) -> None:
+        run, core = self._run, self._core
+        context = InvocationContext.root(core, self._plan.agent)
+        with self._agent_scope:
+            try:
+                await self._plan.agent.run_async(context)
+            except BaseException as error:
+                if is_only_cancelled(error) and self._agent_scope.cancel_called:
+                    raise
+                self._fail(first_failure(error))
+        cancelled = self._agent_scope.cancelled_caught
+        if cancelled and not self._left:
+            limit = self._plan.run_config.deadline_s
+            self._fail(DeadlineExceededError(f"the run took longer than RunConfig.deadline_s={limit} seconds"))
+        with trio.CancelScope(shield=True):
+            await self._close_open_calls(context)
+            core.ended = f"the invocation {run.invocation_id} has ended; nothing can be emitted or written any more"
+            status = self._final_status(cancelled)
+            self._renewal_scope.cancel()
+            await self._writer.finish(status)
+        run._status = status
+        self._committer.end()
+
+    def _final_status(self, cancelled: bool) -> InvocationStatus:
+        if self._run._failure is not None:
+            return InvocationStatus.FAILED
+        return InvocationStatus.CANCELLED if cancelled else InvocationStatus.COMPLETED
+
+    def _fail(self, error: BaseException) -> None:
+        run = self._run
+        if run._failure is None:
+            run._failure = error
+        elif run._failure is not error:
+            add_note(run._failure, error)
+        if not isinstance(error, Exception):  # Ctrl-C hit the agent's code: the caller must hear of it now
+            self._caller_scope.cancel()
+
+    async def _close_open_calls(self, context: InvocationContext) -> None:
+        """Answer the calls that are still open, and store what the run failed with."""
+        run = self._run
+        try:
+            for calls in open_calls_by_event(self._writer):
+                event = closing_event(calls, "cancelled", "the run ended before the call gave a result")
+                await context._emit(event, closing=True)
+            if run._failure is not None:
+                error = run._failure
+                event = Event(error_code=type(error).__name__, error_message=_message_of(error))
+                await context._emit(event, closing=True)
+        except Exception as error:  # the store fails, or another process has taken over: the next run closes them
+            self._fail(error)
+
+    async def _renew(self, every_s: float) -> None:
+        """Keep the session's lease while the run lives; another process may take it if this stops."""
+        with trio.CancelScope(shield=True), self._renewal_scope:
+            while True:
+                await trio.sleep(every_s)
+                try:
+                    await self._writer.renew()
+                except StorageError:
+                    pass  # the lease is still good for two more tries
+
+    # --- leaving
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        """End the run: cancel what still runs, wait for its clean-up, and raise its failure if nobody has seen it."""
+        run = self._run
+        failed_before = run._failure is not None
+        if self._caller_scope.__exit__(kind, error, traceback):
+            error = None
+        self._left = True
+        self._committer.leave()
+        self._agent_scope.cancel()
+        try:
+            await self._manager.__aexit__(None, None, None)
+        except BaseException as interrupt:  # Ctrl-C arrived while this task waited
+            self._fail(first_failure(interrupt))
+        failure = None if run._delivered else run._failure
+        if failure is None:
+            return kind is not None and error is None
+        run._delivered = True
+        if error is None or is_only_cancelled(error) or not isinstance(failure, Exception):
+            raise failure
+        if isinstance(error, Exception) and failed_before:  # the run was first
+            add_note(failure, error)
+            raise failure
+        add_note(error, failure)
+        return False
+
+
+def _message_of(error: BaseException) -> str:
+    text = str(error)
+    return text.encode("utf-8", "replace").decode() if text else type(error).__name__

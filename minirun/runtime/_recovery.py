@@ -1,0 +1,62 @@
+"""
+Closing what a dead run has left open.
+
+Before a run enters a session it answers every call that an earlier run stored and never answered, because its process
+or the store had failed: nobody knows whether the tool did its work, and the answer says just that (promise P6). What
+is open is read from rows, so this costs what is open, not what is stored. Doing it twice appends nothing the second
+time, and a death in the middle leaves less to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from ..events import Event
+from ..sessions import OpenCall, SessionWriter
+from ..types import Content, FunctionResponse, Part
+from ._context import derived_id
+
+__all__ = ["closing_event", "failure_response", "recover"]
+
+INTERRUPTED_MESSAGE = "the run ended before the result was recorded; the call may or may not have taken effect"
+
+
+def failure_response(kind: str, message: str) -> dict[str, object]:
+    """What a call that gave no result is answered with: every failure has this one shape."""
+    return {"error": {"type": kind, "message": message}}
+
+
+def closing_event(calls: Sequence[OpenCall], kind: str, message: str) -> Event:
+    """One event that answers *calls*, which stand in one event, in their order."""
+    first = calls[0]
+    parts = [
+        Part(function_response=FunctionResponse(id=c.call_id, name=c.name, response=failure_response(kind, message)))
+        for c in calls
+    ]
+    return Event(
+        id=derived_id("closing", *(call.call_id for call in calls)),
+        invocation_id=first.invocation_id or None,
+        author=first.author,
+        branch=first.branch,
+        content=Content(role="user", parts=parts),
+    )
+
+
+def open_calls_by_event(writer: SessionWriter) -> list[list[OpenCall]]:
+    """The open calls of the session, those of one event together."""
+    calls = sorted(writer.live.open_calls.values(), key=lambda call: call.seq)
+    return [list(group) for _, group in groupby(calls, key=lambda call: call.seq)]
+
+
+async def recover(writer: SessionWriter) -> None:
+    """
+    Answer the calls that dead runs have left open.
+
+    Raises:
+        StaleSessionError, StorageError: See `SessionWriter.append`; what was answered until then is stored.
+    """
+    for calls in open_calls_by_event(writer):
+        await writer.append(closing_event(calls, "outcome_unknown", INTERRUPTED_MESSAGE))
+
+

@@ -1,0 +1,33 @@
+"""Sessions: conversations and the state that belongs to them, and the services that keep them."""
+
+from ._in_memory import InMemorySessionService as InMemorySessionService
+from ._live import LiveSession as LiveSession
+from ._live import OpenCall as OpenCall
+from ._live import SessionKey as SessionKey
+from ._service import BaseSessionService as BaseSessionService
+from ._service import SessionWriter as SessionWriter
+from ._session import GetSessionConfig as GetSessionConfig
+from ._session import Invocation as Invocation
+from ._session import InvocationStatus as InvocationStatus
+from ._session import ListSessionsResponse as ListSessionsResponse
+from ._session import Session as Session
+from ._sqlite import SqliteSessionService as SqliteSessionService
+from ._state import ReadOnlyState as ReadOnlyState
+from ._state import State as State
+
+__all__ = [
+    "BaseSessionService",
+    "GetSessionConfig",
+    "InMemorySessionService",
+    "Invocation",
+    "InvocationStatus",
+    "ListSessionsResponse",
+    "LiveSession",
+    "OpenCall",
+    "ReadOnlyState",
+    "Session",
+    "SessionKey",
+    "SessionWriter",
+    "SqliteSessionService",
+    "State",
+]

@@ -1,0 +1,35 @@
+"""
+State is the fold of the log: the one function that says what an event changes.
+
+Every store, the live sessions and the tests apply events through `apply_event`, so they cannot disagree (promise P4).
+"""
+
+from __future__ import annotations
+
+from .._json import JSON
+from ..events import Event
+from ._state import Values, _Missing, apply_write, writes_of
+
+__all__ = ["apply_event"]
+
+
+def apply_event(values: Values, event: Event) -> dict[str, JSON | _Missing]:
+    """
+    Return what storing *event* on top of *values* changes: key to new value, or to MISSING where it is deleted.
+
+    `values` itself stays as it is. Partial events change nothing, and `temp:` keys are never in a stored event.
+
+    Raises:
+        InvalidValueError: An operation meets a value that it does not fit, such as `add` a string.
+    """
+    if event.partial:
+        return {}
+    return {key: apply_write(key, values.get(key), write) for key, write in writes_of(event.actions).items()}
+
+
+def fold(values: Values, events: list[Event]) -> Values:
+    """Apply *events* to *values*, in place, one after another."""
+    for event in events:
+        values.apply(apply_event(values, event))
+    return values
+

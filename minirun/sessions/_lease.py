@@ -1,0 +1,66 @@
+"""
+Is the process that owns a lease still there?
+
+Each service that writes a file holds an OS lock on a small file of its own beside it (`chat.db-owner-3f…`). The lock
+dies with the process, however it dies. Whoever finds a lease of another owner tries that owner's lock: if it can be
+had, the owner is gone and its lease counts as expired at once. Expiry and this question only decide who may *try*;
+who may write is decided by the lease's epoch, inside the transaction.
+
+Where there are no such locks (no `fcntl`), only the expiry time decides.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]  # the functions below ask for it
+
+__all__ = ["OwnerLock", "owner_is_gone"]
+
+
+class OwnerLock:
+    """This service's sign of life, from its first lease to its closing."""
+
+    def __init__(self, database: Path, owner: str) -> None:
+        self._path = _lock_path(database, owner)
+        self._file = -1
+        if fcntl is not None:
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody else knows the name yet
+
+    def release(self) -> None:
+        """Give the sign up; leases of this owner count as expired from now on."""
+        if self._file >= 0:
+            self._path.unlink(missing_ok=True)
+            os.close(self._file)
+            self._file = -1
+
+
+def owner_is_gone(database: Path, owner: str) -> bool:
+    """Whether the process behind *owner* has certainly ended. Sweeps up the file that a dead one has left."""
+    if fcntl is None:
+        return False
+    path = _lock_path(database, owner)
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    else:
+        path.unlink(missing_ok=True)
+        return True
+    finally:
+        os.close(file)
+
+
+def _lock_path(database: Path, owner: str) -> Path:
+    return database.with_name(f"{database.name}-owner-{owner}")

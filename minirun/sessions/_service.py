@@ -1,0 +1,635 @@
+"""
+The session service: what applications, runners and the authors of other services rely on.
+
+Rules of this file:
+
+1.  One writer at a time (promise P3). Whoever writes a session — a run, `append_event`, `delete_session` — holds its
+    gate, so the order of appends is the order of asking and nothing inside a process is ever stale by accident.
+2.  Nothing is stored that could not be read again: an event is checked before the store sees it (P8).
+3.  An append is cancellable until the store has begun its transaction, and shielded from there to the store's answer;
+    nothing checkpoints after the write (P1).
+4.  Stored first, applied second: the live session is advanced by `apply_event`, after the commit (P4).
+
+A service author subclasses `BaseSessionService` and implements the storage primitives at its end; what is above them
+is the same for all. `minirun.testing.check_session_service` is the contract, as tests.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TypeVar
+
+import trio
+
+from .._json import check_text, freeze
+from ..env import REAL_ENV, Env
+from ..errors import (
+    InvalidEventError,
+    InvalidValueError,
+    NotSupportedError,
+    ServiceClosedError,
+    ServiceInUseError,
+    SessionNotFoundError,
+    StaleSessionError,
+    StorageError,
+)
+from ..events import Event, EventActions
+from ..types import changed
+from ._gate import Hold, acquire
+from ._live import LiveSession, SessionKey
+from ._session import GetSessionConfig, Invocation, InvocationStatus, ListSessionsResponse, Session
+from ._state import TEMP_PREFIX, Scope, check_key, scope_of, with_writes, writes_of
+
+__all__ = ["BaseSessionService", "SessionWriter", "check_app_name"]
+
+_Self = TypeVar("_Self", bound="BaseSessionService")
+
+# The ids of calls that the strictest providers accept.
+CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_APP_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+# SQLite and every file system can hold it; longer ones are mistakes.
+ID_CHARS_MAX = 1024
+
+# What the runtime would have to act on, and does not yet.
+_WITHOUT_EFFECT = (
+    "artifact_delta",
+    "transfer_to_agent",
+    "requested_auth_configs",
+    "requested_tool_confirmations",
+    "compaction",
+    "rewind_before_invocation_id",
+    "agent_state",
+    "end_of_agent",
+)
+
+
+# --- checks, all before anything is stored --------------------------------------------------------------------------
+
+
+def check_app_name(name: object) -> str:
+    """
+    Return *name* if an app can have it: letters, digits, `_` and `-`, a letter first, and not `user`.
+
+    Raises:
+        InvalidValueError: It is not such a name.
+    """
+    if not isinstance(name, str) or not _APP_NAME.fullmatch(name) or name == "user":
+        problem = f"expected letters, digits, '_' and '-', beginning with a letter, and not 'user'; found {name!r:.80}"
+        raise InvalidValueError("app_name", problem)
+    return str(name)
+
+
+def _check_id(name: str, value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidValueError(name, f"expected a string that is not blank, found {value!r:.80}")
+    text = check_text(str(value).strip(), name)
+    if "\0" in text or len(text) > ID_CHARS_MAX:
+        problem = f"expected at most {ID_CHARS_MAX} characters and no NUL, found {value!r:.80}"
+        raise InvalidValueError(name, problem)
+    return text
+
+
+def session_key(app_name: object, user_id: object, session_id: object) -> SessionKey:
+    """
+    Return the key of a session; space around the ids does not count.
+
+    Raises:
+        InvalidValueError: One of the three cannot be a name or an id.
+    """
+    return SessionKey(check_app_name(app_name), _check_id("user_id", user_id), _check_id("session_id", session_id))
+
+
+def checked_event(event: Event) -> Event:
+    """
+    Return *event* as it may be stored: complete, with what can be stored of its state changes.
+
+    Raises:
+        InvalidEventError: It lacks an author, is partial, or its calls or responses lack valid ids.
+        InvalidValueError: Its state changes are malformed.
+        NotSupportedError: It asks for something that this version would ignore.
+    """
+    if not event.author:
+        msg = f"expected an event with an author, found author={event.author!r}; use an agent's name, or 'user'"
+        raise InvalidEventError(msg)
+    if event.partial:
+        msg = "expected a complete event, found partial=True; partial events are shown and never stored"
+        raise InvalidEventError(msg)
+    for name in _WITHOUT_EFFECT:
+        if getattr(event.actions, name):
+            msg = f"EventActions.{name} has no effect in this version of minirun; leave it out"
+            raise NotSupportedError(msg)
+    if event.long_running_tool_ids:
+        msg = "Event.long_running_tool_ids has no effect in this version of minirun: every call is answered at once"
+        raise NotSupportedError(msg)
+    _check_call_ids(event)
+    writes = writes_of(event.actions)
+    if any(scope_of(key) is Scope.TEMP for key in writes):
+        kept = {key: write for key, write in writes.items() if scope_of(key) is not Scope.TEMP}
+        return changed(event, actions=with_writes(event.actions, kept))
+    return event
+
+
+def _check_call_ids(event: Event) -> None:
+    if event.content is None:
+        return
+    for what, items in (("call", event.get_function_calls()), ("response", event.get_function_responses())):
+        ids = [item.id for item in items]
+        for item in items:
+            if item.id is None or not CALL_ID.fullmatch(item.id):
+                msg = (
+                    f"expected every function {what} to have an id of 1 to 40 letters, digits, '_' or '-', "
+                    f"found {item.id!r:.80} on {item.name!r}"
+                )
+                raise InvalidEventError(msg)
+        if len(set(ids)) < len(ids):
+            msg = f"expected the ids of an event's function {what}s to differ, found {ids}"
+            raise InvalidEventError(msg)
+
+
+def _checked_initial_state(state: Mapping[str, object] | None) -> EventActions:
+    if state is not None and not isinstance(state, Mapping):
+        raise InvalidValueError("state", f"expected a mapping, found {type(state).__name__}")
+    delta = freeze(dict(state or {}), "state")
+    for key in delta:
+        if scope_of(check_key(key, "state")) is Scope.TEMP:
+            problem = f"{TEMP_PREFIX!r} keys live for one invocation; pass them to run_async(state_delta=...)"
+            raise InvalidValueError(f"state[{key!r}]", problem)
+    return EventActions(state_delta=delta)
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+class SessionWriter:
+    """
+    What a run holds from entering a session to leaving it: the right to write, and the live session.
+
+    `append` stores and applies; `begins` on the user message also records the invocation as running. The first append
+    takes the session's lease where several processes share the store.
+    """
+
+    def __init__(self, service: BaseSessionService, hold: Hold, live: LiveSession, invocation_id: str) -> None:
+        self.service = service
+        self.live = live
+        self.invocation_id = invocation_id
+        self.epoch: int | None = None  # of the lease, once it is taken
+        self._hold = hold
+
+    def belongs_to(self, nursery: trio.Nursery) -> None:
+        """Tell which nursery is the run's, so that waiting inside it for this session is refused."""
+        self._hold.nursery = nursery
+
+    async def append(self, event: Event, *, begins: bool = False) -> Event:
+        """
+        Store *event* at the end of the session and return it with its `seq` and `timestamp`.
+
+        Cancellable until the store has begun; `Cancelled` means that nothing was stored.
+
+        Raises:
+            StaleSessionError: Another process has written, or has taken the lease. Nothing was stored.
+            StorageError: See the class for what it says about the event.
+        """
+        return await self.service._append(self.live, event, writer=self, begins=begins)
+
+    async def reload(self, config: GetSessionConfig | None, *, reject: bool) -> None:
+        """Read the session again, for a run that found it changed before its own message was stored."""
+        live = await self.service._open_free(self.live.key, config, reject=reject)
+        if live is None:
+            raise await self.service._not_found(self.live.key)
+        self.live = live
+        self.epoch = None
+
+    async def renew(self) -> None:
+        """Extend the lease; called every `service.renew_every_s` seconds while the run lives."""
+        if self.epoch is not None:
+            await self.service._renew(self)
+
+    async def finish(self, status: InvocationStatus | None) -> None:
+        """
+        Record how the invocation ended (None: it never began), give the lease back and let the next one in.
+
+        May be lost in a power cut or a storage failure: then the invocation is listed as interrupted.
+        """
+        try:
+            if self.epoch is not None:
+                await self.service._finish(self, status)
+        except StorageError:
+            pass  # every event is stored; the lease runs out by itself, and the status says what is true: unknown
+        finally:
+            self._hold.release()
+            self.service._users -= 1
+
+
+class BaseSessionService(ABC):
+    """
+    Keeps sessions: their events, their state, and the state that a user or an app shares between sessions.
+
+    It works without `async with`, which only closes it. It serves one `trio.run` after another, and refuses two at
+    once with ServiceInUseError.
+
+    Args:
+        env: Where time and ids come from; a Runner over this service uses the same.
+    """
+
+    renew_every_s: float | None = None
+    """How often a run renews its lease, in seconds; None where no other process can reach the store."""
+
+    def __init__(self, *, env: Env | None = None) -> None:
+        self._env = REAL_ENV if env is None else env
+        self._closed = False
+        self._users = 0
+        self._token: trio.lowlevel.TrioToken | None = None
+
+    @property
+    def env(self) -> Env:
+        """Where this service takes time and ids from."""
+        return self._env
+
+    async def __aenter__(self: _Self) -> _Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with trio.CancelScope(shield=True):
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the store. What is stored stays stored; using the service afterwards raises ServiceClosedError."""
+        if self._users:
+            msg = "expected no run and no call in progress when the service is closed; leave the runs first"
+            raise ServiceInUseError(msg)
+        if not self._closed:
+            self._closed = True
+            await self._close()
+
+    # --- sessions
+
+    async def create_session(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        state: Mapping[str, object] | None = None,
+        session_id: str | None = None,
+    ) -> Session:
+        """
+        Make a new session, with *state* as its initial state, and return it.
+
+        `user:` and `app:` keys go to their scopes. Without a *session_id*, or with a blank one, an id is made.
+        The initial state is an event, `seq` 0, which `read_events` shows and `session.events` does not.
+
+        Raises:
+            AlreadyExistsError: The user has a session of this id.
+            InvalidValueError: A name or id is invalid, or *state* is not JSON or has `temp:` keys. Nothing is stored.
+        """
+        if session_id is None or (isinstance(session_id, str) and not session_id.strip()):
+            session_id = self._env.new_id("session")
+        key = session_key(app_name, user_id, session_id)
+        event = Event(
+            id=self._env.new_id("event"),
+            author="system",
+            seq=0,
+            timestamp=self._env.now(),
+            actions=_checked_initial_state(state),
+        )
+        with self._used():
+            hold = await self._acquire(key)
+            try:
+                live = await self._create(key, event)
+                return live.snapshot(None)
+            finally:
+                hold.release()
+
+    async def get_session(
+        self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
+    ) -> Session | None:
+        """
+        Return the session as it is now, or None. *config* limits its events, never its state.
+
+        It is a copy to read and to append to; a run in progress goes on without changing it.
+        """
+        key = session_key(app_name, user_id, session_id)
+        with self._used():
+            await trio.lowlevel.checkpoint()
+            live = await self._open(key, config)
+            return None if live is None else live.snapshot(config)
+
+    async def list_sessions(
+        self, *, app_name: str | None, user_id: str | None = None, limit: int | None = None, after: str | None = None
+    ) -> ListSessionsResponse:
+        """
+        List sessions in the order they were made, without events and state. `app_name=None` lists those of all apps.
+
+        With a *limit*, `response.next` is the *after* of the next page; pages neither skip nor repeat a session that
+        stays, whatever is made or deleted between them.
+        """
+        if app_name is not None:
+            check_app_name(app_name)
+        if user_id is not None:
+            user_id = _check_id("user_id", user_id)
+        _check_limit(limit)
+        if after is not None and not (isinstance(after, str) and after.isdecimal() and after.isascii()):
+            raise InvalidValueError("after", f"expected the `next` of an earlier page, found {after!r:.80}")
+        with self._used():
+            await trio.lowlevel.checkpoint()
+            found = await self._list(app_name, user_id, None if limit is None else limit + 1, int(after or -1))
+        page = found if limit is None else found[:limit]
+        following = str(page[-1]._incarnation) if page and len(found) > len(page) else None
+        return ListSessionsResponse(sessions=page, next=following)
+
+    async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
+        """
+        Delete the session and its events, if it exists; what it wrote to `user:` and `app:` stays.
+
+        Waits for a run on the session to end.
+
+        Raises:
+            SessionBusyError: That run cannot end before this call returns.
+        """
+        key = session_key(app_name, user_id, session_id)
+        with self._used():
+            hold = await self._acquire(key)
+            try:
+                await self._delete(key)
+            finally:
+                hold.release()
+
+    # --- events
+
+    async def append_event(self, session: Session, event: Event) -> Event:
+        """
+        Store *event* at the end of the session; return it with its id, `seq` and `timestamp`, and advance *session*.
+
+        Waits while a run writes the session. Appends through one session object are stored one after another. An
+        event whose id is already stored where it would come next (or last) is returned as it is stored: a retry is
+        safe. A partial event is returned untouched. `temp:` keys are left out.
+
+        Cancellable until the store has begun; `Cancelled` means that nothing was stored.
+
+        Raises:
+            StaleSessionError: The session was written since *session* was read; read it again.
+            SessionNotFoundError: It was deleted.
+            SessionBusyError: A run holds it that cannot end before this call returns.
+            InvalidEventError, InvalidValueError, NotSupportedError: The event cannot be stored.
+            StorageError: See the class for what it says about the event.
+        """
+        if not isinstance(session, Session) or not isinstance(event, Event):
+            msg = f"expected a Session and an Event, found {type(session).__name__} and {type(event).__name__}"
+            raise TypeError(msg)
+        if event.partial:
+            return event
+        event = checked_event(event)
+        key = session_key(session.app_name, session.user_id, session.id)
+        with self._used():
+            hold = await self._acquire(key)
+            try:
+                return await self._append_outside(key, session, event)
+            finally:
+                hold.release()
+
+    async def _append_outside(self, key: SessionKey, session: Session, event: Event) -> Event:
+        while True:
+            live = await self._open_free(key, GetSessionConfig(num_recent_events=0), reject=False)
+            if live is None:
+                raise await self._not_found(key)
+            if live.incarnation != session._incarnation:
+                raise _stale(key, session, "it was deleted and made again")
+            earlier = await self._stored_before(live, session, event)
+            if earlier is not None:
+                return earlier
+            if session.revision != live.revision:
+                raise _stale(key, session, f"it is at revision {live.revision}")
+            try:
+                return await self._append(live, event, session=session)
+            except ChangedMeanwhileError:
+                continue  # another process was faster between the look and the transaction: look again
+
+    async def _stored_before(self, live: LiveSession, session: Session, event: Event) -> Event | None:
+        """The stored event that *event* is a retry of; *session* is advanced to it."""
+        if event.id is None:
+            return None
+        for seq in (session.revision, session.revision + 1):
+            if not 0 < seq <= live.revision:
+                continue
+            stored = await self._event_at(live, seq)
+            if stored.id != event.id:
+                continue
+            if changed(stored, seq=event.seq, timestamp=event.timestamp) != event:
+                msg = f"expected the event that is stored under the id {event.id!r} (seq {seq}), found another one"
+                raise InvalidEventError(msg)
+            if seq > session.revision:
+                snapshot = live.snapshot(GetSessionConfig(num_recent_events=0))
+                if seq != live.revision:
+                    raise _stale(live.key, session, f"it is at revision {live.revision}")
+                session._advance(stored, {name: snapshot._values.get(name) for name in writes_of(stored.actions)})
+            return stored
+        return None
+
+    async def _event_at(self, live: LiveSession, seq: int) -> Event:
+        if seq >= live.first_seq:
+            return live.events[seq - live.first_seq]
+        [stored] = await self._read(live.key, seq - 1, 1)
+        return stored
+
+    async def read_events(
+        self, *, app_name: str, user_id: str, session_id: str, after_seq: int | None = None, limit: int | None = None
+    ) -> list[Event]:
+        """
+        Read stored events in order, the creation record (`seq` 0) included; with *after_seq* only later ones.
+
+        Raises:
+            SessionNotFoundError: There is no such session.
+        """
+        key = session_key(app_name, user_id, session_id)
+        _check_limit(limit)
+        if after_seq is not None and (isinstance(after_seq, bool) or not isinstance(after_seq, int)):
+            raise InvalidValueError("after_seq", f"expected an integer, found {after_seq!r:.80}")
+        with self._used():
+            await trio.lowlevel.checkpoint()
+            events = await self._read(key, -1 if after_seq is None else after_seq, limit)
+            if not events and await self._open(key, GetSessionConfig(num_recent_events=0)) is None:
+                raise await self._not_found(key)
+            return events
+
+    async def list_invocations(
+        self, *, app_name: str | None = None, status: InvocationStatus | str | None = None
+    ) -> list[Invocation]:
+        """
+        List the invocations of runs, oldest first. `running` ones whose owner is gone are listed as `interrupted`.
+
+        Raises:
+            InvalidValueError: *status* is not one of InvocationStatus.
+        """
+        if app_name is not None:
+            check_app_name(app_name)
+        if status is not None:
+            try:
+                status = InvocationStatus(status)
+            except ValueError:
+                problem = f"expected one of {', '.join(InvocationStatus)}, found {status!r:.80}"
+                raise InvalidValueError("status", problem) from None
+        with self._used():
+            await trio.lowlevel.checkpoint()
+            found = await self._list_invocations(app_name)
+        return [invocation for invocation in found if status is None or invocation.status is status]
+
+    # --- for runners
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        """Mark the service as used by this `trio.run`."""
+        self._begin_use()
+        try:
+            yield
+        finally:
+            self._users -= 1
+
+    def _begin_use(self) -> None:
+        token = trio.lowlevel.current_trio_token()
+        if self._closed:
+            msg = f"this {type(self).__name__} was closed; make a new one"
+            raise ServiceClosedError(msg)
+        if self._users and self._token is not token:
+            msg = f"this {type(self).__name__} is being used by another trio.run; give each its own service"
+            raise ServiceInUseError(msg)
+        self._token = token
+        self._users += 1
+
+    async def open_writer(
+        self, key: SessionKey, invocation_id: str, config: GetSessionConfig | None, *, reject: bool
+    ) -> SessionWriter | None:
+        """
+        Wait for the session and open it for a run; None if there is no such session. Stores nothing.
+
+        Raises:
+            SessionBusyError: It is held and *reject* is set, or waiting could never end.
+        """
+        with self._used():
+            hold = await self._acquire(key, reject=reject)
+            try:
+                live = await self._open_free(key, config, reject=reject)
+            except BaseException:
+                hold.release()
+                raise
+            if live is None:
+                hold.release()
+                return None
+            self._begin_use()  # until the writer is finished
+            return SessionWriter(self, hold, live, invocation_id)
+
+    async def _acquire(self, key: SessionKey, *, reject: bool = False) -> Hold:
+        return await acquire((self._store_id(), key), str(key), reject=reject)
+
+    async def _append(
+        self,
+        live: LiveSession,
+        event: Event,
+        *,
+        session: Session | None = None,
+        writer: SessionWriter | None = None,
+        begins: bool = False,
+    ) -> Event:
+        """Complete, store and apply an event that was checked."""
+        if event.seq is not None and event.seq != live.revision + 1:
+            msg = f"expected an event without seq (the store gives it), found seq={event.seq}"
+            raise InvalidEventError(msg)
+        complete = changed(
+            event,
+            id=event.id or self._env.new_id("event"),
+            seq=live.revision + 1,
+            timestamp=self._env.now() if event.timestamp is None else event.timestamp,
+        )
+        await self._commit(live, complete, writer=writer, begins=begins)
+        if session is not None:
+            session._advance(complete, {name: live.values.get(name) for name in writes_of(complete.actions)})
+        return complete
+
+    async def _not_found(self, key: SessionKey) -> SessionNotFoundError:
+        """The error that says where there is a session of this id, if anywhere."""
+        apps = sorted(
+            {
+                session.app_name
+                for session in await self._list(None, key.user_id, None, -1)
+                if session.id == key.session_id
+            }
+        )
+        hint = f"; the apps that have one of this user and id: {', '.join(apps)}" if apps else ""
+        msg = f"there is no {key}{hint}; make it with create_session, or use Runner(auto_create_session=True)"
+        return SessionNotFoundError(msg)
+
+    # --- storage primitives: what a service author implements -------------------------------------------------------
+
+    @abstractmethod
+    def _store_id(self) -> Hashable:
+        """What names the store in this process: two services over one file return the same."""
+
+    @abstractmethod
+    async def _create(self, key: SessionKey, event: Event) -> LiveSession:
+        """Store a new session with its creation record, or raise AlreadyExistsError. No checkpoint after the write."""
+
+    @abstractmethod
+    async def _open(self, key: SessionKey, config: GetSessionConfig | None) -> LiveSession | None:
+        """The up-to-date live session with at least the events that *config* asks for, or None."""
+
+    async def _open_free(
+        self, key: SessionKey, config: GetSessionConfig | None, *, reject: bool
+    ) -> LiveSession | None:
+        """As `_open`, after waiting until no other process has the session's lease."""
+        return await self._open(key, config)
+
+    @abstractmethod
+    async def _commit(self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
+        """
+        Store *event*, whose seq is `live.revision + 1`, with all it changes, atomically; then `live.advance` it.
+
+        Shared scopes are applied to the values that are current in the transaction. No checkpoint after the write.
+        """
+
+    @abstractmethod
+    async def _delete(self, key: SessionKey) -> None:
+        """Delete the session if it exists."""
+
+    @abstractmethod
+    async def _list(self, app_name: str | None, user_id: str | None, limit: int | None, after: int) -> list[Session]:
+        """Sessions whose incarnation is above *after*, in that order, without events and state."""
+
+    @abstractmethod
+    async def _read(self, key: SessionKey, after_seq: int, limit: int | None) -> list[Event]:
+        """Stored events with a seq above *after_seq*, in order; none if there is no such session."""
+
+    @abstractmethod
+    async def _list_invocations(self, app_name: str | None) -> list[Invocation]:
+        """All recorded invocations, oldest first."""
+
+    async def _renew(self, writer: SessionWriter) -> None:
+        """Extend the writer's lease."""
+
+    @abstractmethod
+    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
+        """Record the final status, if there is one, and give the lease back."""
+
+    async def _close(self) -> None:
+        """Close what is open."""
+
+
+class ChangedMeanwhileError(Exception):
+    """Raised by `_commit` for an outside append when another process entered the session just before."""
+
+
+def _check_limit(limit: object) -> None:
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        raise InvalidValueError("limit", f"expected an integer from 1 up, or None, found {limit!r:.80}")
+
+
+def _stale(key: SessionKey, session: Session, why: str) -> StaleSessionError:
+    msg = (
+        f"{key} has changed since it was read at revision {session.revision}: {why}; "
+        "get_session again and append to what it returns"
+    )
+    return StaleSessionError(msg)
+

@@ -1,0 +1,146 @@
+"""What the session services hand out: sessions, lists of them, and the state of their invocations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+import attrs
+
+from .._json import JSON
+from .._window import Window
+from ..errors import InvalidValueError
+from ..events import Event
+from ._state import ReadOnlyState, Values, _Missing
+
+__all__ = ["GetSessionConfig", "Invocation", "InvocationStatus", "ListSessionsResponse", "Session"]
+
+
+class Session:
+    """
+    One conversation, as it was when the service returned it.
+
+    `state` is to be read; `append_event(session, event)` is how it changes, and that advances this very object.
+    `revision` is the `seq` of the last stored event, 0 in a new session: it decides who is stale, no clock does.
+    `create_time` and `last_update_time` are seconds since the epoch.
+    """
+
+    __slots__ = (
+        "_events",
+        "_incarnation",
+        "_last_update_time",
+        "_revision",
+        "_values",
+        "app_name",
+        "create_time",
+        "id",
+        "state",
+        "user_id",
+    )
+
+    def __init__(
+        self,
+        *,
+        id: str,
+        app_name: str,
+        user_id: str,
+        values: Values,
+        events: Window[Event],
+        revision: int,
+        create_time: float,
+        last_update_time: float,
+        incarnation: int,
+    ) -> None:
+        self.id = id
+        self.app_name = app_name
+        self.user_id = user_id
+        self.state: Mapping[str, Any] = ReadOnlyState(values)
+        self._events = events
+        self.create_time = create_time
+        self._last_update_time = last_update_time
+        self._revision = revision
+        self._values = values
+        self._incarnation = incarnation  # a session that was deleted and made again is another one
+
+    @property
+    def revision(self) -> int:
+        """The `seq` of the session's last stored event."""
+        return self._revision
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """The loaded events, oldest first; a read-only list. The creation record is not among them."""
+        return self._events
+
+    @property
+    def last_update_time(self) -> float:
+        """When the last event was stored, in seconds since the epoch."""
+        return self._last_update_time
+
+    def __repr__(self) -> str:
+        return f"<Session {self.app_name}/{self.user_id}/{self.id} at revision {self.revision}>"
+
+    def _advance(self, event: Event, changes: Mapping[str, JSON | _Missing]) -> None:
+        """Take over an event that was stored for this session."""
+        assert event.seq is not None
+        assert event.timestamp is not None
+        self._revision = event.seq
+        self._last_update_time = event.timestamp
+        self._values.apply(changes)
+        self._events.push(event)
+
+
+@attrs.frozen(kw_only=True)
+class GetSessionConfig:
+    """
+    Which events to load; the state is always complete. What is given applies together.
+
+    `num_recent_events`: at most so many, the newest (0: none). `after_seq` and `after_timestamp` (seconds): only
+    events beyond.
+    """
+
+    num_recent_events: int | None = None
+    after_seq: int | None = None
+    after_timestamp: float | None = None
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("num_recent_events", "after_seq"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+                raise InvalidValueError(f"GetSessionConfig.{name}", f"expected an integer from 0 up, found {value!r}")
+        if self.after_timestamp is not None and not isinstance(self.after_timestamp, (int, float)):
+            problem = f"expected seconds since the epoch, found {self.after_timestamp!r}"
+            raise InvalidValueError("GetSessionConfig.after_timestamp", problem)
+
+
+@attrs.frozen(kw_only=True)
+class ListSessionsResponse:
+    """A page of sessions, oldest first, without events and state. `next` is the `after` of the next page, or None."""
+
+    sessions: list[Session]
+    next: str | None = None
+
+
+class InvocationStatus(StrEnum):
+    """How far an invocation has come."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+    """Recorded as running, by an owner that is gone. Never stored; this is how listing reports it."""
+
+
+@attrs.frozen(kw_only=True)
+class Invocation:
+    """One invocation of a session. `seq` is that of the event it began with."""
+
+    app_name: str
+    user_id: str
+    session_id: str
+    invocation_id: str
+    status: InvocationStatus
+    seq: int

@@ -1,0 +1,438 @@
+"""
+State: a dictionary whose keys say how far they reach.
+
+`app:x` belongs to the app, `user:x` to one user of it, `temp:x` to the running invocation, and every other key to the
+session, under its full name (`session:x` and `a:b` too).
+
+A write is one of four things: a new value, a removal, an `Add` or an `Extend`. The last two are *operations*: they
+are stored as such and applied to whatever value is there when the event is committed, so concurrent sessions never
+lose an increment.
+
+Pending writes come in layers. An agent has one over the committed values, each of its tools and callbacks one over
+the agent's. A layer has one writer, so it needs no lock; it sees what is below it, and what is below does not see it
+until it is merged downwards. Reading walks down; writing touches the top only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from enum import Enum
+from typing import Any, Final, NoReturn
+
+import attrs
+
+from .._json import EMPTY_DICT, JSON, FrozenList, freeze
+from ..errors import InvalidValueError, InvocationEndedError
+from ..events import EventActions
+from ..types import changed
+
+__all__ = ["REMOVED", "Add", "Extend", "ReadOnlyState", "State", "Values", "Write", "apply_write", "scope_of"]
+
+APP_PREFIX: Final = "app:"
+USER_PREFIX: Final = "user:"
+TEMP_PREFIX: Final = "temp:"
+
+
+class Scope(Enum):
+    """How far a key reaches."""
+
+    SESSION = "session"
+    APP = "app"
+    USER = "user"
+    TEMP = "temp"
+
+
+_PREFIXES = {APP_PREFIX: Scope.APP, USER_PREFIX: Scope.USER, TEMP_PREFIX: Scope.TEMP}
+
+
+def scope_of(key: str) -> Scope:
+    """Return the scope that the key's prefix names."""
+    prefix, colon, _ = key.partition(":")
+    return _PREFIXES.get(prefix + colon, Scope.SESSION) if colon else Scope.SESSION
+
+
+def check_key(key: object, path: str) -> str:
+    """
+    Return *key* if a state can have it.
+
+    Raises:
+        InvalidValueError: It is not a string, or a scope's prefix with nothing after it.
+    """
+    if not isinstance(key, str):
+        raise InvalidValueError(path, f"expected a string as key, found {key!r:.80} of type {type(key).__name__}")
+    if key in _PREFIXES:
+        raise InvalidValueError(path, f"expected a name after the prefix, found {key!r}; write for example '{key}name'")
+    plain: str = freeze(key, path)
+    return plain
+
+
+# --- writes ---------------------------------------------------------------------------------------------------------
+
+
+class _Removed(Enum):
+    REMOVED = "removed"
+
+
+class _Missing(Enum):
+    MISSING = "missing"
+
+
+REMOVED: Final = _Removed.REMOVED
+MISSING: Final = _Missing.MISSING
+
+
+@attrs.frozen
+class Add:
+    """Add a number to whatever the key holds; to 0 where there is no such key."""
+
+    amount: int | float
+
+
+@attrs.frozen
+class Extend:
+    """Append items to the list that the key holds; to an empty one where there is no such key."""
+
+    items: FrozenList
+
+
+Write = Any
+"""A frozen JSON value to set, or REMOVED, an Add or an Extend."""
+
+
+def apply_write(key: str, current: JSON | _Missing, write: Write) -> JSON | _Missing:
+    """
+    Return what *key* holds after *write*; MISSING stands for no such key.
+
+    Raises:
+        InvalidValueError: An operation meets a value that it does not fit.
+    """
+    if write is REMOVED:
+        return MISSING
+    if type(write) is Add:
+        start = 0 if current is MISSING else current
+        if isinstance(start, bool) or not isinstance(start, (int, float)):
+            raise _mismatch(key, "add", "a number", start)
+        return freeze(start + write.amount, f"state[{key!r}]")
+    if type(write) is Extend:
+        if current is MISSING:
+            return write.items
+        if not isinstance(current, list):
+            raise _mismatch(key, "extend", "a list", current)
+        return freeze([*current, *write.items], f"state[{key!r}]")
+    return write
+
+
+def merge_writes(key: str, below: Write, above: Write) -> Write:
+    """Return the one write that does what *below* and then *above* do."""
+    if type(above) is Add and type(below) is Add:
+        return Add(above.amount + below.amount)
+    if type(above) is Extend and type(below) is Extend:
+        return Extend(freeze([*below.items, *above.items]))
+    if type(above) not in _OPERATIONS:
+        return above
+    if type(below) in _OPERATIONS:
+        kind = type(below).__name__.lower()
+        raise _mismatch(key, type(above).__name__.lower(), f"the same operation as before ({kind})", MISSING)
+    return apply_write(key, MISSING if below is REMOVED else below, above)
+
+
+_OPERATIONS = frozenset({Add, Extend})
+
+
+def _mismatch(key: str, operation: str, expected: str, found: object) -> InvalidValueError:
+    what = "another one" if found is MISSING else f"{found!r:.80}"
+    return InvalidValueError(f"state[{key!r}]", f"`{operation}` expects {expected}, found {what}")
+
+
+def writes_of(actions: EventActions) -> dict[str, Write]:
+    """
+    Return the writes that an event's actions stand for.
+
+    Raises:
+        InvalidValueError: A key is no key, stands in two of the three fields, or an operation is malformed.
+    """
+    if not (actions.state_delta or actions.state_removed or actions.state_ops):
+        return {}
+    writes: dict[str, Write] = {}
+    for key in actions.state_removed:
+        writes[check_key(key, "state_removed")] = REMOVED
+    for key, value in actions.state_delta.items():
+        _put(writes, check_key(key, "state_delta"), value)
+    for key, operation in actions.state_ops.items():
+        _put(writes, check_key(key, "state_ops"), _operation(operation, f"state_ops[{key!r}]"))
+    return writes
+
+
+def _put(writes: dict[str, Write], key: str, write: Write) -> None:
+    if key in writes:
+        problem = "the key stands in two of state_removed, state_delta and state_ops; keep one"
+        raise InvalidValueError(f"state[{key!r}]", problem)
+    writes[key] = write
+
+
+def _operation(operation: JSON, path: str) -> Write:
+    if isinstance(operation, dict) and len(operation) == 1:
+        [(name, operand)] = operation.items()
+        if name == "add" and isinstance(operand, (int, float)) and not isinstance(operand, bool):
+            return Add(operand)
+        if name == "extend" and isinstance(operand, FrozenList):
+            return Extend(operand)
+    raise InvalidValueError(path, f'expected {{"add": number}} or {{"extend": list}}, found {operation!r:.80}')
+
+
+def with_writes(actions: EventActions, writes: Mapping[str, Write]) -> EventActions:
+    """Return *actions* with exactly these writes as its state changes."""
+    delta: dict[str, JSON] = {}
+    removed: list[str] = []
+    operations: dict[str, JSON] = {}
+    for key, write in writes.items():
+        if write is REMOVED:
+            removed.append(key)
+        elif type(write) is Add:
+            operations[key] = {"add": write.amount}
+        elif type(write) is Extend:
+            operations[key] = {"extend": write.items}
+        else:
+            delta[key] = write
+    return changed(
+        actions,
+        state_delta=freeze(delta) if delta else EMPTY_DICT,
+        state_removed=tuple(removed),
+        state_ops=freeze(operations) if operations else EMPTY_DICT,
+    )
+
+
+# --- committed values -----------------------------------------------------------------------------------------------
+
+
+class Values:
+    """
+    The committed values of one session, by scope. Sessions of one user and app share the dicts of those scopes.
+
+    A worker thread may read it while the loop changes it: iteration works on a copy of the keys.
+    """
+
+    __slots__ = ("app", "session", "temp", "user")
+
+    def __init__(
+        self,
+        session: dict[str, JSON],
+        user: dict[str, JSON],
+        app: dict[str, JSON],
+        temp: dict[str, JSON] | None = None,
+    ) -> None:
+        self.session = session
+        self.user = user
+        self.app = app
+        self.temp: dict[str, JSON] = {} if temp is None else temp
+
+    def scope(self, key: str) -> dict[str, JSON]:
+        """The dict that holds *key*."""
+        scope = scope_of(key)
+        if scope is Scope.SESSION:
+            return self.session
+        return self.app if scope is Scope.APP else self.user if scope is Scope.USER else self.temp
+
+    def get(self, key: str) -> JSON | _Missing:
+        """The value of *key*, or MISSING."""
+        return self.scope(key).get(key, MISSING)
+
+    def keys(self) -> list[str]:
+        """All keys, those of the session first."""
+        return [*self.session, *self.user, *self.app, *self.temp]
+
+    def apply(self, changes: Mapping[str, JSON | _Missing]) -> None:
+        """Take over what `apply_event` returned."""
+        for key, value in changes.items():
+            if value is MISSING:
+                self.scope(key).pop(key, None)
+            else:
+                self.scope(key)[key] = value
+
+    def copy(self) -> Values:
+        """A copy that stays as it is; the frozen values themselves are shared."""
+        return Values(dict(self.session), dict(self.user), dict(self.app))
+
+    def with_temp(self) -> Values:
+        """The same committed values with `temp:` keys of an invocation's own."""
+        return Values(self.session, self.user, self.app, {})
+
+
+# --- what people hold -----------------------------------------------------------------------------------------------
+
+
+class ReadOnlyState(Mapping[str, Any]):
+    """The state of a session that a service returned. It is a copy to read; assigning to it says what to do instead."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
+
+    def __getitem__(self, key: str) -> JSON:
+        value = self._values.get(key)
+        if value is MISSING:
+            raise KeyError(key)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values.keys())
+
+    def __len__(self) -> int:
+        return len(self._values.keys())
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self._values.get(key) is not MISSING
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __setitem__(self, key: str, value: object) -> NoReturn:
+        self._refuse(f"state={{{key!r}: ...}}")
+
+    def __delitem__(self, key: str) -> NoReturn:
+        self._refuse(f"actions=EventActions(state_removed=[{key!r}])")
+
+    def update(self, *args: object, **kwargs: object) -> NoReturn:
+        """Refused, as every change is."""
+        self._refuse("state={...}")
+
+    setdefault = pop = popitem = clear = update
+
+    def _refuse(self, argument: str) -> NoReturn:
+        msg = (
+            "this state is a copy to read, and a change to it would be lost; append an event instead: "
+            f'`await service.append_event(session, Event(author="...", {argument}))`, '
+            "or, in an agent, a tool or a callback, write to `ctx.state`"
+        )
+        raise TypeError(msg)
+
+
+class State(MutableMapping[str, Any]):
+    """
+    `ctx.state`: what is committed, plus the pending writes of whoever holds this context.
+
+    What is written here is seen at once by the writer, by what it calls and by what runs after it; it is stored with
+    the next event that reports the writer. Values are frozen when written: `state["cart"] += ["pen"]` works, changing
+    the list in place raises. `del state[key]` deletes; None is an ordinary value.
+    """
+
+    __slots__ = ("_below", "_closed", "_writes")
+
+    def __init__(self, below: State | Values) -> None:
+        self._below = below
+        self._writes: dict[str, Write] = {}
+        self._closed = ""
+
+    def __getitem__(self, key: str) -> JSON:
+        value = self._lookup(key)
+        if value is MISSING:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key: str, value: object) -> None:
+        self._write(key, freeze(value, f"state[{key!r}]"))
+
+    def __delitem__(self, key: str) -> None:
+        if self._lookup(key) is MISSING:
+            raise KeyError(key)
+        self._write(key, REMOVED)
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self._lookup(key) is not MISSING
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys())
+
+    def __len__(self) -> int:
+        return len(self._keys())
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def add(self, key: str, amount: int | float = 1) -> None:
+        """
+        Add *amount* to the key's value when the event is stored, so that concurrent adds all count.
+
+        Raises:
+            InvalidValueError: *amount* or the present value is not a number.
+        """
+        if isinstance(amount, bool) or not isinstance(amount, (int, float)):
+            raise _mismatch(key, "add", "a number", amount)
+        self._operate(key, Add(freeze(amount, f"state[{key!r}]")))
+
+    def extend(self, key: str, items: list[Any] | tuple[Any, ...]) -> None:
+        """
+        Append *items* to the key's list when the event is stored, so that concurrent appends all survive.
+
+        Raises:
+            InvalidValueError: *items* or the present value is not a list.
+        """
+        if not isinstance(items, (list, tuple)):
+            raise _mismatch(key, "extend", "a list of items", items)
+        self._operate(key, Extend(freeze(items, f"state[{key!r}]")))
+
+    def to_dict(self) -> dict[str, JSON]:
+        """All keys and values as a plain dict."""
+        return dict(self)
+
+    # --- for the runtime
+
+    def layer(self) -> State:
+        """A new layer on top of this one."""
+        return State(self)
+
+    def pending(self) -> dict[str, Write]:
+        """The writes of this layer that no event has carried yet."""
+        return dict(self._writes)
+
+    def settle(self, carried: Mapping[str, Write]) -> None:
+        """Forget the writes that an event has carried, unless they were overwritten since."""
+        for key, write in carried.items():
+            if self._writes.get(key, MISSING) is write:
+                del self._writes[key]
+
+    def merge(self, writes: Mapping[str, Write]) -> None:
+        """Take over the writes of a layer above."""
+        for key, write in writes.items():
+            self._writes[key] = merge_writes(key, self._writes[key], write) if key in self._writes else write
+
+    def close(self, why: str) -> None:
+        """From here on refuse every write with InvocationEndedError."""
+        self._closed = why
+
+    def _write(self, key: str, write: Write) -> None:
+        if self._closed:
+            raise InvocationEndedError(self._closed)
+        self._writes[check_key(key, "state")] = write
+
+    def _operate(self, key: str, operation: Add | Extend) -> None:
+        apply_write(key, self._lookup(check_key(key, "state")), operation)  # does it fit what is there now?
+        mine = self._writes.get(key, MISSING)
+        self._write(key, operation if mine is MISSING else merge_writes(key, mine, operation))
+
+    def _lookup(self, key: str) -> JSON | _Missing:
+        operations: list[Write] = []
+        layer: State | Values = self
+        while isinstance(layer, State):
+            write = layer._writes.get(key, MISSING)
+            if type(write) in _OPERATIONS:
+                operations.append(write)
+            elif write is not MISSING:
+                value = MISSING if write is REMOVED else write
+                break
+            layer = layer._below
+        else:
+            value = layer.get(key)
+        for operation in reversed(operations):
+            value = apply_write(key, value, operation)
+        return value
+
+    def _keys(self) -> list[str]:
+        keys = dict.fromkeys(self._below._keys() if isinstance(self._below, State) else self._below.keys())
+        for key, write in list(self._writes.items()):
+            if write is REMOVED:
+                keys.pop(key, None)
+            else:
+                keys[key] = None
+        return list(keys)

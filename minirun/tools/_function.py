@@ -1,0 +1,153 @@
+"""
+A function as a tool.
+
+Its signature is the schema that the model sees, and what the model sends is checked against it before the function is
+called. Synchronous functions run in worker threads, so that they stop nobody.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import Any, Literal, get_type_hints
+
+import attrs
+import trio
+
+from .._json import freeze
+from ..errors import ConfigurationError
+from ..flows._schema import signature_of
+from ..runtime import ToolContext
+from ..types import FunctionDeclaration
+from ._base import BaseTool
+
+__all__ = ["FunctionTool"]
+
+CONTEXT_NAME = "tool_context"
+
+
+class FunctionTool(BaseTool):
+    """
+    A tool made from a function.
+
+    A parameter annotated with `ToolContext`, or else one named `tool_context`, gets the context and is not shown to
+    the model.
+
+    Args:
+        func: A function, sync or async, a method, a `functools.partial` or an object that can be called.
+        name: What the model calls it; by default the function's name.
+        description: What the model is told; by default the function's docstring.
+        run_in: `"thread"` runs a sync function in a worker thread (the default for those), `"loop"` in trio's own,
+            where it stops everything else while it runs.
+
+    Raises:
+        ConfigurationError, TypeError: The function has no usable name, or a parameter that JSON cannot express.
+    """
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        run_in: Literal["thread", "loop"] | None = None,
+    ) -> None:
+        if not callable(func):
+            msg = f"expected a function, found {func!r:.80}"
+            raise ConfigurationError(msg)
+        if run_in not in (None, "thread", "loop"):
+            msg = f"expected run_in='thread' or 'loop', found {run_in!r:.80}"
+            raise ConfigurationError(msg)
+        inner = func
+        while isinstance(inner, partial):
+            inner = inner.func
+        if name is None:
+            name = getattr(inner, "__name__", type(inner).__name__)
+        if description is None:
+            documented = inner if hasattr(inner, "__name__") else type(inner)
+            description = inspect.getdoc(documented) or ""
+        super().__init__(name=name, description=description)
+        is_async = inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(getattr(inner, "__call__", None))  # noqa: B004 # not whether it can be called, but how
+        if is_async and run_in == "thread":
+            msg = f"expected a sync function for run_in='thread', found the async {name!r}; leave run_in out"
+            raise ConfigurationError(msg)
+        self.func = func
+        self._in_thread = not is_async and run_in != "loop"
+        self._context_parameter = _context_parameter(func, inner)
+        self._signature = signature_of(func, skip={self._context_parameter} if self._context_parameter else set())
+
+    @cached_property
+    def declaration(self) -> FunctionDeclaration:
+        """The tool as the model sees it."""
+        return FunctionDeclaration(
+            name=self.name, description=self.description, parameters=freeze(self._signature.schema, self.name)
+        )
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        """Check *args* against the signature and call the function."""
+        positional, named = self._signature.bind(args)
+        if self._context_parameter is not None:
+            named[self._context_parameter] = tool_context
+        call = partial(self.func, *positional, **named)
+        if self._in_thread:
+            result = await _in_thread(call, tool_context)
+        else:
+            result = call()
+        return await result if inspect.isawaitable(result) else result
+
+
+def _context_parameter(func: Callable[..., Any], inner: Callable[..., Any]) -> str | None:
+    parameters = inspect.signature(func).parameters
+    target = inner if hasattr(inner, "__annotations__") else type(inner).__call__
+    try:
+        hints = get_type_hints(target)
+    except Exception:  # a name that does not resolve is told by signature_of, unless it is the context's own
+        hints = dict(getattr(target, "__annotations__", {}))
+    for name in parameters:
+        if hints.get(name) in (ToolContext, "ToolContext", "CallbackContext"):
+            return name
+    return CONTEXT_NAME if CONTEXT_NAME in parameters else None
+
+
+@attrs.define
+class LateOutcome:
+    """How the thread of a cancelled call ended: with `value` or `error`, or, if `finished` is False, nobody knows."""
+
+    finished: bool = False
+    value: Any = None
+    error: Exception | None = None
+
+
+async def _in_thread(call: Callable[[], Any], context: ToolContext) -> Any:
+    """
+    Run *call* in a worker thread.
+
+    A thread cannot be stopped. When this is cancelled, the thread is waited for, up to `RunConfig.thread_grace_s`; what
+    it gave by then is left in `context.late`. After that it is abandoned, and nobody knows what it does.
+    """
+    core = context._core
+    late = LateOutcome()
+    shield = trio.CancelScope(shield=True)
+    done = trio.Event()
+
+    async def watch() -> None:
+        with shield:
+            try:
+                late.value = await core.env.run_sync(call, limiter=core.tool_limiter, abandon_on_cancel=True)
+            except Exception as error:
+                late.error = error
+            late.finished = True
+        done.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        try:
+            await done.wait()
+        except trio.Cancelled:
+            context.late = late
+            shield.deadline = trio.current_time() + core.run_config.thread_grace_s
+            raise
+    if late.error is not None:
+        raise late.error
+    return late.value

@@ -1,0 +1,309 @@
+"""
+What models, users and tools say to each other: `Content` made of `Part`s.
+
+These are values: frozen, compared by content, safe to share between sessions, prompts and events. They carry the
+names that `google.genai.types` gives them. Fields that a later version writes and this one does not know are kept in
+`unknown_fields` and written back as they were.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import attrs
+
+from ._json import EMPTY_DICT, FrozenDict, check_text, freeze
+from .errors import InvalidValueError
+
+__all__ = [
+    "Blob",
+    "CodeExecutionResult",
+    "Content",
+    "ExecutableCode",
+    "FileData",
+    "FunctionCall",
+    "FunctionDeclaration",
+    "FunctionResponse",
+    "GenerateContentConfig",
+    "Part",
+    "UsageMetadata",
+]
+
+_T = TypeVar("_T")
+
+
+# --- how fields are checked -------------------------------------------------------------------------------------------
+
+
+def _text(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if type(value) is str:
+        if not value.isascii():
+            check_text(value, f"{type(instance).__name__}.{attribute.name}")
+        return
+    if value is None and attribute.default is None:
+        return
+    raise _wrong(instance, attribute, "a string", value)
+
+
+def _flag(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if not (value is None or value is True or value is False):
+        raise _wrong(instance, attribute, "True, False or None", value)
+
+
+def _wrong(instance: object, attribute: attrs.Attribute[Any], expected: str, found: object) -> InvalidValueError:
+    path = f"{type(instance).__name__}.{attribute.name}"
+    return InvalidValueError(path, f"expected {expected}, found {found!r:.80} of type {type(found).__name__}")
+
+
+def _frozen_object(name: str) -> Any:
+    def convert(value: Mapping[str, object] | None) -> FrozenDict:
+        if type(value) is FrozenDict:
+            return value
+        if not isinstance(value, dict):
+            raise InvalidValueError(name, f"expected a dict, found {type(value).__name__}")
+        frozen: FrozenDict = freeze(value, name)
+        return frozen
+
+    return convert
+
+
+def _one_of(*kinds: type) -> Any:
+    def check(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+        if value is not None and not isinstance(value, kinds):
+            raise _wrong(instance, attribute, " or ".join(kind.__name__ for kind in kinds), value)
+
+    return check
+
+
+def text_field(**options: Any) -> Any:
+    """A field that holds text that UTF-8 can write; None is accepted where the default is None."""
+    return attrs.field(validator=_text, **options)
+
+
+def flag_field() -> Any:
+    """A field that holds True, False or None."""
+    return attrs.field(default=None, validator=_flag)
+
+
+def json_field(name: str, **options: Any) -> Any:
+    """A field that holds any JSON value, frozen."""
+    return attrs.field(converter=lambda value: freeze(value, name), metadata={"json": True}, **options)
+
+
+def object_field(name: str, **options: Any) -> Any:
+    """A field that holds a JSON object, frozen."""
+    if "default" not in options and "factory" not in options:
+        options["default"] = EMPTY_DICT
+    return attrs.field(converter=_frozen_object(name), metadata={"json": True}, **options)
+
+
+def optional_object_field(name: str) -> Any:
+    """A field that holds a JSON object, frozen, or None."""
+    return attrs.field(
+        default=None, converter=attrs.converters.optional(_frozen_object(name)), metadata={"json": True}
+    )
+
+
+def value_field(*kinds: type) -> Any:
+    """A field that holds one of *kinds*, or None."""
+    return attrs.field(default=None, validator=_one_of(*kinds))
+
+
+def unknown_field() -> Any:
+    """Where a value keeps the fields that a later version wrote into its JSON."""
+    return attrs.field(
+        default=EMPTY_DICT, repr=False, converter=_frozen_object("unknown_fields"), metadata={"unknown": True}
+    )
+
+
+def changed(value: _T, /, **changes: Any) -> _T:
+    """
+    Return a copy of a value with some fields replaced by ones that are known to be valid.
+
+    `attrs.evolve` checks every field again; this one is for fields that the runtime itself has made.
+    """
+    cls = type(value)
+    copy = object.__new__(cls)
+    for name in cls.__slots__:  # type: ignore[attr-defined]  # attrs has put them there
+        if name != "__weakref__":
+            object.__setattr__(copy, name, changes[name] if name in changes else getattr(value, name))
+    return copy
+
+
+# --- the values ----------------------------------------------------------------------------------------------------
+
+
+def _bytes(value: object) -> bytes:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, str):  # JSON has no bytes: there they are base64
+        try:
+            return base64.b64decode(value, validate=True)
+        except binascii.Error as error:
+            raise InvalidValueError("data", f"expected base64, found {value!r:.40} ({error})") from None
+    raise InvalidValueError("data", f"expected bytes, found {type(value).__name__}")
+
+
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
+class Blob:
+    """Bytes and what they are (`image/png`). In JSON the bytes are base64."""
+
+    data: bytes = attrs.field(converter=_bytes, metadata={"bytes": True})
+    mime_type: str = text_field()
+    display_name: str | None = text_field(default=None)
+    unknown_fields: Mapping[str, Any] = unknown_field()
+
+
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
+class FileData:
+    """A file that lies elsewhere, by its URI."""
+
+    file_uri: str = text_field()
+    mime_type: str | None = text_field(default=None)
+    display_name: str | None = text_field(default=None)
+    unknown_fields: Mapping[str, Any] = unknown_field()
+
+
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
+class FunctionCall:
+    """What a model asks for. `id` is None until the call is emitted; then it matches `[A-Za-z0-9_-]{1,40}`."""
+
+    name: str = text_field()
+    args: Mapping[str, Any] = object_field("FunctionCall.args")
+    id: str | None = text_field(default=None)
+    unknown_fields: Mapping[str, Any] = unknown_field()
+
+
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
+class FunctionResponse:
+    """What a tool answered. `id` is that of the call; an answer that holds the key `error` is a failure."""
+
+    name: str = text_field()
+    response: Mapping[str, Any] = object_field("FunctionResponse.response")
+    id: str | None = text_field(default=None)
+    unknown_fields: Mapping[str, Any] = unknown_field()
+
+
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
+class ExecutableCode:
+    """Code that a model wants to be run."""
+
+    code: str = text_field()
+    language: str | None = text_field(default=None)
+    unknown_fields: Mapping[str, Any] = unknown_field()
+
+
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
+class CodeExecutionResult:
+    """What running the code gave."""
+
+    outcome: str | None = text_field(default=None)
+    output: str | None = text_field(default=None)
+    unknown_fields: Mapping[str, Any] = unknown_field()
+
+
+_PAYLOADS = (
+    "text",
+    "inline_data",
+    "file_data",
+    "function_call",
+    "function_response",
+    "executable_code",
+    "code_execution_result",
+)
+
+
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
+class Part:
+    """
+    One piece of a message; it has exactly one payload.
+
+    `thought` marks text that a model thought rather than said; `thought_signature` is the provider's seal on it.
+    """
+
+    text: str | None = text_field(default=None)
+    thought: bool | None = flag_field()
+    thought_signature: bytes | None = attrs.field(
+        default=None, converter=attrs.converters.optional(_bytes), metadata={"bytes": True}
+    )
+    inline_data: Blob | None = value_field(Blob)
+    file_data: FileData | None = value_field(FileData)
+    function_call: FunctionCall | None = value_field(FunctionCall)
+    function_response: FunctionResponse | None = value_field(FunctionResponse)
+    executable_code: ExecutableCode | None = value_field(ExecutableCode)
+    code_execution_result: CodeExecutionResult | None = value_field(CodeExecutionResult)
+    unknown_fields: Mapping[str, Any] = unknown_field()
+
+    def __attrs_post_init__(self) -> None:
+        found = [name for name in _PAYLOADS if getattr(self, name) is not None]
+        if len(found) == 1 or (not found and (self.unknown_fields or self.thought_signature is not None)):
+            return
+        problem = f"expected exactly one of {', '.join(_PAYLOADS)}, found {' and '.join(found) or 'none'}"
+        raise InvalidValueError("Part", problem)
+
+
+def _parts(value: Iterable[Part] | None) -> tuple[Part, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, (str, bytes, dict)):
+        problem = f"expected a list of Part, found {type(value).__name__}; write [Part(text=...)]"
+        raise InvalidValueError("Content.parts", problem)
+    parts = tuple(value)
+    for index, part in enumerate(parts):
+        if not isinstance(part, Part):
+            raise InvalidValueError(f"Content.parts[{index}]", f"expected a Part, found {type(part).__name__}")
+    return parts
+
+
+def _parts_field() -> Any:
+    return attrs.field(default=(), converter=_parts)
+
+
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
+class Content:
+    """What one side said, as parts. `role` is `user` (also for tools' answers) or `model`."""
+
+    parts: Sequence[Part] = _parts_field()
+    role: str | None = text_field(default=None)
+    unknown_fields: Mapping[str, Any] = unknown_field()
+
+    @property
+    def text(self) -> str:
+        """The text parts joined, thoughts left out."""
+        return "".join(part.text for part in self.parts if part.text and not part.thought)
+
+
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
+class UsageMetadata:
+    """Token counts as the provider reported them."""
+
+    prompt_token_count: int | None = value_field(int)
+    candidates_token_count: int | None = value_field(int)
+    total_token_count: int | None = value_field(int)
+    cached_content_token_count: int | None = value_field(int)
+    thoughts_token_count: int | None = value_field(int)
+    unknown_fields: Mapping[str, Any] = unknown_field()
+
+
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
+class FunctionDeclaration:
+    """A tool as a model sees it: `parameters` is a JSON schema of type object."""
+
+    name: str = text_field()
+    description: str = text_field(default="")
+    parameters: Mapping[str, Any] = object_field("FunctionDeclaration.parameters")
+
+
+def _declarations(value: Iterable[FunctionDeclaration]) -> tuple[FunctionDeclaration, ...]:
+    return tuple(value)
+
+
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
+class GenerateContentConfig:
+    """What goes to a model beside the contents."""
+
+    system_instruction: str | None = text_field(default=None)
+    tools: Sequence[FunctionDeclaration] = attrs.field(default=(), converter=_declarations)
