@@ -752,6 +752,7 @@ def test_signature_of_other_callables() -> None:
     assert list(properties(Desk())) == ["city"]
     assert list(properties(Desk().reserve)) == ["city", "nights"]
     assert list(properties(wrapper)) == ["a", "b", "c", "d"]
+    assert list(properties(functools.cache(book_later))) == ["order", "count"]
 
 
 def test_what_a_partial_has_fixed_is_not_shown() -> None:

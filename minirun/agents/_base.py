@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterator, Sequence
 from typing import Any, dataclass_transform
 
 import attrs
@@ -86,8 +86,8 @@ class BaseAgent(_AgentFields):
         await _drive(self, context)
         await context._flush()
 
-    async def _run_async_impl(self, ctx: InvocationContext) -> None:
-        """The agent's logic; override it. It may also be an async generator of events."""
+    def _run_async_impl(self, ctx: InvocationContext) -> Awaitable[None] | AsyncGenerator[Event, None]:
+        """The agent's logic; override it with `async def`, as a coroutine or as an async generator of events."""
         msg = f"{type(self).__name__} has no logic: override `async def _run_async_impl(self, ctx)`"
         raise NotImplementedError(msg)
 

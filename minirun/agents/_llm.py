@@ -130,10 +130,10 @@ def _transcript(ctx: InvocationContext) -> Transcript:
     """The transcript of what this run sees, brought up to date. It lives as long as the live session."""
     core = ctx._core
     live = core.live
-    place = ("transcript", ctx.branch)
+    place = ("transcript", ctx.agent_name, ctx.branch)
     transcript = live.memo.get(place)
     if transcript is None or transcript.start_seq != core.start_seq:
-        transcript = live.memo[place] = Transcript(core.start_seq)
+        transcript = live.memo[place] = Transcript(ctx.agent_name, core.start_seq)
     transcript.read(islice(live.events, transcript.next_seq - live.first_seq, None))
     return transcript
 

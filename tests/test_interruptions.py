@@ -1,0 +1,190 @@
+"""
+P1, P2 and P5, by enumeration: whatever interrupts a run, and wherever, what the promises say holds.
+
+Each scenario runs on each service, and is interrupted at every step that trio takes in it, after every event, and by
+a failure of every commit.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import trio
+
+from minirun import Runner
+from minirun.errors import StorageError
+
+from .interruptions import (
+    AGENTS,
+    KINDS,
+    PLACE,
+    CancelAtStep,
+    Diary,
+    Store,
+    check_aftermath,
+    check_new_turn,
+    enumerate_steps,
+    failing_commit,
+    open_calls,
+    read_run,
+)
+
+scenarios = pytest.mark.parametrize("agent", AGENTS)
+services = pytest.mark.parametrize("kind", KINDS)
+
+
+async def _interrupted_run(store: Store, agent: str, diary: Diary, step: int) -> int:
+    async with store.opened() as service:
+        runner = Runner(agent=AGENTS[agent](diary), app_name="app", session_service=service)
+        tasks_before = trio.lowlevel.current_statistics().tasks_living
+        with trio.CancelScope() as scope:
+            instrument = CancelAtStep(scope, step)
+            trio.lowlevel.add_instrument(instrument)
+            try:
+                async with runner.run_async(**PLACE, new_message="go") as run:
+                    await read_run(run, diary)
+            finally:
+                trio.lowlevel.remove_instrument(instrument)
+        assert trio.lowlevel.current_statistics().tasks_living == tasks_before, "a task is left"
+        return instrument.steps
+
+
+@scenarios
+@services
+def test_a_run_that_is_cancelled_at_any_step_keeps_its_promises(agent: str, kind: str, tmp_path: Path) -> None:
+    """After a cancellation at any step, what returned is stored, what raised is not, and a new turn works."""
+    stores = Store(kind, tmp_path)
+
+    def attempt(step: int) -> int:
+        store, diary = stores.fresh(), Diary()
+        steps = trio.run(_interrupted_run, store, agent, diary, step)
+        trio.run(check_aftermath, store, diary)
+        store.remove()
+        return steps
+
+    interrupted, uninterrupted = enumerate_steps(attempt)
+    print(f"{agent} on {kind}: {interrupted} interruption points, {uninterrupted} steps uninterrupted")
+    assert interrupted >= uninterrupted
+
+
+@scenarios
+@services
+def test_nobody_goes_on_while_the_caller_holds_an_event(agent: str, kind: str, tmp_path: Path) -> None:
+    """While the caller holds an event, no emitter of the run has gone on."""
+    store, diary = Store(kind, tmp_path).fresh(), Diary()
+
+    async def main() -> None:
+        async with store.opened() as service:
+            runner = Runner(agent=AGENTS[agent](diary), app_name="app", session_service=service)
+            async with runner.run_async(**PLACE, new_message="go") as run:
+                await read_run(run, diary, check_held=True)
+
+    trio.run(main)
+    trio.run(check_aftermath, store, diary)
+
+
+@scenarios
+@services
+@pytest.mark.parametrize("how", ["break", "raise"])
+def test_a_caller_may_leave_after_any_event(agent: str, kind: str, how: str, tmp_path: Path) -> None:
+    """Leaving after the n-th event, by `break` or with an exception, keeps the promises and the exception's type."""
+    stores = Store(kind, tmp_path)
+
+    async def main(store: Store, diary: Diary, events: int) -> bool:
+        async with store.opened() as service:
+            runner = Runner(agent=AGENTS[agent](diary), app_name="app", session_service=service)
+            tasks_before = trio.lowlevel.current_statistics().tasks_living
+            left = events == 0
+            with pytest.raises(KeyError) if how == "raise" else nullcontext():
+                async with runner.run_async(**PLACE, new_message="go") as run:
+                    while not left and (event := await anext(run, None)) is not None:
+                        diary.seen.append(event)
+                        left = len(diary.seen) == events
+                    if how == "raise":
+                        raise KeyError(events)
+            assert trio.lowlevel.current_statistics().tasks_living == tasks_before
+            return left
+
+    events = 0
+    left = True
+    while left:
+        store, diary = stores.fresh(), Diary()
+        left = trio.run(main, store, diary, events)
+        trio.run(check_aftermath, store, diary)
+        events += 1
+    assert events > 3
+
+
+@scenarios
+@services
+@pytest.mark.parametrize("mode", ["refused", "lost", "stored"])
+def test_a_store_that_fails_at_any_commit_fails_the_run(agent: str, kind: str, mode: str, tmp_path: Path) -> None:
+    """The n-th commit fails: the run raises that error with its own type, and the session is usable again."""
+    stores = Store(kind, tmp_path)
+
+    async def main(store: Store, diary: Diary, number: int) -> int:
+        counters: list[list[int]] = []
+        async with store.opened(lambda service: counters.append(failing_commit(service, number, mode))) as service:
+            runner = Runner(agent=AGENTS[agent](diary), app_name="app", session_service=service)
+            if counters[0][0] >= number:
+                return 0
+            try:
+                async with runner.run_async(**PLACE, new_message="go") as run:
+                    await read_run(run, diary)
+            except StorageError:
+                pass
+            else:
+                # a tool's failed emit is told to the model, and the run goes on
+                assert counters[0][0] < number or (agent == "tool turn" and mode == "refused")
+            return counters[0][0]
+
+    number = 1
+    while True:
+        store, diary = stores.fresh(), Diary()
+        commits = trio.run(main, store, diary, number)
+        trio.run(check_aftermath, store, diary)
+        if commits < number:
+            break
+        number += 1
+    assert number > 3
+
+
+@services
+def test_the_recovery_of_the_next_run_may_be_interrupted_at_any_step(kind: str, tmp_path: Path) -> None:
+    """A run died with open calls; the next is cancelled at each step of its recovery, and the one after it works."""
+    stores = Store(kind, tmp_path)
+
+    async def die(store: Store) -> None:
+        """The store fails for good after the calls are stored: they stay open, as after the death of a process."""
+        async with store.opened(lambda service: failing_commit(service, 3, "refused", for_good=True)) as service:
+            runner = Runner(agent=AGENTS["tool turn"](Diary()), app_name="app", session_service=service)
+            with pytest.raises(StorageError):
+                async with runner.run_async(**PLACE, new_message="go") as run:
+                    await run.wait()
+            events = await service.read_events(app_name="app", **PLACE)
+            assert len(open_calls(events)) == 3
+
+    def attempt(step: int) -> int:
+        store, diary = stores.fresh(), Diary()
+        trio.run(die, store)
+        steps = trio.run(_interrupted_run, store, "one agent", diary, step)
+        trio.run(_check_recovered, store)
+        store.remove()
+        return steps
+
+    interrupted, uninterrupted = enumerate_steps(attempt)
+    print(f"recovery on {kind}: {interrupted} interruption points, {uninterrupted} steps uninterrupted")
+    assert interrupted >= uninterrupted
+
+
+async def _check_recovered(store: Store) -> None:
+    async with store.opened() as service:
+        await check_new_turn(service)
+        events = await service.read_events(app_name="app", **PLACE)
+        assert [event.seq for event in events] == list(range(len(events)))
+        kinds = [
+            response.response["error"]["type"] for event in events for response in event.get_function_responses()
+        ]
+        assert kinds == ["outcome_unknown"] * 3
