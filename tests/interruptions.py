@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -346,3 +347,42 @@ def enumerate_steps(attempt: Callable[[int], int]) -> tuple[int, int]:
     while any(attempt(step) >= step for _ in range(QUIET_RUNS)):
         step += 1
     return step - 1, uninterrupted
+
+
+async def interrupted_run(store: Store, agent: str, diary: Diary, step: int) -> int:
+    """Run the scenario, cancelled from outside at this step; return the steps that it took. No task is left."""
+    async with store.opened() as service:
+        runner = Runner(agent=AGENTS[agent](diary), app_name="app", session_service=service)
+        tasks_before = trio.lowlevel.current_statistics().tasks_living
+        with trio.CancelScope() as scope:
+            instrument = CancelAtStep(scope, step)
+            trio.lowlevel.add_instrument(instrument)
+            try:
+                async with runner.run_async(**PLACE, new_message="go") as run:
+                    await read_run(run, diary)
+            finally:
+                trio.lowlevel.remove_instrument(instrument)
+        assert trio.lowlevel.current_statistics().tasks_living == tasks_before, "a task is left"
+        return instrument.steps
+
+
+def cancel_at_every_step(stores: Store, agent: str) -> tuple[int, int]:
+    """Run the scenario again and again, cancelled one step later each time, and check what is left each time."""
+
+    def attempt(step: int) -> int:
+        store, diary = stores.fresh(), Diary()
+        steps = trio.run(interrupted_run, store, agent, diary, step)
+        trio.run(check_aftermath, store, diary)
+        store.remove()
+        return steps
+
+    return enumerate_steps(attempt)
+
+
+if __name__ == "__main__":
+    assert "pytest_trio" not in sys.modules
+    assert "hypothesis" not in sys.modules
+    for name in AGENTS:
+        points, steps = cancel_at_every_step(Store("process", Path(sys.argv[1])), name)
+        print(f"{name}: {points} interruption points, {steps} steps uninterrupted")
+        assert points >= steps

@@ -11,7 +11,6 @@ invocations at once. Its logic is `_run_async_impl(self, ctx)`, in one of two fo
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import AsyncGenerator, Awaitable, Iterator, Sequence
 from typing import Any, dataclass_transform
@@ -123,9 +122,9 @@ def check_tree(root: BaseAgent) -> None:
 
 async def _drive(agent: BaseAgent, context: InvocationContext) -> None:
     logic = agent._run_async_impl(context)
-    if inspect.isasyncgen(logic):
+    if isinstance(logic, AsyncGenerator):
         await _drive_generator(agent, context, logic)
-    elif inspect.isawaitable(logic):
+    elif isinstance(logic, Awaitable):
         await logic
     else:
         msg = (

@@ -38,10 +38,10 @@ class SyncRun(Iterator[Event]):
     """An iterator of the events of a run; see `Runner.run`."""
 
     def __init__(self, scope: RunScope, env: Env) -> None:
-        _refuse_inside_trio()
         self._host: _Host | None = None
         self._scope: RunScope | None = scope
         self._env = env
+        _refuse_inside_trio()
 
     def __iter__(self) -> SyncRun:
         return self

@@ -26,11 +26,14 @@ class OwnerLock:
     """This service's sign of life, from its first lease to its closing."""
 
     def __init__(self, database: Path, owner: str) -> None:
-        self._path = _lock_path(database, owner)
         self._file = -1
+        self._path = _lock_path(database, owner)
         if fcntl is not None:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody else knows the name yet
+
+    def __del__(self) -> None:
+        self.release()
 
     def release(self) -> None:
         """Give the sign up; leases of this owner count as expired from now on."""

@@ -95,12 +95,12 @@ class SqliteFile:
     """
 
     def __init__(self, path: Path | None, schema: str, durability: Durability, env: Env) -> None:
+        self._connection: sqlite3.Connection | None = None
         self.path = path
         self.name = ":memory:" if path is None else str(path)
         self._schema = schema
         self._durability = durability
         self._env = env
-        self._connection: sqlite3.Connection | None = None
         self._lock = trio.Lock()
         self._limiter = trio.CapacityLimiter(1)  # the application's own threads never hold up a commit
 
@@ -180,6 +180,9 @@ class SqliteFile:
     async def close(self) -> None:
         """Close the connection; a database in memory is gone."""
         self._disconnect()
+
+    def __del__(self) -> None:
+        self._disconnect()  # closing is a courtesy: a file that nobody closed is closed with its last user
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

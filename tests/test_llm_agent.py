@@ -1,0 +1,352 @@
+"""LlmAgent: instructions, output_key, streaming, prompts — and the scripted model that plays its part here."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+import pytest
+import trio
+
+from minirun import Content, Event, InvocationContext, LlmAgent, Part, ReadonlyContext, RunConfig, StreamingMode
+from minirun.errors import (
+    ConfigurationError,
+    FatalError,
+    InvalidValueError,
+    MissingStateKeyError,
+    ModelError,
+    ScriptError,
+)
+from minirun.flows._instructions import fill_in
+from minirun.flows._transcript import GO_ON, STILL_RUNNING, Transcript
+from minirun.flows._turn import TRANSITIONS, Input, Turn, step
+from minirun.models import BaseLlm, LlmRequest, LlmResponse, RequestChecker
+from minirun.testing import ScriptedLlm, call
+from minirun.types import FunctionCall, FunctionResponse, UsageMetadata
+
+from .helpers import PLACE, run_to_end, runner_for, stored_events
+
+SSE = RunConfig(streaming_mode=StreamingMode.SSE)
+
+
+# --- instructions and output ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("Greet {name}.", "Greet Ada."),
+        ("Greet {user:name} of {app:x}{temp:t?}.", "Greet Bob of 7."),
+        ("{missing?}|{none}|{ name }", "||Ada"),
+        ('{"a": 1} {} {a.b} {name!r} {1}', '{"a": 1} {} {a.b} {name!r} {1}'),
+        ("{{name}} {{user:name?}}", "{name} {user:name?}"),
+        ("{braces}", "{name}"),
+    ],
+)
+def test_instructions_are_filled_in_from_the_state(template: str, text: str) -> None:
+    """Keys in braces give way to values, once; what is no key stays; two braces are an escape."""
+    state = {"name": "Ada", "user:name": "Bob", "app:x": 7, "none": None, "braces": "{name}"}
+    assert fill_in(template, state) == text
+
+
+async def test_a_missing_key_fails_the_run_and_says_what_to_write() -> None:
+    """A key that the state lacks is an error of its own type, before the model is asked."""
+    model = ScriptedLlm(["x"])
+    with pytest.raises(MissingStateKeyError, match=r"\{nix\?\}"):
+        await run_to_end(runner_for(LlmAgent(name="a", model=model, instruction="{nix}")))
+    assert model.requests == []
+
+
+async def test_an_instruction_function_is_taken_as_it_is() -> None:
+    """A function of the ReadonlyContext, sync or async, gives the text; braces in it mean nothing."""
+
+    def sync(ctx: ReadonlyContext) -> str:
+        return f"{{{ctx.agent_name}}} {ctx.state['k']}"
+
+    async def later(ctx: ReadonlyContext) -> str:
+        await trio.lowlevel.checkpoint()
+        with pytest.raises(TypeError):
+            ctx.state["k"] = 2  # type: ignore[index]  # the point of the test
+        return sync(ctx)
+
+    for instruction in (sync, later):
+        model = ScriptedLlm(["x"])
+        agent = LlmAgent(name="a", model=model, instruction=instruction)
+        await run_to_end(runner_for(agent), state_delta={"k": 1})
+        assert model.requests[0].config.system_instruction == "{a} 1"
+
+
+async def test_output_key_gets_the_final_text_in_the_same_event() -> None:
+    """The text of the final answer, without thoughts, is in the state_delta of the event that says it."""
+    thought = Part(text="hm", thought=True)
+
+    async def look() -> int:
+        return 5
+
+    first = Content(role="model", parts=[Part(text="let me see"), call("look")])
+    final = Content(role="model", parts=[thought, Part(text="it is "), Part(text="5")])
+    model = ScriptedLlm([first, final])
+    events, _ = await run_to_end(runner_for(LlmAgent(name="a", model=model, tools=[look], output_key="user:o")))
+    assert [dict(event.actions.state_delta) for event in events] == [{}, {}, {"user:o": "it is 5"}]
+
+
+# --- streaming --------------------------------------------------------------------------------------------------------
+
+
+async def test_fragments_share_the_id_of_their_aggregate() -> None:
+    """With SSE come partial events, then one complete event with the same id; only that one is stored."""
+    model = ScriptedLlm([["Hel", "lo ", "Ada"]])
+    runner = runner_for(LlmAgent(name="a", model=model, output_key="o"))
+    events, _ = await run_to_end(runner, run_config=SSE)
+    assert [(event.text, event.partial) for event in events] == [
+        ("Hel", True),
+        ("lo ", True),
+        ("Ada", True),
+        ("Hello Ada", None),
+    ]
+    assert len({event.id for event in events}) == 1
+    assert [bool(event.actions.state_delta) for event in events] == [False, False, False, True]
+    assert [event.text for event in await stored_events(runner)] == ["go", "Hello Ada"]
+
+
+async def test_without_streaming_only_the_aggregate_comes() -> None:
+    """The same script gives one event when nobody wants fragments."""
+    events, _ = await run_to_end(runner_for(LlmAgent(name="a", model=ScriptedLlm([["Hel", "lo"]]))))
+    assert [event.text for event in events] == ["Hello"]
+
+
+async def test_a_cut_stream_stores_nothing_of_it() -> None:
+    """A stream that fails, or ends without a complete response, fails the run; its fragments are not stored."""
+
+    class Cut(BaseLlm):
+        async def generate_content_async(
+            self, request: LlmRequest, stream: bool = False
+        ) -> AsyncGenerator[LlmResponse, None]:
+            yield LlmResponse(content=Content(role="model", parts=[Part(text="par")]), partial=True)
+
+    for model, error in ((Cut(), ModelError), (ScriptedLlm([["par", OSError("cut")]]), OSError)):
+        runner = runner_for(LlmAgent(name="a", model=model))
+        seen: list[Event] = []
+        with pytest.raises(error):
+            async with runner.run_async(**PLACE, new_message="go", run_config=SSE) as run:
+                async for event in run:
+                    seen.append(event)
+        assert [(event.text, event.partial, event.error_code) for event in seen] == [
+            ("par", True, None),
+            ("", None, error.__name__),
+        ]
+        assert [event.text for event in await stored_events(runner)] == ["go", ""]
+
+
+async def test_what_the_model_reports_stands_on_the_event() -> None:
+    """Usage, finish reason and error codes are passed on; an error code ends the turn without an exception."""
+    response = LlmResponse(
+        error_code="SAFETY", error_message="no", finish_reason="STOP", usage_metadata=UsageMetadata(total_token_count=3)
+    )
+    events, run = await run_to_end(runner_for(LlmAgent(name="a", model=ScriptedLlm([response]))))
+    [event] = events
+    assert (event.error_code, event.error_message, event.finish_reason) == ("SAFETY", "no", "STOP")
+    assert event.usage_metadata == UsageMetadata(total_token_count=3)
+    assert run.answer is None
+
+
+async def test_call_ids_are_unique_in_a_session_whatever_the_model_says() -> None:
+    """A model that repeats its ids, or gives malformed ones, does not confuse the log; good ids are kept."""
+
+    async def f() -> None: ...
+
+    def with_id(call_id: str) -> Part:
+        return Part(function_call=FunctionCall(id=call_id, name="f"))
+
+    item = Content(role="model", parts=[with_id("same"), with_id("same"), with_id("bad id!"), call("f")])
+    model = ScriptedLlm([item, item, "done"])
+    events, _ = await run_to_end(runner_for(LlmAgent(name="a", model=model, tools=[f])))
+    ids = [made.id for event in events for made in event.get_function_calls()]
+    assert ids[0] == "same"
+    assert len(set(ids)) == len(ids) == 8
+    assert [r.id for event in events for r in event.get_function_responses()] == ids
+    assert all(part.function_call.id in ("same", "bad id!", None) for part in item.parts if part.function_call)
+
+
+# --- the prompt -------------------------------------------------------------------------------------------------------
+
+
+def test_the_turn_is_a_table_without_gaps() -> None:
+    """Every state has its transitions, the last none; what a state does not know is a bug."""
+    assert set(TRANSITIONS) == set(Turn)
+    assert TRANSITIONS[Turn.DONE] == {}
+    assert step(Turn.ASKING, Input.CALLS) is Turn.CALLING
+    with pytest.raises(AssertionError):
+        step(Turn.DONE, Input.TEXT)
+
+
+def said(seq: int, author: str, *parts: Part) -> Event:
+    return Event(seq=seq, author=author, content=Content(parts=parts))
+
+
+def made(call_id: str) -> Part:
+    return Part(function_call=FunctionCall(id=call_id, name="f"))
+
+
+def answered(call_id: str) -> Part:
+    return Part(function_response=FunctionResponse(id=call_id, name="f", response={"id": call_id}))
+
+
+def shape(transcript: Transcript) -> list[str]:
+    """The contents, a word for each part."""
+    words = []
+    for content in transcript.contents():
+        for part in content.parts:
+            if part.function_call is not None:
+                words.append(f"{content.role}:{part.function_call.id}?")
+            elif part.function_response is not None:
+                waiting = part.function_response.response == STILL_RUNNING
+                words.append(f"{content.role}:{part.function_response.id}{'...' if waiting else '!'}")
+            else:
+                words.append(f"{content.role}:{part.text}")
+    return words
+
+
+def test_a_call_stands_beside_its_answers_whatever_came_between() -> None:
+    """A content with calls is shown with all its answers, in call order; what came between stands before it."""
+    transcript = Transcript("me", 1)
+    transcript.read([said(1, "user", Part(text="hi")), said(2, "me", made("a"), made("b")), said(3, "me", made("c"))])
+    assert shape(transcript) == ["user:hi", "model:a?", "model:b?", "user:a...", "user:b...", "model:c?", "user:c..."]
+    transcript.read([said(4, "me", Part(text="between")), said(5, "me", answered("b")), said(6, "me", answered("c"))])
+    transcript.read([said(7, "me", answered("a")), said(8, "me", answered("nix"))])
+    assert shape(transcript) == [
+        "user:hi",
+        "model:between",
+        "model:c?",
+        "user:c!",
+        "model:a?",
+        "model:b?",
+        "user:a!",
+        "user:b!",
+    ]
+
+
+def test_the_user_speaks_last_and_other_agents_are_retold() -> None:
+    """After its own words the agent is asked to go on; what others did is told by the user's side."""
+    transcript = Transcript("me", 1)
+    transcript.read([said(1, "user", Part(text="hi")), said(2, "me", Part(text="ho"))])
+    assert shape(transcript) == ["user:hi", "model:ho", f"user:{GO_ON}"]
+    thought = Part(text="secret", thought=True)
+    transcript.read([said(3, "you", thought, Part(text="x"), made("a")), said(4, "you", answered("a"))])
+    told = shape(transcript)[2:]
+    assert told == ["user:[you] said: x", "user:[you] called f with {}", 'user:[you] got from f: {"id":"a"}']
+
+
+async def test_prompts_share_one_growing_list() -> None:
+    """A later request shows the same content objects as the earlier one, and what is new; nothing is copied."""
+    model = ScriptedLlm(["one", "two"])
+    runner = runner_for(LlmAgent(name="a", model=model))
+    await run_to_end(runner, "first")
+    await run_to_end(runner, "second")
+    first, second = (request.contents for request in model.requests)
+    assert [content.text for content in first] == ["first"]
+    assert [content.text for content in second] == ["first", "one", "second"]
+    assert first[0] is second[0]
+
+
+async def test_an_agent_below_a_custom_agent_runs_in_the_same_invocation() -> None:
+    """`await child.run_async(ctx)` emits the child's events, under its name, with the same budgets."""
+    child = LlmAgent(name="child", model=ScriptedLlm(["from the child"]), output_key="said")
+
+    async def logic(ctx: InvocationContext) -> None:
+        ctx.state["asked"] = True
+        await child.run_async(ctx)
+        assert ctx.state["said"] == "from the child"
+        await ctx.emit(Event(message="done"))
+
+    events, run = await run_to_end(runner_for(logic))
+    assert [(event.author, event.text) for event in events] == [("child", "from the child"), ("agent", "done")]
+    assert {event.invocation_id for event in events} == {run.invocation_id}
+    assert run.session.state["asked"] is True
+
+
+# --- the scripted model -----------------------------------------------------------------------------------------------
+
+
+async def test_a_script_is_strict_both_ways() -> None:
+    """A question too many is a fatal error; items left over fail assert_done."""
+    model = ScriptedLlm(["one", "two"])
+    runner = runner_for(LlmAgent(name="a", model=model))
+    await run_to_end(runner)
+    with pytest.raises(ScriptError, match="left over"):
+        model.assert_done()
+    await run_to_end(runner)
+    model.assert_done()
+    with pytest.raises(FatalError, match="one more: 'go'"):
+        await run_to_end(runner)
+
+
+async def test_a_script_may_be_a_function_of_the_request() -> None:
+    """Sync or async, it sees the request and returns an item."""
+
+    async def answer(request: LlmRequest) -> str:
+        await trio.lowlevel.checkpoint()
+        return request.contents[-1].text.upper()
+
+    for script in (answer, lambda request: request.contents[-1].text.upper()):
+        events, _ = await run_to_end(runner_for(LlmAgent(name="a", model=ScriptedLlm(script))), "hello")
+        assert events[0].text == "HELLO"
+
+
+async def test_an_exception_in_a_script_fails_the_run_with_its_own_type() -> None:
+    """An item that is an exception is raised."""
+    with pytest.raises(ConnectionError):
+        await run_to_end(runner_for(LlmAgent(name="a", model=ScriptedLlm([ConnectionError("gone")]))))
+
+
+async def test_latency_passes_on_the_clock_of_the_run(autojump_clock: object) -> None:
+    """Each chunk takes latency_s seconds of trio's clock."""
+    await run_to_end(runner_for(LlmAgent(name="a", model=ScriptedLlm([["a", "b", "c"]], latency_s=10))))
+    assert trio.current_time() == pytest.approx(30)
+
+
+@pytest.mark.parametrize(
+    ("contents", "problem"),
+    [
+        ([], "none"),
+        ([Content(role="model", parts=[Part(text="x")])], "begin"),
+        ([Content(parts=[Part(text="x")])], "role"),
+        ([Content(role="user")], "parts"),
+        ([Content(role="user", parts=[Part(text="x")]), Content(role="model", parts=[Part(text="x")])], "last"),
+        ([Content(role="user", parts=[Part(text="x")]), Content(role="model", parts=[made("a")])] * 2, "responses"),
+        (
+            [
+                Content(role="user", parts=[Part(text="x")]),
+                Content(role="model", parts=[made("a"), made("b")]),
+                Content(role="user", parts=[answered("b"), answered("a")]),
+            ],
+            "in this order",
+        ),
+        ([Content(role="user", parts=[answered("a")])], "responses"),
+        (
+            [
+                Content(role="user", parts=[Part(text="x")]),
+                *[Content(role="model", parts=[made("a")]), Content(role="user", parts=[answered("a")])] * 2,
+            ],
+            "id that is new",
+        ),
+    ],
+)
+def test_the_checker_refuses_what_a_strict_provider_would(contents: list[Content], problem: str) -> None:
+    """Each malformed conversation is refused, with the place."""
+    found = RequestChecker().check(LlmRequest(contents=contents))
+    assert found is not None
+    assert problem in found
+
+
+def test_agents_that_cannot_work_are_refused() -> None:
+    """Names that are no identifiers, models that are none, scripts that are strings."""
+    model = ScriptedLlm([])
+    for name in ("", "two words", "user", "1a", 5):
+        with pytest.raises(ConfigurationError, match="name"):
+            LlmAgent(name=name, model=model)  # type: ignore[arg-type]  # the point of the test
+    with pytest.raises(ConfigurationError, match="model"):
+        LlmAgent(name="a", model="gemini-2.5-flash")  # type: ignore[arg-type]  # names are not supported yet
+    with pytest.raises(ConfigurationError, match="list"):
+        ScriptedLlm("one answer")
+    with pytest.raises(InvalidValueError):
+        call("f", x=object())
