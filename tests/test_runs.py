@@ -24,6 +24,7 @@ from minirun import (
     RunConfig,
     Runner,
     StreamingMode,
+    ToolContext,
 )
 from minirun.errors import (
     ConfigurationError,
@@ -44,7 +45,8 @@ from minirun.errors import (
 )
 from minirun.sessions import InvocationStatus
 from minirun.testing import ScriptedLlm, call
-from minirun.types import FunctionCall, FunctionResponse
+from minirun.tools import BaseTool
+from minirun.types import FunctionCall, FunctionDeclaration, FunctionResponse
 
 from .helpers import PLACE, run_to_end, runner_for, stored_events
 
@@ -835,3 +837,40 @@ def test_run_config_refuses_what_would_have_no_effect() -> None:
     for bad in wrong:
         with pytest.raises(ConfigurationError, match=next(iter(bad))):
             RunConfig(**bad)
+
+
+async def test_after_leaving_a_run_gives_no_more_events() -> None:
+    """What was stored and not read is in the session; the run itself is over."""
+    async with runner_for(three).run_async(**PLACE, new_message="go") as run:
+        await trio.testing.wait_all_tasks_blocked()
+    assert [event async for event in run] == []
+
+
+async def test_closing_the_runner_closes_its_tools_in_bounded_time(autojump_clock: object) -> None:
+    """Each tool is closed once; one that hangs is given up, one that raises does not keep the others from closing."""
+    closed: list[str] = []
+
+    class Closing(BaseTool):
+        def __init__(self, name: str) -> None:
+            super().__init__(name=name, description="")
+
+        @property
+        def declaration(self) -> FunctionDeclaration:
+            return FunctionDeclaration(name=self.name)
+
+        async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> None: ...
+
+        async def close(self) -> None:
+            if self.name == "hangs":
+                await trio.sleep_forever()
+            closed.append(self.name)
+            if self.name == "fails":
+                raise OddError
+
+    tools = [Closing(name) for name in ("fails", "hangs", "fine")]
+    runner = runner_for(LlmAgent(name="a", model=ScriptedLlm([]), tools=tools))
+    with pytest.raises(OddError):
+        await runner.close()
+    await runner.close()
+    assert closed == ["fails", "fine"]
+    assert trio.current_time() == pytest.approx(runner.plugin_close_timeout)

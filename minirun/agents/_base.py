@@ -21,6 +21,7 @@ import trio
 from ..errors import ConfigurationError, UnfinishedAgentError
 from ..events import Event
 from ..runtime import InvocationContext
+from ..tools import BaseTool
 
 __all__ = ["BaseAgent", "check_tree"]
 
@@ -118,6 +119,12 @@ def check_tree(root: BaseAgent) -> None:
         name = next(name for name in twice if twice.count(name) > 1)
         msg = f"expected every agent in one place of the tree, found {name!r} in two; make a second agent"
         raise ConfigurationError(msg)
+
+
+def tools_of(root: BaseAgent) -> list[BaseTool]:
+    """The tools of all agents under *root*, each once."""
+    tools = [tool for agent in root._tree() for tool in getattr(agent, "tools", ()) if isinstance(tool, BaseTool)]
+    return list(dict.fromkeys(tools))
 
 
 async def _drive(agent: BaseAgent, context: InvocationContext) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from ..errors import ConfigurationError, ModelError
+from ..errors import ConfigurationError, ModelError, NotSupportedError
 from ..events import Event
 from ..flows._instructions import fill_in
 from ..flows._transcript import Transcript
@@ -66,6 +66,11 @@ class LlmAgent(BaseAgent):
     instruction: Instruction = attrs.field(default="", validator=_checked_instruction)
     tools: Sequence[BaseTool | Callable[..., Any]] = attrs.field(default=(), converter=_tools)
     output_key: str | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.sub_agents:
+            msg = "LlmAgent(sub_agents=...) has no effect in this version of minirun (no transfers); leave it out"
+            raise NotSupportedError(msg)
 
     async def _run_async_impl(self, ctx: InvocationContext) -> None:
         tools = {tool.name: tool for tool in self.tools if isinstance(tool, BaseTool)}

@@ -11,6 +11,7 @@ import trio
 
 from .._json import freeze
 from ..agents import BaseAgent
+from ..agents._base import tools_of
 from ..apps import App
 from ..env import Env
 from ..errors import (
@@ -24,6 +25,7 @@ from ..errors import (
 )
 from ..events import Event, EventActions
 from ..runtime import RunConfig, RunPlan, RunScope
+from ..runtime._failure import add_note
 from ..sessions import (
     BaseSessionService,
     GetSessionConfig,
@@ -41,6 +43,10 @@ __all__ = ["InMemoryRunner", "Runner"]
 
 _Self = TypeVar("_Self", bound="Runner")
 
+# As many as trio's own default for worker threads (trio.to_thread.current_default_thread_limiter), and apart from them:
+# tools that hang never hold up a commit, nor what else the application does in threads.
+TOOL_THREADS = 40
+
 
 class Runner:
     """
@@ -54,7 +60,7 @@ class Runner:
         app_name: With *agent*: the name that sessions are kept under.
         agent: The root agent.
         session_service: Where sessions are kept. The runner does not close it.
-        plugin_close_timeout: How long closing one plugin or toolset may take, in seconds.
+        plugin_close_timeout: How long closing one tool may take, in seconds.
         auto_create_session: Make sessions that do not exist on their first run.
         env: Where time and ids come from; by default, and necessarily, that of the session service.
 
@@ -94,6 +100,7 @@ class Runner:
         self.plugin_close_timeout = plugin_close_timeout
         self.auto_create_session = auto_create_session
         self._env = session_service.env
+        self._tool_limiter = trio.CapacityLimiter(TOOL_THREADS)
         self._closed = False
 
     @property
@@ -116,8 +123,26 @@ class Runner:
             await self.close()
 
     async def close(self) -> None:
-        """Close the runner. The session service belongs to whoever made it and stays open."""
+        """
+        Close the tools of the app, each within `plugin_close_timeout`; closing twice is harmless.
+
+        The session service belongs to whoever made it and stays open. What a tool's `close` raises is raised when all
+        are closed: the first, with the others as notes.
+        """
+        if self._closed:
+            return
         self._closed = True
+        failures: list[Exception] = []
+        for tool in tools_of(self.agent):
+            with trio.move_on_after(self.plugin_close_timeout):
+                try:
+                    await tool.close()
+                except Exception as error:
+                    failures.append(error)
+        for other in failures[1:]:
+            add_note(failures[0], other)
+        if failures:
+            raise failures[0]
 
     # --- running
 
@@ -194,6 +219,7 @@ class Runner:
             message=checked_event(message or Event(author="user")),
             temp=temp,
             yield_user_message=yield_user_message,
+            tool_limiter=self._tool_limiter,
             check=self._check_open,
         )
         return RunScope(plan)

@@ -216,7 +216,7 @@ class Committer:
             self._give_back(credit)
         if self._queue or self._ended:
             await trio.lowlevel.checkpoint()
-        while not self._queue:
+        while not self._queue or self._left:
             if self._ended:
                 return None
             await self._wait_for_event()

@@ -60,6 +60,7 @@ class InvocationCore:
         user_content: Content | None,
         env: Env,
         temp: Mapping[str, Any],
+        tool_limiter: trio.CapacityLimiter,
     ) -> None:
         self.invocation_id = invocation_id
         self.live = live
@@ -72,7 +73,7 @@ class InvocationCore:
         self.values.temp.update(temp)
         self.end_invocation = False
         self.ended = ""  # why nothing can be emitted any more
-        self.tool_limiter = trio.CapacityLimiter(TOOL_THREADS)
+        self.tool_limiter = tool_limiter
         self._counters: dict[str, int] = {}
         self._llm_calls = 0
         self._tool_calls = 0
@@ -97,10 +98,6 @@ class InvocationCore:
             msg = f"the invocation may call tools {limit} times; raise RunConfig.max_tool_calls, or look for a loop"
             raise ToolCallsLimitExceededError(msg)
         self._tool_calls += calls
-
-
-# As many as trio's own default for its worker threads (trio.to_thread.current_default_thread_limiter).
-TOOL_THREADS = 40
 
 
 @attrs.define

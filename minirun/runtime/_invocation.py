@@ -51,6 +51,8 @@ class RunPlan:
     """The user's message with the state_delta, checked; `temp:` keys are in `temp`."""
     temp: Mapping[str, Any]
     yield_user_message: bool
+    tool_limiter: trio.CapacityLimiter
+    """How many synchronous tools of the runner may run at once."""
     check: Callable[[], None]
     """Raises if the caller may not run now."""
 
@@ -162,6 +164,7 @@ class RunScope:
             user_content=message.content,
             env=plan.env,
             temp=plan.temp,
+            tool_limiter=plan.tool_limiter,
         )
         self._run = Run(plan, writer, self._committer, self._core)
         if plan.yield_user_message:
@@ -200,14 +203,15 @@ class RunScope:
         if cancelled and not self._left:
             limit = self._plan.run_config.deadline_s
             self._fail(DeadlineExceededError(f"the run took longer than RunConfig.deadline_s={limit} seconds"))
-        with trio.CancelScope(shield=True):
-            await self._close_open_calls(context)
-            core.ended = f"the invocation {run.invocation_id} has ended; nothing can be emitted or written any more"
-            status = self._final_status(cancelled)
-            self._renewal_scope.cancel()
-            await self._writer.finish(status)
-        run._status = status
-        self._committer.end()
+        try:
+            with trio.CancelScope(shield=True):
+                await self._close_open_calls(context)
+                core.ended = f"the invocation {run.invocation_id} has ended; nothing can be emitted or written any more"
+                self._renewal_scope.cancel()
+                run._status = self._final_status(cancelled)
+                await self._writer.finish(run._status)
+        finally:
+            self._committer.end()
 
     def _final_status(self, cancelled: bool) -> InvocationStatus:
         if self._run._failure is not None:
@@ -241,7 +245,7 @@ class RunScope:
         """Keep the session's lease while the run lives; another process may take it if this stops."""
         with trio.CancelScope(shield=True), self._renewal_scope:
             while True:
-                await trio.sleep(every_s)
+                await self._plan.env.sleep(every_s)
                 try:
                     await self._writer.renew()
                 except StorageError:
@@ -255,8 +259,11 @@ class RunScope:
         """End the run: cancel what still runs, wait for its clean-up, and raise its failure if nobody has seen it."""
         run = self._run
         failed_before = run._failure is not None
-        if self._caller_scope.__exit__(kind, error, traceback):
-            error = None
+        try:
+            if self._caller_scope.__exit__(kind, error, traceback):
+                error = None
+        except BaseException as rest:  # a group, without what the scope itself has caused
+            error = rest
         self._left = True
         self._committer.leave()
         self._agent_scope.cancel()
@@ -267,6 +274,7 @@ class RunScope:
         failure = None if run._delivered else run._failure
         if failure is None:
             return kind is not None and error is None
+        assert failure is not error
         run._delivered = True
         if error is None or is_only_cancelled(error) or not isinstance(failure, Exception):
             raise failure

@@ -45,3 +45,6 @@ class BaseTool(ABC):
         An exception becomes an error response to the model, and what was written to `tool_context.state` is dropped;
         a FatalError ends the run. *args* is what the model sent, a copy.
         """
+
+    async def close(self) -> None:
+        """Give back what the tool holds; `Runner.close` calls it, once."""
