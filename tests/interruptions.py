@@ -20,9 +20,11 @@ import trio
 import trio.testing
 
 from minirun import BaseAgent, Event, InMemorySessionService, InvocationContext, LlmAgent, Runner, ToolContext
-from minirun.errors import StorageBusyError, StorageError
+from minirun.errors import StorageBusyError, StorageError, StorageUncertainError
 from minirun.runtime import Run
 from minirun.sessions import BaseSessionService, LiveSession, SessionWriter, SqliteSessionService
+from minirun.sessions._fold import fold
+from minirun.sessions._state import Values
 from minirun.testing import ScriptedLlm, call
 
 
@@ -224,22 +226,33 @@ def failing_commit(service: BaseSessionService, number: int, mode: str, *, for_g
     counter = [0]
     real = service._commit
 
+    def is_due() -> bool:
+        return counter[0] == number or (counter[0] > number and for_good)
+
     async def commit(live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
         counter[0] += 1
-        if counter[0] < number or (counter[0] > number and not for_good):
-            await real(live, event, writer=writer, begins=begins)
-        elif mode == "refused":
+        if is_due() and mode == "refused":
             msg = "no chance"
             raise StorageBusyError(msg)
-        else:
+        if is_due() and isinstance(service, InMemorySessionService):
             if mode == "stored":
                 await real(live, event, writer=writer, begins=begins)
-                if isinstance(service, SqliteSessionService):
-                    service._uncache(live.key)
-            msg = "the disk says nothing"
+            msg = "the store says nothing"
             raise StorageError(msg)
+        await real(live, event, writer=writer, begins=begins)
+
+    async def commit_file(connection: sqlite3.Connection, *, inline: bool) -> None:
+        if is_due():
+            connection.execute("COMMIT" if mode == "stored" else "ROLLBACK")
+            service._file._disconnect()  # type: ignore[attr-defined]  # it is the one on SQLite
+            msg = "the disk says nothing"
+            raise StorageUncertainError(msg)
+        await real_file(connection, inline=inline)
 
     service._commit = commit  # type: ignore[method-assign]  # a store that fails, at one place
+    if isinstance(service, SqliteSessionService):
+        real_file = service._file._commit
+        service._file._commit = commit_file  # type: ignore[method-assign]  # and where a disk fails
     return counter
 
 
@@ -263,11 +276,16 @@ def may_close(event: Event) -> bool:
     return bool(event.error_code or event.get_function_responses())
 
 
-async def check_aftermath(store: Store, diary: Diary) -> None:
-    """The promises, compared with what is stored; then a new turn."""
+async def check_aftermath(service: BaseSessionService, diary: Diary) -> None:
+    """The promises, compared with what is stored; then a new turn, at once."""
+    events = await service.read_events(app_name="app", **PLACE)
+    _check_log(events, diary)
+    await check_new_turn(service)
+
+
+async def check_reopened(store: Store) -> None:
+    """A new turn, as another process would take it."""
     async with store.opened() as service:
-        events = await service.read_events(app_name="app", **PLACE)
-        _check_log(events, diary)
         await check_new_turn(service)
 
 
@@ -278,7 +296,8 @@ def _check_log(events: list[Event], diary: Diary) -> None:
         assert texts.count(text) == 1, f"emit of {text} returned, and it is not stored"
     for text in diary.cancelled:
         assert text not in texts, f"emit of {text} raised Cancelled, and it is stored"
-    spoken = [event for event in events if event.author not in ("user", "system")]
+    begin = max((event.seq or 0 for event in events if event.author == "user"), default=0)
+    spoken = [event for event in events[begin:] if event.author not in ("user", "system")]
     assert diary.seen == spoken[: len(diary.seen)], "what was seen is what is stored, in its order"
     beyond = spoken[len(diary.seen) :]
     ordinary = [event for event in beyond if not may_close(event)]
@@ -309,8 +328,8 @@ async def check_new_turn(service: BaseSessionService) -> None:
     assert open_calls(events) == [], "every call was answered before the next message"
     session = await service.get_session(app_name="app", **PLACE)
     assert session is not None
-    said = {f"said:{event.text}" for event in events if event.text and f"said:{event.text}" in session.state}
-    assert said == {key for key in session.state if key.startswith("said:")}
+    folded = fold(Values({}, {}, {}), events)
+    assert dict(session.state) == folded.session, "the state is the fold of the log"
 
 
 # --- interrupting at each step --------------------------------------------------------------------------------------
@@ -363,6 +382,7 @@ async def interrupted_run(store: Store, agent: str, diary: Diary, step: int) -> 
             finally:
                 trio.lowlevel.remove_instrument(instrument)
         assert trio.lowlevel.current_statistics().tasks_living == tasks_before, "a task is left"
+        await check_aftermath(service, diary)
         return instrument.steps
 
 
@@ -372,7 +392,7 @@ def cancel_at_every_step(stores: Store, agent: str) -> tuple[int, int]:
     def attempt(step: int) -> int:
         store, diary = stores.fresh(), Diary()
         steps = trio.run(interrupted_run, store, agent, diary, step)
-        trio.run(check_aftermath, store, diary)
+        trio.run(check_reopened, store)
         store.remove()
         return steps
 
