@@ -15,7 +15,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import attrs
 
-from ._json import dumps, freeze, loads
+from ._json import dumps, loads
 from .errors import InvalidValueError
 from .events import Event, EventActions, NodeInfo
 from .types import (
@@ -28,7 +28,6 @@ from .types import (
     FunctionResponse,
     Part,
     UsageMetadata,
-    changed,
 )
 
 __all__ = ["content_from_dict", "content_to_dict", "event_from_json", "event_to_dict", "event_to_json"]
@@ -62,7 +61,8 @@ def _converter() -> Any:
         converter.register_structure_hook(kind, lambda value, _: value)  # the classes check their own fields
     for cls in _CLASSES:
         overrides = {a.name: _override(a, cattrs.gen.override) for a in attrs.fields(cls)}
-        write: Any = cattrs.gen.make_dict_unstructure_fn(cls, converter, _cattrs_omit_if_default=True, **overrides)
+        unwritten = {**overrides, "unknown_fields": cattrs.gen.override(omit=True)}
+        write: Any = cattrs.gen.make_dict_unstructure_fn(cls, converter, _cattrs_omit_if_default=True, **unwritten)
         read: Any = cattrs.gen.make_dict_structure_fn(
             cls, converter, _cattrs_detailed_validation=False, _cattrs_use_alias=False, **overrides
         )
@@ -72,9 +72,7 @@ def _converter() -> Any:
 
 
 def _override(attribute: attrs.Attribute[Any], override: Callable[..., Any]) -> Any:
-    if attribute.metadata.get("unknown"):
-        return override(omit=True)
-    if attribute.metadata.get("json"):  # frozen already, and frozen again when read
+    if attribute.metadata.get("json") or attribute.metadata.get("unknown"):  # frozen already, and again when read
         return override(struct_hook=lambda value, _: value, unstruct_hook=lambda value: value)
     if attribute.metadata.get("set"):
         return override(struct_hook=lambda value, _: value, unstruct_hook=_to_list)
@@ -110,9 +108,7 @@ def _reader(cls: type, read: Callable[..., Any]) -> Callable[[Any, Any], Any]:
         if fields.keys() <= known:
             return read(fields, cls)
         unknown = {name: fields[name] for name in fields if name not in known}
-        if cls is Part and len(unknown) == len(fields):
-            return Part(unknown_fields=freeze(unknown, "Part"))  # a payload of a kind that this version lacks
-        return changed(read(fields, cls), unknown_fields=freeze(unknown, cls.__name__))
+        return read({**{name: fields[name] for name in fields if name in known}, "unknown_fields": unknown}, cls)
 
     return structure
 
@@ -134,7 +130,7 @@ def event_to_dict(event: Event) -> dict[str, Any]:
 
 
 def event_to_json(event: Event) -> str:
-    """Return *event* as one line of JSON, the same line for equal events."""
+    """Return *event* as one line of JSON, which reads back as an equal event."""
     return dumps(event_to_dict(event))
 
 
@@ -147,7 +143,7 @@ def event_from_json(line: str | bytes) -> Event:
     """
     try:
         fields = loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidValueError("Event", f"expected a line of JSON, found {line!r:.80} ({error})") from None
     return _structure(fields, Event)
 

@@ -22,7 +22,7 @@ from typing import Any, NoReturn, SupportsIndex, TypeAlias
 
 from .errors import InvalidValueError
 
-__all__ = ["EMPTY_DICT", "JSON", "FrozenDict", "FrozenList", "check_text", "dumps", "freeze", "loads", "thaw"]
+__all__ = ["EMPTY_DICT", "JSON", "FrozenDict", "FrozenList", "check_text", "dumps", "freeze", "loads", "shown", "thaw"]
 
 JSON: TypeAlias = Any
 """A frozen JSON value: None, bool, int, float, str, FrozenList or FrozenDict."""
@@ -82,14 +82,16 @@ class FrozenDict(dict[str, Any]):
         return dict, (dict(self),)  # a copy is a plain dict that may change
 
 
-def freeze(value: object, path: str = "value") -> JSON:
+def freeze(value: object, path: str = "value", level: int = 1) -> JSON:
     """
     Return *value* as a frozen JSON value; what is frozen already is returned as it is.
+
+    *level* is the depth at which it will stand in what is stored, so that what fits now fits there too.
 
     Raises:
         InvalidValueError: Something in it is not JSON; the message starts with the path to it.
     """
-    return _freeze(value, path, 1)
+    return _freeze(value, path, level)
 
 
 def _freeze(value: object, path: str, level: int) -> JSON:
@@ -98,10 +100,12 @@ def _freeze(value: object, path: str, level: int) -> JSON:
         return check_text(value, path)  # type: ignore[arg-type]  # its type was just tested
     if value is None or kind is bool:
         return value
-    if kind is FrozenDict or kind is FrozenList:
-        if level + value.depth - 1 > DEPTH_MAX:  # type: ignore[attr-defined]  # its type was just tested
+    if kind in _CONTAINERS:
+        depth: int = getattr(value, "depth", 0)  # 0: somebody has called the class, and nothing was checked yet
+        if level + depth - 1 > DEPTH_MAX:
             _refuse_depth(path)
-        return value
+        if depth:
+            return value
     if isinstance(value, dict):
         return _frozen_dict(value, path, level)
     if isinstance(value, (list, tuple)):
@@ -154,7 +158,7 @@ def _frozen_dict(items: Mapping[Any, object], path: str, level: int) -> FrozenDi
     for key, item in items.items():
         if type(key) is not str:
             if not isinstance(key, str):
-                raise InvalidValueError(path, f"expected string keys, found {key!r} of type {type(key).__name__}")
+                raise InvalidValueError(path, f"expected string keys, found {shown(key)}")
             key = str.__str__(key)
         kept = _freeze(item, f"{path}[{key!r}]", level + 1)
         if type(kept) in _CONTAINERS and kept.depth >= depth:
@@ -171,6 +175,15 @@ _CONTAINERS = frozenset({FrozenList, FrozenDict})
 def _refuse_depth(path: str) -> NoReturn:
     shown = path if len(path) <= 80 else path[:77] + "..."
     raise InvalidValueError(shown, f"nested deeper than {DEPTH_MAX} levels, or containing itself; flatten it")
+
+
+def shown(value: object) -> str:
+    """Return the beginning of the value's repr and its type, for a message that refuses it."""
+    try:
+        text = f"{value!r:.80}"
+    except Exception:  # whatever a foreign __repr__ does; CPython's own raises for integers of more than 4 300 digits
+        return f"a value of type {type(value).__name__}"
+    return f"{text} of type {type(value).__name__}"
 
 
 def check_text(text: str, path: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from ._json import EMPTY_DICT, JSON, freeze
+from ._json import EMPTY_DICT, JSON, freeze, shown
 from .errors import InvalidValueError
 from .types import (
     Content,
@@ -23,6 +23,7 @@ from .types import (
     Part,
     UsageMetadata,
     flag_field,
+    int_field,
     json_field,
     object_field,
     optional_object_field,
@@ -34,15 +35,22 @@ from .types import (
 __all__ = ["Event", "EventActions", "NodeInfo"]
 
 
-def _names(value: Iterable[object]) -> tuple[str, ...]:
-    if isinstance(value, str):
-        raise InvalidValueError("EventActions.state_removed", f"expected a list of keys, found the string {value!r}")
-    names = []
-    for name in value:
+def _names(value: Iterable[object], path: str) -> tuple[str, ...]:
+    if isinstance(value, (str, bytes, dict)) or not isinstance(value, Iterable):
+        raise InvalidValueError(path, f"expected a list of strings, found {shown(value)}")
+    names = tuple(value)
+    for name in names:
         if not isinstance(name, str):
-            raise InvalidValueError("EventActions.state_removed", f"expected keys, found {name!r}")
-        names.append(freeze(name, "EventActions.state_removed"))
-    return tuple(names)
+            raise InvalidValueError(path, f"expected strings, found {shown(name)}")
+    return tuple(freeze(name, path) for name in names)
+
+
+def _removed(value: Iterable[object]) -> tuple[str, ...]:
+    return _names(value, "state_removed")
+
+
+def _ids(value: Iterable[object]) -> frozenset[str]:
+    return frozenset(_names(value, "Event.long_running_tool_ids"))
 
 
 @attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
@@ -56,7 +64,7 @@ class EventActions:
     """
 
     state_delta: Mapping[str, Any] = object_field("state_delta")
-    state_removed: Sequence[str] = attrs.field(default=(), converter=_names, metadata={"json": True})
+    state_removed: Sequence[str] = attrs.field(default=(), converter=_removed, metadata={"json": True})
     state_ops: Mapping[str, Any] = object_field("state_ops")
     artifact_delta: Mapping[str, Any] = object_field("artifact_delta")
     transfer_to_agent: str | None = text_field(default=None)
@@ -94,10 +102,6 @@ class NodeInfo:
         return self.path.rpartition("/")[2].partition("@")[2]
 
 
-def _ids(value: Iterable[str] | None) -> frozenset[str] | None:
-    return None if value is None else frozenset(value)
-
-
 def _content(value: Content | str | None) -> Content | None:
     if isinstance(value, str):
         return Content(parts=[Part(text=value)])
@@ -109,9 +113,13 @@ def _content(value: Content | str | None) -> Content | None:
 def _seconds(value: object) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise InvalidValueError("Event.timestamp", f"expected seconds since the epoch, found {value!r:.80}")
-    return float(value)
+    try:
+        seconds = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
+    except OverflowError:  # an integer beyond the floats
+        seconds = math.inf
+    if not math.isfinite(seconds):
+        raise InvalidValueError("Event.timestamp", f"expected seconds since the epoch, found {shown(value)}")
+    return seconds
 
 
 @attrs.frozen(kw_only=True, slots=True, weakref_slot=False, init=False)
@@ -127,10 +135,10 @@ class Event:
     id: str | None = text_field(default=None)
     invocation_id: str | None = text_field(default=None)
     author: str | None = text_field(default=None)
-    seq: int | None = value_field(int)
+    seq: int | None = int_field("Event.seq")
     timestamp: float | None = attrs.field(default=None, converter=_seconds)
     content: Content | None = attrs.field(default=None, converter=_content)
-    actions: EventActions = attrs.field(default=NO_ACTIONS, validator=attrs.validators.instance_of(EventActions))
+    actions: EventActions = NO_ACTIONS
     branch: str | None = text_field(default=None)
     partial: bool | None = flag_field()
     turn_complete: bool | None = flag_field()
@@ -138,7 +146,9 @@ class Event:
     error_code: str | None = text_field(default=None)
     error_message: str | None = text_field(default=None)
     interrupted: bool | None = flag_field()
-    long_running_tool_ids: frozenset[str] | None = attrs.field(default=None, converter=_ids, metadata={"set": True})
+    long_running_tool_ids: frozenset[str] | None = attrs.field(
+        default=None, converter=attrs.converters.optional(_ids), metadata={"set": True}
+    )
     output: JSON = json_field("output", default=None)
     node_info: NodeInfo | None = value_field(NodeInfo)
     usage_metadata: UsageMetadata | None = value_field(UsageMetadata)
@@ -175,6 +185,8 @@ class Event:
             if content is not None:
                 raise InvalidValueError("Event.message", "it is another name of content; give one of the two")
             content = message
+        if not isinstance(actions, EventActions):
+            raise InvalidValueError("Event.actions", f"expected EventActions, found {type(actions).__name__}")
         if state is not None:
             if actions.state_delta:
                 raise InvalidValueError("Event.state", "it is short for actions.state_delta; give one of the two")

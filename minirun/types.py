@@ -9,13 +9,12 @@ names that `google.genai.types` gives them. Fields that a later version writes a
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import attrs
 
-from ._json import EMPTY_DICT, FrozenDict, check_text, freeze
+from ._json import EMPTY_DICT, FrozenDict, check_text, freeze, shown
 from .errors import InvalidValueError
 
 __all__ = [
@@ -42,10 +41,11 @@ def _text(instance: object, attribute: attrs.Attribute[Any], value: object) -> N
     if type(value) is str:
         if not value.isascii():
             check_text(value, f"{type(instance).__name__}.{attribute.name}")
-        return
-    if value is None and attribute.default is None:
-        return
-    raise _wrong(instance, attribute, "a string", value)
+    elif isinstance(value, str):  # a StrEnum, for example, becomes the plain string that will be read back
+        plain = check_text(str.__str__(value), f"{type(instance).__name__}.{attribute.name}")
+        object.__setattr__(instance, attribute.name, plain)
+    elif value is not None or attribute.default is not None:
+        raise _wrong(instance, attribute, "a string", value)
 
 
 def _flag(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -55,13 +55,11 @@ def _flag(instance: object, attribute: attrs.Attribute[Any], value: object) -> N
 
 def _wrong(instance: object, attribute: attrs.Attribute[Any], expected: str, found: object) -> InvalidValueError:
     path = f"{type(instance).__name__}.{attribute.name}"
-    return InvalidValueError(path, f"expected {expected}, found {found!r:.80} of type {type(found).__name__}")
+    return InvalidValueError(path, f"expected {expected}, found {shown(found)}")
 
 
 def _frozen_object(name: str) -> Any:
     def convert(value: Mapping[str, object] | None) -> FrozenDict:
-        if type(value) is FrozenDict:
-            return value
         if not isinstance(value, dict):
             raise InvalidValueError(name, f"expected a dict, found {type(value).__name__}")
         frozen: FrozenDict = freeze(value, name)
@@ -107,15 +105,43 @@ def optional_object_field(name: str) -> Any:
     )
 
 
+def _integer(name: str) -> Any:
+    def convert(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InvalidValueError(name, f"expected an integer, found {shown(value)}")
+        plain: int = freeze(value, name)
+        return plain
+
+    return convert
+
+
+def int_field(name: str) -> Any:
+    """A field that holds an integer that can be stored, or None."""
+    return attrs.field(default=None, converter=attrs.converters.optional(_integer(name)))
+
+
 def value_field(*kinds: type) -> Any:
     """A field that holds one of *kinds*, or None."""
     return attrs.field(default=None, validator=_one_of(*kinds))
 
 
+def _unknown(instance: attrs.AttrsInstance, attribute: attrs.Attribute[Any], value: Mapping[str, Any]) -> None:
+    if not value:
+        return
+    known = [one.name for one in attrs.fields(type(instance)) if one.name in value and one.name != attribute.name]
+    if known:  # in JSON they would take the place of the fields themselves
+        path = f"{type(instance).__name__}.unknown_fields"
+        raise InvalidValueError(path, f"expected fields unknown to this version, found {', '.join(known)}")
+
+
 def unknown_field() -> Any:
     """Where a value keeps the fields that a later version wrote into its JSON."""
     return attrs.field(
-        default=EMPTY_DICT, repr=False, converter=_frozen_object("unknown_fields"), metadata={"unknown": True}
+        default=EMPTY_DICT,
+        repr=False,
+        converter=_frozen_object("unknown_fields"),
+        validator=_unknown,
+        metadata={"unknown": True},
     )
 
 
@@ -142,7 +168,7 @@ def _bytes(value: object) -> bytes:
     if isinstance(value, str):  # JSON has no bytes: there they are base64
         try:
             return base64.b64decode(value, validate=True)
-        except binascii.Error as error:
+        except ValueError as error:
             raise InvalidValueError("data", f"expected base64, found {value!r:.40} ({error})") from None
     raise InvalidValueError("data", f"expected bytes, found {type(value).__name__}")
 
@@ -248,7 +274,7 @@ class Part:
 def _parts(value: Iterable[Part] | None) -> tuple[Part, ...]:
     if value is None:
         return ()
-    if isinstance(value, (str, bytes, dict)):
+    if isinstance(value, (str, bytes, dict)) or not isinstance(value, Iterable):
         problem = f"expected a list of Part, found {type(value).__name__}; write [Part(text=...)]"
         raise InvalidValueError("Content.parts", problem)
     parts = tuple(value)
@@ -280,11 +306,11 @@ class Content:
 class UsageMetadata:
     """Token counts as the provider reported them."""
 
-    prompt_token_count: int | None = value_field(int)
-    candidates_token_count: int | None = value_field(int)
-    total_token_count: int | None = value_field(int)
-    cached_content_token_count: int | None = value_field(int)
-    thoughts_token_count: int | None = value_field(int)
+    prompt_token_count: int | None = int_field("UsageMetadata.prompt_token_count")
+    candidates_token_count: int | None = int_field("UsageMetadata.candidates_token_count")
+    total_token_count: int | None = int_field("UsageMetadata.total_token_count")
+    cached_content_token_count: int | None = int_field("UsageMetadata.cached_content_token_count")
+    thoughts_token_count: int | None = int_field("UsageMetadata.thoughts_token_count")
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 

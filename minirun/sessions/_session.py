@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from .._json import JSON
+from .._json import JSON, shown
 from .._window import Window
 from ..errors import InvalidValueError
 from ..events import Event
@@ -108,9 +108,11 @@ class GetSessionConfig:
         for name in ("num_recent_events", "after_seq"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-                raise InvalidValueError(f"GetSessionConfig.{name}", f"expected an integer from 0 up, found {value!r}")
-        if self.after_timestamp is not None and not isinstance(self.after_timestamp, (int, float)):
-            problem = f"expected seconds since the epoch, found {self.after_timestamp!r}"
+                problem = f"expected an integer from 0 up, found {shown(value)}"
+                raise InvalidValueError(f"GetSessionConfig.{name}", problem)
+        after = self.after_timestamp
+        if after is not None and (isinstance(after, bool) or not isinstance(after, (int, float)) or after != after):
+            problem = f"expected seconds since the epoch, found {shown(after)}"
             raise InvalidValueError("GetSessionConfig.after_timestamp", problem)
 
 
