@@ -98,6 +98,11 @@ class Extend:
 Write = Any
 """A frozen JSON value to set, or REMOVED, an Add or an Extend."""
 
+# Where they stand in an event's actions: `{key: value}` and `{key: {"extend": items}}`. A value that would be too deep
+# there is refused when it is written, not when the event is emitted.
+_VALUE_LEVEL = 2
+_ITEMS_LEVEL = 3
+
 
 def apply_write(key: str, current: JSON | _Missing, write: Write) -> JSON | _Missing:
     """
@@ -112,22 +117,30 @@ def apply_write(key: str, current: JSON | _Missing, write: Write) -> JSON | _Mis
         start = 0 if current is MISSING else current
         if isinstance(start, bool) or not isinstance(start, (int, float)):
             raise _mismatch(key, "add", "a number", start)
-        return freeze(start + write.amount, f"state[{key!r}]")
+        return _total(key, start, write.amount)
     if type(write) is Extend:
         if current is MISSING:
             return write.items
         if not isinstance(current, list):
             raise _mismatch(key, "extend", "a list", current)
-        return freeze([*current, *write.items], f"state[{key!r}]")
+        return freeze([*current, *write.items], f"state[{key!r}]", _VALUE_LEVEL)
     return write
+
+
+def _total(key: str, number: int | float, amount: int | float) -> int | float:
+    try:
+        total: int | float = freeze(number + amount, f"state[{key!r}]")
+    except OverflowError:  # an integer that no float can hold, and a fraction
+        raise _mismatch(key, "add", "numbers whose sum is finite", number) from None
+    return total
 
 
 def merge_writes(key: str, below: Write, above: Write) -> Write:
     """Return the one write that does what *below* and then *above* do."""
     if type(above) is Add and type(below) is Add:
-        return Add(above.amount + below.amount)
+        return Add(_total(key, below.amount, above.amount))
     if type(above) is Extend and type(below) is Extend:
-        return Extend(freeze([*below.items, *above.items]))
+        return Extend(freeze([*below.items, *above.items], f"state[{key!r}]", _ITEMS_LEVEL))
     if type(above) not in _OPERATIONS:
         return above
     if type(below) in _OPERATIONS:
@@ -196,9 +209,9 @@ def with_writes(actions: EventActions, writes: Mapping[str, Write]) -> EventActi
             delta[key] = write
     return changed(
         actions,
-        state_delta=freeze(delta) if delta else EMPTY_DICT,
+        state_delta=freeze(delta, "state_delta") if delta else EMPTY_DICT,
         state_removed=tuple(removed),
-        state_ops=freeze(operations) if operations else EMPTY_DICT,
+        state_ops=freeze(operations, "state_ops") if operations else EMPTY_DICT,
     )
 
 
@@ -233,9 +246,9 @@ class Values:
             return self.session
         return self.app if scope is Scope.APP else self.user if scope is Scope.USER else self.temp
 
-    def get(self, key: str) -> JSON | _Missing:
-        """The value of *key*, or MISSING."""
-        return self.scope(key).get(key, MISSING)
+    def get(self, key: object) -> JSON | _Missing:
+        """The value of *key*, or MISSING; of what is no string, too."""
+        return self.scope(key).get(key, MISSING) if isinstance(key, str) else MISSING
 
     def keys(self) -> list[str]:
         """All keys, those of the session first."""
@@ -282,7 +295,7 @@ class ReadOnlyState(Mapping[str, Any]):
         return len(self._values.keys())
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and self._values.get(key) is not MISSING
+        return self._values.get(key) is not MISSING
 
     def __repr__(self) -> str:
         return repr(dict(self))
@@ -331,7 +344,7 @@ class State(MutableMapping[str, Any]):
         return value
 
     def __setitem__(self, key: str, value: object) -> None:
-        self._write(key, freeze(value, f"state[{key!r}]"))
+        self._write(key, freeze(value, f"state[{key!r}]", _VALUE_LEVEL))
 
     def __delitem__(self, key: str) -> None:
         if self._lookup(key) is MISSING:
@@ -339,7 +352,7 @@ class State(MutableMapping[str, Any]):
         self._write(key, REMOVED)
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and self._lookup(key) is not MISSING
+        return self._lookup(key) is not MISSING
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._keys())
@@ -370,7 +383,7 @@ class State(MutableMapping[str, Any]):
         """
         if not isinstance(items, (list, tuple)):
             raise _mismatch(key, "extend", "a list of items", items)
-        self._operate(key, Extend(freeze(items, f"state[{key!r}]")))
+        self._operate(key, Extend(freeze(items, f"state[{key!r}]", _ITEMS_LEVEL)))
 
     def to_dict(self) -> dict[str, JSON]:
         """All keys and values as a plain dict."""
@@ -411,7 +424,7 @@ class State(MutableMapping[str, Any]):
         mine = self._writes.get(key, MISSING)
         self._write(key, operation if mine is MISSING else merge_writes(key, mine, operation))
 
-    def _lookup(self, key: str) -> JSON | _Missing:
+    def _lookup(self, key: Any) -> JSON | _Missing:
         operations: list[Write] = []
         layer: State | Values = self
         while isinstance(layer, State):
