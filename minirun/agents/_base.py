@@ -21,6 +21,7 @@ import trio
 from ..errors import ConfigurationError, UnfinishedAgentError
 from ..events import Event
 from ..runtime import InvocationContext
+from ..runtime._failure import first_failure
 from ..tools import BaseTool
 
 __all__ = ["BaseAgent", "check_tree"]
@@ -157,9 +158,15 @@ async def _drive_generator(
         finally:
             await logic.aclose()
 
-    async with events() as channel:
-        async for event in channel:
-            await context.emit(event)
+    try:
+        async with events() as channel:
+            async for event in channel:
+                await context.emit(event)
+    except BaseException as error:
+        if not isinstance(first_failure(error), GeneratorExit):
+            raise
+        # trio 0.30 lets the closing of a generator leave it, where the generator had opened a nursery
+        await trio.lowlevel.checkpoint_if_cancelled()
     if not finished:  # a cancel scope around a `yield` has ended the generator, which looks like success here
         msg = (
             f"the generator of agent {agent.name!r} was stopped inside a `yield`, by a cancel scope around it or by "
