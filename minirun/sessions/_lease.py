@@ -55,7 +55,7 @@ def owner_is_gone(database: Path, owner: str) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two that ask at once do not mislead each other
     except OSError:
         return False
     else:

@@ -79,6 +79,8 @@ def storage_error(error: sqlite3.Error, path: str, doing: str) -> StorageError:
     kind = _KINDS.get(code & 0xFF, StorageError) if code is not None else StorageError
     if isinstance(error, sqlite3.DataError):  # larger than SQLite's limit for a value
         kind = StorageFullError
+    elif code is None and "decode" in str(error):  # not UTF-8, which we never wrote
+        kind = StorageCorruptError
     return kind(f"{path}: {doing} failed: {error}; {_ADVICE[kind]}")
 
 
@@ -110,13 +112,12 @@ class SqliteFile:
         async with self._lock:
             connection = await self._opened()
             try:
-                connection.execute("BEGIN")
+                await self._begin(connection, "BEGIN")
                 yield connection
             except sqlite3.Error as error:
                 raise storage_error(error, self.name, "reading") from error
             finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+                self._roll_back(connection)
 
     @asynccontextmanager
     async def writing(self, *, durable: bool = True) -> AsyncIterator[sqlite3.Connection]:
@@ -136,11 +137,11 @@ class SqliteFile:
             if relaxed:
                 connection.execute("PRAGMA synchronous=NORMAL")
             try:
-                await self._begin(connection)
                 try:
+                    await self._begin(connection, "BEGIN IMMEDIATE")
                     yield connection
                 except BaseException as error:
-                    _roll_back(connection)
+                    self._roll_back(connection)
                     if isinstance(error, sqlite3.Error):
                         raise storage_error(error, self.name, "writing") from error
                     raise
@@ -149,13 +150,15 @@ class SqliteFile:
                 if relaxed and self._connection is connection:
                     connection.execute(f"PRAGMA synchronous={SYNCHRONOUS[self._durability]}")
 
-    async def _begin(self, connection: sqlite3.Connection) -> None:
+    async def _begin(self, connection: sqlite3.Connection, begin: str) -> None:
         pause, longest = BUSY_POLL_S
         deadline = trio.current_time() + BUSY_WAIT_S
         while True:
             try:
-                connection.execute("BEGIN IMMEDIATE")
+                connection.execute(begin)
+                connection.execute("PRAGMA user_version").fetchone()  # a plain BEGIN is put off to the first reading
             except sqlite3.Error as error:
+                self._roll_back(connection)
                 if not _is_busy(error) or trio.current_time() >= deadline:
                     raise storage_error(error, self.name, "beginning a transaction") from error
             else:
@@ -170,12 +173,24 @@ class SqliteFile:
             else:
                 with trio.CancelScope(shield=True):
                     await self._env.run_sync(partial(connection.execute, "COMMIT"), limiter=self._limiter)
-        except sqlite3.Error as error:
-            _roll_back(connection)
+        except BaseException as error:
+            self._roll_back(connection)
+            if not isinstance(error, sqlite3.Error):
+                raise
             if self.path is not None:
                 self._disconnect()
             msg = f"{self.name}: COMMIT failed: {error}; {_ADVICE[StorageError]}"
             raise StorageUncertainError(msg) from error
+
+    def _roll_back(self, connection: sqlite3.Connection) -> None:
+        """End the transaction, if SQLite has not done so by itself, so that the next one can begin."""
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            if self.path is None:
+                raise  # closing would lose everything
+            self._disconnect()  # which rolls back
 
     async def close(self) -> None:
         """Close the connection; a database in memory is gone."""
@@ -209,9 +224,9 @@ class SqliteFile:
     def _connect(self) -> sqlite3.Connection:
         if self.path is not None:
             self._check_path(self.path)
+            self._check_untouched(self.path)
         connection = sqlite3.connect(self.name, timeout=0, isolation_level=None, check_same_thread=False)
         try:
-            self._check_format(connection)
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA foreign_keys=ON")
             connection.execute("PRAGMA synchronous=FULL")
@@ -223,6 +238,13 @@ class SqliteFile:
         return connection
 
     def _check_path(self, path: Path) -> None:
+        try:
+            self._check_place(path)
+        except OSError as error:  # no right to look, a name too long, …
+            msg = f"{path}: cannot be opened: {error}; choose a place that this user can read and write"
+            raise StorageReadOnlyError(msg) from error
+
+    def _check_place(self, path: Path) -> None:
         if not path.parent.is_dir():
             msg = f"{path}: there is no folder {path.parent}; make it first, or choose another place"
             raise StorageFormatError(msg)
@@ -234,8 +256,24 @@ class SqliteFile:
             msg = f"{path}: {_ADVICE[StorageReadOnlyError]} (the write-ahead log lies beside the file)"
             raise StorageReadOnlyError(msg)
 
+    def _check_untouched(self, path: Path) -> None:
+        """
+        Refuse a file that is not ours before anything of it can change.
+
+        To open it properly would already roll back or check in what its own program has left in its journal. Not even
+        its locks are taken; what another process is just writing into a file of ours is not looked at here.
+        """
+        if not path.exists():
+            return
+        connection = sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None)
+        try:
+            connection.execute("BEGIN")
+            self._check_format(connection)
+        finally:
+            connection.close()
+
     def _check_format(self, connection: sqlite3.Connection) -> bool:
-        """Whether the file has our format already; False if it is empty."""
+        """Whether the file has our format already; False if it is empty. Called in a transaction, for one view."""
         [application] = connection.execute("PRAGMA application_id").fetchone()
         [version] = connection.execute("PRAGMA user_version").fetchone()
         [tables] = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -253,22 +291,15 @@ class SqliteFile:
         return False
 
     def _make_format(self, connection: sqlite3.Connection) -> None:
-        if self._check_format(connection):
+        connection.execute("BEGIN")
+        made = self._check_format(connection)
+        connection.execute("COMMIT")
+        if made:
             return
         connection.execute("BEGIN IMMEDIATE")
-        try:
-            if not self._check_format(connection):  # another process may have been faster
-                for statement in self._schema.split(";"):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version={FORMAT_VERSION}")
-            connection.execute("COMMIT")
-        except BaseException:
-            _roll_back(connection)
-            raise
-
-
-def _roll_back(connection: sqlite3.Connection) -> None:
-    # After many errors SQLite has rolled back by itself, and a second ROLLBACK would be an error of its own.
-    if connection.in_transaction:
-        connection.execute("ROLLBACK")
+        if not self._check_format(connection):  # another process may have been faster
+            for statement in self._schema.split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version={FORMAT_VERSION}")
+        connection.execute("COMMIT")
