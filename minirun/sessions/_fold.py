@@ -8,23 +8,28 @@ from __future__ import annotations
 
 from .._json import JSON
 from ..events import Event
-from ._state import Values, _Missing, apply_write, writes_of
+from ._state import Scope, Values, _Missing, apply_write, scope_of, writes_of
 
 __all__ = ["apply_event"]
 
 
-def apply_event(values: Values, event: Event) -> dict[str, JSON | _Missing]:
+def apply_event(values: Values, event: Event, *, shared: bool = True) -> dict[str, JSON | _Missing]:
     """
     Return what storing *event* on top of *values* changes: key to new value, or to MISSING where it is deleted.
 
-    `values` itself stays as it is. Partial events change nothing, and `temp:` keys are never in a stored event.
+    `values` itself stays as it is. Partial events change nothing, and `temp:` keys are never in a stored event. With
+    `shared=False` it is only what stays within the session: for an event of the past, whose `user:` and `app:` writes
+    belong before what those scopes hold by now.
 
     Raises:
         InvalidValueError: An operation meets a value that it does not fit, such as `add` a string.
     """
     if event.partial:
         return {}
-    return {key: apply_write(key, values.get(key), write) for key, write in writes_of(event.actions).items()}
+    writes = writes_of(event.actions)
+    if not shared:
+        writes = {key: write for key, write in writes.items() if scope_of(key) is Scope.SESSION}
+    return {key: apply_write(key, values.get(key), write) for key, write in writes.items()}
 
 
 def fold(values: Values, events: list[Event]) -> Values:
@@ -32,4 +37,3 @@ def fold(values: Values, events: list[Event]) -> Values:
     for event in events:
         values.apply(apply_event(values, event))
     return values
-

@@ -170,7 +170,7 @@ class _RunSession(Session):
         self.app_name = live.key.app_name
         self.user_id = live.key.user_id
         self.create_time = live.create_time
-        self.state = state
+        self._state = state
 
     @property
     def events(self) -> Window[Event]:
@@ -188,7 +188,9 @@ class _RunSession(Session):
         return self._live.last_update_time
 
     def _advance(self, event: Event, changes: Mapping[str, JSON | _Missing]) -> None:
-        """Nothing to do: the live session has been advanced by whoever stored the event."""
+        """Nothing to do where the live session is still the service's, and so was advanced with the store."""
+        if event.seq != self._live.revision:
+            self._live.advance(event, changes, tracked=False)
 
 
 def run_session(live: LiveSession, start_seq: int, state: Mapping[str, Any]) -> Session:

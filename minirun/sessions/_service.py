@@ -25,11 +25,13 @@ from typing import TypeVar
 
 import trio
 
-from .._json import check_text, freeze
+from .._json import check_text, freeze, shown
 from ..env import REAL_ENV, Env
 from ..errors import (
+    ConfigurationError,
     InvalidEventError,
     InvalidValueError,
+    InvocationEndedError,
     NotSupportedError,
     ServiceClosedError,
     ServiceInUseError,
@@ -39,6 +41,7 @@ from ..errors import (
 )
 from ..events import Event, EventActions
 from ..types import changed
+from ._fold import apply_event
 from ._gate import Hold, acquire
 from ._live import LiveSession, SessionKey
 from ._session import GetSessionConfig, Invocation, InvocationStatus, ListSessionsResponse, Session
@@ -51,8 +54,11 @@ _Self = TypeVar("_Self", bound="BaseSessionService")
 # The ids of calls that the strictest providers accept.
 CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _APP_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_PAGE = re.compile(r"[0-9]{1,18}")
 # SQLite and every file system can hold it; longer ones are mistakes.
 ID_CHARS_MAX = 1024
+# Numbers of events and of sessions: beyond what any store will ever hold, and within SQLite's 64 bits.
+NUMBER_MAX = 2**62
 
 # What the runtime would have to act on, and does not yet.
 _WITHOUT_EFFECT = (
@@ -78,17 +84,17 @@ def check_app_name(name: object) -> str:
         InvalidValueError: It is not such a name.
     """
     if not isinstance(name, str) or not _APP_NAME.fullmatch(name) or name == "user":
-        problem = f"expected letters, digits, '_' and '-', beginning with a letter, and not 'user'; found {name!r:.80}"
+        problem = f"expected letters, digits, '_' and '-', beginning with a letter, and not 'user'; found {shown(name)}"
         raise InvalidValueError("app_name", problem)
-    return str(name)
+    return str.__str__(name)
 
 
 def _check_id(name: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise InvalidValueError(name, f"expected a string that is not blank, found {value!r:.80}")
-    text = check_text(str(value).strip(), name)
+        raise InvalidValueError(name, f"expected a string that is not blank, found {shown(value)}")
+    text = check_text(str.__str__(value).strip(), name)
     if "\0" in text or len(text) > ID_CHARS_MAX:
-        problem = f"expected at most {ID_CHARS_MAX} characters and no NUL, found {value!r:.80}"
+        problem = f"expected at most {ID_CHARS_MAX} characters and no NUL, found {shown(value)}"
         raise InvalidValueError(name, problem)
     return text
 
@@ -177,10 +183,11 @@ class SessionWriter:
         self.live = live
         self.invocation_id = invocation_id
         self.epoch: int | None = None  # of the lease, once it is taken
-        self._hold = hold
+        self._hold: Hold | None = hold
 
     def belongs_to(self, nursery: trio.Nursery) -> None:
         """Tell which nursery is the run's, so that waiting inside it for this session is refused."""
+        assert self._hold is not None
         self._hold.nursery = nursery
 
     async def append(self, event: Event, *, begins: bool = False) -> Event:
@@ -191,8 +198,12 @@ class SessionWriter:
 
         Raises:
             StaleSessionError: Another process has written, or has taken the lease. Nothing was stored.
+            InvocationEndedError: The run has left the session. Nothing was stored.
             StorageError: See the class for what it says about the event.
         """
+        if self._hold is None:
+            msg = f"the invocation {self.invocation_id} has left {self.live.key}; what it would still write is refused"
+            raise InvocationEndedError(msg)
         return await self.service._append(self.live, event, writer=self, begins=begins)
 
     async def reload(self, config: GetSessionConfig | None, *, reject: bool) -> None:
@@ -214,13 +225,15 @@ class SessionWriter:
 
         May be lost in a power cut or a storage failure: then the invocation is listed as interrupted.
         """
+        assert self._hold is not None, "a writer is finished once"
+        hold, self._hold = self._hold, None
         try:
             if self.epoch is not None:
                 await self.service._finish(self, status)
         except StorageError:
             pass  # every event is stored; the lease runs out by itself, and the status says what is true: unknown
         finally:
-            self._hold.release()
+            hold.release()
             self.service._users -= 1
 
 
@@ -239,6 +252,9 @@ class BaseSessionService(ABC):
     """How often a run renews its lease, in seconds; None where no other process can reach the store."""
 
     def __init__(self, *, env: Env | None = None) -> None:
+        if not isinstance(env, Env | None):
+            msg = f"expected env to be an Env, found {shown(env)}"
+            raise ConfigurationError(msg)
         self._env = REAL_ENV if env is None else env
         self._closed = False
         self._users = 0
@@ -255,8 +271,13 @@ class BaseSessionService(ABC):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        with trio.CancelScope(shield=True):
-            await self.aclose()
+        try:
+            with trio.CancelScope(shield=True):
+                await self.aclose()
+        except ServiceInUseError:
+            if error is None:
+                raise
+            error.add_note(f"and this {type(self).__name__} was left open: a run or a call is still using it")
 
     async def aclose(self) -> None:
         """Close the store. What is stored stays stored; using the service afterwards raises ServiceClosedError."""
@@ -298,12 +319,9 @@ class BaseSessionService(ABC):
             actions=_checked_initial_state(state),
         )
         with self._used():
-            hold = await self._acquire(key)
-            try:
-                live = await self._create(key, event)
-                return live.snapshot(None)
-            finally:
-                hold.release()
+            await trio.lowlevel.checkpoint()
+            live = await self._create(key, event)
+            return live.snapshot(None)
 
     async def get_session(
         self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
@@ -314,6 +332,8 @@ class BaseSessionService(ABC):
         It is a copy to read and to append to; a run in progress goes on without changing it.
         """
         key = session_key(app_name, user_id, session_id)
+        if not isinstance(config, GetSessionConfig | None):
+            raise InvalidValueError("config", f"expected a GetSessionConfig, found {shown(config)}")
         with self._used():
             await trio.lowlevel.checkpoint()
             live = await self._open(key, config)
@@ -332,9 +352,9 @@ class BaseSessionService(ABC):
             check_app_name(app_name)
         if user_id is not None:
             user_id = _check_id("user_id", user_id)
-        _check_limit(limit)
-        if after is not None and not (isinstance(after, str) and after.isdecimal() and after.isascii()):
-            raise InvalidValueError("after", f"expected the `next` of an earlier page, found {after!r:.80}")
+        limit = _checked_limit(limit)
+        if after is not None and not (isinstance(after, str) and _PAGE.fullmatch(after)):
+            raise InvalidValueError("after", f"expected the `next` of an earlier page, found {shown(after)}")
         with self._used():
             await trio.lowlevel.checkpoint()
             found = await self._list(app_name, user_id, None if limit is None else limit + 1, int(after or -1))
@@ -372,15 +392,16 @@ class BaseSessionService(ABC):
         Cancellable until the store has begun; `Cancelled` means that nothing was stored.
 
         Raises:
-            StaleSessionError: The session was written since *session* was read; read it again.
+            StaleSessionError: The session was written since *session* was read; nothing was stored, read it again.
             SessionNotFoundError: It was deleted.
             SessionBusyError: A run holds it that cannot end before this call returns.
             InvalidEventError, InvalidValueError, NotSupportedError: The event cannot be stored.
             StorageError: See the class for what it says about the event.
         """
-        if not isinstance(session, Session) or not isinstance(event, Event):
-            msg = f"expected a Session and an Event, found {type(session).__name__} and {type(event).__name__}"
-            raise TypeError(msg)
+        if not isinstance(session, Session):
+            raise InvalidValueError("session", f"expected what get_session returns, found {shown(session)}")
+        if not isinstance(event, Event):
+            raise InvalidValueError("event", f"expected an Event, found {shown(event)}")
         if event.partial:
             return event
         event = checked_event(event)
@@ -417,24 +438,22 @@ class BaseSessionService(ABC):
             if not 0 < seq <= live.revision:
                 continue
             stored = await self._event_at(live, seq)
-            if stored.id != event.id:
+            if stored is None or stored.id != event.id:
                 continue
             if changed(stored, seq=event.seq, timestamp=event.timestamp) != event:
                 msg = f"expected the event that is stored under the id {event.id!r} (seq {seq}), found another one"
                 raise InvalidEventError(msg)
             if seq > session.revision:
-                snapshot = live.snapshot(GetSessionConfig(num_recent_events=0))
-                if seq != live.revision:
-                    raise _stale(live.key, session, f"it is at revision {live.revision}")
-                session._advance(stored, {name: snapshot._values.get(name) for name in writes_of(stored.actions)})
+                now = {name: live.values.get(name) for name in writes_of(stored.actions)}
+                session._advance(stored, {**now, **apply_event(session._values, stored, shared=False)})
             return stored
         return None
 
-    async def _event_at(self, live: LiveSession, seq: int) -> Event:
+    async def _event_at(self, live: LiveSession, seq: int) -> Event | None:
         if seq >= live.first_seq:
             return live.events[seq - live.first_seq]
-        [stored] = await self._read(live.key, seq - 1, 1)
-        return stored
+        found = await self._read(live.key, seq - 1, 1)
+        return found[0] if found else None  # deleted by another process just now
 
     async def read_events(
         self, *, app_name: str, user_id: str, session_id: str, after_seq: int | None = None, limit: int | None = None
@@ -446,12 +465,13 @@ class BaseSessionService(ABC):
             SessionNotFoundError: There is no such session.
         """
         key = session_key(app_name, user_id, session_id)
-        _check_limit(limit)
+        limit = _checked_limit(limit)
         if after_seq is not None and (isinstance(after_seq, bool) or not isinstance(after_seq, int)):
-            raise InvalidValueError("after_seq", f"expected an integer, found {after_seq!r:.80}")
+            raise InvalidValueError("after_seq", f"expected an integer, found {shown(after_seq)}")
+        after_seq = -1 if after_seq is None else min(max(after_seq, -1), NUMBER_MAX)
         with self._used():
             await trio.lowlevel.checkpoint()
-            events = await self._read(key, -1 if after_seq is None else after_seq, limit)
+            events = await self._read(key, after_seq, limit)
             if not events and await self._open(key, GetSessionConfig(num_recent_events=0)) is None:
                 raise await self._not_found(key)
             return events
@@ -471,7 +491,7 @@ class BaseSessionService(ABC):
             try:
                 status = InvocationStatus(status)
             except ValueError:
-                problem = f"expected one of {', '.join(InvocationStatus)}, found {status!r:.80}"
+                problem = f"expected one of {', '.join(InvocationStatus)}, found {shown(status)}"
                 raise InvalidValueError("status", problem) from None
         with self._used():
             await trio.lowlevel.checkpoint()
@@ -600,7 +620,7 @@ class BaseSessionService(ABC):
 
     @abstractmethod
     async def _read(self, key: SessionKey, after_seq: int, limit: int | None) -> list[Event]:
-        """Stored events with a seq above *after_seq*, in order; none if there is no such session."""
+        """Stored events with a seq above *after_seq* (-1: all), in order; none if there is no such session."""
 
     @abstractmethod
     async def _list_invocations(self, app_name: str | None) -> list[Invocation]:
@@ -621,9 +641,12 @@ class ChangedMeanwhileError(Exception):
     """Raised by `_commit` for an outside append when another process entered the session just before."""
 
 
-def _check_limit(limit: object) -> None:
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise InvalidValueError("limit", f"expected an integer from 1 up, or None, found {limit!r:.80}")
+def _checked_limit(limit: int | None) -> int | None:
+    if limit is None:
+        return None
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise InvalidValueError("limit", f"expected an integer from 1 up, or None, found {shown(limit)}")
+    return min(limit, NUMBER_MAX)
 
 
 def _stale(key: SessionKey, session: Session, why: str) -> StaleSessionError:

@@ -31,11 +31,11 @@ class Session:
         "_incarnation",
         "_last_update_time",
         "_revision",
+        "_state",
         "_values",
         "app_name",
         "create_time",
         "id",
-        "state",
         "user_id",
     )
 
@@ -55,13 +55,18 @@ class Session:
         self.id = id
         self.app_name = app_name
         self.user_id = user_id
-        self.state: Mapping[str, Any] = ReadOnlyState(values)
+        self._state: Mapping[str, Any] = ReadOnlyState(values)
         self._events = events
         self.create_time = create_time
         self._last_update_time = last_update_time
         self._revision = revision
         self._values = values
         self._incarnation = incarnation  # a session that was deleted and made again is another one
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """All the state the session sees. In a run it is `ctx.state`; elsewhere a copy to read."""
+        return self._state
 
     @property
     def revision(self) -> int:

@@ -26,7 +26,7 @@ from weakref import WeakValueDictionary
 import trio
 
 from .._codec import event_from_json, event_to_json
-from .._json import JSON, dumps, freeze, loads
+from .._json import JSON, dumps, freeze, loads, shown
 from .._window import Window
 from ..env import Env
 from ..errors import (
@@ -36,7 +36,9 @@ from ..errors import (
     SessionBusyError,
     SessionNotFoundError,
     StaleSessionError,
+    StorageCorruptError,
     StorageError,
+    StorageReadOnlyError,
 )
 from ..events import Event
 from ._fold import apply_event
@@ -182,6 +184,9 @@ class SqliteSessionService(BaseSessionService):
         if durability not in ("power", "process"):
             msg = f"expected durability 'power' or 'process', found {durability!r:.80}"
             raise ConfigurationError(msg)
+        if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
+            msg = f"expected cache_bytes to be an integer from 0 up, found {shown(cache_bytes)}"
+            raise ConfigurationError(msg)
         self._path = _parse_path(path)
         self._file = SqliteFile(self._path, SCHEMA, durability, self._env)
         self._cache: OrderedDict[SessionKey, LiveSession] = OrderedDict()
@@ -193,7 +198,7 @@ class SqliteSessionService(BaseSessionService):
         self.renew_every_s = None if self._path is None else RENEW_EVERY_S
 
     def _store_id(self) -> Hashable:
-        return id(self) if self._path is None else os.path.realpath(self._path)
+        return id(self) if self._path is None else self._path
 
     # --- sessions
 
@@ -295,10 +300,9 @@ class SqliteSessionService(BaseSessionService):
                     self._uncache(key)
                     return None
                 live = self._current(db, key, row)
-                missing = live.first_seq - _first_wanted(row.revision, config)
-                last = live.first_seq
-                newest = _read_page(db, row.id, last - PAGE_EVENTS, last) if missing > 0 else []
-            if missing > 0 and not await self._load_earlier(live, newest, live.first_seq - missing):
+                first = _first_wanted(row.revision, config)
+                newest = self._page(db, row.id, first, live.first_seq) if first < live.first_seq else []
+            if newest and not await self._load_earlier(live, newest, first):
                 continue  # deleted while its pages were read
             return self._cached(live), row
 
@@ -310,17 +314,16 @@ class SqliteSessionService(BaseSessionService):
             return self._new_live(db, key, row)
         self._refresh_scopes(db, live)
         if live.revision < row.revision:  # another process has written
-            for event, size in _read_lines(db, row.id, live.revision + 1, row.revision + 1):
-                changes = apply_event(live.values, event)
-                live.advance(event, {k: v for k, v in changes.items() if scope_of(k) is Scope.SESSION}, tracked=False)
+            for event, size in self._lines(db, row.id, live.revision + 1, row.revision + 1):
+                live.advance(event, apply_event(live.values, event, shared=False), tracked=False)
                 self._grow(live, size)
             live.open_calls = _read_open_calls(db, row.id)
         return live
 
     def _new_live(self, db: sqlite3.Connection, key: SessionKey, row: _Row) -> LiveSession:
         app, user = self._scope(key.app_name, NO_USER), self._scope(key.app_name, key.user_id)
-        rows = db.execute("SELECT key, value FROM session_state WHERE session = ?", (row.id,))
-        values = Values({name: freeze(loads(data)) for name, data in rows}, user.values, app.values)
+        rows = db.execute("SELECT key, value FROM session_state WHERE session = ?", (row.id,)).fetchall()
+        values = Values({name: self._value(name, data) for name, data in rows}, user.values, app.values)
         live = LiveSession(
             key,
             values,
@@ -329,6 +332,7 @@ class SqliteSessionService(BaseSessionService):
             last_update_time=row.update_time,
             revision=row.revision,
             open_calls=_read_open_calls(db, row.id),
+            size=sum(len(data) for _, data in rows),
         )
         live.keeps = (app, user)
         self._refresh_scopes(db, live)
@@ -337,36 +341,63 @@ class SqliteSessionService(BaseSessionService):
     async def _load_earlier(self, live: LiveSession, newest: list[tuple[Event, int]], first: int) -> bool:
         """Load the events from *first* on, page by page; False if the session was deleted meanwhile."""
         pages = [newest]
-        known = live.first_seq
-        until = known - len(newest)
+        until = live.first_seq - len(newest)
         while until > first:
             await trio.lowlevel.checkpoint()
             async with self._file.reading() as db:
-                page = _read_page(db, live.incarnation, until - PAGE_EVENTS, until)
-            if not page:
-                return False
-            pages.append(page)
-            until -= len(page)
-        if live.first_seq == known:  # nobody else has loaded them meanwhile
-            earlier = [event for page in reversed(pages) for event, _ in page]
-            live.prepend(earlier[max(0, first - until) :])
-            self._grow(live, sum(size for page in pages for _, size in page))
+                if not db.execute("SELECT 1 FROM sessions WHERE id = ?", (live.incarnation,)).fetchone():
+                    return False
+                pages.append(self._page(db, live.incarnation, first, until))
+            until -= len(pages[-1])
+        loaded = [line for page in reversed(pages) for line in page]
+        earlier = loaded[: max(0, live.first_seq - first)]  # another task may have loaded the later ones meanwhile
+        if earlier:
+            live.prepend([event for event, _ in earlier])
+            self._grow(live, sum(size for _, size in earlier))
         return True
 
     async def _read(self, key: SessionKey, after_seq: int, limit: int | None) -> list[Event]:
         events: list[Event] = []
-        while limit is None or len(events) < limit:
-            wanted = PAGE_EVENTS if limit is None else min(PAGE_EVENTS, limit - len(events))
+        incarnation = None
+        while True:
             async with self._file.reading() as db:
                 row = _find(db, key)
                 if row is None:
-                    break
-                first = max(0, after_seq + 1 + len(events))
-                page = _read_lines(db, row.id, first, min(first + wanted, row.revision + 1))
+                    return []
+                if row.id != incarnation:  # at the first page, and when it was deleted and made again meanwhile
+                    incarnation, events = row.id, []
+                first = after_seq + 1 + len(events)
+                last = row.revision if limit is None else min(row.revision, after_seq + limit)
+                page = self._lines(db, row.id, first, min(first + PAGE_EVENTS, last + 1))
             events.extend(event for event, _ in page)
-            if len(page) < wanted:
-                break
-        return events
+            if first + len(page) > last:
+                return events
+
+    def _page(self, db: sqlite3.Connection, session: int, first: int, until: int) -> list[tuple[Event, int]]:
+        """The last page of the events from *first* up to *until*."""
+        return self._lines(db, session, max(first, until - PAGE_EVENTS), until)
+
+    def _lines(self, db: sqlite3.Connection, session: int, first: int, until: int) -> list[tuple[Event, int]]:
+        """The events from *first* up to *until*, each with its size; every one of them must be there."""
+        rows = db.execute(
+            "SELECT data FROM events WHERE session = ? AND seq >= ? AND seq < ? ORDER BY seq", (session, first, until)
+        )
+        try:
+            lines = [(event_from_json(line), len(line)) for (line,) in rows]
+        except (InvalidValueError, TypeError) as error:
+            raise self._damaged(f"an event of session row {session}: {error}") from error
+        if [event.seq for event, _ in lines] != list(range(first, until)):
+            raise self._damaged(f"the events {first} to {until - 1} of session row {session} are not all there")
+        return lines
+
+    def _value(self, key: str, data: str) -> JSON:
+        try:
+            return freeze(loads(data))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise self._damaged(f"the value of state key {key!r:.80}: {error}") from error
+
+    def _damaged(self, what: str) -> StorageCorruptError:
+        return StorageCorruptError(f"{self._file.name} is damaged: {what:.300}; keep a copy of it and restore a backup")
 
     # --- writing
 
@@ -481,7 +512,7 @@ class SqliteSessionService(BaseSessionService):
                 if data is None:
                     scope.values.pop(key, None)
                 else:
-                    scope.values[key] = freeze(loads(data))
+                    scope.values[key] = self._value(key, data)
                 scope.commit_no = max(scope.commit_no, commit_no)
 
     # --- leases and invocations
@@ -494,7 +525,11 @@ class SqliteSessionService(BaseSessionService):
 
     def _sign(self) -> None:
         if self._owner_lock is None and self._path is not None:
-            self._owner_lock = OwnerLock(self._path, self._owner)
+            try:
+                self._owner_lock = OwnerLock(self._path, self._owner)
+            except OSError as error:
+                msg = f"{self._path}: cannot make a lock file beside it: {error}; make the folder writable"
+                raise StorageReadOnlyError(msg) from error
 
     async def _renew(self, writer: SessionWriter) -> None:
         async with self._file.writing(durable=False) as db:
@@ -520,7 +555,8 @@ class SqliteSessionService(BaseSessionService):
             "SELECT s.app_name, s.user_id, s.session_id, i.invocation_id, i.status, i.epoch, i.seq,"
             " s.lease_epoch, s.lease_owner, s.lease_expires"
             " FROM invocations i JOIN sessions s ON s.id = i.session"
-            " WHERE s.app_name = coalesce(?, s.app_name) ORDER BY s.id, i.seq"
+            " JOIN events e ON e.session = i.session AND e.seq = i.seq"
+            " WHERE s.app_name = coalesce(?, s.app_name) ORDER BY e.commit_no"
         )
         async with self._file.reading() as db:
             rows = db.execute(query, (app_name,)).fetchall()
@@ -576,9 +612,13 @@ _PLACE = "app_name = ? AND user_id = ? AND session_id = ?"
 
 
 def _parse_path(path: str | os.PathLike[str]) -> Path | None:
-    text = os.fspath(path)
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str) or "\0" in text:
-        raise InvalidValueError("path", f"expected a file name as text without NUL, found {path!r:.80}")
+        raise InvalidValueError("path", f"expected a file name as text without NUL, found {shown(path)}")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise InvalidValueError("path", f"expected a file name, found {shown(path)} ({error})") from None
     if "://" in text:
         if not text.startswith("sqlite:///"):
             raise InvalidValueError("path", f"expected a file name or sqlite:///FILE, found {text!r:.80}")
@@ -587,7 +627,8 @@ def _parse_path(path: str | os.PathLike[str]) -> Path | None:
         return None
     if not text.strip():
         raise InvalidValueError("path", f"expected a file name, ':memory:' or sqlite:///FILE, found {path!r:.80}")
-    return Path(text)
+    # Resolved once: neither a change of folder nor a link may make two files, or two owners, out of one.
+    return Path(os.path.realpath(text))
 
 
 def _find(db: sqlite3.Connection, key: SessionKey) -> _Row | None:
@@ -604,17 +645,6 @@ def _first_wanted(revision: int, config: GetSessionConfig | None) -> int:
     if config.num_recent_events is not None:
         first = max(first, revision + 1 - config.num_recent_events)
     return min(first, revision + 1)
-
-
-def _read_page(db: sqlite3.Connection, session: int, first: int, until: int) -> list[tuple[Event, int]]:
-    return _read_lines(db, session, max(1, first), until)
-
-
-def _read_lines(db: sqlite3.Connection, session: int, first: int, until: int) -> list[tuple[Event, int]]:
-    rows = db.execute(
-        "SELECT data FROM events WHERE session = ? AND seq >= ? AND seq < ? ORDER BY seq", (session, first, until)
-    )
-    return [(event_from_json(line), len(line)) for (line,) in rows]
 
 
 def _read_open_calls(db: sqlite3.Connection, session: int) -> dict[str, OpenCall]:
