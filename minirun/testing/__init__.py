@@ -2,5 +2,7 @@
 
 from ..models import ScriptedLlm as ScriptedLlm
 from ..models import call as call
+from ._session_contract import check_session_service as check_session_service
+from ._session_contract import session_service_checks as session_service_checks
 
-__all__ = ["ScriptedLlm", "call"]
+__all__ = ["ScriptedLlm", "call", "check_session_service", "session_service_checks"]
