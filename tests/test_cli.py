@@ -1,0 +1,182 @@
+"""The command line, as a process: what it prints, how it ends, and what it leaves in the file."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+AGENT = '''
+import trio
+from minirun import App, LlmAgent
+from minirun.testing import ScriptedLlm, call
+
+def model(request):
+    text = request.contents[-1].text
+    answered = request.contents[-1].parts[-1].function_response
+    if answered is not None:
+        return "done"
+    if text == "slow":
+        return call("slow")
+    if text == "fail":
+        raise OSError("the model is gone")
+    if text == "set":
+        return call("set", value=1)
+    if text == "wild":
+        return "[red]markup[/red] \\x1b[31mescape\\x07"
+    return ["you ", "said ", text]
+
+async def slow() -> None:
+    print("slow begins", flush=True)
+    await trio.sleep_forever()
+
+async def set(value: int, tool_context) -> int:
+    tool_context.state["k"] = value
+    return value
+
+agent = LlmAgent(name="echo", model=ScriptedLlm(model), tools=[slow, set])
+'''
+
+# As long as nothing is wrong, a process of these tests ends at once.
+PATIENCE_S = 60
+
+
+def minirun(folder: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-W", "error", "-m", "minirun", *arguments]
+    return subprocess.run(
+        program, cwd=folder, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "echo.py").write_text(AGENT)
+    return tmp_path
+
+
+def test_messages_are_answered_one_after_another(folder: Path) -> None:
+    """Each message of the command line is a turn of one session."""
+    done = minirun(folder, "run", "echo.py", "--db", "s.db", "one", "two")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "you said one\nyou said two\n", "")
+    again = minirun(folder, "run", "echo.py:agent", "--db", "s.db", "three")
+    assert again.stdout == "you said three\n"
+    listed = minirun(folder, "sessions", "list", "--db", "s.db")
+    assert [row.split()[:4] for row in listed.stdout.splitlines()[1:]] == [["echo", "local", "default", "6"]]
+
+
+def test_streamed_text_is_printed_once(folder: Path) -> None:
+    """With --stream the fragments are shown as they come, and their aggregate not again."""
+    done = minirun(folder, "run", "echo.py", "--stream", "one", "two")
+    assert (done.returncode, done.stdout) == (0, "you said one\nyou said two\n")
+
+
+def test_a_conversation_is_read_from_standard_input(folder: Path) -> None:
+    """Without messages each line of standard input is one; blank lines are passed over."""
+    done = minirun(folder, "run", "echo.py", stdin="one\n\n  two  \nset\n")
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == [
+        "you said one",
+        "you said two",
+        "  call set(value=1)",
+        '  set -> {"result":1}',
+        "  state k = 1",
+        "done",
+    ]
+
+
+def test_a_failure_is_told_and_the_session_stays_usable(folder: Path) -> None:
+    """A failing run ends with status 1 and the error on stderr; the next message is answered."""
+    failed = minirun(folder, "run", "echo.py", "--db", "s.db", "fail", "never")
+    assert (failed.returncode, failed.stdout, failed.stderr) == (1, "", "OSError: the model is gone\n")
+    assert minirun(folder, "run", "echo.py", "--db", "s.db", "hi").stdout == "you said hi\n"
+    goes_on = minirun(folder, "run", "echo.py", stdin="fail\nhi\n")
+    assert (goes_on.returncode, goes_on.stdout) == (1, "you said hi\n")
+
+
+def test_ctrl_c_ends_the_run_cleanly(folder: Path) -> None:
+    """SIGINT in a tool: the process ends with 130, the call is answered in the file, and the session goes on."""
+    program = [sys.executable, "-W", "error", "-m", "minirun", "run", "echo.py", "--db", "s.db", "slow"]
+    process = subprocess.Popen(program, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    while process.stdout.readline().strip() != "slow begins":
+        pass
+    os.kill(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert minirun(folder, "run", "echo.py", "--db", "s.db", "hi").stdout == "you said hi\n"
+    exported = minirun(folder, "sessions", "export", "echo", "local", "default", "--db", "s.db").stdout
+    parts = [part for line in exported.splitlines() for part in json.loads(line).get("content", {}).get("parts", [])]
+    [answer] = [part["function_response"] for part in parts if "function_response" in part]
+    assert answer["response"]["error"]["type"] == "cancelled"
+
+
+def test_nothing_a_model_says_reaches_the_terminal_raw(folder: Path) -> None:
+    """Markup is shown as it is, control characters are made visible."""
+    done = minirun(folder, "run", "echo.py", "wild")
+    assert done.stdout == "[red]markup[/red] \\x1b[31mescape\\x07\n"
+
+
+def test_sessions_are_shown_exported_and_deleted(folder: Path) -> None:
+    """`show` tells events and state, `export` prints one line of JSON for each event, `delete` deletes one session."""
+    minirun(folder, "run", "echo.py", "--db", "s.db", "set")
+    minirun(folder, "run", "echo.py", "--db", "s.db", "--session", "other", "hi")
+    place = ("echo", "local", "default", "--db", "s.db")
+    shown = minirun(folder, "sessions", "show", *place).stdout.splitlines()
+    assert shown[0] == "1 user: set"
+    assert shown[-1] == "k = 1"
+    exported = [json.loads(line) for line in minirun(folder, "sessions", "export", *place).stdout.splitlines()]
+    assert [event["seq"] for event in exported] == [0, 1, 2, 3, 4]
+    refused = minirun(folder, "sessions", "delete", *place, stdin="n\n")
+    assert refused.returncode == 1
+    assert minirun(folder, "sessions", "delete", *place, "--yes").returncode == 0
+    assert "default" not in minirun(folder, "sessions", "list", "--db", "s.db").stdout
+    gone = minirun(folder, "sessions", "show", *place)
+    assert gone.returncode == 1
+    assert "there is no session" in gone.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        (("run", "nix.py", "hi"), 2, "found none at 'nix.py'"),
+        (("run", "echo.py:nix", "hi"), 1, "has no 'nix'"),
+        (("run", "empty.py", "hi"), 1, "single App or agent"),
+        (("sessions", "list", "--db", "nix.db"), 2, "does not exist"),
+        (("sessions", "list", "--db", "echo.py"), 1, "that minirun has made"),
+        (("run", "echo.py", "--db", "nix/s.db", "hi"), 1, "there is no folder"),
+    ],
+)
+def test_what_cannot_work_says_what_was_expected(
+    folder: Path, arguments: tuple[str, ...], status: int, told: str
+) -> None:
+    """Bad arguments end with a sentence and without a traceback, and make no file."""
+    (folder / "empty.py").write_text("x = 1\n")
+    before = sorted(folder.iterdir())
+    done = minirun(folder, *arguments)
+    assert done.returncode == status
+    assert told in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert [path for path in sorted(folder.iterdir()) if path.name != "__pycache__"] == before
+
+
+def test_a_file_that_fails_shows_its_traceback(folder: Path) -> None:
+    """What is wrong with the user's own file is shown as Python shows it."""
+    (folder / "broken.py").write_text("1 / 0\n")
+    done = minirun(folder, "run", "broken.py", "hi")
+    assert done.returncode == 1
+    assert done.stderr.rstrip().endswith("ZeroDivisionError: division by zero")
+
+
+def test_without_click_it_says_how_to_get_it(folder: Path) -> None:
+    """The core has no command line; asking for it names the extra."""
+    blocked = "import sys; sys.modules['click'] = None; import runpy; runpy.run_module('minirun', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert 'pip install "minirun[cli]"' in done.stderr
+    assert "Traceback" not in done.stderr
