@@ -66,11 +66,11 @@ def read_text(path: Path) -> list[str]:
 def stems(text: str) -> list[str]:
     """The words of *text* that count, without their commonest endings."""
     words = re.findall(r"[^\W_]+", text.lower())
-    return [re.sub(r"(ations?|ing|ed|els?|led|ling|es|s)$", "", w) or w for w in words if w not in STOP_WORDS]
+    return [re.sub(r"(ations?|ings?|ed|es|e|s)$", "", w) or w for w in words if w not in STOP_WORDS]
 
 
 class Index:
-    """Which word stands in which line, and how rare it is."""
+    """Which word stands in which line, or in the heading above it, and how rare it is."""
 
     def __init__(self, folder: Path) -> None:
         self.lines: list[tuple[str, int, str]] = []
@@ -78,10 +78,13 @@ class Index:
         self.lengths: list[int] = []
         for path in text_files(folder):
             name = path.relative_to(folder).as_posix()
+            heading: list[str] = []
             for number, line in enumerate(read_text(path), 1):
                 words = stems(line)
+                if path.suffix == ".md" and line.startswith("#"):
+                    heading = words
                 if words:
-                    for word in set(words):
+                    for word in {*words, *heading}:
                         self.places[word].append(len(self.lines))
                     self.lines.append((name, number, line))
                     self.lengths.append(len(words))
