@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from typing import cast
 
 import pytest
 import trio
@@ -135,6 +136,19 @@ async def test_a_cut_stream_stores_nothing_of_it() -> None:
             ("", None, error.__name__),
         ]
         assert [event.text for event in await stored_events(runner)] == ["go", ""]
+
+
+async def test_a_model_that_yields_something_else_fails_the_run_by_name() -> None:
+    """What is no LlmResponse is a ModelError that shows it."""
+
+    class Odd(BaseLlm):
+        async def generate_content_async(
+            self, request: LlmRequest, stream: bool = False
+        ) -> AsyncGenerator[LlmResponse, None]:
+            yield cast(LlmResponse, "text")
+
+    with pytest.raises(ModelError, match="'text'"):
+        await run_to_end(runner_for(LlmAgent(name="a", model=Odd())))
 
 
 async def test_what_the_model_reports_stands_on_the_event() -> None:

@@ -343,6 +343,18 @@ async def test_keyboard_interrupt_in_an_agent_reaches_a_caller_that_does_not_ask
             await trio.sleep_forever()
 
 
+@pytest.mark.parametrize("error", [StopAsyncIteration("x"), GeneratorExit("x")])
+async def test_an_exception_that_means_the_end_of_an_iteration_does_not_look_like_success(error: BaseException) -> None:
+    """What would silently end the caller's `async for` is raised as a RuntimeError with the cause."""
+
+    async def logic(ctx: InvocationContext) -> None:
+        raise error
+
+    with pytest.raises(RuntimeError, match=type(error).__name__) as caught:
+        await run_to_end(runner_for(logic))
+    assert caught.value.__cause__ is error
+
+
 async def test_a_generator_that_fails_is_closed_and_its_error_leaves() -> None:
     """The generator form raises its own exception; what it yielded before is stored."""
 

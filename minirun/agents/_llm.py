@@ -103,6 +103,9 @@ class LlmAgent(BaseAgent):
         answer: LlmResponse | None = None
         async with aclosing(self.model.generate_content_async(request, stream)) as responses:
             async for response in responses:
+                if not isinstance(response, LlmResponse):
+                    msg = f"expected the model {self.model.name!r} to yield LlmResponse, found {response!r:.80}"
+                    raise ModelError(msg)
                 if not response.partial:
                     answer = response
                     break

@@ -220,6 +220,10 @@ class RunScope:
 
     def _fail(self, error: BaseException) -> None:
         run = self._run
+        if isinstance(error, (StopAsyncIteration, GeneratorExit)):  # in the caller's `async for` these mean the end
+            wrapped = RuntimeError(f"the agent raised {type(error).__name__}; a generator was closed or used wrongly")
+            wrapped.__cause__ = error
+            error = wrapped
         if run._failure is None:
             run._failure = error
         elif run._failure is not error:
