@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import sqlite3
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypedDict
@@ -205,7 +205,8 @@ class Store:
         finally:
             if self.path is not None:
                 await service.aclose()
-            service.__dict__.pop("_commit", None)
+            for name in ("_open_free", "_commit", "_finish"):
+                service.__dict__.pop(name, None)
 
     def remove(self) -> None:
         """Delete the files."""
@@ -253,6 +254,25 @@ def failing_commit(service: BaseSessionService, number: int, mode: str, *, for_g
     if isinstance(service, SqliteSessionService):
         real_file = service._file._commit
         service._file._commit = commit_file  # type: ignore[method-assign]  # and where a disk fails
+    return counter
+
+
+def failing_operation(service: BaseSessionService, number: int) -> list[int]:
+    """Let the *number*-th operation that *service* does for a run fail before it began. Returns a counter."""
+    counter = [0]
+
+    def failing(real: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
+        async def operation(*args: object, **options: object) -> object:
+            counter[0] += 1
+            if counter[0] == number:
+                msg = "the store is out of reach"
+                raise StorageBusyError(msg)
+            return await real(*args, **options)
+
+        return operation
+
+    for name in ("_open_free", "_commit", "_finish"):
+        setattr(service, name, failing(getattr(service, name)))
     return counter
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -30,6 +30,7 @@ from .interruptions import (
     check_reopened,
     enumerate_steps,
     failing_commit,
+    failing_operation,
     interrupted_run,
     open_calls,
     read_run,
@@ -139,6 +140,33 @@ def test_a_store_that_fails_at_any_commit_fails_the_run(agent: str, kind: str, m
             break
         number += 1
     assert number > 3
+
+
+@scenarios
+@services
+def test_a_store_that_fails_at_any_operation_leaves_a_usable_session(agent: str, kind: str, tmp_path: Path) -> None:
+    """Opening, storing or finishing fails: only a failing commit or opening is raised, and the next turn works."""
+    stores = Store(kind, tmp_path)
+
+    async def main(store: Store, diary: Diary, number: int) -> int:
+        counters: list[list[int]] = []
+        async with store.opened(lambda service: counters.append(failing_operation(service, number))) as service:
+            runner = Runner(agent=AGENTS[agent](diary), app_name="app", session_service=service)
+            tasks_before = trio.lowlevel.current_statistics().tasks_living
+            with suppress(StorageError):
+                async with runner.run_async(**PLACE, new_message="go") as run:
+                    await read_run(run, diary)
+            assert trio.lowlevel.current_statistics().tasks_living == tasks_before
+            operations = counters[0][0]
+            counters[0][0] = 1_000_000
+            await check_aftermath(service, diary)
+            return operations
+
+    number = 1
+    while trio.run(main, store := stores.fresh(), Diary(), number) >= number:
+        trio.run(check_reopened, store)
+        number += 1
+    assert number > 5
 
 
 @services
