@@ -22,6 +22,7 @@ from .types import (
     FunctionResponse,
     Part,
     UsageMetadata,
+    Value,
     flag_field,
     int_field,
     json_field,
@@ -53,8 +54,8 @@ def _ids(value: Iterable[object]) -> frozenset[str]:
     return frozenset(_names(value, "Event.long_running_tool_ids"))
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
-class EventActions:
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+class EventActions(Value):
     """
     What changes when the event is stored.
 
@@ -84,8 +85,8 @@ class EventActions:
 NO_ACTIONS = EventActions()
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
-class NodeInfo:
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+class NodeInfo(Value):
     """Which execution of which workflow node made the event, as a path: `my_wf/classify@1/billing@2`."""
 
     path: str = text_field()
@@ -122,8 +123,8 @@ def _seconds(value: object) -> float | None:
     return seconds
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, init=False)
-class Event:
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, init=False, repr=False, unsafe_hash=False)
+class Event(Value):
     """
     One thing that was said or done in a session.
 

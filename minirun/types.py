@@ -173,8 +173,21 @@ def _bytes(value: object) -> bytes:
     raise InvalidValueError("data", f"expected bytes, found {type(value).__name__}")
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
-class Blob:
+class Value:
+    """The base of all values: shown without the fields that were not given; equal by content, and so not hashable."""
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]  # they hold dicts
+
+    def __repr__(self) -> str:
+        fields = attrs.fields(type(self))  # type: ignore[arg-type]  # every subclass is an attrs class
+        given = ((field.name, getattr(self, field.name)) for field in fields if field.repr)
+        shown = ", ".join(f"{name}={value!r}" for name, value in given if value is not None and value not in ((), {}))
+        return f"{type(self).__name__}({shown})"
+
+
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+class Blob(Value):
     """Bytes and what they are (`image/png`). In JSON the bytes are base64."""
 
     data: bytes = attrs.field(converter=_bytes, metadata={"bytes": True})
@@ -183,8 +196,8 @@ class Blob:
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
-class FileData:
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+class FileData(Value):
     """A file that lies elsewhere, by its URI."""
 
     file_uri: str = text_field()
@@ -193,8 +206,8 @@ class FileData:
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
-class FunctionCall:
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+class FunctionCall(Value):
     """What a model asks for. `id` is None until the call is emitted; then it matches `[A-Za-z0-9_-]{1,40}`."""
 
     name: str = text_field()
@@ -203,8 +216,8 @@ class FunctionCall:
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
-class FunctionResponse:
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+class FunctionResponse(Value):
     """What a tool answered. `id` is that of the call; an answer that holds the key `error` is a failure."""
 
     name: str = text_field()
@@ -213,8 +226,8 @@ class FunctionResponse:
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
-class ExecutableCode:
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+class ExecutableCode(Value):
     """Code that a model wants to be run."""
 
     code: str = text_field()
@@ -222,8 +235,8 @@ class ExecutableCode:
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
-class CodeExecutionResult:
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+class CodeExecutionResult(Value):
     """What running the code gave."""
 
     outcome: str | None = text_field(default=None)
@@ -242,8 +255,8 @@ _PAYLOADS = (
 )
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
-class Part:
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+class Part(Value):
     """
     One piece of a message; it has exactly one payload.
 
@@ -288,8 +301,8 @@ def _parts_field() -> Any:
     return attrs.field(default=(), converter=_parts)
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
-class Content:
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+class Content(Value):
     """What one side said, as parts. `role` is `user` (also for tools' answers) or `model`."""
 
     parts: Sequence[Part] = _parts_field()
@@ -302,8 +315,8 @@ class Content:
         return "".join(part.text for part in self.parts if part.text and not part.thought)
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
-class UsageMetadata:
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+class UsageMetadata(Value):
     """Token counts as the provider reported them."""
 
     prompt_token_count: int | None = int_field("UsageMetadata.prompt_token_count")
@@ -314,8 +327,8 @@ class UsageMetadata:
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
-class FunctionDeclaration:
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+class FunctionDeclaration(Value):
     """A tool as a model sees it: `parameters` is a JSON schema of type object."""
 
     name: str = text_field()
@@ -327,8 +340,8 @@ def _declarations(value: Iterable[FunctionDeclaration]) -> tuple[FunctionDeclara
     return tuple(value)
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False)
-class GenerateContentConfig:
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+class GenerateContentConfig(Value):
     """What goes to a model beside the contents."""
 
     system_instruction: str | None = text_field(default=None)
