@@ -2,8 +2,9 @@
 A list that many hold and nobody copies.
 
 Histories only grow at their end. So a session, the runs over it and every prompt made from it share one list, and
-each holds a `Window`: the list plus the part of it that belongs to the holder. Appending for one holder is O(1) and
-invisible to the others; only a holder that has fallen behind and appends something of its own gets a copy.
+each holds a `Window`: the list plus the part of it that belongs to the holder. Only whoever owns the list appends to
+it; the others' windows do not show it until they are told, in O(1). A holder that is told of something else, because
+the list has gone another way than the holder, goes on with a copy of its own.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ T = TypeVar("T")
 class Window(Sequence[T]):
     """A read-only sequence over a part of a shared, append-only list. Slices are plain lists."""
 
-    __slots__ = ("_items", "_start", "_stop")
+    __slots__ = ("_items", "_mine", "_start", "_stop")
 
     def __init__(self, items: list[T], start: int = 0, stop: int | None = None) -> None:
         self._items = items
         self._start = start
         self._stop = len(items) if stop is None else stop
+        self._mine = False  # whether the list is a copy that nobody else has
 
     def __len__(self) -> int:
         return self._stop - self._start
@@ -58,12 +60,12 @@ class Window(Sequence[T]):
         return repr(list(self))
 
     def push(self, item: T) -> None:
-        """Let the window grow by *item*. For the owner of the window only."""
-        if self._stop == len(self._items):
+        """Let the window grow by *item*, which the owner of the list has appended, or has not. For its holder only."""
+        if self._stop == len(self._items) or self._items[self._stop] is not item:
+            if not self._mine:
+                self._items, self._mine = list(self), True
+                self._start, self._stop = 0, len(self._items)
             self._items.append(item)
-        elif self._items[self._stop] is not item:  # the list went on without this holder
-            self._items = [*self, item]
-            self._start, self._stop = 0, len(self._items) - 1
         self._stop += 1
 
     @property

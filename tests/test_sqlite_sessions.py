@@ -125,6 +125,15 @@ async def test_a_session_that_another_process_made_again_is_another(tmp_path: Pa
             await one.create_session(**HERE)
 
 
+async def test_a_session_object_may_be_used_through_another_service(tmp_path: Path) -> None:
+    """What one service returned can be appended to through another; the first one's own copy is not written into."""
+    async with one_session(tmp_path / "a.db", Elsewhere) as (one, session), Elsewhere(tmp_path / "a.db") as two:
+        await append(two, session, "1")
+        await append(one, session, "2")
+        for service in (one, two):
+            assert texts(await get(service)) == texts(session) == ["1", "2"]
+
+
 async def test_an_append_that_loses_a_race_between_look_and_write_is_stale(tmp_path: Path) -> None:
     """If another process writes after this one has looked and before it writes, the append looks again."""
     async with one_session(tmp_path / "a.db", Elsewhere) as (one, mine), Elsewhere(tmp_path / "a.db") as two:

@@ -607,19 +607,29 @@ def test_a_line_that_is_no_event_is_refused_with_one_error(line: str | bytes) ->
 # --- windows ----------------------------------------------------------------------------------------------------------
 
 
-def test_windows_share_a_list_and_do_not_see_each_others_growth() -> None:
-    """Each window shows its own part; the one that fell behind copies when it grows in another direction."""
+def test_windows_share_a_list_and_go_on_when_they_are_told() -> None:
+    """Each window shows its own part of the list; it shows what the list's owner appended once it is told."""
     shared = ["a", "b"]
     one, two = Window(shared), Window(shared, 1)
-    one.push("c")
+    shared.append("c")
+    assert (list(one), list(two)) == (["a", "b"], ["b"])
+    one.push(shared[2])
     assert (list(one), list(two)) == (["a", "b", "c"], ["b"])
     assert one.origin is two.origin is shared
-    two.push("x")
-    assert (list(one), list(two), shared) == (["a", "b", "c"], ["b", "x"], ["a", "b", "c"])
-    three = Window(shared, 1, 2)
-    three.push(shared[2])
-    assert three.origin is shared
-    assert list(three) == ["b", "c"]
+
+
+def test_a_window_never_writes_into_a_list_that_others_have() -> None:
+    """A window that is told of what is not in the list goes on with a copy of its own, which is not copied again."""
+    shared = ["a", "b", "c"]
+    behind, level = Window(shared, 1, 2), Window(shared)
+    behind.push("x")
+    level.push("y")
+    assert shared == ["a", "b", "c"]
+    assert (list(behind), list(level)) == (["b", "x"], ["a", "b", "c", "y"])
+    own = level.origin
+    level.push("z")
+    assert level.origin is own
+    assert list(level) == ["a", "b", "c", "y", "z"]
 
 
 def test_a_window_is_a_sequence() -> None:
