@@ -71,7 +71,7 @@ class Other:
 
     def ends(self) -> str:
         """Wait for its end; return the last thing it said."""
-        said = [line for line in iter(self.says, "(ended)")]
+        said = list(iter(self.says, "(ended)"))
         assert self.process.wait() == 0, self._errors()
         return said[-1]
 
@@ -129,7 +129,7 @@ def session_at(path: Path, session_id: str = "s") -> Session:
     return trio.run(read)
 
 
-# --- sharing ------------------------------------------------------------------------------------------------------------
+# --- sharing ----------------------------------------------------------------------------------------------------------
 
 
 def test_first_runs_that_race_all_succeed(tmp_path: Path, others: Others) -> None:
@@ -150,9 +150,8 @@ def test_first_runs_that_race_all_succeed(tmp_path: Path, others: Others) -> Non
 
 def test_files_that_several_processes_open_first_are_made_once(tmp_path: Path, others: Others) -> None:
     """Opening a file while other processes are making it works; each finds what the others have stored."""
-    openers = [
-        others.start("open_new_files", tmp_path / "a.db", name=name, files=8) for name in ("one", "two", "three")
-    ]
+    path = tmp_path / "a.db"
+    openers = [others.start("open_new_files", path, name=name, files=8) for name in ("one", "two", "three")]
     for other in openers:
         assert other.says() == "ready"
     for other in openers:
@@ -308,7 +307,7 @@ def test_a_call_of_a_living_owner_is_never_closed_however_long_it_takes(path: Pa
 
 
 def test_a_stopped_owner_loses_its_lease_and_is_fenced(path: Path, others: Others) -> None:
-    """A process that stood still past its lease is replaced; when it goes on, its next emit fails and stores nothing."""
+    """A process that stood still past its lease is replaced; when it goes on, its next emit fails, not stored."""
     holder = others.start("run_agent", path, agent="holder", message="hold", lease_s=0.4)
     assert holder.says() == "holding"
     holder.process.send_signal(signal.SIGSTOP)
@@ -323,7 +322,7 @@ def test_a_stopped_owner_loses_its_lease_and_is_fenced(path: Path, others: Other
 
 @pytest.mark.parametrize("durability", ["power", "process"])
 def test_what_a_killed_process_had_stored_is_there(durability: str, path: Path, others: Others) -> None:
-    """Whenever writers are killed, each event that append_event returned is there, at most one more, and none is half."""
+    """Whenever writers are killed, each event that append_event returned is there, at most one more, none by half."""
     for number in range(3):
         writers = [
             others.start("append_for_ever", path, session=f"{number}-{name}", durability=durability) for name in "ab"
