@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import struct
@@ -98,7 +99,8 @@ def test_testing_an_agent(tmp_path: Path) -> None:
     """The tests of that example pass, each as a test of its own."""
     file = str(EXAMPLES / "testing_an_agent.py")
     program = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(EXAMPLES.parent), file]
-    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=SCRIPT_S_MAX)
+    own = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # those are of this run
+    done = subprocess.run(program, cwd=tmp_path, env=own, capture_output=True, text=True, timeout=SCRIPT_S_MAX)
     assert done.stdout.splitlines()[-1].startswith("3 passed"), done.stdout + done.stderr
 
 
