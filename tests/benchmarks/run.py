@@ -5,11 +5,19 @@ What minirun costs, beside the floor.
 
 Rules of this file:
 
-*   Every figure stands beside its *floor*, measured in the same run: what bare trio, sqlite3, attrs and json need for
-    the unavoidable part of the same work. Machines and hours differ; the ratio is what counts.
-*   Floor and subject take turns, round by round, and the median of the rounds is printed.
-*   It prints and never judges: a target is printed with the figure, a test of the time would only be noise.
-*   A scenario is a function that yields rows; `SCENARIOS` lists them, and later work adds to it.
+*   No figure stands alone. Beside it stands its *floor*, measured in the same run: what bare trio, sqlite3, attrs and
+    json need for the unavoidable part of the same work; or, where the question is growth, the same turn without a
+    history. Machines and hours differ by a factor of two; the ratio is what counts.
+*   Works take turns, round by round, in changing order, with a collected heap; the first round warms up. Times are
+    medians of the rounds. A ratio is the median of the rounds' own ratios, so that a machine that is slow for a while
+    is slow for both sides; it may differ a little from the quotient of the medians.
+*   It prints and never judges. A target is printed beside the ratio; a test of the time would only be noise.
+*   What prepares a round (sessions, histories, files) is not measured, and histories are made by real turns.
+*   A scenario is an async function that returns rows. `SCENARIOS` lists them, and later work adds to it.
+
+Kinds of store: `memory`, and one SQLite file with durability `process` or `power`. The floor of a file is WAL at the
+same `synchronous`; for `power` twice, with COMMIT inline (the limit of the disk) and in a worker thread (the limit of a
+loop that must not wait for the disk, as minirun does it).
 """
 
 from __future__ import annotations
@@ -25,10 +33,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from itertools import count
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import attrs
 import trio
@@ -42,295 +53,479 @@ from minirun import (
     RunConfig,
     Runner,
     SqliteSessionService,
+    StreamingMode,
 )
-from minirun.sessions import BaseSessionService
+from minirun.models import LlmRequest
+from minirun.sessions import BaseSessionService, Session
 from minirun.testing import ScriptedLlm, call
+from minirun.types import Part
 
-HISTORIES = (0, 100, 1_000, 5_000)
+Kind: TypeAlias = Literal["memory", "process", "power"]
+KINDS: tuple[Kind, ...] = ("memory", "process", "power")
+
+# Sessions with a history up to this many events are made anew for each round, because the measured turns would soon
+# double them; longer ones go on.
+SHORT_HISTORY_EVENTS = 100
+
+
+# --- measuring ------------------------------------------------------------------------------------------------------
 
 
 @attrs.frozen
 class Scale:
-    """How much is measured: rounds, and repetitions in each."""
+    """How much is measured: rounds (and those of slow scenarios), turns and events in each, stored events before."""
 
     rounds: int
+    slow_rounds: int
     turns: int
     events: int
     histories: tuple[int, ...]
-    imports: int
 
 
-FULL = Scale(rounds=7, turns=60, events=1_000, histories=HISTORIES, imports=15)
-QUICK = Scale(rounds=1, turns=3, events=20, histories=(0, 50), imports=1)
+FULL = Scale(rounds=15, slow_rounds=5, turns=20, events=1_000, histories=(0, 100, 1_000, 5_000))
+QUICK = Scale(rounds=1, slow_rounds=1, turns=2, events=20, histories=(0, 10))
+
+
+@attrs.frozen
+class Work:
+    """
+    Something to measure: `step`, done `repeats` times in each round, doing `units` of what is counted each time.
+
+    `prepare` is called before each round and not measured.
+    """
+
+    name: str
+    step: Callable[[], Awaitable[object]]
+    repeats: int = 1
+    units: int = 1
+    prepare: Callable[[], Awaitable[object]] | None = None
+
+
+Times: TypeAlias = dict[str, list[float]]
+"""For each work its µs per unit, round by round."""
+
+
+async def measure(rounds: int, *works: Work) -> Times:
+    """Let the works take turns."""
+    times: Times = {work.name: [] for work in works}
+    for number in range(rounds + 1):
+        for work in works if number % 2 == 0 else works[::-1]:
+            if work.prepare is not None:
+                await work.prepare()
+            gc.collect()
+            start = time.perf_counter()
+            for _ in range(work.repeats):
+                await work.step()
+            times[work.name].append((time.perf_counter() - start) / (work.repeats * work.units) * 1e6)
+    return {name: taken[1:] for name, taken in times.items()}
 
 
 @attrs.frozen
 class Row:
-    """One line of the table: µs (or what `unit` says) of the subject and of its floor."""
+    """One line of the table: the rounds of one work, and those of what it is compared with."""
 
     what: str
-    subject: float
-    floor: float
+    rounds: list[float]
+    beside: str
+    floor_rounds: list[float]
     target: str = ""
     unit: str = "µs"
+    note: str = ""
 
-
-Work = Callable[[], Awaitable[object]]
-
-
-async def median_us(rounds: int, repeats: int, *works: Work) -> list[float]:
-    """The median time of one repetition of each work, in µs; the works take turns."""
-    times: list[list[float]] = [[] for _ in works]
-    for _ in range(rounds + 1):  # the first warms up
-        for work, taken in zip(works, times, strict=True):
-            gc.collect()
-            start = time.perf_counter()
-            for _ in range(repeats):
-                await work()
-            taken.append((time.perf_counter() - start) / repeats * 1e6)
-    return [statistics.median(taken[1:]) for taken in times]
+    def __str__(self) -> str:
+        ratio = statistics.median(a / b for a, b in zip(self.rounds, self.floor_rounds, strict=True))
+        figure, floor = statistics.median(self.rounds), statistics.median(self.floor_rounds)
+        target = f" target {self.target}" if self.target else ""
+        note = f" {self.note}" if self.note else ""
+        return (
+            f"{self.what:42}{figure:9.1f} {self.unit:2} | {self.beside:32}{floor:9.1f} {self.unit:2}"
+            f" | ratio {ratio:5.2f}{target}{note}"
+        )
 
 
 # --- floors ---------------------------------------------------------------------------------------------------------
 
 
+@attrs.frozen
+class FloorPart:
+    """A piece of a message."""
+
+    text: str
+
+
+@attrs.frozen
+class FloorContent:
+    """A message."""
+
+    role: str
+    parts: tuple[FloorPart, ...]
+
+
+@attrs.frozen
+class FloorEvent:
+    """As little as an event can be: who has said what, when, in which invocation, at which place."""
+
+    id: str
+    invocation_id: str
+    author: str
+    seq: int
+    timestamp: float
+    content: FloorContent
+
+
+# What json.dumps would make anew for each call, and without the blanks that minirun does not write either.
+floor_dumps = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":")).encode
+
+
+def floor_event(seq: int, text: str) -> FloorEvent:
+    """Make one."""
+    content = FloorContent("model", (FloorPart(text),))
+    return FloorEvent(os.urandom(12).hex(), "e-0123456789abcdef", "agent", seq, time.time(), content)
+
+
+def floor_line(event: FloorEvent) -> str:
+    """The event as a line of JSON, field by field."""
+    content = {"role": event.content.role, "parts": [{"text": part.text} for part in event.content.parts]}
+    return floor_dumps(
+        {
+            "id": event.id,
+            "invocation_id": event.invocation_id,
+            "author": event.author,
+            "seq": event.seq,
+            "timestamp": event.timestamp,
+            "content": content,
+        }
+    )
+
+
+async def floor_model(text: str) -> AsyncIterator[str]:
+    """A model that answers at once."""
+    await trio.lowlevel.checkpoint()
+    yield text
+
+
 class FloorMemory:
-    """A list of frozen events, and a committer over a channel without a buffer: the path of an event, bare."""
+    """A list of frozen events, and one handover with an answer for each: a committer, bare."""
 
     def __init__(self) -> None:
         self.events: list[FloorEvent] = []
         self.state: dict[str, object] = {}
 
+    def append(self, event: FloorEvent) -> None:
+        """Store one event and one key of state."""
+        self.events.append(event)
+        self.state["last"] = event.content.parts[0].text
+
     async def run(self, texts: list[str]) -> None:
-        """One run that emits an event for each text."""
+        """One run: the user's message, then an agent that says *texts*."""
+        self.append(floor_event(len(self.events), "hi"))
         send, receive = trio.open_memory_channel[tuple[FloorEvent, trio.Event]](0)
 
         async def agent() -> None:
             with send:
-                for text in texts:
-                    done = trio.Event()
-                    await send.send((FloorEvent("a", text, len(self.events)), done))
-                    await done.wait()
+                for said in texts:
+                    async for text in floor_model(said):
+                        done = trio.Event()
+                        await send.send((floor_event(len(self.events), text), done))
+                        await done.wait()
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(agent)
             async for event, done in receive:
-                self.events.append(event)
-                self.state["o"] = event.text
+                self.append(event)
                 done.set()
 
 
-@attrs.frozen
-class FloorEvent:
-    """As little as an event can be."""
-
-    author: str
-    text: str
-    seq: int
-
-
 class FloorFile:
-    """One table in WAL mode, one transaction for each event."""
+    """A file in WAL mode, one transaction for each event: the event, its session's revision, one key of state."""
 
-    def __init__(self, path: Path, synchronous: str, *, in_thread: bool) -> None:
+    def __init__(self, path: Path, synchronous: str, *, in_thread: bool = False) -> None:
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute(f"PRAGMA synchronous={synchronous}")
-        self._db.execute("CREATE TABLE events (seq INTEGER PRIMARY KEY, data TEXT)")
-        self._db.execute("CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT)")
+        self._db.execute("CREATE TABLE IF NOT EXISTS events (seq INTEGER PRIMARY KEY, data TEXT)")
+        self._db.execute("CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, value TEXT)")
+        self._db.execute("CREATE TABLE IF NOT EXISTS sessions (id TEXT PRIMARY KEY, revision INTEGER)")
+        self._db.execute("INSERT OR IGNORE INTO sessions VALUES ('s', 0)")
         self._in_thread = in_thread
+        [self._revision] = self._db.execute("SELECT revision FROM sessions").fetchone()
 
-    async def append(self, text: str = "hello") -> None:
-        """Store one event and one key of state."""
-        data = json.dumps({"author": "a", "text": text, "id": "0" * 24, "invocation_id": "e-" + "0" * 32})
-        self._db.execute("BEGIN IMMEDIATE")
-        self._db.execute("INSERT INTO events (data) VALUES (?)", (data,))
-        self._db.execute("INSERT OR REPLACE INTO state VALUES ('o', ?)", (text,))
-        if self._in_thread:
-            await trio.to_thread.run_sync(partial(self._db.execute, "COMMIT"))
-        else:
-            await trio.lowlevel.checkpoint()
-            self._db.execute("COMMIT")
+    async def append(self, count: int = 1) -> None:
+        """Store so many events, one after another."""
+        for _ in range(count):
+            self._revision += 1
+            event = floor_event(self._revision, "hello")
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.execute("INSERT INTO events VALUES (?, ?)", (event.seq, floor_line(event)))
+            self._db.execute("INSERT OR REPLACE INTO state VALUES ('last', ?)", (event.content.parts[0].text,))
+            self._db.execute("UPDATE sessions SET revision = ?", (event.seq,))
+            if self._in_thread:
+                await trio.to_thread.run_sync(partial(self._db.execute, "COMMIT"))
+            else:
+                await trio.lowlevel.checkpoint()
+                self._db.execute("COMMIT")
+
+    def load(self) -> list[FloorEvent]:
+        """Read all events."""
+        events = []
+        for (data,) in self._db.execute("SELECT data FROM events ORDER BY seq"):
+            fields = json.loads(data)
+            content = fields.pop("content")
+            parts = tuple(FloorPart(part["text"]) for part in content["parts"])
+            events.append(FloorEvent(**fields, content=FloorContent(content["role"], parts)))
+        return events
 
     def close(self) -> None:
         """Close the file."""
         self._db.close()
 
 
+INLINE = "WAL at FULL, COMMIT inline"
+THREAD = "WAL at FULL, COMMIT in a thread"
+NORMAL = "WAL at NORMAL"
+CHANNELS = "list and channels"
+
+
+def floors(kind: Kind, folder: Path, stack: AsyncExitStack, events: int, repeats: int, units: int = 1) -> list[Work]:
+    """What a run that stores so many events, the user's first, is compared with on this kind of store."""
+    if kind == "memory":
+        return [Work(CHANNELS, partial(FloorMemory().run, ["hello"] * (events - 1)), repeats, units)]
+    settings = {NORMAL: ("NORMAL", False)} if kind == "process" else {INLINE: ("FULL", False), THREAD: ("FULL", True)}
+    works = []
+    for name, (synchronous, in_thread) in settings.items():
+        file = FloorFile(folder / f"floor {name} {time.monotonic_ns()}.db", synchronous, in_thread=in_thread)
+        stack.callback(file.close)
+        works.append(Work(name, partial(file.append, events), repeats, units))
+    return works
+
+
+def beside(what: str, rounds: list[float], works: list[Work], times: Times) -> list[Row]:
+    """A row for each floor."""
+    return [Row(what, rounds, work.name, times[work.name]) for work in works]
+
+
 # --- subjects -------------------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
-async def opened(kind: str, folder: Path) -> AsyncIterator[BaseSessionService]:
-    """A service: memory, process or power."""
+async def opened(kind: Kind, path: Path) -> AsyncIterator[BaseSessionService]:
+    """A service of this kind."""
     if kind == "memory":
         yield InMemorySessionService()
-        return
-    path = folder / f"{kind}-{time.monotonic_ns()}.db"
-    async with SqliteSessionService(path, durability="power" if kind == "power" else "process") as service:
-        yield service
-
-
-async def preload(service: BaseSessionService, session_id: str, events: int) -> None:
-    """A session with so many stored events."""
-    session = await service.create_session(app_name="app", user_id="u", session_id=session_id)
-    for number in range(events):
-        author = "user" if number % 2 == 0 else "agent"
-        await service.append_event(session, Event(author=author, message=f"message number {number}"))
+    else:
+        async with SqliteSessionService(path, durability=kind) as service:
+            yield service
 
 
 def text_runner(service: BaseSessionService) -> Runner:
     """A runner whose agent answers with one text."""
-    agent = LlmAgent(name="agent", model=ScriptedLlm(lambda request: "hello"), instruction="Be brief.", output_key="o")
+    model = ScriptedLlm(lambda request: "hello")
+    return runner_of(LlmAgent(name="agent", model=model, instruction="Be brief.", output_key="last"), service)
+
+
+def runner_of(agent: BaseAgent, service: BaseSessionService) -> Runner:
+    """A runner of this agent."""
     return Runner(agent=agent, app_name="app", session_service=service)
 
 
-async def turn(runner: Runner, session_id: str) -> None:
+async def turn(runner: Runner, session_id: str, config: RunConfig | None = None) -> None:
     """One turn, read to its end."""
-    async with runner.run_async(user_id="u", session_id=session_id, new_message="hi") as run:
+    async with runner.run_async(user_id="u", session_id=session_id, new_message="hi", run_config=config) as run:
         async for _ in run:
             pass
 
 
+class Conversation:
+    """A session with a history, for a work that takes turns in it."""
+
+    def __init__(self, runner: Runner, history: int = 0, config: RunConfig | None = None) -> None:
+        self.session_id = ""
+        self._config = config
+        self._runner = runner
+        self._history = history
+
+    async def prepare(self) -> None:
+        """Make the session, or make it anew if its history is short."""
+        if not self.session_id or self._history <= SHORT_HISTORY_EVENTS:
+            service = self._runner.session_service
+            self.session_id = (await service.create_session(app_name="app", user_id="u")).id
+            for _ in range(self._history // 2):
+                await turn(self._runner, self.session_id)
+
+    async def turn(self) -> None:
+        """Take a turn."""
+        await turn(self._runner, self.session_id, self._config)
+
+
 # --- scenarios ------------------------------------------------------------------------------------------------------
+
+MINIRUN_IMPORT = "from minirun import Runner, LlmAgent, InMemorySessionService, SqliteSessionService"
+FLOOR_IMPORT = "import trio, attrs, sqlite3, json"
+
+# Measures the statement from inside, so that the start of the interpreter, which is the same for both, does not hide
+# what is measured.
+TIMED_IMPORT = """
+import sys, time
+cpu, wall = time.process_time(), time.perf_counter()
+{statement}
+wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+print(cpu * 1e3, wall * 1e3, *sorted(sys.modules))
+"""
+
+
+@attrs.frozen
+class Import:
+    """What one fresh interpreter took: the statement alone, and the whole process; in ms."""
+
+    cpu_ms: float
+    wall_ms: float
+    process_user_ms: float
+    process_wall_ms: float
+    modules: tuple[str, ...]
+
+
+def import_once(statement: str, environment: dict[str, str]) -> Import:
+    """Run *statement* in a fresh interpreter."""
+    program = [sys.executable, "-c", TIMED_IMPORT.format(statement=statement)]
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run(program, check=True, capture_output=True, text=True, env=environment)
+    wall_s, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_ms, wall_ms, *modules = done.stdout.split()
+    user_ms = (after.ru_utime - before.ru_utime) * 1e3
+    return Import(float(cpu_ms), float(wall_ms), user_ms, wall_s * 1e3, tuple(modules))
 
 
 async def imports(scale: Scale, folder: Path) -> list[Row]:
-    """What `from minirun import …` costs in a fresh interpreter, beside importing what it stands on."""
-    subject = "from minirun import Runner, LlmAgent, InMemorySessionService, SqliteSessionService"
-    floor = "import trio, attrs, sqlite3, json"
-
+    """What importing minirun costs in a fresh interpreter, beside importing what it stands on."""
     # Both sides compiled, in a folder of their own: whether a machine keeps bytecode is not what is measured.
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder), "PYTHONDONTWRITEBYTECODE": ""}
-
-    def once(statement: str) -> tuple[float, float, int]:
-        program = [sys.executable, "-c", f"{statement}\nimport sys; print(len(sys.modules))"]
-        before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-        done = subprocess.run(program, check=True, capture_output=True, env=environment)
-        after, end = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-        cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return cpu_s * 1e3, (end - start) * 1e3, int(done.stdout)
-
-    runs: dict[str, list[tuple[float, float, int]]] = {subject: [], floor: []}
-    for _ in range(scale.imports + 1):  # the first compiles
-        for statement, taken in runs.items():
-            taken.append(once(statement))
-
-    def median(statement: str, column: int) -> float:
-        return statistics.median(figures[column] for figures in runs[statement][1:])
-
-    return [
-        Row("a process that imports it, processor time", median(subject, 0), median(floor, 0), "<= 1.35", "ms"),
-        Row("a process that imports it, wall time", median(subject, 1), median(floor, 1), "<= 1.35", "ms"),
-        Row("modules imported", median(subject, 2), median(floor, 2), "", ""),
-    ]
-
-
-async def growth(scale: Scale, folder: Path, kind: str, target: str) -> list[Row]:
-    """A text turn at growing histories; the floor of each row but the first is the turn at the shortest."""
-    async with opened(kind, folder) as service:
-        runner = text_runner(service)
-        for history in scale.histories:
-            await preload(service, f"s{history}", history)
-        floor_memory = FloorMemory()
-        works: list[Work] = [partial(turn, runner, f"s{history}") for history in scale.histories]
-        bare: list[Work] = [partial(floor_memory.run, ["hi", "hello"])]
-        files: list[FloorFile] = []
-        if kind != "memory":
-            synchronous = "FULL" if kind == "power" else "NORMAL"
-            files.append(FloorFile(folder / f"floor-{kind}.db", synchronous, in_thread=kind == "power"))
-            bare = [partial(_two_appends, files[0])]
-        times = await median_us(scale.rounds, scale.turns, *bare, *works)
-        for file in files:
-            file.close()
-    rows = [Row(f"text turn on {kind}, at {scale.histories[0]} events, beside the bare path", times[1], times[0])]
-    for history, taken in zip(scale.histories[1:], times[2:], strict=True):
-        rows.append(Row(f"text turn on {kind}, at {history} events, beside one at 0", taken, times[1], target))
+    mine, floor = [], []
+    for _ in range(2 * scale.rounds + 1):
+        mine.append(import_once(MINIRUN_IMPORT, environment))
+        floor.append(import_once(FLOOR_IMPORT, environment))
+    del mine[0], floor[0]  # these have compiled
+    rows = []
+    for name, what, target in (
+        ("cpu_ms", "the statement, processor time", "<= 1.35"),
+        ("wall_ms", "the statement, wall time", "<= 1.35"),
+        ("process_user_ms", "a whole process, user time", ""),
+        ("process_wall_ms", "a whole process, wall time", ""),
+    ):
+        taken, others = [getattr(one, name) for one in mine], [getattr(one, name) for one in floor]
+        rows.append(Row(f"import: {what}", taken, "the same for the floor", others, target, "ms"))
+        least = [min(taken)], [min(others)]
+        rows.append(Row("    the least of all", least[0], "the least of the floor", least[1], target, "ms"))
+    extra = set(mine[0].modules) - set(floor[0].modules)
+    packages = Counter(name.partition(".")[0] for name in extra)
+    note = "(" + ", ".join(f"{name} {modules}" for name, modules in packages.most_common()) + ")"
+    modules = [float(len(mine[0].modules))], [float(len(floor[0].modules))]
+    rows.append(Row("import: modules", modules[0], "the same for the floor", modules[1], unit="", note=note))
     return rows
 
 
-async def _two_appends(file: FloorFile) -> None:
-    await file.append()
-    await file.append()
+async def growth(scale: Scale, folder: Path, kind: Kind, target: str) -> list[Row]:
+    """A text turn, warm, at growing histories: beside the floor, and beside the turn at the shortest history."""
+    async with opened(kind, folder / "mine.db") as service, AsyncExitStack() as stack:
+        runner = text_runner(service)
+        bare = floors(kind, folder, stack, events=2, repeats=scale.turns)
+        mine = []
+        for history in scale.histories:
+            talk = Conversation(runner, history)
+            mine.append(Work(f"at {history} events", talk.turn, scale.turns, prepare=talk.prepare))
+        times = await measure(scale.rounds, *bare, *mine)
+    first, *later = mine
+    rows = beside(f"text turn, {kind}, {first.name}", times[first.name], bare, times)
+    for work in later:
+        what = f"text turn, {kind}, {work.name}"
+        rows.append(Row(what, times[work.name], f"the same {first.name}", times[first.name], target))
+    return rows
+
+
+async def cold(scale: Scale, folder: Path) -> list[Row]:
+    """A text turn in a file that was just opened: opening, reading the whole history, the turn, closing."""
+    works = []
+    for history in scale.histories:
+        mine, floor = folder / f"mine {history}.db", folder / f"floor {history}.db"
+        async with opened("process", mine) as service:
+            talk = Conversation(text_runner(service), history)
+            await talk.prepare()
+        file = FloorFile(floor, "NORMAL")
+        await file.append(history)
+        file.close()
+
+        async def reopened(path: Path = mine, session_id: str = talk.session_id) -> None:
+            async with opened("process", path) as service:
+                await turn(text_runner(service), session_id)
+
+        async def floor_reopened(path: Path = floor) -> None:
+            file = FloorFile(path, "NORMAL")
+            file.load()
+            await file.append(2)
+            file.close()
+
+        works += [Work(f"mine {history}", reopened), Work(f"floor {history}", floor_reopened)]
+    times = await measure(2 * scale.slow_rounds, *works)
+    return [
+        Row(
+            f"text turn, reopened file, at {history} events",
+            times[f"mine {history}"],
+            "open, read, WAL at NORMAL, close",
+            times[f"floor {history}"],
+        )
+        for history in scale.histories
+    ]
+
+
+def calls_once(request: LlmRequest) -> str | Part:
+    """A model that calls the tool, and answers when it has the response."""
+    return "done" if request.contents[-1].parts[-1].function_response else call("double", x=21)
+
+
+async def double(x: int) -> int:
+    """Double a number."""
+    await trio.lowlevel.checkpoint()
+    return 2 * x
 
 
 async def tool_turn(scale: Scale, folder: Path) -> list[Row]:
-    """Model, tool, model: four events, three of them the agent's."""
-
-    async def tool(x: int) -> int:
-        return x
-
+    """Model, tool, model, each turn in a session of its own: four events, three of them the agent's."""
     rows = []
-    for kind in ("memory", "process", "power"):
-        async with opened(kind, folder) as service:
-            model = ScriptedLlm(
-                lambda request: "done" if request.contents[-1].parts[-1].function_response else call("tool", x=1)
-            )
-            agent = LlmAgent(name="agent", model=model, tools=[tool])
-            runner = Runner(agent=agent, app_name="app", session_service=service)
-            await preload(service, "s", 0)
-            floor = FloorMemory()
-            bare: Work = partial(floor.run, ["hi", "call", "answer", "done"])
-            file = None
-            if kind != "memory":
-                synchronous = "FULL" if kind == "power" else "NORMAL"
-                file = FloorFile(folder / f"tool-{kind}.db", synchronous, in_thread=kind == "power")
-
-                async def four(file: FloorFile = file) -> None:
-                    await _two_appends(file)
-                    await _two_appends(file)
-
-                bare = four
-            times = await median_us(scale.rounds, scale.turns, bare, partial(turn, runner, "s"))
-            if file is not None:
-                file.close()
-        rows.append(Row(f"tool turn on {kind}", times[1], times[0]))
+    for kind in KINDS:
+        async with opened(kind, folder / f"{kind}.db") as service, AsyncExitStack() as stack:
+            agent = LlmAgent(name="agent", model=ScriptedLlm(calls_once), instruction="Be brief.", tools=[double])
+            talk = Conversation(runner_of(agent, service))
+            bare = floors(kind, folder, stack, events=4, repeats=scale.turns)
+            times = await measure(scale.rounds, *bare, Work("mine", talk.turn, scale.turns, prepare=talk.prepare))
+        rows += beside(f"tool turn, {kind}", times["mine"], bare, times)
     return rows
 
 
 async def emits(scale: Scale, folder: Path) -> list[Row]:
-    """Many events of one run, each with a state delta: per event."""
+    """A run that emits many events, each with a change of state: per event."""
 
-    class Counter(BaseAgent):
+    class Counting(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> None:
             for number in range(scale.events):
-                await ctx.emit(Event(message="x", state={"n": number}))
+                await ctx.emit(Event(message="hello", state={"last": number}))
 
     rows = []
-    for kind in ("memory", "process", "power"):
-        async with opened(kind, folder) as service:
-            runner = Runner(agent=Counter(name="agent"), app_name="app", session_service=service)
-            await preload(service, "s", 0)
-            floor = FloorMemory()
-            bare: Work = partial(floor.run, ["x"] * scale.events)
-            file = None
-            if kind != "memory":
-                synchronous = "FULL" if kind == "power" else "NORMAL"
-                file = FloorFile(folder / f"emit-{kind}.db", synchronous, in_thread=kind == "power")
-
-                async def many(file: FloorFile = file) -> None:
-                    for _ in range(scale.events):
-                        await file.append()
-
-                bare = many
-            times = await median_us(min(scale.rounds, 3), 1, bare, partial(turn, runner, "s"))
-            if file is not None:
-                file.close()
-        rows.append(Row(f"emit on {kind}, per event", times[1] / scale.events, times[0] / scale.events))
+    for kind in KINDS:
+        async with opened(kind, folder / f"{kind}.db") as service, AsyncExitStack() as stack:
+            talk = Conversation(runner_of(Counting(name="agent"), service))
+            bare = floors(kind, folder, stack, events=scale.events + 1, repeats=1, units=scale.events)
+            mine = Work("mine", talk.turn, units=scale.events, prepare=talk.prepare)
+            times = await measure(scale.slow_rounds, *bare, mine)
+        rows += beside(f"emit, {kind}, per event", times["mine"], bare, times)
     return rows
 
 
 async def streaming(scale: Scale, folder: Path) -> list[Row]:
-    """Partial events: per fragment, beside a memory channel with the same buffer."""
+    """Fragments that are shown and never stored: per fragment, beside a channel with the same buffer."""
 
-    class Streamer(BaseAgent):
+    class Streaming(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> None:
             for _ in range(scale.events):
                 await ctx.emit(Event(message="x", partial=True))
-
-    service = InMemorySessionService()
-    runner = Runner(agent=Streamer(name="agent"), app_name="app", session_service=service)
-    await preload(service, "s", 0)
 
     async def bare() -> None:
         send, receive = trio.open_memory_channel[FloorEvent](RunConfig().partial_buffer)
@@ -338,39 +533,67 @@ async def streaming(scale: Scale, folder: Path) -> list[Row]:
         async def feed() -> None:
             with send:
                 for number in range(scale.events):
-                    await send.send(FloorEvent("a", "x", number))
+                    await send.send(floor_event(number, "x"))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(feed)
             async for _ in receive:
                 pass
 
-    times = await median_us(scale.rounds, 1, bare, partial(turn, runner, "s"))
-    return [Row("streaming, per fragment", times[1] / scale.events, times[0] / scale.events)]
+    service = InMemorySessionService()
+    emitting = Conversation(runner_of(Streaming(name="agent"), service))
+    model = ScriptedLlm(lambda request: ["x"] * scale.events)
+    sse = RunConfig(streaming_mode=StreamingMode.SSE)
+    asking = Conversation(runner_of(LlmAgent(name="agent", model=model), service), config=sse)
+    channel = Work("a channel with the same buffer", bare, units=scale.events)
+    times = await measure(
+        scale.rounds,
+        channel,
+        Work("emit", emitting.turn, units=scale.events, prepare=emitting.prepare),
+        Work("model", asking.turn, units=scale.events, prepare=asking.prepare),
+    )
+    return [
+        *beside("streaming, custom agent, per fragment", times["emit"], [channel], times),
+        *beside("streaming, model, per fragment", times["model"], [channel], times),
+    ]
 
 
 async def appends(scale: Scale, folder: Path) -> list[Row]:
-    """append_event from outside, one writer."""
+    """`append_event` from outside a run, one writer."""
     rows = []
-    for kind, synchronous in (("process", "NORMAL"), ("power", "FULL")):
-        async with opened(kind, folder) as service:
-            session = await service.create_session(app_name="app", user_id="u", session_id="s")
-            file = FloorFile(folder / f"append-{kind}.db", synchronous, in_thread=kind == "power")
-            event = Event(author="agent", message="hello", state={"o": "hello"})
-            times = await median_us(
-                scale.rounds, scale.turns, file.append, partial(service.append_event, session, event)
-            )
-            file.close()
-        rows.append(Row(f"append_event on {kind}", times[1], times[0]))
+    numbers = count()
+    for kind in KINDS:
+        async with opened(kind, folder / f"{kind}.db") as service, AsyncExitStack() as stack:
+            session = await service.create_session(app_name="app", user_id="u")
+            if kind == "memory":
+                bare = [Work("list", _list_append(FloorMemory()), scale.turns)]
+            else:
+                bare = floors(kind, folder, stack, events=1, repeats=scale.turns)
+
+            async def append(service: BaseSessionService = service, session: Session = session) -> None:
+                event = Event(author="agent", message="hello", state={"last": next(numbers)})
+                await service.append_event(session, event)
+
+            times = await measure(scale.rounds, *bare, Work("mine", append, scale.turns))
+        rows += beside(f"append_event, {kind}", times["mine"], bare, times)
     return rows
 
 
-Scenario = Callable[[Scale, Path], Awaitable[list[Row]]]
+def _list_append(floor: FloorMemory) -> Callable[[], Awaitable[object]]:
+    async def append() -> None:
+        await trio.lowlevel.checkpoint()
+        floor.append(floor_event(len(floor.events), "hello"))
+
+    return append
+
+
+Scenario: TypeAlias = Callable[[Scale, Path], Awaitable[list[Row]]]
 SCENARIOS: dict[str, Scenario] = {
     "import": imports,
     "growth-memory": partial(growth, kind="memory", target="<= 1.25"),
     "growth-process": partial(growth, kind="process", target="<= 1.5"),
     "growth-power": partial(growth, kind="power", target="<= 1.5"),
+    "cold": cold,
     "tool": tool_turn,
     "emit": emits,
     "stream": streaming,
@@ -378,12 +601,10 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 
-def table(rows: list[Row]) -> Iterator[str]:
-    """The rows as lines of text."""
-    for row in rows:
-        ratio = row.subject / row.floor if row.floor else float("nan")
-        target = f"  (target {row.target})" if row.target else ""
-        yield f"{row.what:62} {row.subject:10.1f} {row.unit:2} floor {row.floor:10.1f}  ratio {ratio:6.2f}{target}"
+def rows_of(scenario: Scenario, scale: Scale) -> Iterator[Row]:
+    """Run a scenario in a folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield from trio.run(scenario, scale, Path(folder))
 
 
 def main() -> None:
@@ -396,9 +617,8 @@ def main() -> None:
     print(f"Python {sys.version.split()[0]}, trio {trio.__version__}, SQLite {sqlite3.sqlite_version}")
     for name, scenario in SCENARIOS.items():
         if options.only in (None, name):
-            with tempfile.TemporaryDirectory() as folder:
-                for line in table(trio.run(scenario, scale, Path(folder))):
-                    print(line, flush=True)
+            for row in rows_of(scenario, scale):
+                print(row, flush=True)
 
 
 if __name__ == "__main__":
