@@ -66,7 +66,7 @@ _KINDS: Final = {
 _ADVICE: Final = {
     StorageBusyError: "another process holds the write lock; end it, or try again later",
     StorageFullError: "make room on the disk, or store smaller values",
-    StorageReadOnlyError: "make the file and its folder writable for this user",
+    StorageReadOnlyError: "let this user read and write the file and its folder",
     StorageCorruptError: "the file is damaged; keep a copy of it and restore a backup",
     StorageFormatError: "choose a file that minirun has made, or a new name",
     StorageError: "the event may or may not be stored; read the session again",
@@ -240,9 +240,12 @@ class SqliteFile:
     def _check_path(self, path: Path) -> None:
         try:
             self._check_place(path)
-        except OSError as error:  # no right to look, a name too long, …
-            msg = f"{path}: cannot be opened: {error}; choose a place that this user can read and write"
+        except PermissionError as error:
+            msg = f"{path}: this user may not look into {path.parent}; {_ADVICE[StorageReadOnlyError]}"
             raise StorageReadOnlyError(msg) from error
+        except OSError as error:  # a name too long, a loop of links, …
+            msg = f"{path}: cannot be opened: {error.strerror}; choose another name"
+            raise StorageFormatError(msg) from error
 
     def _check_place(self, path: Path) -> None:
         if not path.parent.is_dir():
@@ -251,9 +254,12 @@ class SqliteFile:
         if path.exists() and not path.is_file():
             msg = f"{path}: expected a file, found a folder or device; choose another name"
             raise StorageFormatError(msg)
+        if path.exists() and path.stat().st_size == 1:  # which SQLite would take for an empty one
+            msg = f"{path}: expected a file made by minirun, found one of one byte; use another name"
+            raise StorageFormatError(msg)
         target = path if path.exists() else path.parent
-        if not os.access(target, os.W_OK) or not os.access(path.parent, os.W_OK):
-            msg = f"{path}: {_ADVICE[StorageReadOnlyError]} (the write-ahead log lies beside the file)"
+        if not os.access(target, os.R_OK | os.W_OK) or not os.access(path.parent, os.W_OK):
+            msg = f"{path}: cannot be read and written; {_ADVICE[StorageReadOnlyError]} (a log is kept beside the file)"
             raise StorageReadOnlyError(msg)
 
     def _check_untouched(self, path: Path) -> None:
@@ -281,8 +287,8 @@ class SqliteFile:
             if version == FORMAT_VERSION:
                 return True
             msg = (
-                f"{self.name}: expected format {FORMAT_VERSION}, found format {version}, made by a "
-                f"{'newer' if version > FORMAT_VERSION else 'older'} minirun; install that version, or use another file"
+                f"{self.name}: expected format {FORMAT_VERSION}, found format {version}, made by "
+                f"{'a newer' if version > FORMAT_VERSION else 'an older'} minirun; install that, or use another file"
             )
             raise StorageFormatError(msg)
         if application or version or tables:
