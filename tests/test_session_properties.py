@@ -68,7 +68,7 @@ from minirun.types import changed
 from . import strategies
 from .stores import Elsewhere
 
-# --- JSON -----------------------------------------------------------------------------------------------------------
+# --- JSON -------------------------------------------------------------------------------------------------------------
 
 # How a value may look before it is frozen, and what it is then.
 LOOSE: dict[str, Callable[[Any], Any]] = {
@@ -169,7 +169,7 @@ def test_a_later_versions_fields_survive_anywhere(event: Event, value: Any, data
     assert json.loads(dumps(event_to_dict(read))) == fields
 
 
-# --- writes and layers ----------------------------------------------------------------------------------------------
+# --- writes and layers ------------------------------------------------------------------------------------------------
 
 VALUES = st.one_of(st.none(), st.integers(-2, 2), st.just("text"), st.lists(st.integers(0, 2), max_size=2))
 WRITES: st.SearchStrategy[Write] = st.one_of(
