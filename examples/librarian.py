@@ -28,6 +28,7 @@ from minirun.types import Part
 PROJECT = Path(__file__).resolve().parent.parent
 FILE_BYTES_MAX = 1_000_000  # larger ones are data, not texts to read
 SUFFIXES = frozenset({".py", ".md", ".txt", ".rst", ".toml", ".cfg", ""})
+SKIPPED_FOLDERS = frozenset({"tests", "site-packages"})  # they tell of something else
 HITS = 5
 CONTEXT_LINES = 3
 STOP_WORDS = frozenset(
@@ -50,7 +51,7 @@ def library() -> Path:
 def text_files(folder: Path) -> Iterator[Path]:
     """The files in *folder* that look like text; the project itself without what is generated or hidden."""
     for root, folders, names in os.walk(folder):  # follows no symbolic links, so loops do no harm
-        folders[:] = sorted(f for f in folders if not f.startswith((".", "__pycache__")) and f != "tests")
+        folders[:] = sorted(f for f in folders if not f.startswith((".", "__")) and f not in SKIPPED_FOLDERS)
         for name in sorted(names):
             path = Path(root, name)
             if path.suffix in SUFFIXES and path.is_file() and path.stat().st_size <= FILE_BYTES_MAX:
