@@ -125,6 +125,19 @@ def test_siblings_do_not_see_each_other() -> None:
     assert agent["n"] == 2
 
 
+def test_a_layer_that_does_not_fit_is_not_merged_at_all() -> None:
+    """If one of its operations meets another kind of operation, nothing of a layer is taken over."""
+    agent, tool = layered()
+    agent.add("k")
+    other = State(values())
+    other["before"] = 1
+    other.extend("k", [1])
+    with pytest.raises(InvalidValueError, match="expects the same operation as before"):
+        agent.merge(other.pending())
+    assert agent.pending() == {"k": Add(1)}
+    assert dict(tool) == {"k": 1}
+
+
 def test_committed_values_show_through_until_they_are_overwritten() -> None:
     """What is committed meanwhile is seen at once, except under a pending write."""
     committed = values(a=1, b=1)

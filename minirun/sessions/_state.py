@@ -406,9 +406,10 @@ class State(MutableMapping[str, Any]):
                 del self._writes[key]
 
     def merge(self, writes: Mapping[str, Write]) -> None:
-        """Take over the writes of a layer above."""
-        for key, write in writes.items():
-            self._writes[key] = merge_writes(key, self._writes[key], write) if key in self._writes else write
+        """Take over the writes of a layer above: all of them, or none if two do not fit."""
+        mine = self._writes
+        merged = {key: merge_writes(key, mine[key], write) if key in mine else write for key, write in writes.items()}
+        self._writes = {**mine, **merged}
 
     def close(self, why: str) -> None:
         """From here on refuse every write with InvocationEndedError."""
