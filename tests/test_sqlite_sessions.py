@@ -49,6 +49,7 @@ from minirun.sessions import (
 )
 from minirun.sessions._lease import OwnerLock, owner_is_gone
 
+from .interruptions import CancelAtStep
 from .stores import (
     HERE,
     Clock,
@@ -560,6 +561,34 @@ async def test_many_appends_cancelled_at_any_time_are_stored_or_not(tmp_path: Pa
             assert (await get(service, session.id)).revision == session.revision
         assert (await get(service, "0")).state.get("user:n", 0) == len(returned)
         assert set(names[::2]) <= set(returned)
+
+
+@pytest.mark.parametrize("durability", ["power", "process"])
+async def test_an_append_in_line_can_be_cancelled_at_any_step(
+    durability: _sqlite_file.Durability, tmp_path: Path
+) -> None:
+    """Cancelled at each step while another append and a reader are at work, an append is stored or leaves no trace."""
+    async with SqliteSessionService(tmp_path / "a.db", durability=durability) as service:
+        mine, other = [await service.create_session(app_name="app", user_id="u", session_id=name) for name in "ab"]
+        stored = number = quiet = 0
+        add = Event(author="a", actions=EventActions(state_ops={"user:n": {"add": 1}, "n": {"add": 1}}))
+        while quiet < 5:  # the steps vary with the order of tasks and the speed of threads
+            number += 1
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(service.append_event, other, add)
+                nursery.start_soon(get, service, "a")
+                with trio.CancelScope() as scope:
+                    steps = CancelAtStep(scope, number)
+                    trio.lowlevel.add_instrument(steps)
+                    await service.append_event(mine, add)
+                trio.lowlevel.remove_instrument(steps)
+            stored += not scope.cancelled_caught
+            quiet = 0 if scope.cancel_called else quiet + 1
+            found = await get(service, "a")
+            assert found.revision == mine.revision == stored
+            assert found.state["user:n"] == stored + number
+            assert found.state.get("n", 0) == mine.state.get("n", 0) == stored
+        assert stored < number, "some were cancelled"
 
 
 async def test_a_locked_file_is_waited_for_on_trios_clock(
