@@ -77,12 +77,19 @@ class Env:
 
         A cancellation waits for the thread, unless it may be abandoned: then its outcome is lost.
         """
+        begun = False
+
+        def work() -> T:
+            nonlocal begun
+            begun = True
+            return fn()
+
         try:
-            return await trio.to_thread.run_sync(fn, limiter=limiter, abandon_on_cancel=abandon_on_cancel)
-        except RuntimeError as error:
+            return await trio.to_thread.run_sync(work, limiter=limiter, abandon_on_cancel=abandon_on_cancel)
+        except RuntimeError:
             # While the interpreter exits, CPython 3.12 and later refuse to start threads; a commit made on the way
             # out then runs here, where it blocks nobody.
-            if "can't start new thread" not in str(error) and "can't create new thread" not in str(error):
+            if begun:
                 raise
         return fn()
 

@@ -48,7 +48,7 @@ from minirun.testing import ScriptedLlm, call
 from minirun.tools import BaseTool
 from minirun.types import FunctionCall, FunctionDeclaration, FunctionResponse
 
-from .helpers import PLACE, run_to_end, runner_for, stored_events
+from .helpers import PLACE, Logic, run_to_end, runner_for, stored_events
 
 
 def texts(events: list[Event]) -> list[str]:
@@ -97,13 +97,13 @@ async def test_wait_consumes_the_rest_and_returns_the_answer() -> None:
 
     async with runner_for(logic).run_async(**PLACE, new_message="go") as run:
         assert run.answer is None
-        assert run.status is InvocationStatus.RUNNING
+        statuses = [run.status]
         first = await anext(run)
         answer = await run.wait()
     assert first.text == "first"
     assert answer is not None
     assert answer.text == "last"
-    assert run.status is InvocationStatus.COMPLETED
+    assert [*statuses, run.status] == ["running", "completed"]
 
 
 async def test_the_user_message_is_shown_only_when_asked_for() -> None:
@@ -886,3 +886,172 @@ async def test_closing_the_runner_closes_its_tools_in_bounded_time(autojump_cloc
     await runner.close()
     assert closed == ["fails", "fine"]
     assert trio.current_time() == pytest.approx(runner.plugin_close_timeout)
+
+
+# --- state that several hold at once ----------------------------------------------------------------------------------
+
+
+async def test_what_a_child_commits_is_newer_than_what_its_parent_has_pending() -> None:
+    """A child's writes lie on top of the parent's pending ones on the same keys, and take them along."""
+    child = LlmAgent(name="child", model=ScriptedLlm(["answer"]), output_key="status")
+
+    async def adds(ctx: InvocationContext) -> None:
+        ctx.state.add("n", 1)
+        del ctx.state["gone"]
+        await ctx.emit(Event(message="x"))
+        assert ctx.state["n"] == 11
+
+    async def logic(ctx: InvocationContext) -> None:
+        ctx.state.update({"status": "started", "n": 10, "gone": True, "other": 1})
+        await child.run_async(ctx)
+        await Logic(name="adds", logic=adds).run_async(ctx)
+        assert dict(ctx.state) == {"status": "answer", "n": 11, "other": 1}
+
+    _, run = await run_to_end(runner_for(logic))
+    assert dict(run.session.state) == {"status": "answer", "n": 11, "other": 1}
+
+
+async def test_pending_writes_ride_on_one_event_however_many_are_emitted_at_once() -> None:
+    """One `add` before three parallel emits counts once, and is read as one while it is on its way."""
+    seen: list[int] = []
+
+    async def logic(ctx: InvocationContext) -> None:
+        ctx.state.add("n", 1)
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(ctx.emit, Event(message="x"))
+            for _ in range(20):
+                await trio.lowlevel.checkpoint()
+                seen.append(ctx.state["n"])
+
+    _, run = await run_to_end(runner_for(logic))
+    assert run.session.state["n"] == 1
+    assert set(seen) == {1}
+
+
+async def test_an_operation_of_an_event_lies_on_top_of_what_is_pending() -> None:
+    """Only an event's own state_delta wins over a pending write; its operations merge with it."""
+
+    async def logic(ctx: InvocationContext) -> None:
+        ctx.state["n"] = 5
+        await ctx.emit(Event(actions=EventActions(state_ops={"n": {"add": 1}})))
+        ctx.state.add("n", 5)
+        await ctx.emit(Event(actions=EventActions(state_ops={"n": {"add": 1}})))
+
+    _, run = await run_to_end(runner_for(logic))
+    assert run.session.state["n"] == 12
+
+
+async def test_writes_of_an_event_that_was_not_stored_are_pending_again() -> None:
+    """After an emit that was refused, the next one carries what was pending, below what was written since."""
+
+    async def logic(ctx: InvocationContext) -> None:
+        ctx.state["a"] = 1
+        ctx.state.add("n", 1)
+        for refused in (Event(message="x", long_running_tool_ids=["a"]), Event(state={"temp:": 1})):
+            with pytest.raises(MinirunError):
+                await ctx.emit(refused)
+        ctx.state["temp:x"] = "text"
+        await ctx.emit(Event(partial=True, message="p"))
+        ctx.state.add("n", 1)
+        await ctx.emit(Event(message="y"))
+        with pytest.raises(InvalidValueError):
+            await ctx.emit(Event(message="z", actions=EventActions(state_ops={"temp:x": {"add": 1}})))
+
+    events, run = await run_to_end(runner_for(logic))
+    assert dict(run.session.state) == {"a": 1, "n": 2, "temp:x": "text"}
+    assert texts(events) == ["p", "y"]
+
+
+async def test_two_tasks_cannot_both_answer_one_call() -> None:
+    """The check that a call is answered once is made where events are stored one after another."""
+    refused: list[str] = []
+
+    async def logic(ctx: InvocationContext) -> None:
+        event = await ctx.emit(Event(content=Content(parts=[call("f")])))
+        [made] = event.get_function_calls()
+
+        async def answer() -> None:
+            response = Part(function_response=FunctionResponse(id=made.id, name="f", response={}))
+            try:
+                await ctx.emit(Event(content=Content(parts=[response])))
+            except InvalidEventError as error:
+                refused.append(str(error))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(answer)
+            nursery.start_soon(answer)
+
+    events, run = await run_to_end(runner_for(logic))
+    assert len(refused) == 1
+    assert sum(len(event.get_function_responses()) for event in events) == 1
+    assert run.status is InvocationStatus.COMPLETED
+
+
+async def test_parallel_models_may_give_the_same_call_id() -> None:
+    """Two agents at once whose models both say `call_0`: each call has an id of its own, and its answer."""
+
+    async def work() -> str:
+        return "done"
+
+    def script() -> ScriptedLlm:
+        return ScriptedLlm([Part(function_call=FunctionCall(id="call_0", name="work")), "done"])
+
+    async def logic(ctx: InvocationContext) -> None:
+        async with trio.open_nursery() as nursery:
+            for name in ("one", "two"):
+                nursery.start_soon(LlmAgent(name=name, model=script(), tools=[work]).run_async, ctx)
+
+    events, run = await run_to_end(runner_for(logic))
+    calls = [made.id for event in events for made in event.get_function_calls()]
+    assert len(set(calls)) == 2
+    assert run.status is InvocationStatus.COMPLETED
+
+
+async def test_a_nested_run_from_the_thread_of_a_tool_is_refused() -> None:
+    """What a sync tool starts with trio.from_thread on its own session is inside the run, and raises at once."""
+    runner: Runner
+
+    def again() -> str:
+        try:
+            trio.from_thread.run(run_to_end, runner)
+        except SessionBusyError:
+            return "refused"
+        return "ran"
+
+    model = ScriptedLlm([call("again"), "done"])
+    runner = runner_for(LlmAgent(name="a", model=model, tools=[again]))
+    with trio.fail_after(10):
+        events, _ = await run_to_end(runner)
+    assert events[1].get_function_responses()[0].response == {"result": "refused"}
+
+
+async def test_the_caller_may_raise_the_exception_that_the_agent_has_raised() -> None:
+    """The same object from both sides leaves once."""
+    error = OddError("both")
+
+    async def logic(ctx: InvocationContext) -> None:
+        raise error
+
+    with pytest.raises(OddError) as caught:
+        async with runner_for(logic).run_async(**PLACE, new_message="go"):
+            await trio.testing.wait_all_tasks_blocked()
+            raise error
+    assert caught.value is error
+
+
+async def test_every_failure_is_an_error_event() -> None:
+    """Of two branches that fail, the first is raised; both are told in the log."""
+
+    async def logic(ctx: InvocationContext) -> None:
+        async def fail(error: Exception) -> None:
+            raise error
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail, OddError("one"))
+            nursery.start_soon(fail, KeyError("two"))
+
+    runner = runner_for(logic)
+    with pytest.raises((OddError, KeyError)):
+        await run_to_end(runner)
+    assert sorted(event.error_code or "" for event in await stored_events(runner)) == ["", "KeyError", "OddError"]

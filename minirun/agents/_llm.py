@@ -118,7 +118,9 @@ class LlmAgent(BaseAgent):
 
     def _final_event(self, ctx: InvocationContext, answer: LlmResponse, event_id: str) -> Event:
         event = _event(answer, event_id, partial=None)
-        event = changed(event, content=_with_new_call_ids(event.content, ctx._core.live.call_ids))
+        core = ctx._core
+        event = changed(event, content=_with_new_call_ids(event.content, core.live.call_ids | core.call_ids))
+        core.call_ids.update(call.id for call in event.get_function_calls() if call.id is not None)
         if self.output_key is not None and event.text and input_of(event) is Input.TEXT:
             return attrs.evolve(event, actions=attrs.evolve(event.actions, state_delta={self.output_key: event.text}))
         return event

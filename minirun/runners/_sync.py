@@ -102,6 +102,7 @@ class _Host:
         self._asks: trio.MemorySendChannel[None] | None = None
         self._stop = trio.CancelScope()
         self._stopped = False
+        self._waiting = False
         self._failure: BaseException | None = None
         self._at_exit = _stop_at_exit(weakref.ref(self))
         atexit.register(self._at_exit)
@@ -128,8 +129,13 @@ class _Host:
 
     def ask(self) -> Event | None:
         """Ask for the next event and sleep until it is there; None after the last. Raises what the run fails with."""
+        if self._waiting:
+            msg = "another thread is asking this run for its next event; let one read and pass the events on"
+            raise RuntimeError(msg)
+        self._waiting = True
         self._post(self._asked)
         answer: Event | None = self._answers.get()
+        self._waiting = False
         if answer is None:
             self._thread.join()
             if self._failure is not None:
@@ -143,8 +149,10 @@ class _Host:
             return
         self._stopped = True
         self._post(self._stop.cancel)
-        self._thread.join()
         atexit.unregister(self._at_exit)
+        if self._thread.is_current():  # collected, or closed, by the run itself: it ends when this returns
+            return
+        self._thread.join()
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure

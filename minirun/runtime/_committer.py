@@ -70,10 +70,11 @@ class _Credit:
 class _Request:
     """An event on its way to the store, and its emitter, asleep."""
 
-    __slots__ = ("_raise_cancel", "_task", "credit", "error", "event", "settled", "stored", "withdrawal")
+    __slots__ = ("_raise_cancel", "_task", "applied", "credit", "error", "event", "settled", "stored", "withdrawal")
 
-    def __init__(self, event: Event, credit: _Credit | None) -> None:
+    def __init__(self, event: Event, applied: Callable[[], None], credit: _Credit | None) -> None:
         self.event = event
+        self.applied = applied
         self.credit = credit
         self.settled = False
         self.stored: Event | None = None
@@ -124,18 +125,27 @@ class Committer:
 
     Args:
         writer: Stores events at the end of the session.
+        check: Raises if an event must not be stored at this place in the log.
         on_stored: Called with each stored event before it is published.
         partial_buffer: How many partial events may be unread.
     """
 
-    def __init__(self, writer: SessionWriter, on_stored: Callable[[Event], None], partial_buffer: int) -> None:
+    def __init__(
+        self,
+        writer: SessionWriter,
+        check: Callable[[Event], None],
+        on_stored: Callable[[Event], None],
+        partial_buffer: int,
+    ) -> None:
         self._writer = writer
+        self._check = check
         self._on_stored = on_stored
         self._send, self._receive = trio.open_memory_channel[_Request](0)
         self._broken: StorageError | None = None
         # the caller's queue
         self._queue: deque[tuple[Event, _Credit | None]] = deque()
         self._reader: trio.lowlevel.Task | None = None
+        self._asked = False
         self._delivered: _Credit | None = None
         self._ended = False
         self._left = False
@@ -161,21 +171,27 @@ class Committer:
             request.error = self._broken
             return
         try:
+            self._check(request.event)
             request.stored = await self._writer.append(request.event)
         except Exception as error:  # whatever a service raises belongs to the one who emitted
             request.error = error
             if isinstance(error, StorageError) and error.stored is None:
                 self._broken = error  # what follows would stand after an event that nobody knows to be there
             return
+        request.applied()
         self._on_stored(request.stored)
         self._publish(request.stored, request.credit)
 
     # --- for the logic
 
-    async def emit(self, event: Event, *, closing: bool = False) -> Event:
-        """Store, apply and publish *event*, and return it when the caller asks for the next one (promise P1)."""
+    async def emit(self, event: Event, applied: Callable[[], None], *, closing: bool = False) -> Event:
+        """
+        Store, apply and publish *event*, and return it when the caller asks for the next one (promise P1).
+
+        *applied* is called when it is stored, before anybody sees it.
+        """
         credit = None if closing else await self._take()
-        request = _Request(event, credit)
+        request = _Request(event, applied, credit)
         try:
             await self._send.send(request)
             stored = await request.answered()
@@ -208,9 +224,16 @@ class Committer:
 
     async def ask(self) -> Event | None:
         """Give the last event's credit back, and return the next event, or None after the last. A checkpoint."""
-        if self._reader is not None:
+        if self._asked:
             msg = "two tasks are asking the same run for its next event; let one read and pass the events on"
             raise RuntimeError(msg)
+        self._asked = True
+        try:
+            return await self._next_event()
+        finally:
+            self._asked = False
+
+    async def _next_event(self) -> Event | None:
         if self._delivered is not None:
             credit, self._delivered = self._delivered, None
             self._give_back(credit)

@@ -19,6 +19,7 @@ from .._json import freeze
 from ..env import Env
 from ..errors import (
     InvalidEventError,
+    InvalidValueError,
     InvocationEndedError,
     LlmCallsLimitExceededError,
     ToolCallsLimitExceededError,
@@ -74,6 +75,7 @@ class InvocationCore:
         self.end_invocation = False
         self.ended = ""  # why nothing can be emitted any more
         self.tool_limiter = tool_limiter
+        self.call_ids: set[str] = set()  # that models have given in this invocation, stored or on their way
         self._counters: dict[str, int] = {}
         self._llm_calls = 0
         self._tool_calls = 0
@@ -82,6 +84,18 @@ class InvocationCore:
         """The next id below *path*: the same in every run of the same steps."""
         count = self._counters[path] = self._counters.get(path, 0) + 1
         return derived_id(self.invocation_id, path, count)
+
+    def check_calls(self, event: Event) -> None:
+        """Each call is new, each response answers a call that is open: so none is answered twice (promise P6)."""
+        live = self.live
+        for call in event.get_function_calls():
+            if call.id in live.call_ids:
+                msg = f"expected a new id for the call of {call.name!r}, found {call.id!r}, which the session has"
+                raise InvalidEventError(msg)
+        for response in event.get_function_responses():
+            if response.id not in live.open_calls:
+                msg = f"expected the response of {response.name!r} to answer an open call, found id {response.id!r}"
+                raise InvalidEventError(msg)
 
     def count_llm_call(self) -> None:
         """Count a question to a model, before it is asked."""
@@ -227,15 +241,23 @@ class _WritingContext(ReadonlyContext):
             await core.committer.emit_partial(shown)
             return shown
         await core.env.point(f"emit {self._path}")
-        pending = self._state.pending()
-        writes = {**pending, **writes_of(event.actions)}
-        temp = {key: write for key, write in writes.items() if scope_of(key) is Scope.TEMP}
-        stored = {key: write for key, write in writes.items() if key not in temp}
-        complete = checked_event(self._completed(event, self._with_draft(with_writes(event.actions, stored))))
-        self._check_calls(complete)
-        result = await core.committer.emit(complete, closing=closing)
-        self._state.settle(pending)
-        self._keep_temp(temp)
+        flight = self._state.take(writes_of(event.actions))
+        applied = False
+
+        def apply() -> None:
+            nonlocal applied
+            applied = True
+            flight.land()
+            self._keep_temp(flight.writes)
+
+        try:
+            self._check_temp(flight.writes)
+            lasting = {key: write for key, write in flight.writes.items() if scope_of(key) is not Scope.TEMP}
+            complete = checked_event(self._completed(event, self._with_draft(with_writes(event.actions, lasting))))
+            result = await core.committer.emit(complete, apply, closing=closing)
+        finally:
+            if not applied:
+                flight.back()
         self.actions = ActionsDraft()
         return result
 
@@ -244,9 +266,10 @@ class _WritingContext(ReadonlyContext):
         pending = self._state.pending()
         if any(scope_of(key) is not Scope.TEMP for key in pending):
             await self._emit(Event())
-        else:
-            self._state.settle(pending)
-            self._keep_temp(pending)
+        elif pending:
+            flight = self._state.take({})
+            flight.land()
+            self._keep_temp(flight.writes)
 
     def _close(self, why: str) -> None:
         """Refuse everything from here on."""
@@ -285,21 +308,21 @@ class _WritingContext(ReadonlyContext):
         draft = {name: value for name, value in attrs.asdict(self.actions).items() if value is not None}
         return changed(actions, **draft) if draft else actions
 
-    def _check_calls(self, event: Event) -> None:
-        """Each call is new, each response answers a call that is open: so none is answered twice (promise P6)."""
-        live = self._core.live
-        for call in event.get_function_calls():
-            if call.id in live.call_ids:
-                msg = f"expected a new id for the call of {call.name!r}, found {call.id!r}, which the session has"
-                raise InvalidEventError(msg)
-        for response in event.get_function_responses():
-            if response.id not in live.open_calls:
-                msg = f"expected the response of {response.name!r} to answer an open call, found id {response.id!r}"
-                raise InvalidEventError(msg)
+    def _check_temp(self, writes: Mapping[str, Write]) -> None:
+        """Refuse an operation that does not fit before the event is stored."""
+        values = self._core.values
+        for key, write in writes.items():
+            if scope_of(key) is Scope.TEMP:
+                apply_write(key, values.get(key), write)
 
     def _keep_temp(self, writes: Mapping[str, Write]) -> None:
         values = self._core.values
-        values.apply({key: apply_write(key, values.get(key), write) for key, write in writes.items()})
+        for key, write in writes.items():
+            if scope_of(key) is Scope.TEMP:
+                try:
+                    values.apply({key: apply_write(key, values.get(key), write)})
+                except InvalidValueError:
+                    pass  # a sibling has changed its kind since this was checked; the event is stored
 
 
 class InvocationContext(_WritingContext):

@@ -30,7 +30,7 @@ from ..sessions._state import ReadOnlyState
 from ._committer import Committer
 from ._config import RunConfig
 from ._context import InvocationContext, InvocationCore
-from ._failure import add_note, first_failure, is_only_cancelled
+from ._failure import add_note, first_failure, is_only_cancelled, leaves
 from ._recovery import closing_event, open_calls_by_event, recover
 
 __all__ = ["Run", "RunPlan", "RunScope"]
@@ -155,7 +155,9 @@ class RunScope:
         plan = self._plan
         config = plan.run_config
         self._writer = writer
-        self._committer = Committer(writer, self._on_stored, config.partial_buffer)
+        self._committer = Committer(
+            writer, lambda event: self._core.check_calls(event), self._on_stored, config.partial_buffer
+        )
         self._core = InvocationCore(
             invocation_id=plan.invocation_id,
             live=writer.live,
@@ -170,6 +172,7 @@ class RunScope:
         if plan.yield_user_message:
             self._committer.show(message)
         self._left = False
+        self._others: list[Exception] = []  # what failed beside the first failure
         deadline = trio.current_time() + config.deadline_s if config.deadline_s is not None else float("inf")
         self._agent_scope = trio.CancelScope(shield=True, deadline=deadline)
         self._renewal_scope = trio.CancelScope()
@@ -192,13 +195,16 @@ class RunScope:
     async def _agent_task(self) -> None:
         run, core = self._run, self._core
         context = InvocationContext.root(core, self._plan.agent)
+        self._writer.mark_task()
         with self._agent_scope:
             try:
                 await self._plan.agent.run_async(context)
             except BaseException as error:
                 if is_only_cancelled(error) and self._agent_scope.cancel_called:
                     raise
-                self._fail(first_failure(error))
+                first = first_failure(error)
+                self._fail(first)
+                self._others = [leaf for leaf in leaves(error) if leaf is not first and isinstance(leaf, Exception)]
         cancelled = self._agent_scope.cancelled_caught
         if cancelled and not self._left:
             limit = self._plan.run_config.deadline_s
@@ -238,8 +244,7 @@ class RunScope:
             for calls in open_calls_by_event(self._writer):
                 event = closing_event(calls, "cancelled", "the run ended before the call gave a result")
                 await context._emit(event, closing=True)
-            if run._failure is not None:
-                error = run._failure
+            for error in () if run._failure is None else (run._failure, *self._others):
                 event = Event(error_code=type(error).__name__, error_message=_message_of(error))
                 await context._emit(event, closing=True)
         except Exception as error:  # the store fails, or another process has taken over: the next run closes them
@@ -259,7 +264,7 @@ class RunScope:
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
+    ) -> bool | None:
         """End the run: cancel what still runs, wait for its clean-up, and raise its failure if nobody has seen it."""
         run = self._run
         failed_before = run._failure is not None
@@ -278,7 +283,8 @@ class RunScope:
         failure = None if run._delivered else run._failure
         if failure is None:
             return kind is not None and error is None
-        assert failure is not error
+        if failure is error:  # the very object that the agent has raised
+            return False
         run._delivered = True
         if error is None or is_only_cancelled(error) or not isinstance(failure, Exception):
             raise failure

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
+from contextvars import ContextVar
 from typing import Any
 
 import trio
@@ -33,6 +34,10 @@ class Hold:
         self._gate = gate
         self.task = task
         self.nursery: trio.Nursery | None = None  # the run's, once it has one
+
+    def is_held(self) -> bool:
+        """Whether it was not released yet."""
+        return self._gate.holder is self
 
     def release(self) -> None:
         """Let the next one in."""
@@ -66,6 +71,10 @@ class _Gate:
         self.holder = Hold(self, waiter.task)
         trio.lowlevel.reschedule(waiter.task)
 
+
+# The holds of the runs that the code belongs to. The tree of tasks does not show it for what a tool's thread calls with
+# `trio.from_thread`: trio runs that as a system task, in the thread's copy of the context.
+INSIDE: ContextVar[tuple[Hold, ...]] = ContextVar("minirun holds", default=())
 
 _GATES: trio.lowlevel.RunVar[dict[Hashable, _Gate]] = trio.lowlevel.RunVar("minirun session gates")
 
@@ -129,8 +138,16 @@ def _holds_around(task: trio.lowlevel.Task) -> set[Hold]:
             if nursery is None or _opened_within(step, nursery, hold):
                 around.add(hold)
         nursery = step.parent_nursery
+        if nursery is not None and _is_systems(nursery):
+            around.update(hold for hold in task.context.get(INSIDE, ()) if hold.is_held())
         step = nursery.parent_task if nursery is not None else None
     return around
+
+
+def _is_systems(nursery: trio.Nursery) -> bool:
+    """Whether its tasks stand beside the program's main task, as calls from threads that may be abandoned do."""
+    root = trio.lowlevel.current_root_task()
+    return root is not None and nursery.parent_task is root and nursery is not root.child_nurseries[-1]
 
 
 def _opened_within(owner: trio.lowlevel.Task, nursery: trio.Nursery, hold: Hold) -> bool:

@@ -42,7 +42,7 @@ from ..errors import (
 from ..events import Event, EventActions
 from ..types import changed
 from ._fold import apply_event
-from ._gate import Hold, acquire
+from ._gate import INSIDE, Hold, acquire
 from ._live import LiveSession, SessionKey
 from ._session import GetSessionConfig, Invocation, InvocationStatus, ListSessionsResponse, Session
 from ._state import TEMP_PREFIX, Scope, check_key, scope_of, with_writes, writes_of
@@ -189,6 +189,11 @@ class SessionWriter:
         """Tell which nursery is the run's, so that waiting inside it for this session is refused."""
         assert self._hold is not None
         self._hold.nursery = nursery
+
+    def mark_task(self) -> None:
+        """Let the current task, and the threads it starts, be known as inside the run."""
+        assert self._hold is not None
+        INSIDE.set((*INSIDE.get(), self._hold))
 
     async def append(self, event: Event, *, begins: bool = False) -> Event:
         """

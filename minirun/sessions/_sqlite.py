@@ -403,6 +403,7 @@ class SqliteSessionService(BaseSessionService):
 
     async def _commit(self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
         line = event_to_json(event)
+        epoch = 0
         if writer is not None and writer.epoch is None:
             self._sign()
         try:
@@ -420,6 +421,8 @@ class SqliteSessionService(BaseSessionService):
         except StorageError as error:
             if error.stored is None:
                 self._uncache(live.key)  # nobody knows whether it happened: read it again
+                if writer is not None and writer.epoch is None:
+                    writer.epoch = epoch  # the lease may have been taken; leaving gives it back, if so
             raise
         if writer is not None:
             writer.epoch = epoch
@@ -546,8 +549,9 @@ class SqliteSessionService(BaseSessionService):
                     (status, writer.live.incarnation, writer.invocation_id),
                 )
             db.execute(
-                "UPDATE sessions SET lease_owner = NULL, lease_expires = NULL WHERE id = ? AND lease_epoch = ?",
-                (writer.live.incarnation, writer.epoch),
+                "UPDATE sessions SET lease_owner = NULL, lease_expires = NULL WHERE id = ?"
+                " AND lease_epoch = ? AND lease_owner = ?",
+                (writer.live.incarnation, writer.epoch, self._owner),
             )
 
     async def _list_invocations(self, app_name: str | None) -> list[Invocation]:

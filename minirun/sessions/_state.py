@@ -330,11 +330,12 @@ class State(MutableMapping[str, Any]):
     the list in place raises. `del state[key]` deletes; None is an ordinary value.
     """
 
-    __slots__ = ("_below", "_closed", "_writes")
+    __slots__ = ("_below", "_closed", "_flying", "_writes")
 
     def __init__(self, below: State | Values) -> None:
         self._below = below
         self._writes: dict[str, Write] = {}
+        self._flying: list[dict[str, Write]] = []
         self._closed = ""
 
     def __getitem__(self, key: str) -> JSON:
@@ -405,6 +406,34 @@ class State(MutableMapping[str, Any]):
             if self._writes.get(key, MISSING) is write:
                 del self._writes[key]
 
+    def take(self, own: Mapping[str, Write]) -> Flight:
+        """
+        Take the pending writes that an event carries: all of this layer's, and those below on the same keys.
+
+        What lies below on a key is older, so it goes along underneath; else it would come later and win. *own* are the
+        writes of the event itself; they lie on top. Until the flight ends its writes are read as before.
+
+        Raises:
+            InvalidValueError: Two writes to a key do not fit each other. Nothing is taken.
+        """
+        keys = {*self._writes, *own}
+        parts: list[tuple[State, dict[str, Write]]] = []
+        layer: State | Values = self
+        while isinstance(layer, State):
+            part = {key: layer._writes[key] for key in keys if key in layer._writes}
+            if part:
+                parts.append((layer, part))
+            layer = layer._below
+        carried: dict[str, Write] = {}
+        for writes in (*(part for _, part in reversed(parts)), own):
+            for key, write in writes.items():
+                carried[key] = merge_writes(key, carried[key], write) if key in carried else write
+        for taken, part in parts:
+            taken._flying.append(part)
+            for key in part:
+                del taken._writes[key]
+        return Flight(carried, parts)
+
     def merge(self, writes: Mapping[str, Write]) -> None:
         """Take over the writes of a layer above: all of them, or none if two do not fit."""
         mine = self._writes
@@ -429,7 +458,7 @@ class State(MutableMapping[str, Any]):
         operations: list[Write] = []
         layer: State | Values = self
         while isinstance(layer, State):
-            write = layer._writes.get(key, MISSING)
+            write = layer._pending_write(key)
             if type(write) in _OPERATIONS:
                 operations.append(write)
             elif write is not MISSING:
@@ -442,11 +471,48 @@ class State(MutableMapping[str, Any]):
             value = apply_write(key, value, operation)
         return value
 
+    def _pending_write(self, key: Any) -> Write:
+        """What this layer does to the key, what is in flight first; MISSING if nothing."""
+        write = MISSING
+        for writes in (*self._flying, self._writes):
+            above = writes.get(key, MISSING)
+            if above is not MISSING:
+                write = above if write is MISSING else merge_writes(key, write, above)
+        return write
+
     def _keys(self) -> list[str]:
         keys = dict.fromkeys(self._below._keys() if isinstance(self._below, State) else self._below.keys())
-        for key, write in list(self._writes.items()):
-            if write is REMOVED:
-                keys.pop(key, None)
-            else:
-                keys[key] = None
+        for writes in (*self._flying, self._writes):
+            for key, write in list(writes.items()):
+                if write is REMOVED:
+                    keys.pop(key, None)
+                else:
+                    keys[key] = None
         return list(keys)
+
+
+class Flight:
+    """Writes on their way to the store: they `land` when it has answered, or come `back` to where they were pending."""
+
+    __slots__ = ("_parts", "writes")
+
+    def __init__(self, writes: dict[str, Write], parts: list[tuple[State, dict[str, Write]]]) -> None:
+        self.writes = writes
+        self._parts = parts
+
+    def land(self) -> None:
+        """They are committed, and no longer pending."""
+        for layer, part in self._parts:
+            layer._flying = [other for other in layer._flying if other is not part]
+        self._parts = []
+
+    def back(self) -> None:
+        """They were not committed: they are pending again, below what was written since."""
+        parts, self._parts = self._parts, []
+        for layer, part in parts:
+            layer._flying = [other for other in layer._flying if other is not part]
+            layer._writes = {**part, **layer._writes, **_merged(part, layer._writes)}
+
+
+def _merged(below: Mapping[str, Write], above: Mapping[str, Write]) -> dict[str, Write]:
+    return {key: merge_writes(key, below[key], write) for key, write in above.items() if key in below}
