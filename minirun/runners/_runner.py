@@ -258,7 +258,7 @@ class Runner:
 
     async def run_debug(
         self,
-        user_messages: str | Sequence[str],
+        messages: str | Sequence[str],
         *,
         user_id: str = "debug_user_id",
         session_id: str = "debug_session_id",
@@ -273,7 +273,7 @@ class Runner:
         and state changes; *quiet* prints nothing.
         """
         events: list[Event] = []
-        for message in [user_messages] if isinstance(user_messages, str) else user_messages:
+        for message in [messages] if isinstance(messages, str) else messages:
             key = session_key(self.app_name, user_id, session_id)
             await self._create_if_missing(key)
             if not quiet:
