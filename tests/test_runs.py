@@ -1042,3 +1042,16 @@ async def test_the_caller_may_raise_the_exception_that_the_agent_has_raised() ->
             await trio.testing.wait_all_tasks_blocked()
             raise error
     assert caught.value is error
+
+
+async def test_writes_are_stored_in_the_order_they_were_made() -> None:
+    """The keys of a state_delta stand as they were written, the event's own last, in every process (promise P10)."""
+    keys = [f"key {number * 7919 % 101}" for number in range(40)]
+
+    async def logic(ctx: InvocationContext) -> None:
+        for key in keys:
+            ctx.state[key] = 1
+        await ctx.emit(Event(message="x", state={"own": 1}))
+
+    [event], _ = await run_to_end(runner_for(logic))
+    assert list(event.actions.state_delta) == [*keys, "own"]

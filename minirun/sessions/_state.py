@@ -416,7 +416,7 @@ class State(MutableMapping[str, Any]):
         Raises:
             InvalidValueError: Two writes to a key do not fit each other. Nothing is taken.
         """
-        keys = {*self._writes, *own}
+        keys = dict.fromkeys((*self._writes, *own))  # in their order: a set would have another in each process
         parts: list[tuple[State, dict[str, Write]]] = []
         layer: State | Values = self
         while isinstance(layer, State):
