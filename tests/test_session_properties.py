@@ -446,6 +446,12 @@ class Delete:
 
 
 @attrs.frozen
+class Remake:
+    key: SessionKey
+    state: dict[str, Any]
+
+
+@attrs.frozen
 class Read:
     key: SessionKey
     after_seq: int | None
@@ -501,7 +507,7 @@ WINDOWS = st.one_of(
     st.builds(GetSessionConfig, num_recent_events=st.integers(0, 3), after_seq=st.integers(0, 4)),
 )
 HANDLES = st.integers(0, 5)
-Operation: TypeAlias = Create | Get | Append | Retry | Run | Delete | Read | Page | Reopen
+Operation: TypeAlias = Create | Get | Append | Retry | Run | Delete | Remake | Read | Page | Reopen
 OPERATION: st.SearchStrategy[Operation] = st.one_of(
     st.builds(Create, SESSION_KEYS, st.dictionaries(STORED_KEYS, STORED_VALUES, max_size=2)),
     st.builds(Append, HANDLES, some_actions(), st.uuids(version=4).map(str)),
@@ -511,6 +517,7 @@ OPERATION: st.SearchStrategy[Operation] = st.one_of(
     st.builds(Retry, HANDLES),
     st.builds(Run, SESSION_KEYS, st.lists(some_actions(), min_size=1, max_size=2)),
     st.builds(Delete, SESSION_KEYS),
+    st.builds(Remake, SESSION_KEYS, st.dictionaries(STORED_KEYS, STORED_VALUES, max_size=1)),
     st.builds(Read, SESSION_KEYS, st.none() | st.integers(-2, 3), st.none() | st.integers(1, 3)),
     st.builds(Page, st.sampled_from([None, "a", "b"]), st.sampled_from([None, "u", "v"]), st.integers(1, 2)),
     st.builds(Reopen),
@@ -582,9 +589,10 @@ class Comparison:
             case Run(key, actions):
                 await self._run(key, actions, turn)
             case Delete(key):
-                self._model.sessions.pop(key, None)
-                for store in self._stores:
-                    await store.at(turn).delete_session(**where(key))
+                await self._delete(key, turn)
+            case Remake(key, state):
+                await self._delete(key, turn)
+                await self._create(key, state, turn)
             case Read(key, after_seq, limit):
                 await self._read(key, after_seq, limit, turn)
             case Page(app_name, user_id, limit):
@@ -596,6 +604,11 @@ class Comparison:
         expected = outcome_of(self._model.create, key, Event(author="system", seq=0, state=state))
         found = [await result_of(store.at(turn).create_session, **where(key), state=state) for store in self._stores]
         self._keep(expected, found)
+
+    async def _delete(self, key: SessionKey, turn: int) -> None:
+        self._model.sessions.pop(key, None)
+        for store in self._stores:
+            await store.at(turn).delete_session(**where(key))
 
     async def _get(self, key: SessionKey, config: GetSessionConfig | None, turn: int) -> None:
         expected = self._model.handle(key, config) if key in self._model.sessions else None

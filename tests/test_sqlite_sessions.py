@@ -124,6 +124,9 @@ async def test_a_session_that_another_process_made_again_is_another(tmp_path: Pa
         assert (texts(found), dict(found.state)) == (["new"], {})
         with pytest.raises(AlreadyExistsError):
             await one.create_session(**HERE)
+        await two.delete_session(**HERE)
+        await append(two, await two.create_session(**HERE), "newest")  # and at the same revision
+        assert texts(await get(one)) == ["newest"]
 
 
 async def test_a_session_object_may_be_used_through_another_service(tmp_path: Path) -> None:
@@ -392,12 +395,14 @@ async def test_a_commit_that_failed_and_did_not_happen_can_be_retried(
 ) -> None:
     """COMMIT fails: the outcome is unknown, the session object stays, and the same event can be appended again."""
     async with one_session(tmp_path / "a.db", durability=durability) as (service, session):
+        await service.create_session(app_name="app", user_id="u", session_id="other")
         event = Event(id="mine", author="a", message="x", state={"user:n": 1})
         inject(service, {"COMMIT": failing(code)})
         with pytest.raises(StorageUncertainError, match=r"COMMIT failed: planted; .*read the session again") as caught:
             await service.append_event(session, event)
         assert caught.value.stored is None
         assert (session.revision, dict(session.state)) == (0, {})
+        assert dict((await get(service, "other")).state) == {}, "nothing is applied that is not stored"
         stored = await service.append_event(session, event)
         assert (stored.seq, texts(await get(service))) == (1, ["x"])
         await commits(service)
@@ -506,13 +511,16 @@ async def test_a_cancellation_during_the_commit_comes_after_it(tmp_path: Path) -
             started.set()
             assert proceed.wait(10)
 
+        await service.create_session(app_name="app", user_id="u", session_id="other")
+        writer = await service.open_writer(SessionKey("app", "u", "other"), "e-1", None, reject=False)
+        assert writer is not None
         inject(service, {"COMMIT": slow_commit})
         ends: list[str] = []
 
         async def cancelled_append() -> None:
             with trio.CancelScope() as scope:
                 scopes.append(scope)
-                await append(service, session, "1", n=1)
+                await append(service, session, "1", n=1, user_n=1)
                 ends.append("returned")
             ends.append("caught" if scope.cancelled_caught else "not cancelled")
 
@@ -531,7 +539,9 @@ async def test_a_cancellation_during_the_commit_comes_after_it(tmp_path: Path) -
                 await trio.lowlevel.checkpoint()
             assert ends == []
             assert session.revision == 0
+            assert dict(writer.live.values.user) == {}, "nobody sees it before it is stored"
             proceed.set()
+        await writer.finish(None)
         assert ends == ["returned", "not cancelled", "second"]
         assert texts(await get(service)) == texts(session) == ["1", "2"]
 

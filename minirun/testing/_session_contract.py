@@ -22,12 +22,17 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeAlias
 
+import trio
+
 from . import _session_checks, _session_run_checks
 from ._session_bench import Bench, Body, Factory
 
 __all__ = ["check_session_service", "session_service_checks"]
 
 Check: TypeAlias = Callable[[Factory], Awaitable[None]]
+
+# On trio's clock, so that a service that waits for ever fails its check; the longest takes below 1 s on a disk.
+CHECK_S_MAX = 60.0
 
 
 async def check_session_service(factory: Factory, *, durable: bool = False) -> None:
@@ -60,7 +65,8 @@ async def _opened(body: Body, bench: Bench) -> None:
 
 async def _run(name: str, body: Body, factory: Factory) -> None:
     try:
-        await body(Bench(factory))
+        with trio.fail_after(CHECK_S_MAX):
+            await body(Bench(factory))
     except Exception as error:
         error.add_note(f"this breaks the session service's promise: {name.replace('_', ' ')}")
         raise

@@ -289,6 +289,7 @@ async def _what_is_stored_is_there_again(t: Bench) -> None:
         await t.create("deleted", user_kept=1)
         await t.delete("deleted")
         await t.create("s2")
+        await t.service.append_event(session, _call_event("outside"))
         writer = await t.writer()
         await writer.append(Event(author="user", message="2", invocation_id="e-1"), begins=True)
         await writer.append(_call_event("c1"))
@@ -304,7 +305,7 @@ async def _what_is_stored_is_there_again(t: Bench) -> None:
         expect("revision and times", (found.revision, found.create_time, found.last_update_time), times)
         expect("the deleted session", await t.find("deleted"), None)
         listed = (await t.service.list_sessions(app_name=t.app)).sessions
-        expect("the list", [(s.id, s.revision) for s in listed], [("s", 3), ("s2", 0)])
+        expect("the list", [(s.id, s.revision) for s in listed], [("s", 4), ("s2", 0)])
         [invocation] = await t.service.list_invocations(app_name=t.app)
         expect("the invocation", (invocation.invocation_id, invocation.status), ("e-1", "failed"))
         writer = await t.writer("e-2")
