@@ -718,6 +718,26 @@ async def test_damage_is_an_error_and_not_a_hang(statement: str, tmp_path: Path)
                 await service.read_events(**HERE)
 
 
+async def test_a_checkpoint_that_got_half_way_is_no_damage(tmp_path: Path) -> None:
+    """A file whose log was being written back when its process died, or that is just being written, can be opened."""
+    path = tmp_path / "a.db"
+    async with one_session(path):
+        pass
+    old_size = len(read_bytes(path))
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA wal_autocheckpoint=0")
+    db.execute("INSERT INTO session_state VALUES (1, 'k', ?)", (f'"{"x" * 100_000}"',))
+    log = read_bytes(tmp_path / "a.db-wal")
+    db.execute("PRAGMA wal_checkpoint")
+    whole = read_bytes(path)
+    db.close()
+    for size in (old_size, len(whole) - 4096):  # the first page, and how many there are, is written first
+        write_bytes(path, whole[:size])
+        write_bytes(tmp_path / "a.db-wal", log)
+        async with SqliteSessionService(path) as service:
+            assert len((await get(service)).state["k"]) == 100_000
+
+
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
@@ -968,6 +988,14 @@ async def test_deleting_writes_the_scopes_down_first(tmp_path: Path) -> None:
     rows = sql(path, "SELECT user_id, commit_no, value FROM shared_base ORDER BY user_id")
     assert rows == [("", 4, '{"app:b":[1]}'), ("u", 4, '{"user:a":1}')]
     assert sql(path, "SELECT seq, commit_no FROM events") == [(0, 5), (1, 6)]
+
+
+def read_bytes(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
 
 
 def lines(path: Path) -> Iterator[str]:

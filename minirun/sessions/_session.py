@@ -101,8 +101,8 @@ class GetSessionConfig:
     """
     Which events to load; the state is always complete. What is given applies together.
 
-    `num_recent_events`: at most so many, the newest (0: none). `after_seq` and `after_timestamp` (seconds): only
-    events beyond.
+    `num_recent_events`: at most so many, the newest (0: none). `after_seq`: only events beyond. `after_timestamp`
+    (seconds): from the first event on that is later. What is loaded is always the end of the log, without a gap.
     """
 
     num_recent_events: int | None = None

@@ -75,17 +75,21 @@ _ADVICE: Final = {
 
 def storage_error(error: sqlite3.Error, path: str, doing: str) -> StorageError:
     """Return the typed error for what SQLite raised."""
-    code = getattr(error, "sqlite_errorcode", None)
-    kind = _KINDS.get(code & 0xFF, StorageError) if code is not None else StorageError
+    kind = _KINDS.get(_code(error), StorageError)
     if isinstance(error, sqlite3.DataError):  # larger than SQLite's limit for a value
         kind = StorageFullError
-    elif code is None and "decode" in str(error):  # not UTF-8, which we never wrote
+    elif not _code(error) and "decode" in str(error):  # not UTF-8, which we never wrote
         kind = StorageCorruptError
     return kind(f"{path}: {doing} failed: {error}; {_ADVICE[kind]}")
 
 
+def _code(error: sqlite3.Error) -> int:
+    """SQLite's primary result code; 0 if the error is Python's own."""
+    return (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
+
+
 def _is_busy(error: sqlite3.Error) -> bool:
-    return (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 class SqliteFile:
@@ -267,7 +271,8 @@ class SqliteFile:
         Refuse a file that is not ours before anything of it can change.
 
         To open it properly would already roll back or check in what its own program has left in its journal. Not even
-        its locks are taken; what another process is just writing into a file of ours is not looked at here.
+        its locks are taken, and its log is not read: so a file of ours may look damaged here, while or after a process
+        wrote back its log and got half way. Only what is certainly foreign is refused.
         """
         if not path.exists():
             return
@@ -275,6 +280,9 @@ class SqliteFile:
         try:
             connection.execute("BEGIN")
             self._check_format(connection)
+        except sqlite3.Error as error:
+            if _code(error) == sqlite3.SQLITE_NOTADB:
+                raise
         finally:
             connection.close()
 
