@@ -323,16 +323,35 @@ def text_runner(service: BaseSessionService) -> Runner:
     return runner_of(LlmAgent(name="agent", model=model, instruction="Be brief.", output_key="last"), service)
 
 
+def calls_once(request: LlmRequest) -> str | Part:
+    """A model that calls the tool, and answers when it has the response."""
+    return "done" if request.contents[-1].parts[-1].function_response else call("double", x=21)
+
+
+async def double(x: int) -> int:
+    """Double a number."""
+    await trio.lowlevel.checkpoint()
+    return 2 * x
+
+
+def tool_runner(service: BaseSessionService) -> Runner:
+    """A runner whose agent calls a tool and answers: four events a turn, the user's one included."""
+    agent = LlmAgent(name="agent", model=ScriptedLlm(calls_once), instruction="Be brief.", tools=[double])
+    return runner_of(agent, service)
+
+
 def runner_of(agent: BaseAgent, service: BaseSessionService) -> Runner:
     """A runner of this agent."""
     return Runner(agent=agent, app_name="app", session_service=service)
 
 
-async def turn(runner: Runner, session_id: str, config: RunConfig | None = None) -> None:
-    """One turn, read to its end."""
+async def turn(runner: Runner, session_id: str, config: RunConfig | None = None) -> int:
+    """One turn, read to its end; returns how many events it gave, without the user's."""
+    events = 0
     async with runner.run_async(user_id="u", session_id=session_id, new_message="hi", run_config=config) as run:
         async for _ in run:
-            pass
+            events += 1
+    return events
 
 
 class Conversation:
@@ -349,8 +368,9 @@ class Conversation:
         if not self.session_id or self._history <= SHORT_HISTORY_EVENTS:
             service = self._runner.session_service
             self.session_id = (await service.create_session(app_name="app", user_id="u")).id
-            for _ in range(self._history // 2):
-                await turn(self._runner, self.session_id)
+            stored = 0
+            while stored < self._history:
+                stored += 1 + await turn(self._runner, self.session_id)
 
     async def turn(self) -> None:
         """Take a turn."""
@@ -423,21 +443,21 @@ async def imports(scale: Scale, folder: Path) -> list[Row]:
     return rows
 
 
-async def growth(scale: Scale, folder: Path, kind: Kind, target: str) -> list[Row]:
-    """A text turn, warm, at growing histories: beside the floor, and beside the turn at the shortest history."""
+async def growth(scale: Scale, folder: Path, kind: Kind, what: Literal["text", "tool"], target: str) -> list[Row]:
+    """A turn, warm, at growing histories of such turns: beside the floor, and beside the turn at no history."""
     async with opened(kind, folder / "mine.db") as service, AsyncExitStack() as stack:
-        runner = text_runner(service)
-        bare = floors(kind, folder, stack, events=2, repeats=scale.turns)
+        runner = text_runner(service) if what == "text" else tool_runner(service)
+        bare = floors(kind, folder, stack, events=2 if what == "text" else 4, repeats=scale.turns)
         mine = []
         for history in scale.histories:
             talk = Conversation(runner, history)
             mine.append(Work(f"at {history} events", talk.turn, scale.turns, prepare=talk.prepare))
         times = await measure(scale.rounds, *bare, *mine)
     first, *later = mine
-    rows = beside(f"text turn, {kind}, {first.name}", times[first.name], bare, times)
+    rows = beside(f"{what} turn, {kind}, {first.name}", times[first.name], bare, times)
     for work in later:
-        what = f"text turn, {kind}, {work.name}"
-        rows.append(Row(what, times[work.name], f"the same {first.name}", times[first.name], target))
+        name = f"{what} turn, {kind}, {work.name}"
+        rows.append(Row(name, times[work.name], f"the same {first.name}", times[first.name], target))
     return rows
 
 
@@ -476,24 +496,12 @@ async def cold(scale: Scale, folder: Path) -> list[Row]:
     ]
 
 
-def calls_once(request: LlmRequest) -> str | Part:
-    """A model that calls the tool, and answers when it has the response."""
-    return "done" if request.contents[-1].parts[-1].function_response else call("double", x=21)
-
-
-async def double(x: int) -> int:
-    """Double a number."""
-    await trio.lowlevel.checkpoint()
-    return 2 * x
-
-
 async def tool_turn(scale: Scale, folder: Path) -> list[Row]:
     """Model, tool, model, each turn in a session of its own: four events, three of them the agent's."""
     rows = []
     for kind in KINDS:
         async with opened(kind, folder / f"{kind}.db") as service, AsyncExitStack() as stack:
-            agent = LlmAgent(name="agent", model=ScriptedLlm(calls_once), instruction="Be brief.", tools=[double])
-            talk = Conversation(runner_of(agent, service))
+            talk = Conversation(tool_runner(service))
             bare = floors(kind, folder, stack, events=4, repeats=scale.turns)
             times = await measure(scale.rounds, *bare, Work("mine", talk.turn, scale.turns, prepare=talk.prepare))
         rows += beside(f"tool turn, {kind}", times["mine"], bare, times)
@@ -590,9 +598,10 @@ def _list_append(floor: FloorMemory) -> Callable[[], Awaitable[object]]:
 Scenario: TypeAlias = Callable[[Scale, Path], Awaitable[list[Row]]]
 SCENARIOS: dict[str, Scenario] = {
     "import": imports,
-    "growth-memory": partial(growth, kind="memory", target="<= 1.25"),
-    "growth-process": partial(growth, kind="process", target="<= 1.5"),
-    "growth-power": partial(growth, kind="power", target="<= 1.5"),
+    "growth-memory": partial(growth, kind="memory", what="text", target="<= 1.25"),
+    "growth-process": partial(growth, kind="process", what="text", target="<= 1.5"),
+    "growth-power": partial(growth, kind="power", what="text", target="<= 1.5"),
+    "growth-tools": partial(growth, kind="memory", what="tool", target="<= 1.25"),
     "cold": cold,
     "tool": tool_turn,
     "emit": emits,
