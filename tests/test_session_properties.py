@@ -54,6 +54,7 @@ from minirun.sessions._state import (
     REMOVED,
     Add,
     Extend,
+    Flight,
     Scope,
     Values,
     Write,
@@ -275,6 +276,52 @@ def test_layers_of_state_behave_like_copied_dicts(initial: dict[str, Any], steps
             assert dict(layer) == copy
             assert set(layer) == set(copy)
             assert len(layer) == len(copy)
+
+
+FLIGHT_STEPS = st.one_of(STEPS, STEPS, st.tuples(st.sampled_from(["take", "land", "back"]), st.just(""), st.none()))
+
+
+@given(st.lists(FLIGHT_STEPS, max_size=30))
+def test_writes_on_their_way_to_the_store_count_once(steps: list[Step]) -> None:
+    """However events take writes, and are stored or fail meanwhile, each write is seen, and stored, exactly once."""
+    committed = Values({}, {}, {})
+    lower = State(committed)
+    state = lower.layer()
+    copy: dict[str, Any] = {}
+    flights: list[Flight] = []
+
+    def land() -> None:
+        flight = flights.pop(0)  # the store has one order
+        fold(committed, [Event(actions=with_writes(EventActions(), flight.writes))])
+        flight.land()
+
+    for action, key, value in steps:
+        if action == "take":
+            flights.append(state.take({}))
+        elif action == "land" and flights:
+            land()
+        elif action == "back" and len(flights) == 1:
+            flights.pop().back()
+        elif action == "merge" and not flights:  # a tool has ended when its layer is merged
+            lower.merge(state.pending())
+            state.settle(state.pending())
+        elif key:
+            # an operation on the result of another kind of write that is on its way is refused, or does the same
+            before = dict(copy)
+            try:
+                do_on_dict(copy, action, key, value)
+                do_on_state(state, action, key, value)
+            except (InvalidValueError, TypeError, KeyError):
+                copy = before
+        assert dict(state) == copy
+        assert set(state) == set(copy)
+    flights.append(state.take({}))
+    while flights:
+        land()
+    flights.append(lower.take({}))
+    land()
+    assert dict(State(committed)) == copy
+    assert state.pending() == lower.pending() == {}
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=30))

@@ -244,6 +244,30 @@ def test_carried_writes_are_forgotten_unless_they_were_overwritten() -> None:
     assert state.pending() == {"b": [2]}
 
 
+def test_an_event_takes_what_is_pending_below_on_its_keys() -> None:
+    """A tool's event carries its agent's older writes to the same keys underneath; other keys of the agent wait."""
+    agent, tool = layered()
+    agent["n"] = 5
+    agent["other"] = 1
+    tool.add("n", 1)
+    flight = tool.take({"x": "own", "n": Add(1)})
+    assert flight.writes == {"n": 7, "x": "own"}
+    assert (tool["n"], agent["n"], agent["other"]) == (6, 5, 1)
+    flight.back()
+    assert (tool.pending(), agent.pending()) == ({"n": Add(1)}, {"n": 5, "other": 1})
+    tool.take({}).land()
+    assert (tool.pending(), agent.pending()) == ({}, {"other": 1})
+
+
+def test_what_cannot_be_carried_together_is_not_taken() -> None:
+    """If the event's own operation does not fit a pending one, taking raises and everything stays pending."""
+    state = State(values())
+    state.add("n")
+    with pytest.raises(InvalidValueError, match="expects the same operation as before"):
+        state.take({"n": Extend(freeze([1]))})
+    assert state.pending() == {"n": Add(1)}
+
+
 def test_after_the_end_every_write_is_refused() -> None:
     """A closed state can be read; setting, deleting, adding and extending raise InvocationEndedError."""
     state = State(values(a=1, items=[]))
