@@ -943,6 +943,31 @@ async def test_an_owner_that_is_gone_is_known_at_once(tmp_path: Path) -> None:
         one._users = 0  # its process has ended
 
 
+@pytest.mark.parametrize("happened", [True, False])
+async def test_a_lease_whose_commit_is_uncertain_is_given_back(happened: bool, tmp_path: Path) -> None:
+    """If the first append of a run fails in COMMIT, leaving frees the session for other processes at once."""
+    async with two_processes(tmp_path / "a.db") as (one, two, _):
+        writer = await enter(one)
+        real = one._file._connection
+        assert real is not None
+
+        def fail() -> None:
+            if happened:
+                real.execute("COMMIT")
+            failing(sqlite3.SQLITE_IOERR)()
+
+        inject(one, {"COMMIT": fail})
+        with pytest.raises(StorageUncertainError):
+            await begin(writer)
+        await writer.finish(None)
+        again = await enter(two, "e-2", reject=True)
+        assert texts(await get(two)) == (["hi"] if happened else [])
+        statuses = [one.status for one in await two.list_invocations()]
+        assert statuses == ([InvocationStatus.INTERRUPTED] if happened else [])
+        await begin(again)
+        await again.finish(InvocationStatus.COMPLETED)
+
+
 def test_an_owners_lock_is_seen_by_all_who_ask_at_once(tmp_path: Path) -> None:
     """A living owner is never taken for gone; of a dead one everybody hears, also two who ask together."""
     database = tmp_path / "a.db"
