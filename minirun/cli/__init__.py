@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 try:
@@ -21,4 +22,7 @@ def main() -> None:
     if _missing:
         print(f'minirun: the command line needs {_missing}; run: pip install "minirun[cli]"', file=sys.stderr)
         sys.exit(1)
+    for stream in (sys.stdin, sys.stdout):
+        if isinstance(stream, io.TextIOWrapper):  # a character that cannot be read or shown must not end a run
+            stream.reconfigure(errors="replace")
     cli(prog_name="minirun")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -21,7 +22,7 @@ from ..runners import Runner
 from ..runtime import RunConfig, StreamingMode
 from ..sessions import BaseSessionService, InMemorySessionService, Session, SqliteSessionService
 from ._load import load_app
-from ._show import EventPrinter, detail_lines, plain
+from ._show import EventPrinter, detail_lines, plain, write
 
 __all__ = ["cli"]
 
@@ -31,6 +32,9 @@ T = TypeVar("T")
 INTERRUPTED = 130
 PAGE_SESSIONS = 200
 PAGE_EVENTS = 500
+
+# Columns of a table that nobody looks at: wide enough that no id is folded where a program reads it.
+PIPE_WIDTH = 10_000
 
 
 @click.group()
@@ -59,58 +63,84 @@ def run(target: str, messages: tuple[str, ...], db: Path | None, user: str, sess
     service: BaseSessionService = InMemorySessionService() if db is None else SqliteSessionService(db)
     runner = Runner(app=app, session_service=service, auto_create_session=True)
     config = RunConfig(streaming_mode=StreamingMode.SSE if stream else StreamingMode.NONE)
-    failed = False
+
+    def answer(message: str) -> None:
+        # Each message has a trio.run of its own, so that between them the terminal belongs to the prompt.
+        trio.run(_answer, runner, user, session, message, config)
+
     try:
-        for message in messages or _conversation():
-            try:
-                _within_trio(lambda message=message: _answer(runner, user, session, message, config))  # type: ignore[misc]  # bound now
-            except KeyboardInterrupt:
-                if messages or not sys.stdin.isatty():
-                    sys.exit(INTERRUPTED)
-                click.echo()
-            except Exception as error:
-                _error(error)
-                failed = True
-                if messages:
-                    break
+        status = _answer_arguments(messages, answer) if messages else _converse(answer)
+    except KeyboardInterrupt:
+        status = INTERRUPTED
     finally:
-        _within_trio(lambda: _close(runner, service))
-    sys.exit(1 if failed else 0)
+        trio.run(_close, runner, service)
+    sys.exit(status)
 
 
-def _within_trio(work: Callable[[], Awaitable[T]]) -> T:
-    """Each message has a trio.run of its own, so that between them the terminal belongs to the prompt."""
-    return trio.run(work)
+def _answer_arguments(messages: Iterable[str], answer: Callable[[str], None]) -> int:
+    """Answer the messages up to the first failure."""
+    for message in messages:
+        try:
+            answer(os.fsencode(message).decode("utf-8", "replace"))  # arguments are bytes of any kind
+        except Exception as error:
+            _show_error(error)
+            return 1
+    return 0
+
+
+def _converse(answer: Callable[[str], None]) -> int:
+    """Answer what is typed, or the lines of standard input, to the end; a failure does not end it."""
+    at_terminal = sys.stdin.isatty()
+    status = 0
+    for line in _typed() if at_terminal else sys.stdin:
+        if not line.strip():
+            continue
+        try:
+            answer(line.strip())
+        except KeyboardInterrupt:
+            if not at_terminal:
+                raise
+            click.echo()
+        except Exception as error:
+            _show_error(error)
+            status = 1
+    return status
+
+
+def _typed() -> Iterator[str]:
+    """What is typed at a prompt, up to the end of input (Ctrl-D); Ctrl-C drops the line in hand."""
+    prompt = Console()
+    while True:
+        try:
+            line = prompt.input("[bold]> [/bold]")
+        except KeyboardInterrupt:
+            line = ""
+            click.echo()
+        except EOFError:
+            click.echo()
+            return
+        yield line
+
+
+def _show_error(error: Exception) -> None:
+    lines = [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
+    write(Console(stderr=True), "\n".join(lines), "red")
 
 
 async def _answer(runner: Runner, user: str, session: str, message: str, config: RunConfig) -> None:
-    printer = EventPrinter(Console(highlight=False))
+    printer = EventPrinter(Console())
     try:
         async with runner.run_async(user_id=user, session_id=session, new_message=message, run_config=config) as events:
             async for event in events:
                 if not event.error_code:  # what the run fails with is raised, and shown, as an exception
                     printer.show(event)
     finally:
-        printer.interrupted()
+        printer.end_line()
 
 
 async def _close(runner: Runner, service: BaseSessionService) -> None:
     await runner.close()
     await service.aclose()
-
-
-def _conversation() -> Iterator[str]:
-    """Messages from the terminal or from standard input, until its end; blank lines are passed over."""
-    prompt = Console(highlight=False)
-    while True:
-        try:
-            line = prompt.input("[bold]> [/bold]") if sys.stdin.isatty() else sys.stdin.readline()
-        except (EOFError, KeyboardInterrupt):
-            return
-        if not line and not sys.stdin.isatty():
-            return
-        if line.strip():
-            yield line.strip()
 
 
 # --- sessions -----------------------------------------------------------------------------------------------------
@@ -138,12 +168,15 @@ def _place(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--user", help="Only those of this user.")
 def list_sessions(db: Path, app: str | None, user: str | None) -> None:
     """List the sessions."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
     table = Table("app", "user", "session", "revision", "last update", box=None)
     for found in _with_service(db, lambda service: _all_sessions(service, app, user)):
         updated = datetime.fromtimestamp(found.last_update_time, tz=UTC).isoformat(sep=" ", timespec="seconds")
         row = (found.app_name, found.user_id, found.id, str(found.revision), updated)
-        table.add_row(*(Text(plain(cell), overflow="fold") for cell in row))
-    Console(highlight=False).print(table)
+        table.add_row(*(Text(plain(cell, keep=""), overflow="fold") for cell in row))
+    console.print(table)
 
 
 @sessions.command()
@@ -151,21 +184,21 @@ def list_sessions(db: Path, app: str | None, user: str | None) -> None:
 def show(db: Path, app: str, user: str, session: str) -> None:
     """Show what was said in a session, and its state."""
     found = _with_service(db, lambda service: _one_session(service, app, user, session))
-    console = Console(highlight=False)
+    console = Console()
     for event in found.events:
-        console.print(Text(plain(f"{event.seq} {event.author}: {event.text}"), style="bold"), soft_wrap=True)
+        write(console, f"{event.seq} {event.author}: {event.text}".rstrip(), "bold")
         for line in detail_lines(event):
-            console.print(Text(plain(line), style="dim"), soft_wrap=True)
+            write(console, line, "dim")
         if event.error_code:
-            console.print(Text(plain(f"  {event.error_code}: {event.error_message}"), style="red"), soft_wrap=True)
+            write(console, f"  {event.error_code}: {event.error_message}", "red")
     for key, value in found.state.items():
-        console.print(Text(plain(f"{key} = {dumps(value)}")), soft_wrap=True)
+        write(console, f"{key} = {dumps(value)}")
 
 
 @sessions.command()
 @_place
 def export(db: Path, app: str, user: str, session: str) -> None:
-    """Print a session's events as JSON, one line each, the creation record first."""
+    """Print a session's events as JSON, one line each, the creation record first; nothing else is printed."""
 
     async def print_all(service: BaseSessionService) -> None:
         after = -1
@@ -174,7 +207,7 @@ def export(db: Path, app: str, user: str, session: str) -> None:
                 app_name=app, user_id=user, session_id=session, after_seq=after, limit=PAGE_EVENTS
             )
             for event in page:
-                click.echo(event_to_json(event))
+                click.echo(event_to_json(event).encode())  # bytes: UTF-8 whatever the terminal's encoding
             if len(page) < PAGE_EVENTS:
                 return
             after = page[-1].seq or 0
@@ -219,12 +252,4 @@ def _with_service(db: Path, work: Callable[[BaseSessionService], Awaitable[T]]) 
     try:
         return trio.run(main)
     except MinirunError as error:
-        raise click.ClickException(str(error)) from error
-
-
-def _errors() -> Console:
-    return Console(stderr=True, highlight=False)
-
-
-def _error(error: Exception) -> None:
-    _errors().print(Text(plain(f"{type(error).__name__}: {error}"), style="red"), soft_wrap=True)
+        raise click.ClickException(plain(str(error))) from error

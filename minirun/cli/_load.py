@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +12,7 @@ import click
 
 from ..agents import BaseAgent
 from ..apps import App
+from ..errors import MinirunError
 
 __all__ = ["load_app"]
 
@@ -23,7 +25,8 @@ def load_app(target: str) -> App:
     Load what *target* names: an App, an agent, or a function without arguments that makes one.
 
     Raises:
-        click.ClickException: There is no such file, it fails, or what it has is none of these.
+        click.UsageError: There is no such file.
+        click.ClickException: What it has is none of these.
     """
     file, colon, name = target.rpartition(":")
     if not colon or not name.isidentifier():
@@ -31,24 +34,26 @@ def load_app(target: str) -> App:
     path = Path(file)
     if not path.is_file():
         raise click.UsageError(f"expected a Python file, found none at {file!r}")
-    found = _pick(_import(path), name, file)
-    if not isinstance(found, (App, BaseAgent)) and callable(found):
-        found = found()
+    found = _made(_pick(_import(path), name, file), target)
     if isinstance(found, BaseAgent):
-        return App(_app_name(path), found)
+        try:
+            return App(_app_name(path), found)
+        except MinirunError as error:  # such as two agents of one name below it
+            raise click.ClickException(f"{target}: {error}") from error
     if isinstance(found, App):
         return found
     raise click.ClickException(f"{target}: expected an App, an agent or a function that makes one, found {found!r:.80}")
 
 
 def _import(path: Path) -> ModuleType:
-    """Import the file under its own name, as a script's folder would let it be imported."""
+    """Import the file under its own name, as a script's folder would let it be imported; never as `__main__`."""
     sys.path.insert(0, str(path.parent.resolve()))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = path.stem if path.stem not in sys.modules else f"minirun_file_{path.stem}"  # json.py must not break json
+    spec = importlib.util.spec_from_file_location(name, path.absolute())
     if spec is None or spec.loader is None:
         raise click.UsageError(f"expected a Python file, found {str(path)!r}")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
@@ -61,13 +66,25 @@ def _pick(module: ModuleType, name: str, file: str) -> object:
     for usual in USUAL_NAMES:
         if hasattr(module, usual):
             return getattr(module, usual)
-    runnable = [value for value in vars(module).values() if isinstance(value, (App, BaseAgent))]
+    runnable = {id(value): key for key, value in vars(module).items() if isinstance(value, (App, BaseAgent))}
     if len(runnable) != 1:
         usual = ", ".join(USUAL_NAMES)
+        found = ", ".join(runnable.values()) or "none"
         raise click.ClickException(
-            f"{file}: expected one of {usual}, or a single App or agent, found {len(runnable)}; write FILE.py:name"
+            f"{file}: expected one of {usual}, or a single App or agent, found {found}; write FILE.py:name"
         )
-    return runnable[0]
+    return getattr(module, *runnable.values())
+
+
+def _made(found: object, target: str) -> object:
+    """What a factory makes; anything else as it is."""
+    if isinstance(found, (App, BaseAgent)) or not callable(found):
+        return found
+    try:
+        inspect.signature(found).bind()
+    except (TypeError, ValueError) as error:
+        raise click.ClickException(f"{target}: expected a function without arguments, found {found!r:.80}") from error
+    return found()
 
 
 def _public(module: ModuleType) -> list[str]:

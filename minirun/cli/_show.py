@@ -1,8 +1,8 @@
 """
 Events on a terminal.
 
-What models and users say is shown as plain text: it is never read as markup, and control characters, which could move
-the cursor or recolour the screen, are made visible.
+What models and users say is shown as plain text: it is never read as markup, and characters that could move the
+cursor, recolour the screen or turn the reading order round are made visible. Everything else is printed as it is.
 """
 
 from __future__ import annotations
@@ -10,23 +10,38 @@ from __future__ import annotations
 import unicodedata
 
 from rich.console import Console
-from rich.text import Text
+from rich.segment import Segment, Segments
 
 from .._json import dumps
 from ..events import Event
 
-__all__ = ["EventPrinter", "plain"]
+__all__ = ["EventPrinter", "detail_lines", "plain", "write"]
 
 
 # Enough to see what a tool did while the conversation goes on; `minirun sessions show` has all of it.
 DETAIL_CHARS_MAX = 240
 
+# Bidirectional embeddings, overrides and isolates: they can make a text look like another one. Not all of category Cf,
+# which also has the joiners that emoji and several scripts are written with.
+REORDERING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
-def plain(text: str) -> str:
-    """Return *text* with control characters, but line ends and tabs, replaced by visible ones."""
-    return "".join(
-        c if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf") else f"\\x{ord(c):02x}" for c in text
-    )
+
+def plain(text: str, keep: str = "\n\t") -> str:
+    """Return *text* with control characters, but those in *keep*, replaced by visible ones."""
+    return "".join(c if c in keep or not _is_unsafe(c) else _visible(c) for c in text)
+
+
+def _is_unsafe(c: str) -> bool:
+    return unicodedata.category(c) in ("Cc", "Cs") or c in REORDERING
+
+
+def _visible(c: str) -> str:
+    return f"\\x{ord(c):02x}" if ord(c) < 0x100 else f"\\u{ord(c):04x}"
+
+
+def write(console: Console, text: str, style: str = "", end: str = "\n") -> None:
+    """Print *text*, made plain, and nothing else: no markup, no wrapping, and tabs stay tabs (rich's Text has none)."""
+    console.print(Segments([Segment(plain(text), console.get_style(style)), Segment(end)]), soft_wrap=True)
 
 
 class EventPrinter:
@@ -34,29 +49,34 @@ class EventPrinter:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._streamed: str | None = None  # the id of the event whose fragments were printed
+        self._streamed: set[str | None] = set()  # the ids of events whose fragments were printed
+        self._open: str | None = None  # the one among them whose line has not ended
 
     def show(self, event: Event) -> None:
         """Print one event."""
         if event.partial:
             if event.text:
-                self._console.print(Text(plain(event.text)), end="", soft_wrap=True)
-                self._streamed = event.id
+                self._continue(event)
             return
-        if self._streamed is not None:
-            self._console.print()
-        if event.text and self._streamed != event.id:
-            self._console.print(Text(plain(event.text)), soft_wrap=True)
-        self._streamed = None
+        self.end_line()
+        if event.text and event.id not in self._streamed:
+            write(self._console, event.text)
+        self._streamed.discard(event.id)
         for line in detail_lines(event):
-            shown = line if len(line) <= DETAIL_CHARS_MAX else line[: DETAIL_CHARS_MAX - 1] + "…"
-            self._console.print(Text(plain(shown), style="dim"), soft_wrap=True)
+            write(self._console, line if len(line) <= DETAIL_CHARS_MAX else line[: DETAIL_CHARS_MAX - 1] + "…", "dim")
 
-    def interrupted(self) -> None:
-        """End a line that a cut stream has left open."""
-        if self._streamed is not None:
-            self._console.print()
-            self._streamed = None
+    def end_line(self) -> None:
+        """End a line that fragments have left open."""
+        if self._open is not None:
+            write(self._console, "")
+            self._open = None
+
+    def _continue(self, event: Event) -> None:
+        if self._open != event.id:  # agents that stream at the same time take turns, a line each
+            self.end_line()
+        write(self._console, event.text, end="")
+        self._streamed.add(event.id)
+        self._open = event.id
 
 
 def detail_lines(event: Event) -> list[str]:
