@@ -1,5 +1,5 @@
 """
-The one seam between minirun and the world: time, ids, luck, worker threads, and the points where it yields.
+The one seam between minirun and the world: time, ids, luck, worker threads, databases, and where it yields.
 
 Everything in the package that would ask the machine for something unpredictable asks its `Env` instead. The default
 is the real world. A simulation passes another one, under which the same choices give the same log; there is no other
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
@@ -92,6 +93,14 @@ class Env:
             if begun:
                 raise
         return fn()
+
+    def connect(self, database: str, *, uri: bool = False) -> sqlite3.Connection:
+        """
+        Open a SQLite database: a file name or, with *uri*, a `file:` URI.
+
+        Its transactions are the caller's, it never waits for a lock, and any thread may use it, one at a time.
+        """
+        return sqlite3.connect(database, uri=uri, timeout=0, isolation_level=None, check_same_thread=False)
 
     async def point(self, label: str) -> None:
         """

@@ -229,7 +229,7 @@ class SqliteFile:
         if self.path is not None:
             self._check_path(self.path)
             self._check_untouched(self.path)
-        connection = sqlite3.connect(self.name, timeout=0, isolation_level=None, check_same_thread=False)
+        connection = self._env.connect(self.name)
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA foreign_keys=ON")
@@ -276,7 +276,7 @@ class SqliteFile:
         """
         if not path.exists():
             return
-        connection = sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None)
+        connection = self._env.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)
         try:
             connection.execute("BEGIN")
             self._check_format(connection)
