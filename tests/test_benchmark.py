@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 SCRIPT = Path(__file__).parent / "benchmarks" / "run.py"
-NUMBER = r" +\d+\.\d (?:µs|ms|  ) "
-ROW = re.compile(rf".+{NUMBER}\| .+{NUMBER}\| ratio +\d+\.\d\d( target <= 1\.\d+)?( \(.+\))?")
+NUMBER = r" +\d+\.\d (?:µs |ms |/s |MiB|   ) "
+RATIO = r" +\d+\.\d\d \[\d+\.\d\d–\d+\.\d\d\]"
+TARGET = r" target (?:<=|>=) [\d.]+(?: MiB)?"
+ROW = re.compile(rf".+{NUMBER}\| .+{NUMBER}\| ratio{RATIO}({TARGET})?( \(.+\))?")
+
+CROWDS = ("append_event, power, 2 sessions", "    events per COMMIT", "4 sessions x 2 appends", "3 sessions x 5 tool")
 
 
 def lines_of(*options: str) -> list[str]:
     """What the script prints, after it has ended well and without a warning."""
     program = [sys.executable, "-X", "utf8", "-W", "error", str(SCRIPT), *options]
-    done = subprocess.run(program, capture_output=True, encoding="utf-8", timeout=120, check=False)
+    warned = {**os.environ, "PYTHONWARNINGS": "error"}  # for the processes that it starts
+    done = subprocess.run(program, capture_output=True, encoding="utf-8", timeout=120, check=False, env=warned)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
 
 
 def test_every_figure_stands_beside_its_floor() -> None:
-    """The first line names the versions, every other one a figure, its floor of the same run and their ratio."""
+    """The first line names the versions and the file system, every other one a figure, its floor and their ratio."""
     versions, *rows = lines_of("--quick")
-    assert versions.startswith("Python ")
+    assert re.fullmatch(r"Python .+, trio .+, SQLite .+; files in .+, on .+", versions)
     assert [row for row in rows if not ROW.fullmatch(row)] == []
-    for scenario in ("import", "text turn", "tool turn", "emit", "streaming", "append_event"):
+    for scenario in ("import", "text turn", "tool turn", "emit", "streaming", "append_event", *CROWDS):
         assert any(row.startswith(scenario) for row in rows), f"nothing is printed for {scenario}"
 
 
@@ -35,3 +41,10 @@ def test_the_targets_are_printed() -> None:
     assert sum(row.endswith("target <= 1.5") for row in rows) == 1
     assert sum("COMMIT inline" in row for row in rows) == 1
     assert sum("COMMIT in a thread" in row for row in rows) == 1
+
+
+def test_no_session_of_a_crowd_fails() -> None:
+    """Sessions that take tool turns at once all end well, and their memory is told beside a target of 100 MiB."""
+    rows = lines_of("--quick", "--only", "turning")
+    assert sum(row.endswith("(0 failed)") for row in rows) == 1
+    assert sum(row.endswith("target <= 100 MiB") for row in rows) == 2

@@ -10,10 +10,13 @@ Rules of this file:
     history. Machines and hours differ by a factor of two; the ratio is what counts.
 *   Works take turns, round by round, in changing order, with a collected heap; the first round warms up. Times are
     medians of the rounds. A ratio is the median of the rounds' own ratios, so that a machine that is slow for a while
-    is slow for both sides; it may differ a little from the quotient of the medians.
+    is slow for both sides; it may differ a little from the quotient of the medians. Its spread, the least and the
+    greatest, stands in brackets.
 *   It prints and never judges. A target is printed beside the ratio; a test of the time would only be noise.
 *   What prepares a round (sessions, histories, files) is not measured, and histories are made by real turns.
 *   A scenario is an async function that returns rows. `SCENARIOS` lists them, and later work adds to it.
+*   What is asked of a process as a whole (its import, its memory, many sessions at once) is measured in one of its own:
+    `crowd.py` is the program of those that do many things at once.
 
 Kinds of store: `memory`, and one SQLite file with durability `process` or `power`. The floor of a file is WAL at the
 same `synchronous`; for `power` twice, with COMMIT inline (the limit of the disk) and in a worker thread (the limit of a
@@ -34,7 +37,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from itertools import count
@@ -73,17 +76,32 @@ SHORT_HISTORY_EVENTS = 100
 
 @attrs.frozen
 class Scale:
-    """How much is measured: rounds (and those of slow scenarios), turns and events in each, stored events before."""
+    """
+    How much is measured: rounds (and those of slow scenarios), turns, events and appends in each, stored events before,
+    sessions that append at once and that take turns at once.
+    """
 
     rounds: int
     slow_rounds: int
     turns: int
     events: int
+    appends: int
     histories: tuple[int, ...]
+    crowd: int
+    turning_crowd: int
 
 
-FULL = Scale(rounds=15, slow_rounds=5, turns=20, events=1_000, histories=(0, 100, 1_000, 5_000))
-QUICK = Scale(rounds=1, slow_rounds=1, turns=2, events=20, histories=(0, 10))
+FULL = Scale(
+    rounds=15,
+    slow_rounds=5,
+    turns=20,
+    events=1_000,
+    appends=100,
+    histories=(0, 100, 1_000, 5_000),
+    crowd=16,
+    turning_crowd=1_000,
+)
+QUICK = Scale(rounds=1, slow_rounds=1, turns=2, events=20, appends=10, histories=(0, 10), crowd=2, turning_crowd=3)
 
 
 @attrs.frozen
@@ -133,13 +151,14 @@ class Row:
     note: str = ""
 
     def __str__(self) -> str:
-        ratio = statistics.median(a / b for a, b in zip(self.rounds, self.floor_rounds, strict=True))
+        ratios = [a / b for a, b in zip(self.rounds, self.floor_rounds, strict=True)]
+        ratio = f"{statistics.median(ratios):6.2f} [{min(ratios):.2f}–{max(ratios):.2f}]"
         figure, floor = statistics.median(self.rounds), statistics.median(self.floor_rounds)
         target = f" target {self.target}" if self.target else ""
         note = f" {self.note}" if self.note else ""
         return (
-            f"{self.what:42}{figure:9.1f} {self.unit:2} | {self.beside:32}{floor:9.1f} {self.unit:2}"
-            f" | ratio {ratio:5.2f}{target}{note}"
+            f"{self.what:42}{figure:9.1f} {self.unit:3} | {self.beside:32}{floor:9.1f} {self.unit:3}"
+            f" | ratio {ratio}{target}{note}"
         )
 
 
@@ -284,6 +303,8 @@ INLINE = "WAL at FULL, COMMIT inline"
 THREAD = "WAL at FULL, COMMIT in a thread"
 NORMAL = "WAL at NORMAL"
 CHANNELS = "list and channels"
+GROUPS = "WAL at FULL, shared COMMITs"
+NO_TARGETS: Mapping[str, str] = {}
 
 
 def floors(kind: Kind, folder: Path, stack: AsyncExitStack, events: int, repeats: int, units: int = 1) -> list[Work]:
@@ -299,9 +320,11 @@ def floors(kind: Kind, folder: Path, stack: AsyncExitStack, events: int, repeats
     return works
 
 
-def beside(what: str, rounds: list[float], works: list[Work], times: Times) -> list[Row]:
+def beside(
+    what: str, rounds: list[float], works: list[Work], times: Times, targets: Mapping[str, str] = NO_TARGETS
+) -> list[Row]:
     """A row for each floor."""
-    return [Row(what, rounds, work.name, times[work.name]) for work in works]
+    return [Row(what, rounds, work.name, times[work.name], targets.get(work.name, "")) for work in works]
 
 
 # --- subjects -------------------------------------------------------------------------------------------------------
@@ -334,8 +357,11 @@ async def double(x: int) -> int:
     return 2 * x
 
 
+EVENTS_PER_TOOL_TURN = 4  # the user's message, the call, the response, the answer
+
+
 def tool_runner(service: BaseSessionService) -> Runner:
-    """A runner whose agent calls a tool and answers: four events a turn, the user's one included."""
+    """A runner whose agent calls a tool and answers."""
     agent = LlmAgent(name="agent", model=ScriptedLlm(calls_once), instruction="Be brief.", tools=[double])
     return runner_of(agent, service)
 
@@ -447,7 +473,7 @@ async def growth(scale: Scale, folder: Path, kind: Kind, what: Literal["text", "
     """A turn, warm, at growing histories of such turns: beside the floor, and beside the turn at no history."""
     async with opened(kind, folder / "mine.db") as service, AsyncExitStack() as stack:
         runner = text_runner(service) if what == "text" else tool_runner(service)
-        bare = floors(kind, folder, stack, events=2 if what == "text" else 4, repeats=scale.turns)
+        bare = floors(kind, folder, stack, events=2 if what == "text" else EVENTS_PER_TOOL_TURN, repeats=scale.turns)
         mine = []
         for history in scale.histories:
             talk = Conversation(runner, history)
@@ -502,7 +528,7 @@ async def tool_turn(scale: Scale, folder: Path) -> list[Row]:
     for kind in KINDS:
         async with opened(kind, folder / f"{kind}.db") as service, AsyncExitStack() as stack:
             talk = Conversation(tool_runner(service))
-            bare = floors(kind, folder, stack, events=4, repeats=scale.turns)
+            bare = floors(kind, folder, stack, events=EVENTS_PER_TOOL_TURN, repeats=scale.turns)
             times = await measure(scale.rounds, *bare, Work("mine", talk.turn, scale.turns, prepare=talk.prepare))
         rows += beside(f"tool turn, {kind}", times["mine"], bare, times)
     return rows
@@ -574,16 +600,17 @@ async def appends(scale: Scale, folder: Path) -> list[Row]:
         async with opened(kind, folder / f"{kind}.db") as service, AsyncExitStack() as stack:
             session = await service.create_session(app_name="app", user_id="u")
             if kind == "memory":
-                bare = [Work("list", _list_append(FloorMemory()), scale.turns)]
+                bare = [Work("list", _list_append(FloorMemory()), scale.appends)]
             else:
-                bare = floors(kind, folder, stack, events=1, repeats=scale.turns)
+                bare = floors(kind, folder, stack, events=1, repeats=scale.appends)
 
             async def append(service: BaseSessionService = service, session: Session = session) -> None:
                 event = Event(author="agent", message="hello", state={"last": next(numbers)})
                 await service.append_event(session, event)
 
-            times = await measure(scale.rounds, *bare, Work("mine", append, scale.turns))
-        rows += beside(f"append_event, {kind}", times["mine"], bare, times)
+            times = await measure(scale.rounds, *bare, Work("mine", append, scale.appends))
+        targets = {THREAD: "<= 1.3"}
+        rows += beside(f"append_event, {kind}", times["mine"], bare, times, targets)
     return rows
 
 
@@ -593,6 +620,100 @@ def _list_append(floor: FloorMemory) -> Callable[[], Awaitable[object]]:
         floor.append(floor_event(len(floor.events), "hello"))
 
     return append
+
+
+# --- many sessions at once
+
+
+@attrs.frozen
+class Took:
+    """What a crowd took, see `crowd.py`; `commits` and `traced_mib` are 0 where nobody looked."""
+
+    steps_per_s: float
+    taken_s: float
+    failed: int
+    p50_ms: float
+    p99_ms: float
+    commits: int
+    peak_mib: float
+    traced_mib: float
+
+
+@attrs.frozen
+class Crowd:
+    """So many sessions at once, each of which appends or takes a tool turn so many times in a row."""
+
+    side: Literal["minirun", "floor"]
+    what: Literal["append", "turn"]
+    sessions: int
+    times: int
+    looks: tuple[str, ...] = ()
+
+    def once(self) -> Took:
+        """Let them, in a process and a file of their own."""
+        with tempfile.TemporaryDirectory() as folder:
+            program = [sys.executable, "-m", "tests.benchmarks.crowd", self.side, self.what]
+            options = [str(self.sessions), str(self.times), str(Path(folder) / "crowd.db"), *self.looks]
+            root = Path(__file__).parents[2]
+            done = subprocess.run([*program, *options], check=True, stdout=subprocess.PIPE, text=True, cwd=root)
+        return Took(**json.loads(done.stdout))
+
+
+def in_turns(rounds: int, *crowds: Crowd) -> list[list[Took]]:
+    """What each of the crowds took, round by round."""
+    taken: dict[Crowd, list[Took]] = {crowd: [] for crowd in crowds}
+    for number in range(rounds):
+        for crowd in crowds if number % 2 == 0 else crowds[::-1]:
+            taken[crowd].append(crowd.once())
+    return list(taken.values())
+
+
+async def crowds(scale: Scale, folder: Path) -> list[Row]:
+    """Appends of many sessions at once, beside one session and beside the floor that shares its commits."""
+    several = Crowd("minirun", "append", scale.crowd, scale.appends)
+    one, floor = attrs.evolve(several, sessions=1), attrs.evolve(several, side="floor")
+    counted = attrs.evolve(several, looks=("--commits",)), attrs.evolve(floor, looks=("--commits",))
+    mine, single, bare, *commits = in_turns(scale.slow_rounds, several, one, floor, *counted)
+    rates = [[took.steps_per_s for took in rounds] for rounds in (mine, single, bare)]
+    groups = [[scale.crowd * scale.appends / took.commits for took in rounds] for rounds in commits]
+    what = f"append_event, power, {scale.crowd} sessions"
+    return [
+        Row(what, rates[0], "one session", rates[1], ">= 4", "/s"),
+        Row(what, rates[0], GROUPS, rates[2], unit="/s"),
+        Row("    events per COMMIT", groups[0], GROUPS, groups[1], unit=""),
+    ]
+
+
+async def waits(scale: Scale, folder: Path) -> list[Row]:
+    """How long an append waits among those of many other sessions: the slowest hundredth beside the median."""
+    several = Crowd("minirun", "append", 2 * scale.crowd, scale.turns)
+    mine, bare = in_turns(scale.slow_rounds, several, attrs.evolve(several, side="floor"))
+    what = f"{several.sessions} sessions x {several.times} appends"
+    slowest, medians = [took.p99_ms for took in mine], [took.p50_ms for took in mine]
+    return [
+        Row(f"{what}, p99", slowest, "their p50", medians, "<= 3", "ms"),
+        Row(f"{what}, p99", slowest, GROUPS, [took.p99_ms for took in bare], unit="ms"),
+        Row(f"{what}, p50", medians, GROUPS, [took.p50_ms for took in bare], unit="ms"),
+    ]
+
+
+async def turning(scale: Scale, folder: Path) -> list[Row]:
+    """Many sessions that take tool turns at once: time, and the most memory, above that of the process before."""
+    several = Crowd("minirun", "turn", scale.turning_crowd, 5)
+    floor = attrs.evolve(several, side="floor")
+    traced = attrs.evolve(several, looks=("--traced",)), attrs.evolve(floor, looks=("--traced",))
+    mine, bare = in_turns(scale.slow_rounds, several, floor)
+    traces = in_turns(1, *traced)  # which is slow, and the same each time
+    what = f"{several.sessions} sessions x {several.times} tool turns"
+    failed = f"({sum(took.failed for took in mine)} failed)"
+    times = [[took.taken_s * 1e3 for took in rounds] for rounds in (mine, bare)]
+    peaks = [[took.peak_mib for took in rounds] for rounds in (mine, bare)]
+    allocated = [[took.traced_mib for took in rounds] for rounds in traces]
+    return [
+        Row(what, times[0], GROUPS, times[1], unit="ms", note=failed),
+        Row("    peak memory, resident", peaks[0], GROUPS, peaks[1], "<= 100 MiB", "MiB"),
+        Row("    peak memory, allocated by Python", allocated[0], GROUPS, allocated[1], "<= 100 MiB", "MiB"),
+    ]
 
 
 Scenario: TypeAlias = Callable[[Scale, Path], Awaitable[list[Row]]]
@@ -607,7 +728,20 @@ SCENARIOS: dict[str, Scenario] = {
     "emit": emits,
     "stream": streaming,
     "append": appends,
+    "crowd": crowds,
+    "waits": waits,
+    "turning": turning,
 }
+
+
+def file_system(folder: str) -> str:
+    """The kind of file system below *folder*, where the machine tells; on a `tmpfs`, COMMIT waits for no disk."""
+    mounts = Path("/proc/mounts")
+    if not mounts.exists():
+        return "unknown"
+    places = [line.split()[1:3] for line in mounts.read_text().splitlines()]
+    folder = os.path.realpath(folder)
+    return max((len(place), kind) for place, kind in places if Path(folder).is_relative_to(place))[1]
 
 
 def rows_of(scenario: Scenario, scale: Scale) -> Iterator[Row]:
@@ -623,7 +757,9 @@ def main() -> None:
     parser.add_argument("--only", choices=SCENARIOS, help="one scenario")
     options = parser.parse_args()
     scale = QUICK if options.quick else FULL
-    print(f"Python {sys.version.split()[0]}, trio {trio.__version__}, SQLite {sqlite3.sqlite_version}")
+    versions = f"Python {sys.version.split()[0]}, trio {trio.__version__}, SQLite {sqlite3.sqlite_version}"
+    place = tempfile.gettempdir()
+    print(f"{versions}; files in {place}, on {file_system(place)}")
     for name, scenario in SCENARIOS.items():
         if options.only in (None, name):
             for row in rows_of(scenario, scale):
