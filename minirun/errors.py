@@ -40,7 +40,9 @@ __all__ = [
     "StorageError",
     "StorageFormatError",
     "StorageFullError",
+    "StorageMissingError",
     "StorageReadOnlyError",
+    "StorageRolledBackError",
     "StorageUncertainError",
     "ToolCallsLimitExceededError",
     "UnfinishedAgentError",
@@ -187,6 +189,18 @@ class StorageReadOnlyError(StorageError):
 
 class StorageCorruptError(StorageError):
     """The file is damaged. Nothing was stored."""
+
+    stored = False
+
+
+class StorageMissingError(StorageError):
+    """The file in use was deleted, moved or replaced. Nothing was stored; put it back, or make a new service."""
+
+    stored = False
+
+
+class StorageRolledBackError(StorageError):
+    """The disk failed before COMMIT, or SQLite refused otherwise. Nothing was stored."""
 
     stored = False
 

@@ -62,6 +62,9 @@ class EventActions(Value):
     The state is changed in this order: `state_removed` (keys deleted), `state_delta` (keys set; None is an ordinary
     value), `state_ops` (`{key: {"add": number}}` or `{key: {"extend": list}}`, applied to whatever value the key has
     when the event is stored). A key stands in one of the three.
+
+    `rewind_before_invocation_id` and `rewind_before_seq` are set by `Runner.rewind_async`: the events from that `seq`
+    on, up to this event, are undone.
     """
 
     state_delta: Mapping[str, Any] = object_field("state_delta")
@@ -75,6 +78,7 @@ class EventActions(Value):
     requested_tool_confirmations: Mapping[str, Any] = object_field("requested_tool_confirmations")
     compaction: Mapping[str, Any] | None = optional_object_field("compaction")
     rewind_before_invocation_id: str | None = text_field(default=None)
+    rewind_before_seq: int | None = int_field("EventActions.rewind_before_seq")
     agent_state: Mapping[str, Any] | None = optional_object_field("agent_state")
     end_of_agent: bool | None = flag_field()
     route: JSON = json_field("route", default=None)
@@ -251,4 +255,3 @@ class Event(Value):
         if any(part.function_call is not None or part.function_response is not None for part in parts):
             return False
         return not (parts and parts[-1].code_execution_result is not None)
-

@@ -779,8 +779,8 @@ def check_file(path: Path) -> None:
     db = sqlite3.connect(path)
     try:
         rows = db.execute(
-            "SELECT s.app_name, s.user_id, e.session, e.seq, e.commit_no, e.data"
-            " FROM events e JOIN sessions s ON s.id = e.session ORDER BY e.commit_no"
+            "SELECT s.app_name, s.user_id, e.log, e.seq, e.commit_no, e.data"
+            " FROM events e JOIN sessions s ON s.id = e.log ORDER BY e.commit_no"
         ).fetchall()
         numbers = [row[4] for row in rows]
         assert len(set(numbers)) == len(numbers)

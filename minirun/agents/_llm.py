@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from itertools import islice
 from typing import Any, TypeAlias
 
 import attrs
@@ -144,7 +143,7 @@ def _transcript(ctx: InvocationContext) -> Transcript:
     transcript = live.memo.get(place)
     if transcript is None or transcript.start_seq != core.start_seq:
         transcript = live.memo[place] = Transcript(ctx.agent_name, core.start_seq)
-    transcript.read(islice(live.events, transcript.next_seq - live.first_seq, None))
+    transcript.read(live.events[live.index_of(transcript.next_seq) :])
     return transcript
 
 

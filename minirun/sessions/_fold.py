@@ -6,14 +6,24 @@ Every store, the live sessions and the tests apply events through `apply_event`,
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Protocol
+
 from .._json import JSON
 from ..events import Event
 from ._state import Scope, Values, _Missing, apply_write, scope_of, writes_of
 
-__all__ = ["apply_event"]
+__all__ = ["apply_event", "fold"]
 
 
-def apply_event(values: Values, event: Event, *, shared: bool = True) -> dict[str, JSON | _Missing]:
+class CurrentValues(Protocol):
+    """Committed values, or what a transaction will make of them."""
+
+    def get(self, key: object) -> JSON | _Missing:
+        """The value of *key*, or MISSING."""
+
+
+def apply_event(values: CurrentValues, event: Event, *, shared: bool = True) -> dict[str, JSON | _Missing]:
     """
     Return what storing *event* on top of *values* changes: key to new value, or to MISSING where it is deleted.
 
@@ -32,8 +42,8 @@ def apply_event(values: Values, event: Event, *, shared: bool = True) -> dict[st
     return {key: apply_write(key, values.get(key), write) for key, write in writes.items()}
 
 
-def fold(values: Values, events: list[Event]) -> Values:
-    """Apply *events* to *values*, in place, one after another."""
+def fold(values: Values, events: Iterable[Event], *, shared: bool = True) -> Values:
+    """Apply *events* to *values*, in place, one after another; `shared` as in `apply_event`."""
     for event in events:
-        values.apply(apply_event(values, event))
+        values.apply(apply_event(values, event, shared=shared))
     return values

@@ -7,7 +7,7 @@ process. The live sessions are the store.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import count
 
 from .._json import JSON
@@ -16,11 +16,11 @@ from ..env import Env
 from ..errors import AlreadyExistsError, SessionNotFoundError
 from ..events import Event
 from ..types import changed
-from ._fold import apply_event
+from ._fold import apply_event, fold
 from ._live import LiveSession, SessionKey
-from ._service import BaseSessionService, SessionWriter
+from ._service import BaseSessionService, SessionWriter, check_fork_seq
 from ._session import GetSessionConfig, Invocation, InvocationStatus, Session
-from ._state import Values
+from ._state import Values, _Missing
 
 __all__ = ["InMemorySessionService"]
 
@@ -36,7 +36,7 @@ class InMemorySessionService(BaseSessionService):
     def __init__(self, *, env: Env | None = None) -> None:
         super().__init__(env=env)
         self._sessions: dict[SessionKey, LiveSession] = {}
-        self._creations: dict[SessionKey, Event] = {}
+        self._logs: dict[int, list[Event]] = {}  # by incarnation; the place of an event is its `seq`
         self._app_values: dict[str, dict[str, JSON]] = {}
         self._user_values: dict[tuple[str, str], dict[str, JSON]] = {}
         self._invocations: dict[tuple[int, str], Invocation] = {}
@@ -45,20 +45,63 @@ class InMemorySessionService(BaseSessionService):
     def _store_id(self) -> Hashable:
         return id(self)
 
-    async def _create(self, key: SessionKey, event: Event) -> LiveSession:
+    async def _create(self, key: SessionKey, events: Sequence[Event]) -> LiveSession:
         if key in self._sessions:
             msg = f"there is a {key} already; get it with get_session, or choose another id"
             raise AlreadyExistsError(msg)
-        values = Values(
-            session={},
+        values = self._values(key, {})
+        if len(events) > 1:  # on a copy first: all of it, or nothing
+            fold(Values({}, dict(values.user), dict(values.app)), events)
+        changes = apply_event(values, events[0])
+        live = self._new_live(key, values, events[0])
+        self._logs[live.incarnation] = [events[0]]
+        values.apply(changes)
+        for event in events[1:]:
+            self._advance(live, event, apply_event(values, event), tracked=True)
+        return live
+
+    def _values(self, key: SessionKey, session: dict[str, JSON]) -> Values:
+        return Values(
+            session=session,
             user=self._user_values.setdefault((key.app_name, key.user_id), {}),
             app=self._app_values.setdefault(key.app_name, {}),
         )
-        values.apply(apply_event(values, event))
-        assert event.timestamp is not None
-        live = LiveSession(key, values, incarnation=next(self._incarnations), create_time=event.timestamp)
+
+    def _new_live(self, key: SessionKey, values: Values, creation: Event, at: float | None = None) -> LiveSession:
+        assert creation.timestamp is not None
+        created = creation.timestamp if at is None else at
+        live = LiveSession(key, values, incarnation=next(self._incarnations), create_time=created)
+        live.last_update_time = creation.timestamp
         self._sessions[key] = live
-        self._creations[key] = event
+        return live
+
+    def _advance(
+        self, live: LiveSession, event: Event, changes: Mapping[str, JSON | _Missing], *, tracked: bool
+    ) -> None:
+        live.advance(event, changes, tracked=tracked)
+        self._logs[live.incarnation].append(event)
+
+    async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> LiveSession:
+        source = self._sessions.get(key)
+        if source is None:
+            raise await self._not_found(key)
+        log = self._logs[source.incarnation]
+        past = log if at_seq is None else log[: at_seq + 1]
+        check_fork_seq(key, at_seq, source.revision)
+        if new in self._sessions:
+            msg = f"there is a {new} already; choose another id"
+            raise AlreadyExistsError(msg)
+        values = self._values(new, fold(Values({}, {}, {}), past, shared=False).session)
+        live = self._new_live(new, values, past[0], self._env.now())
+        self._logs[live.incarnation] = list(past)
+        runs = {name: run for (owner, name), run in self._invocations.items() if owner == source.incarnation}
+        for event in past[1:]:
+            live.advance(event, {}, tracked=event.invocation_id in runs)
+        cut = log[len(past)].invocation_id if len(past) < len(log) else None
+        for name, run in runs.items():
+            if run.seq <= live.revision:
+                ended = run.status is not InvocationStatus.RUNNING and name != cut
+                self._record(live, name, run.status if ended else InvocationStatus.INTERRUPTED, run.seq)
         return live
 
     async def _open(self, key: SessionKey, config: GetSessionConfig | None) -> LiveSession | None:
@@ -69,16 +112,16 @@ class InMemorySessionService(BaseSessionService):
             msg = f"{live.key} was deleted"
             raise SessionNotFoundError(msg)
         changes = apply_event(live.values, event)
-        live.advance(event, changes, tracked=writer is not None)
+        self._advance(live, event, changes, tracked=writer is not None)
         if writer is not None:
             writer.epoch = 0
             if begins:
-                self._record(live, writer, InvocationStatus.RUNNING, live.revision)
+                self._record(live, writer.invocation_id, InvocationStatus.RUNNING, live.revision)
 
     async def _delete(self, key: SessionKey) -> None:
         live = self._sessions.pop(key, None)
-        self._creations.pop(key, None)
         if live is not None:
+            del self._logs[live.incarnation]
             for place in [place for place in self._invocations if place[0] == live.incarnation]:
                 del self._invocations[place]
 
@@ -107,10 +150,8 @@ class InMemorySessionService(BaseSessionService):
         live = self._sessions.get(key)
         if live is None:
             return []
-        first = [self._creations[key]] if after_seq < 0 else []
-        start = max(0, after_seq)
-        stop = None if limit is None else start + limit - len(first)
-        return first + live.events[start:stop]
+        start = after_seq + 1
+        return self._logs[live.incarnation][start : None if limit is None else start + limit]
 
     async def _list_invocations(self, app_name: str | None) -> list[Invocation]:
         return [found for found in self._invocations.values() if app_name in (None, found.app_name)]
@@ -120,12 +161,12 @@ class InMemorySessionService(BaseSessionService):
         if status is not None and place in self._invocations:
             self._invocations[place] = changed(self._invocations[place], status=status)
 
-    def _record(self, live: LiveSession, writer: SessionWriter, status: InvocationStatus, seq: int) -> None:
-        self._invocations[live.incarnation, writer.invocation_id] = Invocation(
+    def _record(self, live: LiveSession, invocation_id: str, status: InvocationStatus, seq: int) -> None:
+        self._invocations[live.incarnation, invocation_id] = Invocation(
             app_name=live.key.app_name,
             user_id=live.key.user_id,
             session_id=live.key.session_id,
-            invocation_id=writer.invocation_id,
+            invocation_id=invocation_id,
             status=status,
             seq=seq,
         )

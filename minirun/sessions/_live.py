@@ -4,11 +4,16 @@ The live session: a service's one copy of a session that is being run, or ran la
 It is advanced by each stored event, in the store's order, and never copied: runs read it directly, sessions handed to
 applications share its event list. What others derive from the history (a prompt, say) can be kept in `memo`, so that
 the next turn goes on where the last one stopped instead of starting over (promise P9).
+
+`events` is the *visible* history. The log itself never gets shorter; but when an event undoes what stands before it (a
+rewind), what is undone leaves this list, and so everything that reads it: prompts, windows, agents. `advance` and
+`visible_tail` are the two places that decide this, one for what comes, one for what is loaded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -19,7 +24,7 @@ from ..events import Event
 from ._session import GetSessionConfig, Session
 from ._state import Values, _Missing
 
-__all__ = ["LiveSession", "OpenCall", "SessionKey", "run_session"]
+__all__ = ["LiveSession", "OpenCall", "SessionKey", "opened_calls", "run_session", "visible_tail"]
 
 
 @attrs.frozen
@@ -47,7 +52,7 @@ class OpenCall:
 
 
 class LiveSession:
-    """One session in memory. `first_seq` is the `seq` of the first event that is loaded; state is always complete."""
+    """One session in memory: what is visible from the event `first_seq` on is loaded; its state is always complete."""
 
     __slots__ = (
         "call_ids",
@@ -55,10 +60,10 @@ class LiveSession:
         "events",
         "first_seq",
         "incarnation",
-        "keeps",
         "key",
         "last_update_time",
         "memo",
+        "notes",
         "open_calls",
         "revision",
         "size",
@@ -74,7 +79,6 @@ class LiveSession:
         create_time: float,
         last_update_time: float | None = None,
         revision: int = 0,
-        events: list[Event] | None = None,
         open_calls: dict[str, OpenCall] | None = None,
         size: int = 0,
     ) -> None:
@@ -84,13 +88,13 @@ class LiveSession:
         self.create_time = create_time
         self.last_update_time = create_time if last_update_time is None else last_update_time
         self.revision = revision
-        self.events: list[Event] = [] if events is None else events
-        self.first_seq = revision + 1 - len(self.events)
+        self.events: list[Event] = []
+        self.first_seq = revision + 1
         self.open_calls: dict[str, OpenCall] = {} if open_calls is None else open_calls
-        self.call_ids = {call.id for event in self.events for call in event.get_function_calls()}
+        self.call_ids: set[str | None] = set()
         self.size = size  # bytes of JSON, for the bound of the cache
         self.memo: dict[Any, Any] = {}
-        self.keeps: tuple[Any, ...] = ()  # what the service wants to live as long as this does
+        self.notes: Any = None  # what the service has to remember with it
 
     def advance(self, event: Event, changes: Mapping[str, JSON | _Missing], *, tracked: bool) -> None:
         """
@@ -98,6 +102,10 @@ class LiveSession:
         """
         assert event.seq == self.revision + 1, "events are applied in their order, without a gap"
         assert event.timestamp is not None
+        if event.actions.rewind_before_seq is not None:  # others hold the list as it was
+            self.events = self.events[: self.index_of(event.actions.rewind_before_seq)]
+            self.first_seq = min(self.first_seq, event.actions.rewind_before_seq)
+            self.memo = {}
         self.events.append(event)
         self.revision = event.seq
         self.last_update_time = event.timestamp
@@ -108,10 +116,20 @@ class LiveSession:
             self.open_calls.pop(response.id or "", None)
         self.call_ids.update(call.id for call in event.get_function_calls())
 
-    def prepend(self, earlier: list[Event]) -> None:
-        """Take over events from before `first_seq`. Windows that were handed out keep the list they have."""
+    def index_of(self, seq: int) -> int:
+        """Where in `events` the first one stands whose `seq` is not below *seq*."""
+        if seq > self.revision:
+            return len(self.events)
+        return bisect_left(self.events, seq, key=_seq_of)
+
+    def prepend(self, earlier: list[Event], first_seq: int) -> None:
+        """
+        Take over what is visible from *first_seq* up to what is loaded. Windows that were handed out keep their list.
+        """
+        self.first_seq = first_seq
+        if not earlier:
+            return
         self.events = [*earlier, *self.events]
-        self.first_seq -= len(earlier)
         self.call_ids.update(call.id for event in earlier for call in event.get_function_calls())
         self.memo = {}
 
@@ -123,15 +141,21 @@ class LiveSession:
         if config.after_seq is not None:
             start = max(start, config.after_seq + 1)
         if config.num_recent_events is not None:
-            start = max(start, self.revision + 1 - config.num_recent_events)
+            recent = self.events[max(0, len(self.events) - config.num_recent_events) :]
+            start = max(start, _seq_of(recent[0]) if recent else self.revision + 1)
         if config.after_timestamp is not None:
-            later = (e for e in self.events[start - self.first_seq :] if (e.timestamp or 0) > config.after_timestamp)
-            start = next((event.seq or 0 for event in later), self.revision + 1)
+            later = (e for e in self.events[self.index_of(start) :] if (e.timestamp or 0) > config.after_timestamp)
+            start = next((_seq_of(event) for event in later), self.revision + 1)
         return min(start, self.revision + 1)
 
     def window(self, start_seq: int) -> Window[Event]:
         """The loaded events from *start_seq* on."""
-        return Window(self.events, max(0, start_seq - self.first_seq))
+        return Window(self.events, self.index_of(start_seq))
+
+    def first_of(self, invocation_id: str) -> int | None:
+        """The `seq` of the first visible event of the invocation; everything must be loaded."""
+        found = (event for event in self.events if event.invocation_id == invocation_id)
+        return next((_seq_of(event) for event in found), None)
 
     def snapshot(self, config: GetSessionConfig | None) -> Session:
         """A session for an application: it stays as it is while this one goes on."""
@@ -146,6 +170,29 @@ class LiveSession:
             last_update_time=self.last_update_time,
             incarnation=self.incarnation,
         )
+
+
+def _seq_of(event: Event) -> int:
+    assert event.seq is not None, "stored events have one"
+    return event.seq
+
+
+def visible_tail(events: Iterable[Event], until: int) -> tuple[list[Event], int]:
+    """
+    Read a part of a log from its end; return what is visible of it below *until*, and up to where that now reaches.
+
+    *events* come newest first. What stands from the returned `seq` on is decided: the next part goes on below it.
+    """
+    visible: list[Event] = []
+    for event in events:
+        seq = _seq_of(event)
+        if seq >= until:
+            continue  # undone by what was read before
+        visible.append(event)
+        target = event.actions.rewind_before_seq
+        until = seq if target is None else target
+    visible.reverse()
+    return visible, until
 
 
 def opened_calls(event: Event) -> list[OpenCall]:
@@ -171,6 +218,7 @@ class _RunSession(Session):
         self.user_id = live.key.user_id
         self.create_time = live.create_time
         self._state = state
+        self._unsure = (None, None)
 
     @property
     def events(self) -> Window[Event]:

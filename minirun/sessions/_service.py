@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TypeVar
@@ -67,7 +67,6 @@ _WITHOUT_EFFECT = (
     "requested_auth_configs",
     "requested_tool_confirmations",
     "compaction",
-    "rewind_before_invocation_id",
     "agent_state",
     "end_of_agent",
 )
@@ -131,6 +130,9 @@ def checked_event(event: Event) -> Event:
     if event.long_running_tool_ids:
         msg = "Event.long_running_tool_ids has no effect in this version of minirun: every call is answered at once"
         raise NotSupportedError(msg)
+    if (event.actions.rewind_before_seq is None) != (event.actions.rewind_before_invocation_id is None):
+        msg = "expected rewind_before_seq with rewind_before_invocation_id, found one of them; use Runner.rewind_async"
+        raise InvalidEventError(msg)
     _check_call_ids(event)
     writes = writes_of(event.actions)
     if any(scope_of(key) is Scope.TEMP for key in writes):
@@ -154,6 +156,42 @@ def _check_call_ids(event: Event) -> None:
         if len(set(ids)) < len(ids):
             msg = f"expected the ids of an event's function {what}s to differ, found {ids}"
             raise InvalidEventError(msg)
+
+
+def _check_history(events: Sequence[Event]) -> None:
+    """Raise unless *events* are what `read_events` returned for a whole session."""
+    if not events:
+        raise InvalidValueError("events", "expected the creation record (seq 0) at least, found none")
+    known: set[str | None] = set()
+    for seq, event in enumerate(events):
+        path = f"events[{seq}]"
+        if not isinstance(event, Event):
+            raise InvalidValueError(path, f"expected an Event, found {shown(event)}")
+        if event.seq != seq:
+            raise InvalidValueError(f"{path}.seq", f"expected {seq}, found {event.seq}; a history has no gaps")
+        if event.timestamp is None or not event.id:
+            raise InvalidValueError(path, "expected a stored event, found one without id or timestamp")
+        if event.id in known:
+            raise InvalidValueError(f"{path}.id", f"expected every id once, found {event.id!r:.80} again")
+        known.add(event.id)
+        if checked_event(event) is not event:
+            raise InvalidValueError(path, "expected a stored event, found `temp:` keys in it, which are never stored")
+        target = event.actions.rewind_before_seq
+        if target is not None and not 0 < target < seq:
+            raise InvalidValueError(f"{path}.actions.rewind_before_seq", f"expected 1 to {seq - 1}, found {target}")
+    if events[0].content is not None:
+        raise InvalidValueError("events[0]", "expected the creation record, which has no content")
+
+
+def check_fork_seq(key: SessionKey, at_seq: int | None, revision: int) -> None:
+    """
+    Raise unless the session has an event *at_seq*.
+
+    Raises:
+        InvalidValueError: It has none.
+    """
+    if at_seq is not None and at_seq > revision:
+        raise InvalidValueError("at_seq", f"expected 0 to {revision}, the last event of {key}, found {at_seq}")
 
 
 def _checked_initial_state(state: Mapping[str, object] | None) -> EventActions:
@@ -325,7 +363,63 @@ class BaseSessionService(ABC):
         )
         with self._used():
             await trio.lowlevel.checkpoint()
-            live = await self._create(key, event)
+            live = await self._create(key, [event])
+            return live.snapshot(None)
+
+    async def import_session(self, *, app_name: str, user_id: str, session_id: str, events: Iterable[Event]) -> Session:
+        """
+        Make a session out of what `read_events` returned for another one, its creation record first.
+
+        Ids, times and `seq` stay as they are; so the session reads, and exports, exactly as the other one did. What
+        the events changed in the `user:` and `app:` scopes is applied to those of this store, now. All of it is
+        stored, or nothing.
+
+        Raises:
+            AlreadyExistsError: The user has a session of this id.
+            InvalidValueError, InvalidEventError: The events are not a session's whole history. Nothing is stored.
+        """
+        key = session_key(app_name, user_id, session_id)
+        history = list(events)
+        _check_history(history)
+        with self._used():
+            await trio.lowlevel.checkpoint()
+            await self._create(key, history)
+            live = await self._open(key, None)
+            if live is None:  # deleted just now
+                raise await self._not_found(key)
+            return live.snapshot(None)
+
+    async def fork_session(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        session_id: str,
+        at_seq: int | None = None,
+        new_session_id: str | None = None,
+    ) -> Session:
+        """
+        Make a new session that shares the past of another one, up to the event *at_seq* (by default all of it).
+
+        Its session-scoped state is that of that moment, its events are the very same ones, ids included; `user:` and
+        `app:` state is shared as always. The original is not touched, may be in the middle of a run, and may be
+        deleted. An invocation that is cut, or was still running, is interrupted in the fork: calls it has left open
+        are closed by the next run.
+
+        Raises:
+            SessionNotFoundError: There is no such session.
+            AlreadyExistsError: The user has a session of the new id.
+            InvalidValueError: The session has no event *at_seq*.
+        """
+        key = session_key(app_name, user_id, session_id)
+        if new_session_id is None or (isinstance(new_session_id, str) and not new_session_id.strip()):
+            new_session_id = self._env.new_id("session")
+        new = session_key(app_name, user_id, new_session_id)
+        if at_seq is not None and (isinstance(at_seq, bool) or not isinstance(at_seq, int) or at_seq < 0):
+            raise InvalidValueError("at_seq", f"expected the seq of an event, from 0 up, found {shown(at_seq)}")
+        with self._used():
+            await trio.lowlevel.checkpoint()
+            live = await self._fork(key, at_seq, new)
             return live.snapshot(None)
 
     async def get_session(
@@ -392,7 +486,8 @@ class BaseSessionService(ABC):
 
         Waits while a run writes the session. Appends through one session object are stored one after another. An
         event whose id is already stored where it would come next (or last) is returned as it is stored: a retry is
-        safe. A partial event is returned untouched. `temp:` keys are left out.
+        safe, also of an event without id on the same session object. A partial event is returned untouched. `temp:`
+        keys are left out.
 
         Cancellable until the store has begun; `Cancelled` means that nothing was stored.
 
@@ -410,6 +505,11 @@ class BaseSessionService(ABC):
         if event.partial:
             return event
         event = checked_event(event)
+        if event.actions.rewind_before_seq is not None:
+            msg = "expected an event that undoes nothing, found rewind_before_seq; use Runner.rewind_async"
+            raise InvalidEventError(msg)
+        if event.id is None and event == session._unsure[0]:
+            event = changed(event, id=session._unsure[1])
         key = session_key(session.app_name, session.user_id, session.id)
         with self._used():
             hold = await self._acquire(key)
@@ -455,8 +555,10 @@ class BaseSessionService(ABC):
         return None
 
     async def _event_at(self, live: LiveSession, seq: int) -> Event | None:
-        if seq >= live.first_seq:
-            return live.events[seq - live.first_seq]
+        if live.first_seq <= seq <= live.revision:
+            loaded = live.events[live.index_of(seq)]
+            if loaded.seq == seq:
+                return loaded
         found = await self._read(live.key, seq - 1, 1)
         return found[0] if found else None  # deleted by another process just now
 
@@ -569,7 +671,12 @@ class BaseSessionService(ABC):
             seq=live.revision + 1,
             timestamp=self._env.now() if event.timestamp is None else event.timestamp,
         )
-        await self._commit(live, complete, writer=writer, begins=begins)
+        try:
+            await self._commit(live, complete, writer=writer, begins=begins)
+        except StorageError as error:
+            if session is not None and error.stored is None:
+                session._unsure = (changed(event, id=None), complete.id)
+            raise
         if session is not None:
             session._advance(complete, {name: live.values.get(name) for name in writes_of(complete.actions)})
         return complete
@@ -594,16 +701,22 @@ class BaseSessionService(ABC):
         """What names the store in this process: two services over one file return the same."""
 
     @abstractmethod
-    async def _create(self, key: SessionKey, event: Event) -> LiveSession:
-        """Store a new session with its creation record, or raise AlreadyExistsError. No checkpoint after the write."""
+    async def _create(self, key: SessionKey, events: Sequence[Event]) -> LiveSession:
+        """
+        Store a new session with these events, the creation record first, or raise AlreadyExistsError.
+
+        All of it or nothing. The calls that are not answered are open. No checkpoint after the write.
+        """
+
+    @abstractmethod
+    async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> LiveSession:
+        """Store a new session with the past of another one up to *at_seq*; what is visible of it is loaded."""
 
     @abstractmethod
     async def _open(self, key: SessionKey, config: GetSessionConfig | None) -> LiveSession | None:
         """The up-to-date live session with at least the events that *config* asks for, or None."""
 
-    async def _open_free(
-        self, key: SessionKey, config: GetSessionConfig | None, *, reject: bool
-    ) -> LiveSession | None:
+    async def _open_free(self, key: SessionKey, config: GetSessionConfig | None, *, reject: bool) -> LiveSession | None:
         """As `_open`, after waiting until no other process has the session's lease."""
         return await self._open(key, config)
 
@@ -660,4 +773,3 @@ def _stale(key: SessionKey, session: Session, why: str) -> StaleSessionError:
         "get_session again and append to what it returns"
     )
     return StaleSessionError(msg)
-

@@ -32,6 +32,7 @@ class Session:
         "_last_update_time",
         "_revision",
         "_state",
+        "_unsure",
         "_values",
         "app_name",
         "create_time",
@@ -62,6 +63,7 @@ class Session:
         self._revision = revision
         self._values = values
         self._incarnation = incarnation  # a session that was deleted and made again is another one
+        self._unsure: tuple[Event | None, str | None] = (None, None)  # what may be stored, and under which id
 
     @property
     def state(self) -> Mapping[str, Any]:
@@ -75,7 +77,11 @@ class Session:
 
     @property
     def events(self) -> Sequence[Event]:
-        """The loaded events, oldest first; a read-only list. The creation record is not among them."""
+        """
+        The loaded events, oldest first; a read-only list. The creation record is not among them.
+
+        It is the visible history: what a rewind has undone is not in it. `read_events` returns the whole log.
+        """
         return self._events
 
     @property
@@ -90,6 +96,7 @@ class Session:
         """Take over an event that was stored for this session."""
         assert event.seq is not None
         assert event.timestamp is not None
+        self._unsure = (None, None)
         self._revision = event.seq
         self._last_update_time = event.timestamp
         self._values.apply(changes)

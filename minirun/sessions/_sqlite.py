@@ -5,9 +5,12 @@ An append is one transaction: the event, one row for each state key it changes, 
 opens and answers, and with the user message the invocation's `running`. So nothing is ever half there. What an event
 changes is decided by `apply_event` inside the transaction, on values that are current there.
 
-Every commit has a number, increasing over the whole file. The shared scopes (`user:`, `app:`) carry the number of the
-last commit that changed each key; a cached scope knows up to which number it is current, so catching up with other
-processes reads only what is newer.
+Every event has a number, increasing over the whole file: `commit_no`. The shared scopes (`user:`, `app:`) carry the
+number of the event that last changed each key; a cached scope knows up to which number it is current, so catching up
+with other processes reads only what is newer.
+
+Appends that share a transaction see each other's shared values through `_Uncommitted`; the cached scopes, which other
+runs read, change when all of it is stored, in the order of the numbers.
 
 The lease of a session (owner, expiry, epoch) says which process runs it. Its first append takes it, `epoch + 1`; from
 then on an append of any other epoch is stale. An outside append takes no lease, but ends one that has expired.
@@ -18,7 +21,8 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -41,84 +45,30 @@ from ..errors import (
     StorageReadOnlyError,
 )
 from ..events import Event
-from ._fold import apply_event
+from ._fold import apply_event, fold
 from ._lease import OwnerLock, owner_is_gone
-from ._live import LiveSession, OpenCall, SessionKey, opened_calls
-from ._service import BaseSessionService, ChangedMeanwhileError, SessionWriter
+from ._live import LiveSession, OpenCall, SessionKey, opened_calls, visible_tail
+from ._service import BaseSessionService, ChangedMeanwhileError, SessionWriter, check_fork_seq
 from ._session import GetSessionConfig, Invocation, InvocationStatus, Session
-from ._sqlite_file import Durability, SqliteFile
+from ._sqlite_errors import ADVICE
+from ._sqlite_file import Durability, SqliteFile, Transaction
+from ._sqlite_schema import (
+    CHAIN_START,
+    FORMAT,
+    NO_USER,
+    ROW,
+    SEQ_MAX,
+    Row,
+    Segment,
+    find_session,
+    link,
+    read_open_calls,
+    read_segments,
+    shared_user,
+)
 from ._state import MISSING, Scope, Values, _Missing, scope_of
 
 __all__ = ["SqliteSessionService"]
-
-# An id in `sessions` is never used twice: a session that was deleted and made again is another one.
-SCHEMA = """
-CREATE TABLE store (only INTEGER PRIMARY KEY CHECK (only = 1), commit_no INTEGER NOT NULL);
-INSERT INTO store VALUES (1, 0);
-CREATE TABLE sessions (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    app_name TEXT NOT NULL,
-    user_id TEXT NOT NULL,
-    session_id TEXT NOT NULL,
-    revision INTEGER NOT NULL,
-    create_time REAL NOT NULL,
-    update_time REAL NOT NULL,
-    lease_epoch INTEGER NOT NULL DEFAULT 0,
-    lease_owner TEXT,
-    lease_expires REAL,
-    UNIQUE (app_name, user_id, session_id)
-);
-CREATE TABLE events (
-    session INTEGER NOT NULL REFERENCES sessions ON DELETE CASCADE,
-    seq INTEGER NOT NULL,
-    commit_no INTEGER NOT NULL,
-    data TEXT NOT NULL,
-    PRIMARY KEY (session, seq)
-) WITHOUT ROWID;
-CREATE TABLE session_state (
-    session INTEGER NOT NULL REFERENCES sessions ON DELETE CASCADE,
-    key TEXT NOT NULL,
-    value TEXT NOT NULL,
-    PRIMARY KEY (session, key)
-) WITHOUT ROWID;
-CREATE TABLE shared_state (
-    app_name TEXT NOT NULL,
-    user_id TEXT NOT NULL,
-    key TEXT NOT NULL,
-    value TEXT,
-    commit_no INTEGER NOT NULL,
-    PRIMARY KEY (app_name, user_id, key)
-) WITHOUT ROWID;
-CREATE INDEX shared_state_commits ON shared_state (app_name, user_id, commit_no);
-CREATE TABLE shared_base (
-    app_name TEXT NOT NULL,
-    user_id TEXT NOT NULL,
-    commit_no INTEGER NOT NULL,
-    value TEXT NOT NULL,
-    PRIMARY KEY (app_name, user_id)
-) WITHOUT ROWID;
-CREATE TABLE open_calls (
-    session INTEGER NOT NULL REFERENCES sessions ON DELETE CASCADE,
-    call_id TEXT NOT NULL,
-    name TEXT NOT NULL,
-    seq INTEGER NOT NULL,
-    invocation_id TEXT NOT NULL,
-    author TEXT NOT NULL,
-    branch TEXT,
-    PRIMARY KEY (session, call_id)
-) WITHOUT ROWID;
-CREATE TABLE invocations (
-    session INTEGER NOT NULL REFERENCES sessions ON DELETE CASCADE,
-    invocation_id TEXT NOT NULL,
-    status TEXT NOT NULL,
-    epoch INTEGER NOT NULL,
-    seq INTEGER NOT NULL,
-    PRIMARY KEY (session, invocation_id)
-) WITHOUT ROWID
-"""
-
-# In `shared_state` the app's own scope has no user; no user id is empty.
-NO_USER = ""
 
 # A lease outlives three missed renewals by a margin; a host whose loop stands still for longer loses it.
 LEASE_S = 30.0
@@ -143,21 +93,39 @@ class _Scope:
         self.commit_no = -1
 
 
-class _Row:
-    """A row of `sessions`."""
+class _Notes:
+    """What the service remembers with a live session: its shared scopes, and where its events are."""
 
-    __slots__ = ("create_time", "epoch", "expires", "id", "owner", "revision", "update_time")
+    __slots__ = ("app", "segments", "user")
 
-    def __init__(self, columns: tuple[Any, ...]) -> None:
-        (self.id, self.revision, self.create_time, self.update_time, self.epoch, self.owner, self.expires) = columns
+    def __init__(self, app: _Scope, user: _Scope, segments: tuple[Segment, ...]) -> None:
+        self.app = app
+        self.user = user
+        self.segments = segments
 
 
-_ROW = "id, revision, create_time, update_time, lease_epoch, lease_owner, lease_expires"
+class _Uncommitted:
+    """The values that a session has within a transaction, where others have written to its shared scopes already."""
+
+    def __init__(self, values: Values, user_id: str, shared: dict[tuple[str, str], JSON | _Missing]) -> None:
+        self._values = values
+        self._user_id = user_id
+        self._shared = shared
+
+    def get(self, key: object) -> JSON | _Missing:
+        assert isinstance(key, str)
+        if scope_of(key) is not Scope.SESSION:
+            place = (shared_user(key, self._user_id), key)
+            if place in self._shared:
+                return self._shared[place]
+        return self._values.get(key)
 
 
 class SqliteSessionService(BaseSessionService):
     """
     Keeps sessions in one SQLite file, which several processes may share.
+
+    What waits to be stored at the same moment, of whatever sessions, shares one transaction and one wait for the disk.
 
     Args:
         path: A file (its folder must exist), `":memory:"`, or `"sqlite:///FILE"`. It is opened on first use.
@@ -170,6 +138,7 @@ class SqliteSessionService(BaseSessionService):
     Raises:
         StorageFormatError: On first use: the file is not one of minirun's, or a newer version's, or has no folder.
         StorageReadOnlyError: On first use: the file cannot be written.
+        StorageMissingError: On later use: the file was deleted or replaced. It works again once it is back.
     """
 
     def __init__(
@@ -188,7 +157,8 @@ class SqliteSessionService(BaseSessionService):
             msg = f"expected cache_bytes to be an integer from 0 up, found {shown(cache_bytes)}"
             raise ConfigurationError(msg)
         self._path = _parse_path(path)
-        self._file = SqliteFile(self._path, SCHEMA, durability, self._env)
+        self._file = SqliteFile(self._path, FORMAT, durability, self._env)
+        self._generation = 0  # of the file that the cache was read from
         self._cache: OrderedDict[SessionKey, LiveSession] = OrderedDict()
         self._cache_bytes = cache_bytes
         self._cached_bytes = 0
@@ -200,39 +170,82 @@ class SqliteSessionService(BaseSessionService):
     def _store_id(self) -> Hashable:
         return id(self) if self._path is None else self._path
 
-    # --- sessions
+    # --- making and deleting sessions
 
-    async def _create(self, key: SessionKey, event: Event) -> LiveSession:
-        place = (key.app_name, key.user_id, key.session_id)
-        async with self._file.writing() as db:
-            if db.execute(f"SELECT 1 FROM sessions WHERE {_PLACE}", place).fetchone():
-                msg = f"there is a {key} already; get it with get_session, or choose another id"
-                raise AlreadyExistsError(msg)
-            db.execute(
-                "INSERT INTO sessions (app_name, user_id, session_id, revision, create_time, update_time)"
-                " VALUES (?, ?, ?, 0, ?, ?)",
-                (*place, event.timestamp, event.timestamp),
-            )
-            [incarnation] = db.execute("SELECT last_insert_rowid()").fetchone()
-            assert event.timestamp is not None
-            live = self._new_live(db, key, _Row((incarnation, 0, event.timestamp, event.timestamp, 0, None, None)))
-            changes = self._write_event(db, live, event, event_to_json(event))
-        live.values.apply(changes)
-        return self._cached(live)
+    async def _create(self, key: SessionKey, events: Sequence[Event]) -> LiveSession:
+        lines = [event_to_json(event) for event in events]
+        return await self._file.write(partial(self._do_create, key, events, lines))
+
+    def _do_create(
+        self, key: SessionKey, events: Sequence[Event], lines: Sequence[str], transaction: Transaction
+    ) -> LiveSession:
+        db = transaction.db
+        created, newest = events[0].timestamp, events[-1]
+        assert created is not None
+        row = self._insert_session(db, key, newest, created)
+        live = self._new_live(db, key, row, until=_base_no(transaction))
+        live.revision = -1  # nothing is applied yet
+        values = Values({}, dict(live.values.user), dict(live.values.app)) if len(events) > 1 else live.values
+        chain, done = CHAIN_START, []
+        for event, line in zip(events, lines, strict=True):
+            changes, chain, number = self._write_event(transaction, live, values, event, line, chain)
+            if values is not live.values:
+                values.apply(changes)
+            if event.seq:
+                self._write_calls(db, live, event, tracked=True)
+            done.append((event, line, changes, number))
+        db.execute("UPDATE sessions SET chain = ? WHERE id = ?", (chain, row.id))
+
+        def apply() -> None:
+            for event, line, changes, number in done:
+                if event.seq:
+                    live.advance(event, changes, tracked=True)
+                else:
+                    live.values.apply(changes)
+                    live.revision, live.first_seq = 0, 1
+                self._mark_scopes(live, changes, number)
+                live.size += len(line)
+            self._cached(live)
+
+        transaction.after_commit(apply)
+        return live
+
+    def _insert_session(self, db: sqlite3.Connection, key: SessionKey, newest: Event, created: float) -> Row:
+        """Insert the row of a session whose newest event is *newest*; its chain is still missing."""
+        if find_session(db, key) is not None:
+            msg = f"there is a {key} already; get it with get_session, or choose another id"
+            raise AlreadyExistsError(msg)
+        db.execute(
+            "INSERT INTO sessions (app_name, user_id, session_id, revision, create_time, update_time, chain)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (key.app_name, key.user_id, key.session_id, newest.seq, created, newest.timestamp, CHAIN_START),
+        )
+        row = find_session(db, key)
+        assert row is not None
+        return row
 
     async def _delete(self, key: SessionKey) -> None:
         pause, longest = LEASE_POLL_S
-        while True:
-            async with self._file.writing() as db:
-                row = _find(db, key)
-                if row is None or self._is_free(row):
-                    if row is not None:
-                        self._write_base(db, key)
-                        db.execute("DELETE FROM sessions WHERE id = ?", (row.id,))
-                    self._uncache(key)
-                    return
+        while not await self._file.write(partial(self._do_delete, key)):
             await self._env.sleep(pause)
             pause = min(2 * pause, longest)
+
+    def _do_delete(self, key: SessionKey, transaction: Transaction) -> bool:
+        """Delete the session and return True, unless another process is running it."""
+        db = transaction.db
+        row = find_session(db, key)
+        if row is not None:
+            if not self._is_free(row):
+                return False
+            self._write_base(db, key)
+            logs = [segment.log for segment in read_segments(db, row.id)]
+            db.execute("DELETE FROM sessions WHERE id = ?", (row.id,))
+            for log in logs:
+                if not db.execute("SELECT 1 FROM sessions WHERE id = ?", (log,)).fetchone():
+                    [kept] = db.execute("SELECT max(last_seq) FROM shared_pasts WHERE log = ?", (log,)).fetchone()
+                    db.execute("DELETE FROM events WHERE log = ? AND seq > ?", (log, -1 if kept is None else kept))
+        transaction.after_commit(partial(self._uncache, key))
+        return True
 
     def _write_base(self, db: sqlite3.Connection, key: SessionKey) -> None:
         """Let the shared scopes no longer depend on the deltas of a session that is about to go (promise P4)."""
@@ -243,17 +256,17 @@ class SqliteSessionService(BaseSessionService):
                 (key.app_name, user),
             )
             value = "{" + ",".join(f"{dumps(name)}:{data}" for name, data in rows) + "}"
-            db.execute(
-                "INSERT OR REPLACE INTO shared_base VALUES (?, ?, ?, ?)", (key.app_name, user, commit_no, value)
-            )
+            db.execute("INSERT OR REPLACE INTO shared_base VALUES (?, ?, ?, ?)", (key.app_name, user, commit_no, value))
 
     async def _list(self, app_name: str | None, user_id: str | None, limit: int | None, after: int) -> list[Session]:
+        wanted: dict[str, Any] = {"id > ?": after, "app_name = ?": app_name, "user_id = ?": user_id}
+        where = {test: value for test, value in wanted.items() if value is not None}
         query = (
             "SELECT id, app_name, user_id, session_id, revision, create_time, update_time FROM sessions"
-            " WHERE id > ? AND app_name = coalesce(?, app_name) AND user_id = coalesce(?, user_id) ORDER BY id LIMIT ?"
+            f" WHERE {' AND '.join(where)} ORDER BY id LIMIT ?"
         )
         async with self._file.reading() as db:
-            rows = db.execute(query, (after, app_name, user_id, -1 if limit is None else limit)).fetchall()
+            rows = db.execute(query, (*where.values(), -1 if limit is None else limit)).fetchall()
         return [
             Session(
                 id=session_id,
@@ -269,15 +282,78 @@ class SqliteSessionService(BaseSessionService):
             for incarnation, app, user, session_id, revision, created, updated in rows
         ]
 
+    # --- forking
+
+    async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> LiveSession:
+        past: _Past | None = None
+        while not await self._file.write(partial(self._do_fork, key, at_seq, past, new)):
+            assert at_seq is not None
+            past = await self._read_past(key, at_seq)
+        live = await self._open(new, None)
+        if live is None:  # deleted just now
+            raise await self._not_found(new)
+        return live
+
+    async def _read_past(self, key: SessionKey, at_seq: int) -> _Past:
+        """What a session was at an event of the past; it is found by going through its log."""
+        events = await self._read(key, -1, at_seq + 2)
+        if not events:
+            raise await self._not_found(key)
+        return _Past(events, at_seq)
+
+    def _do_fork(
+        self, key: SessionKey, at_seq: int | None, past: _Past | None, new: SessionKey, transaction: Transaction
+    ) -> bool:
+        """Make the fork and return True, unless its past must be read first."""
+        db = transaction.db
+        source = find_session(db, key)
+        if source is None:
+            msg = f"there is no {key}"
+            raise SessionNotFoundError(msg)
+        check_fork_seq(key, at_seq, source.revision)
+        at = source.revision if at_seq is None else at_seq
+        if at < source.revision and past is None:
+            return False
+        segments = [segment for segment in read_segments(db, source.id) if segment.first_seq <= at]
+        [chain, data] = db.execute(
+            "SELECT chain, data FROM events WHERE log = ? AND seq = ?", (segments[-1].log, at)
+        ).fetchone()
+        newest = event_from_json(data)
+        if past is not None and past.newest.id != newest.id:
+            return False  # the session was deleted and made again meanwhile
+        row = self._insert_session(db, new, newest, self._env.now())
+        db.execute("UPDATE sessions SET chain = ? WHERE id = ?", (chain, row.id))
+        for segment in segments:
+            last = min(segment.last_seq, at)
+            db.execute("INSERT INTO shared_pasts VALUES (?, ?, ?, ?)", (row.id, segment.first_seq, last, segment.log))
+        if at == source.revision:
+            _copy_rows(db, source.id, row.id)
+        else:
+            assert past is not None
+            self._write_past(db, source.id, row.id, past)
+        # Nobody runs them in the fork: what was running there is interrupted here.
+        db.execute(
+            "INSERT INTO invocations SELECT ?, invocation_id, CASE WHEN invocation_id = ? THEN ? ELSE status END, 0,"
+            " seq, commit_no FROM invocations WHERE session = ? AND seq <= ?",
+            (row.id, past and past.cut, InvocationStatus.RUNNING, source.id, at),
+        )
+        return True
+
+    def _write_past(self, db: sqlite3.Connection, source: int, fork: int, past: _Past) -> None:
+        for name, value in past.state.items():
+            db.execute("INSERT INTO session_state VALUES (?, ?, ?)", (fork, name, dumps(value)))
+        runs = {name for (name,) in db.execute("SELECT invocation_id FROM invocations WHERE session = ?", (source,))}
+        for call in past.open_calls:
+            if call.invocation_id in runs:
+                _insert_call(db, fork, call)
+
     # --- reading
 
     async def _open(self, key: SessionKey, config: GetSessionConfig | None) -> LiveSession | None:
         opened = await self._open_row(key, config)
         return None if opened is None else opened[0]
 
-    async def _open_free(
-        self, key: SessionKey, config: GetSessionConfig | None, *, reject: bool
-    ) -> LiveSession | None:
+    async def _open_free(self, key: SessionKey, config: GetSessionConfig | None, *, reject: bool) -> LiveSession | None:
         pause, longest = LEASE_POLL_S
         while True:
             opened = await self._open_row(key, config)
@@ -292,35 +368,34 @@ class SqliteSessionService(BaseSessionService):
             await self._env.sleep(pause)
             pause = min(2 * pause, longest)
 
-    async def _open_row(self, key: SessionKey, config: GetSessionConfig | None) -> tuple[LiveSession, _Row] | None:
+    async def _open_row(self, key: SessionKey, config: GetSessionConfig | None) -> tuple[LiveSession, Row] | None:
         while True:
             async with self._file.reading() as db:
-                row = _find(db, key)
+                row = find_session(db, key)
                 if row is None:
                     self._uncache(key)
                     return None
                 live = self._current(db, key, row)
-                first = _first_wanted(row.revision, config)
-                newest = self._page(db, row.id, first, live.first_seq) if first < live.first_seq else []
-            if newest and not await self._load_earlier(live, newest, first):
-                continue  # deleted while its pages were read
-            return self._cached(live), row
+            if await self._load_earlier(live, config):
+                return self._cached(live), row
 
-    def _current(self, db: sqlite3.Connection, key: SessionKey, row: _Row) -> LiveSession:
+    def _current(self, db: sqlite3.Connection, key: SessionKey, row: Row) -> LiveSession:
         """The live session at *row*'s revision: the cached one brought up to date, or a new one without events."""
+        if self._generation != self._file.generation:  # perhaps another file, or the same one with less in it
+            self._forget()
         live = self._cache.get(key)
-        if live is None or live.incarnation != row.id:
+        if live is None or live.incarnation != row.id or live.revision > row.revision:
             self._uncache(key)
             return self._new_live(db, key, row)
         self._refresh_scopes(db, live)
         if live.revision < row.revision:  # another process has written
-            for event, size in self._lines(db, row.id, live.revision + 1, row.revision + 1):
+            for event, size in self._lines(db, live.notes.segments, live.revision + 1, row.revision + 1):
                 live.advance(event, apply_event(live.values, event, shared=False), tracked=False)
                 self._grow(live, size)
-            live.open_calls = _read_open_calls(db, row.id)
+            live.open_calls = read_open_calls(db, row.id)
         return live
 
-    def _new_live(self, db: sqlite3.Connection, key: SessionKey, row: _Row) -> LiveSession:
+    def _new_live(self, db: sqlite3.Connection, key: SessionKey, row: Row, until: int = SEQ_MAX) -> LiveSession:
         app, user = self._scope(key.app_name, NO_USER), self._scope(key.app_name, key.user_id)
         rows = db.execute("SELECT key, value FROM session_state WHERE session = ?", (row.id,)).fetchall()
         values = Values({name: self._value(name, data) for name, data in rows}, user.values, app.values)
@@ -331,63 +406,79 @@ class SqliteSessionService(BaseSessionService):
             create_time=row.create_time,
             last_update_time=row.update_time,
             revision=row.revision,
-            open_calls=_read_open_calls(db, row.id),
+            open_calls=read_open_calls(db, row.id),
             size=sum(len(data) for _, data in rows),
         )
-        live.keeps = (app, user)
-        self._refresh_scopes(db, live)
+        live.notes = _Notes(app, user, read_segments(db, row.id))
+        self._refresh_scopes(db, live, until)
         return live
 
-    async def _load_earlier(self, live: LiveSession, newest: list[tuple[Event, int]], first: int) -> bool:
-        """Load the events from *first* on, page by page; False if the session was deleted meanwhile."""
-        pages = [newest]
-        until = live.first_seq - len(newest)
-        while until > first:
-            await trio.lowlevel.checkpoint()
+    async def _load_earlier(self, live: LiveSession, config: GetSessionConfig | None) -> bool:
+        """
+        Load what *config* asks for, from the newest event backwards, page by page; False if it was deleted meanwhile.
+        """
+        first = 1 if config is None or config.after_seq is None else config.after_seq + 1
+        count = None if config is None else config.num_recent_events
+        pages: list[list[Event]] = []
+        size, until = 0, live.first_seq
+        missing = None if count is None else count - len(live.events)
+        while until > first and (missing is None or missing > 0):
+            if pages:
+                await trio.lowlevel.checkpoint()
             async with self._file.reading() as db:
                 if not db.execute("SELECT 1 FROM sessions WHERE id = ?", (live.incarnation,)).fetchone():
                     return False
-                pages.append(self._page(db, live.incarnation, first, until))
-            until -= len(pages[-1])
-        loaded = [line for page in reversed(pages) for line in page]
-        earlier = loaded[: max(0, live.first_seq - first)]  # another task may have loaded the later ones meanwhile
-        if earlier:
-            live.prepend([event for event, _ in earlier])
-            self._grow(live, sum(size for _, size in earlier))
+                begin = max(first, until - min(PAGE_EVENTS, PAGE_EVENTS if missing is None else missing))
+                lines = self._lines(db, live.notes.segments, begin, until)
+            page, until = visible_tail((event for event, _ in reversed(lines)), until)
+            size += sum(length for _, length in lines)
+            pages.append(page)
+            missing = None if missing is None else missing - len(page)
+        loaded = [event for page in reversed(pages) for event in page]
+        if live.first_seq > until:  # else another task has loaded it meanwhile
+            earlier = [event for event in loaded if (event.seq or 0) < live.first_seq]
+            live.prepend(earlier, until)
+            self._grow(live, size)
         return True
 
     async def _read(self, key: SessionKey, after_seq: int, limit: int | None) -> list[Event]:
         events: list[Event] = []
         incarnation = None
         while True:
+            if events:
+                await trio.lowlevel.checkpoint()
             async with self._file.reading() as db:
-                row = _find(db, key)
+                row = find_session(db, key)
                 if row is None:
                     return []
                 if row.id != incarnation:  # at the first page, and when it was deleted and made again meanwhile
                     incarnation, events = row.id, []
+                    segments = read_segments(db, row.id)
                 first = after_seq + 1 + len(events)
                 last = row.revision if limit is None else min(row.revision, after_seq + limit)
-                page = self._lines(db, row.id, first, min(first + PAGE_EVENTS, last + 1))
+                page = self._lines(db, segments, first, min(first + PAGE_EVENTS, last + 1))
             events.extend(event for event, _ in page)
             if first + len(page) > last:
                 return events
 
-    def _page(self, db: sqlite3.Connection, session: int, first: int, until: int) -> list[tuple[Event, int]]:
-        """The last page of the events from *first* up to *until*."""
-        return self._lines(db, session, max(first, until - PAGE_EVENTS), until)
-
-    def _lines(self, db: sqlite3.Connection, session: int, first: int, until: int) -> list[tuple[Event, int]]:
+    def _lines(
+        self, db: sqlite3.Connection, segments: tuple[Segment, ...], first: int, until: int
+    ) -> list[tuple[Event, int]]:
         """The events from *first* up to *until*, each with its size; every one of them must be there."""
-        rows = db.execute(
-            "SELECT data FROM events WHERE session = ? AND seq >= ? AND seq < ? ORDER BY seq", (session, first, until)
-        )
+        rows: list[str] = []
+        for segment in segments:
+            if segment.first_seq < until and segment.last_seq >= first:
+                found = db.execute(
+                    "SELECT data FROM events WHERE log = ? AND seq >= ? AND seq < ? ORDER BY seq",
+                    (segment.log, max(first, segment.first_seq), min(until, segment.last_seq + 1)),
+                )
+                rows.extend(data for (data,) in found)
         try:
-            lines = [(event_from_json(line), len(line)) for (line,) in rows]
+            lines = [(event_from_json(line), len(line)) for line in rows]
         except (InvalidValueError, TypeError) as error:
-            raise self._damaged(f"an event of session row {session}: {error}") from error
+            raise self._damaged(f"an event of log {segments[-1].log}: {error}") from error
         if [event.seq for event, _ in lines] != list(range(first, until)):
-            raise self._damaged(f"the events {first} to {until - 1} of session row {session} are not all there")
+            raise self._damaged(f"the events {first} to {until - 1} of log {segments[-1].log} are not all there")
         return lines
 
     def _value(self, key: str, data: str) -> JSON:
@@ -397,39 +488,47 @@ class SqliteSessionService(BaseSessionService):
             raise self._damaged(f"the value of state key {key!r:.80}: {error}") from error
 
     def _damaged(self, what: str) -> StorageCorruptError:
-        return StorageCorruptError(f"{self._file.name} is damaged: {what:.300}; keep a copy of it and restore a backup")
+        return StorageCorruptError(f"{self._file.name}: {what:.300}; {ADVICE[StorageCorruptError]}")
 
     # --- writing
 
     async def _commit(self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
-        line = event_to_json(event)
-        epoch = 0
         if writer is not None and writer.epoch is None:
             self._sign()
+        work = _Append(self, live, event, event_to_json(event), writer, begins=begins)
         try:
-            async with self._file.writing() as db:
-                row = _find(db, live.key)
-                epoch = self._check_turn(live, row, writer)
-                changes = self._write_event(db, live, event, line)
-                self._write_calls(db, live, event, tracked=writer is not None)
-                self._write_session(db, live, event, epoch, writer)
-                if writer is not None and begins:
-                    db.execute(
-                        "INSERT INTO invocations VALUES (?, ?, ?, ?, ?)",
-                        (live.incarnation, writer.invocation_id, InvocationStatus.RUNNING, epoch, event.seq),
-                    )
+            await self._file.write(work)
         except StorageError as error:
             if error.stored is None:
                 self._uncache(live.key)  # nobody knows whether it happened: read it again
                 if writer is not None and writer.epoch is None:
-                    writer.epoch = epoch  # the lease may have been taken; leaving gives it back, if so
+                    writer.epoch = work.epoch  # the lease may have been taken; leaving gives it back, if so
             raise
-        if writer is not None:
-            writer.epoch = epoch
-        live.advance(event, changes, tracked=writer is not None)
-        self._grow(live, len(line))
 
-    def _check_turn(self, live: LiveSession, row: _Row | None, writer: SessionWriter | None) -> int:
+    def _do_append(self, append: _Append, transaction: Transaction) -> None:
+        db, live, event, writer = transaction.db, append.live, append.event, append.writer
+        row = find_session(db, live.key)
+        epoch = append.epoch = self._check_turn(live, row, writer)
+        assert row is not None
+        changes, chain, number = self._write_event(transaction, live, live.values, event, append.line, row.chain)
+        self._write_calls(db, live, event, tracked=writer is not None)
+        self._write_session(db, live, event, epoch, chain, writer)
+        if writer is not None and append.begins:
+            db.execute(
+                "INSERT INTO invocations VALUES (?, ?, ?, ?, ?, ?)",
+                (live.incarnation, writer.invocation_id, InvocationStatus.RUNNING, epoch, event.seq, number),
+            )
+
+        def apply() -> None:
+            if writer is not None:
+                writer.epoch = epoch
+            live.advance(event, changes, tracked=writer is not None)
+            self._mark_scopes(live, changes, number)
+            self._grow(live, len(append.line))
+
+        transaction.after_commit(apply)
+
+    def _check_turn(self, live: LiveSession, row: Row | None, writer: SessionWriter | None) -> int:
         """Return the epoch to write under, or raise because it is not the writer's turn (any more)."""
         if row is None or row.id != live.incarnation:
             msg = f"{live.key} was deleted"
@@ -437,7 +536,6 @@ class SqliteSessionService(BaseSessionService):
         entered = writer is not None and writer.epoch is not None
         if entered:
             assert writer is not None
-            assert writer.epoch is not None
             free = row.epoch == writer.epoch
         else:
             free = self._is_free(row)
@@ -453,47 +551,61 @@ class SqliteSessionService(BaseSessionService):
         raise StaleSessionError(msg)
 
     def _write_event(
-        self, db: sqlite3.Connection, live: LiveSession, event: Event, line: str
-    ) -> dict[str, JSON | _Missing]:
-        """Write the event and the state it changes; return the changes. The live session stays as it is."""
-        [commit_no] = db.execute("SELECT commit_no + 1 FROM store").fetchone()
-        db.execute("UPDATE store SET commit_no = ?", (commit_no,))
-        db.execute("INSERT INTO events VALUES (?, ?, ?, ?)", (live.incarnation, event.seq, commit_no, line))
+        self, transaction: Transaction, live: LiveSession, values: Values, event: Event, line: str, chain: bytes
+    ) -> tuple[dict[str, JSON | _Missing], bytes, int]:
+        """Write the event and the state it changes; return the changes, the new link of the chain, and its number."""
+        db = transaction.db
+        assert event.seq is not None
+        base_no = _base_no(transaction)
+        [number] = db.execute("UPDATE store SET commit_no = commit_no + 1 RETURNING commit_no").fetchone()
+        chain = link(chain, event.seq, number, line)
+        db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", (number, live.incarnation, event.seq, chain, line))
         actions = event.actions
         if not (actions.state_delta or actions.state_removed or actions.state_ops):
-            return {}
-        self._refresh_scopes(db, live)
-        changes = apply_event(live.values, event)
+            return {}, chain, number
+        self._refresh_scopes(db, live, base_no)
+        shared = transaction.shared.setdefault(("scopes", live.key.app_name), {})
+        changes = apply_event(_Uncommitted(values, live.key.user_id, shared), event)
         for key, value in changes.items():
-            _write_value(db, live, key, value, commit_no)
-        return changes
+            _write_value(db, live, key, value, number)
+        shared.update(
+            {
+                (shared_user(key, live.key.user_id), key): value
+                for key, value in changes.items()
+                if scope_of(key) is not Scope.SESSION
+            }
+        )
+        return changes, chain, number
 
     def _write_calls(self, db: sqlite3.Connection, live: LiveSession, event: Event, *, tracked: bool) -> None:
         if event.content is None:
             return
         for call in opened_calls(event) if tracked else ():
-            db.execute(
-                "INSERT INTO open_calls VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (live.incarnation, call.call_id, call.name, call.seq, call.invocation_id, call.author, call.branch),
-            )
+            _insert_call(db, live.incarnation, call)
         for response in event.get_function_responses():
             db.execute("DELETE FROM open_calls WHERE session = ? AND call_id = ?", (live.incarnation, response.id))
 
     def _write_session(
-        self, db: sqlite3.Connection, live: LiveSession, event: Event, epoch: int, writer: SessionWriter | None
+        self,
+        db: sqlite3.Connection,
+        live: LiveSession,
+        event: Event,
+        epoch: int,
+        chain: bytes,
+        writer: SessionWriter | None,
     ) -> None:
         if writer is not None and writer.epoch is not None:  # the lease is renewed by its own task
             db.execute(
-                "UPDATE sessions SET revision = ?, update_time = ? WHERE id = ?",
-                (event.seq, event.timestamp, live.incarnation),
+                "UPDATE sessions SET revision = ?, update_time = ?, chain = ? WHERE id = ?",
+                (event.seq, event.timestamp, chain, live.incarnation),
             )
             return
         owner = None if writer is None else self._owner
         expires = None if writer is None else self._env.now() + LEASE_S
         db.execute(
-            "UPDATE sessions SET revision = ?, update_time = ?, lease_epoch = ?, lease_owner = ?, lease_expires = ?"
-            " WHERE id = ?",
-            (event.seq, event.timestamp, epoch, owner, expires, live.incarnation),
+            "UPDATE sessions SET revision = ?, update_time = ?, chain = ?, lease_epoch = ?, lease_owner = ?,"
+            " lease_expires = ? WHERE id = ?",
+            (event.seq, event.timestamp, chain, epoch, owner, expires, live.incarnation),
         )
 
     # --- shared scopes
@@ -504,12 +616,13 @@ class SqliteSessionService(BaseSessionService):
             scope = self._scopes[app_name, user] = _Scope()
         return scope
 
-    def _refresh_scopes(self, db: sqlite3.Connection, live: LiveSession) -> None:
-        """Take over what other processes have committed to the session's shared scopes."""
-        for scope, user in zip(live.keeps, (NO_USER, live.key.user_id), strict=True):
+    def _refresh_scopes(self, db: sqlite3.Connection, live: LiveSession, until: int = SEQ_MAX) -> None:
+        """Take over what other processes have committed to the session's shared scopes, up to the number *until*."""
+        for scope, user in ((live.notes.app, NO_USER), (live.notes.user, live.key.user_id)):
             rows = db.execute(
-                "SELECT key, value, commit_no FROM shared_state WHERE app_name = ? AND user_id = ? AND commit_no > ?",
-                (live.key.app_name, user, scope.commit_no),
+                "SELECT key, value, commit_no FROM shared_state"
+                " WHERE app_name = ? AND user_id = ? AND commit_no > ? AND commit_no <= ?",
+                (live.key.app_name, user, scope.commit_no, until),
             )
             for key, data, commit_no in rows:
                 if data is None:
@@ -518,9 +631,17 @@ class SqliteSessionService(BaseSessionService):
                     scope.values[key] = self._value(key, data)
                 scope.commit_no = max(scope.commit_no, commit_no)
 
+    def _mark_scopes(self, live: LiveSession, changes: dict[str, JSON | _Missing], number: int) -> None:
+        """Note that the scopes have what event *number* has changed: they were current when it was written."""
+        for key in changes:
+            kind = scope_of(key)
+            if kind is not Scope.SESSION:
+                scope = live.notes.app if kind is Scope.APP else live.notes.user
+                scope.commit_no = max(scope.commit_no, number)
+
     # --- leases and invocations
 
-    def _is_free(self, row: _Row) -> bool:
+    def _is_free(self, row: Row) -> bool:
         """Whether no other living owner has the session. Within this process the gate decides."""
         if row.owner is None or row.owner == self._owner or row.expires <= self._env.now():
             return True
@@ -535,42 +656,46 @@ class SqliteSessionService(BaseSessionService):
                 raise StorageReadOnlyError(msg) from error
 
     async def _renew(self, writer: SessionWriter) -> None:
-        async with self._file.writing(durable=False) as db:
-            db.execute(
+        def renew(transaction: Transaction) -> None:
+            transaction.db.execute(
                 "UPDATE sessions SET lease_expires = ? WHERE id = ? AND lease_epoch = ? AND lease_owner = ?",
                 (self._env.now() + LEASE_S, writer.live.incarnation, writer.epoch, self._owner),
             )
 
+        await self._file.write(renew, durable=False)
+
     async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
-        async with self._file.writing(durable=False) as db:
+        def finish(transaction: Transaction) -> None:
             if status is not None:
-                db.execute(
+                transaction.db.execute(
                     "UPDATE invocations SET status = ? WHERE session = ? AND invocation_id = ?",
                     (status, writer.live.incarnation, writer.invocation_id),
                 )
-            db.execute(
+            transaction.db.execute(
                 "UPDATE sessions SET lease_owner = NULL, lease_expires = NULL WHERE id = ?"
                 " AND lease_epoch = ? AND lease_owner = ?",
                 (writer.live.incarnation, writer.epoch, self._owner),
             )
 
+        await self._file.write(finish, durable=False)
+
     async def _list_invocations(self, app_name: str | None) -> list[Invocation]:
         query = (
             "SELECT s.app_name, s.user_id, s.session_id, i.invocation_id, i.status, i.epoch, i.seq,"
-            " s.lease_epoch, s.lease_owner, s.lease_expires"
+            f" {ROW}"
             " FROM invocations i JOIN sessions s ON s.id = i.session"
-            " JOIN events e ON e.session = i.session AND e.seq = i.seq"
-            " WHERE s.app_name = coalesce(?, s.app_name) ORDER BY e.commit_no"
+            " WHERE s.app_name = coalesce(?, s.app_name) ORDER BY i.commit_no, i.session"
         )
         async with self._file.reading() as db:
             rows = db.execute(query, (app_name,)).fetchall()
-        return [self._invocation(row) for row in rows]
+        return [self._invocation(columns[:7], Row(*columns[7:])) for columns in rows]
 
-    def _invocation(self, columns: tuple[Any, ...]) -> Invocation:
-        app, user, session, invocation_id, status, epoch, seq, now_epoch, owner, expires = columns
+    def _invocation(self, columns: tuple[Any, ...], row: Row) -> Invocation:
+        app, user, session, invocation_id, status, epoch, seq = columns
         if status == InvocationStatus.RUNNING:
-            row = _Row((0, 0, 0.0, 0.0, now_epoch, owner, expires))
-            owned = owner is not None and epoch == now_epoch and (owner == self._owner or not self._is_free(row))
+            owned = (
+                row.owner is not None and epoch == row.epoch and (row.owner == self._owner or not self._is_free(row))
+            )
             status = InvocationStatus.RUNNING if owned else InvocationStatus.INTERRUPTED
         return Invocation(
             app_name=app,
@@ -599,6 +724,13 @@ class SqliteSessionService(BaseSessionService):
         if live is not None:
             self._cached_bytes -= live.size
 
+    def _forget(self) -> None:
+        """Drop what was read from a file that is not the one that is open now."""
+        self._generation = self._file.generation
+        self._cache.clear()
+        self._cached_bytes = 0
+        self._scopes.clear()
+
     def _grow(self, live: LiveSession, size: int) -> None:
         live.size += size
         if self._cache.get(live.key) is live:
@@ -610,9 +742,92 @@ class SqliteSessionService(BaseSessionService):
             self._owner_lock.release()
 
 
+class _Append:
+    """The work of one append, and the epoch that it found or took."""
+
+    __slots__ = ("_service", "begins", "epoch", "event", "line", "live", "writer")
+
+    def __init__(
+        self,
+        service: SqliteSessionService,
+        live: LiveSession,
+        event: Event,
+        line: str,
+        writer: SessionWriter | None,
+        *,
+        begins: bool,
+    ) -> None:
+        self._service = service
+        self.live = live
+        self.event = event
+        self.line = line
+        self.writer = writer
+        self.begins = begins
+        self.epoch = 0
+
+    def __call__(self, transaction: Transaction) -> None:
+        self._service._do_append(self, transaction)
+
+
+class _Past:
+    """What a session was at one of its events, from its log up to there and the event that follows."""
+
+    def __init__(self, events: Sequence[Event], at_seq: int) -> None:
+        past = events[: at_seq + 1]
+        following = events[at_seq + 1 :]
+        self.newest = past[-1]
+        self.state = fold(Values({}, {}, {}), past, shared=False).session
+        self.cut = following[0].invocation_id if following else None
+        """The invocation that the event after it belongs to; if it has begun before, it is cut in two."""
+        calls: dict[str | None, OpenCall] = {}
+        for event in past:
+            calls.update({call.call_id: call for call in opened_calls(event)})
+            for response in event.get_function_responses():
+                calls.pop(response.id, None)
+        self.open_calls = list(calls.values())
+
+
 # --- rows -----------------------------------------------------------------------------------------------------------
 
-_PLACE = "app_name = ? AND user_id = ? AND session_id = ?"
+
+def _base_no(transaction: Transaction) -> int:
+    """The number of the last event before this transaction."""
+    if "base_no" not in transaction.shared:
+        [transaction.shared["base_no"]] = transaction.db.execute("SELECT commit_no FROM store").fetchone()
+    number: int = transaction.shared["base_no"]
+    return number
+
+
+def _copy_rows(db: sqlite3.Connection, source: int, fork: int) -> None:
+    """Give a fork the state and the open calls that its source has now."""
+    db.execute("INSERT INTO session_state SELECT ?, key, value FROM session_state WHERE session = ?", (fork, source))
+    db.execute(
+        "INSERT INTO open_calls SELECT ?, call_id, name, seq, invocation_id, author, branch FROM open_calls"
+        " WHERE session = ?",
+        (fork, source),
+    )
+
+
+def _insert_call(db: sqlite3.Connection, session: int, call: OpenCall) -> None:
+    db.execute(
+        "INSERT INTO open_calls VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (session, call.call_id, call.name, call.seq, call.invocation_id, call.author, call.branch),
+    )
+
+
+def _write_value(db: sqlite3.Connection, live: LiveSession, key: str, value: JSON | _Missing, number: int) -> None:
+    data = None if value is MISSING else dumps(value)
+    if scope_of(key) is Scope.SESSION:
+        if data is None:
+            db.execute("DELETE FROM session_state WHERE session = ? AND key = ?", (live.incarnation, key))
+        else:
+            db.execute("INSERT OR REPLACE INTO session_state VALUES (?, ?, ?)", (live.incarnation, key, data))
+        return
+    # A removed key leaves its row, without a value, so that other processes hear of the removal.
+    user = shared_user(key, live.key.user_id)
+    db.execute(
+        "INSERT OR REPLACE INTO shared_state VALUES (?, ?, ?, ?, ?)", (live.key.app_name, user, key, data, number)
+    )
 
 
 def _parse_path(path: str | os.PathLike[str]) -> Path | None:
@@ -633,45 +848,3 @@ def _parse_path(path: str | os.PathLike[str]) -> Path | None:
         raise InvalidValueError("path", f"expected a file name, ':memory:' or sqlite:///FILE, found {path!r:.80}")
     # Resolved once: neither a change of folder nor a link may make two files, or two owners, out of one.
     return Path(os.path.realpath(text))
-
-
-def _find(db: sqlite3.Connection, key: SessionKey) -> _Row | None:
-    columns = db.execute(
-        f"SELECT {_ROW} FROM sessions WHERE {_PLACE}", (key.app_name, key.user_id, key.session_id)
-    ).fetchone()
-    return None if columns is None else _Row(columns)
-
-
-def _first_wanted(revision: int, config: GetSessionConfig | None) -> int:
-    if config is None:
-        return 1
-    first = 1 if config.after_seq is None else config.after_seq + 1
-    if config.num_recent_events is not None:
-        first = max(first, revision + 1 - config.num_recent_events)
-    return min(first, revision + 1)
-
-
-def _read_open_calls(db: sqlite3.Connection, session: int) -> dict[str, OpenCall]:
-    rows = db.execute(
-        "SELECT call_id, name, seq, invocation_id, author, branch FROM open_calls WHERE session = ? ORDER BY seq",
-        (session,),
-    )
-    return {columns[0]: OpenCall(*columns) for columns in rows}
-
-
-def _write_value(
-    db: sqlite3.Connection, live: LiveSession, key: str, value: JSON | _Missing, commit_no: int
-) -> None:
-    scope = scope_of(key)
-    data = None if value is MISSING else dumps(value)
-    if scope is Scope.SESSION:
-        if data is None:
-            db.execute("DELETE FROM session_state WHERE session = ? AND key = ?", (live.incarnation, key))
-        else:
-            db.execute("INSERT OR REPLACE INTO session_state VALUES (?, ?, ?)", (live.incarnation, key, data))
-        return
-    # A removed key leaves its row, without a value, so that other processes hear of the removal.
-    user = NO_USER if scope is Scope.APP else live.key.user_id
-    db.execute(
-        "INSERT OR REPLACE INTO shared_state VALUES (?, ?, ?, ?, ?)", (live.key.app_name, user, key, data, commit_no)
-    )

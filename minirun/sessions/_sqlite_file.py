@@ -1,47 +1,49 @@
 """
-One SQLite file: opening it, its format, its transactions, and what its errors mean.
+One SQLite file: its one connection, and its transactions.
 
 Nothing here knows what a session is. The rules:
 
 *   WAL, one connection, one transaction at a time behind a lock. `BEGIN IMMEDIATE` only: a read transaction that is
     upgraded can fail in a way that no waiting cures (SQLITE_BUSY_SNAPSHOT).
+*   *Group commit*. What waits to be written at the same moment goes into one transaction, so that many sessions share
+    one wait for the disk. There is no task for that: the first that waits leads and commits for all.
+*   What fails in a group fails alone: each job has a savepoint. A COMMIT that fails, fails for all of them.
 *   `busy_timeout=0`. SQLite's own waiting would stop the whole loop; here it is done on trio's clock, with a bound,
-    and can be cancelled. Once BEGIN has succeeded nothing is cancellable, and nothing waits but COMMIT.
+    cancellable, and without the lock: others read meanwhile.
+*   A job is cancellable until BEGIN has succeeded. From there to the answer of COMMIT nothing is, nothing waits but
+    COMMIT, and nothing checkpoints after it.
 *   Statements run inline; they are short. Under `"power"` only COMMIT goes to a worker thread, because it alone
     waits for the disk.
+*   Stored first, applied second: what jobs want applied (`after_commit`) is done in the order of the transaction,
+    before anybody is woken.
 *   A COMMIT that fails leaves open whether it happened: the connection is closed and the next use opens a new one.
+*   A file that is deleted or replaced while it is open is noticed before the next transaction: nothing is written
+    into a file that has no name any more.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import trio
 
 from ..env import Env
-from ..errors import (
-    StorageBusyError,
-    StorageCorruptError,
-    StorageError,
-    StorageFormatError,
-    StorageFullError,
-    StorageReadOnlyError,
-    StorageUncertainError,
-)
+from ..errors import StorageMissingError, StorageUncertainError
+from ._sqlite_errors import is_busy, storage_error
+from ._sqlite_format import Format, check_place, check_untouched, make_format
 
-__all__ = ["Durability", "SqliteFile"]
+__all__ = ["Durability", "SqliteFile", "Transaction"]
+
+T = TypeVar("T")
 
 Durability = Literal["power", "process"]
-
-# "mrun" in ASCII: tells a minirun file from another program's (https://sqlite.org/pragma.html#pragma_application_id).
-APPLICATION_ID: Final = 0x6D72756E
-FORMAT_VERSION: Final = 1
 
 # FULL, not NORMAL: in WAL mode NORMAL may lose the latest commits in a power cut
 # (https://sqlite.org/pragma.html#pragma_synchronous), and a commit lost here is an event that somebody has seen.
@@ -51,45 +53,57 @@ SYNCHRONOUS: Final = {"power": "FULL", "process": "NORMAL"}
 BUSY_WAIT_S = 10.0
 BUSY_POLL_S = (0.0005, 0.02)  # the first pause and the longest
 
-_KINDS: Final = {
-    sqlite3.SQLITE_BUSY: StorageBusyError,
-    sqlite3.SQLITE_LOCKED: StorageBusyError,
-    sqlite3.SQLITE_FULL: StorageFullError,
-    sqlite3.SQLITE_TOOBIG: StorageFullError,
-    sqlite3.SQLITE_READONLY: StorageReadOnlyError,
-    sqlite3.SQLITE_CANTOPEN: StorageFormatError,
-    sqlite3.SQLITE_PERM: StorageReadOnlyError,
-    sqlite3.SQLITE_CORRUPT: StorageCorruptError,
-    sqlite3.SQLITE_NOTADB: StorageFormatError,
-}
-
-_ADVICE: Final = {
-    StorageBusyError: "another process holds the write lock; end it, or try again later",
-    StorageFullError: "make room on the disk, or store smaller values",
-    StorageReadOnlyError: "let this user read and write the file and its folder",
-    StorageCorruptError: "the file is damaged; keep a copy of it and restore a backup",
-    StorageFormatError: "choose a file that minirun has made, or a new name",
-    StorageError: "the event may or may not be stored; read the session again",
-}
+# A leader lets others join as long as more come with each tick of the loop; what is ready to run arrives within a few.
+GATHER_TICKS_MAX = 8
 
 
-def storage_error(error: sqlite3.Error, path: str, doing: str) -> StorageError:
-    """Return the typed error for what SQLite raised."""
-    kind = _KINDS.get(_code(error), StorageError)
-    if isinstance(error, sqlite3.DataError):  # larger than SQLite's limit for a value
-        kind = StorageFullError
-    elif not _code(error) and "decode" in str(error):  # not UTF-8, which we never wrote
-        kind = StorageCorruptError
-    return kind(f"{path}: {doing} failed: {error}; {_ADVICE[kind]}")
+class Transaction:
+    """What a job works in: the connection, and what it shares with the other jobs of its group."""
+
+    __slots__ = ("_callbacks", "db", "shared")
+
+    def __init__(self, db: sqlite3.Connection, shared: dict[Any, Any]) -> None:
+        self.db = db
+        self.shared = shared
+        """What earlier jobs of the group have left; not undone for a job that fails, so it is written last."""
+        self._callbacks: list[Callable[[], None]] = []
+
+    def after_commit(self, apply: Callable[[], None]) -> None:
+        """Let *apply* be called when, and only if, what the job has written is stored."""
+        self._callbacks.append(apply)
 
 
-def _code(error: sqlite3.Error) -> int:
-    """SQLite's primary result code; 0 if the error is Python's own."""
-    return (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
+class _Job:
+    """What one task wants written. Its task sleeps until it is answered, or until it is its turn to lead."""
 
+    __slots__ = ("begun", "callbacks", "deadline", "done", "durable", "error", "result", "task", "work")
 
-def _is_busy(error: sqlite3.Error) -> bool:
-    return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    def __init__(self, work: Callable[[Transaction], Any], deadline: float, *, durable: bool) -> None:
+        self.work = work
+        self.deadline = deadline
+        self.durable = durable
+        self.begun = False
+        self.done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.callbacks: list[Callable[[], None]] = []
+        self.task: trio.lowlevel.Task | None = None
+
+    async def wait(self, queue: deque[_Job]) -> None:
+        self.task = trio.lowlevel.current_task()
+
+        def abort(_: Any) -> trio.lowlevel.Abort:
+            if self.begun:
+                return trio.lowlevel.Abort.FAILED
+            queue.remove(self)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def wake(self) -> None:
+        if self.task is not None:
+            task, self.task = self.task, None
+            trio.lowlevel.reschedule(task)
 
 
 class SqliteFile:
@@ -100,91 +114,206 @@ class SqliteFile:
         path: The file, or None for a database in memory, which ends with the object.
     """
 
-    def __init__(self, path: Path | None, schema: str, durability: Durability, env: Env) -> None:
+    def __init__(self, path: Path | None, wanted: Format, durability: Durability, env: Env) -> None:
         self._connection: sqlite3.Connection | None = None
         self.path = path
         self.name = ":memory:" if path is None else str(path)
-        self._schema = schema
+        self._format = wanted
         self._durability = durability
+        self._synchronous = ""  # the level that is set now
         self._env = env
+        self._identity: tuple[object, ...] = ()  # of the file and its log, as they were opened
         self._lock = trio.Lock()
         self._limiter = trio.CapacityLimiter(1)  # the application's own threads never hold up a commit
+        self._queue: deque[_Job] = deque()
+        self._led = False  # whether a leader is at work, or was woken to be
+        self.generation = 0
+        """Counts the files that were opened: what was cached of another one is worth nothing."""
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[sqlite3.Connection]:
-        """A transaction that reads: one consistent view of the file. Nothing in the block may wait."""
-        async with self._lock:
-            connection = await self._opened()
-            try:
-                await self._begin(connection, "BEGIN")
-                yield connection
-            except sqlite3.Error as error:
-                raise storage_error(error, self.name, "reading") from error
-            finally:
-                self._roll_back(connection)
-
-    @asynccontextmanager
-    async def writing(self, *, durable: bool = True) -> AsyncIterator[sqlite3.Connection]:
         """
-        A transaction that writes; it is committed when the block ends and rolled back when it raises.
-
-        Cancellable until it has begun. Nothing in the block may wait. With `durable=False` the commit waits for no
-        disk: it survives the end of the process, and a power cut may take it back.
+        A transaction that reads: one consistent view of the file. Nothing in the block may wait.
 
         Raises:
-            StorageBusyError, StorageFullError, StorageReadOnlyError, StorageCorruptError: Nothing was stored.
-            StorageUncertainError: COMMIT failed; the connection was closed.
+            StorageError: One whose `stored` is False.
         """
-        async with self._lock:
-            connection = await self._opened()
-            relaxed = not durable and self._durability == "power"
-            if relaxed:
-                connection.execute("PRAGMA synchronous=NORMAL")
-            try:
-                try:
-                    await self._begin(connection, "BEGIN IMMEDIATE")
-                    yield connection
-                except BaseException as error:
-                    self._roll_back(connection)
-                    if isinstance(error, sqlite3.Error):
-                        raise storage_error(error, self.name, "writing") from error
-                    raise
-                await self._commit(connection, inline=relaxed or self._durability == "process")
-            finally:
-                if relaxed and self._connection is connection:
-                    connection.execute(f"PRAGMA synchronous={SYNCHRONOUS[self._durability]}")
-
-    async def _begin(self, connection: sqlite3.Connection, begin: str) -> None:
-        pause, longest = BUSY_POLL_S
         deadline = trio.current_time() + BUSY_WAIT_S
+        connection = await self._begun("BEGIN", deadline)
+        try:
+            yield connection
+        except sqlite3.Error as error:
+            raise storage_error(error, self.name, "reading") from error
+        finally:
+            self._roll_back(connection)
+            self._lock.release()
+
+    # --- writing
+
+    @trio.lowlevel.enable_ki_protection
+    async def write(self, work: Callable[[Transaction], T], *, durable: bool = True) -> T:
+        """
+        Let *work* write, in a transaction that it may share with others, and return what it returns once it is stored.
+
+        Cancellable until the transaction has begun; `Cancelled` means that nothing was stored. *work* must not wait;
+        if it raises, what it has written is undone and this raises the same. With `durable=False` nothing waits for
+        the disk: the commit survives the end of the process, and a power cut may take it back.
+
+        Raises:
+            StorageUncertainError: COMMIT failed; the connection was closed.
+            StorageError: Any other kind: nothing was stored.
+        """
+        job = _Job(work, trio.current_time() + BUSY_WAIT_S, durable=durable)
+        self._queue.append(job)
+        if self._led:
+            await job.wait(self._queue)
+        if not job.done:
+            self._led = True
+            await self._lead(job)
+        if job.error is not None:
+            raise job.error
+        result: T = job.result
+        return result
+
+    async def _lead(self, leader: _Job) -> None:
+        """Commit for all who wait, and let the first of those who came meanwhile lead the next group."""
+        try:
+            await self._gather()
+            connection = await self._begun("BEGIN IMMEDIATE", leader.deadline)
+        except BaseException:
+            self._queue.remove(leader)
+            self._pass_on()
+            raise
+        group = list(self._queue)
+        self._queue.clear()
+        for job in group:
+            job.begun = True
+        try:
+            await self._write_group(connection, group)
+        except BaseException as error:  # nobody may be left asleep, whatever happens
+            for job in group:
+                job.error = job.error or error
+            self._disconnect()
+        finally:
+            self._lock.release()
+            for job in group:
+                job.done = True
+                job.wake()
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        self._led = bool(self._queue)
+        if self._queue:
+            self._queue[0].wake()
+
+    async def _gather(self) -> None:
+        for _ in range(GATHER_TICKS_MAX):
+            waiting = len(self._queue)
+            await trio.lowlevel.checkpoint()
+            if len(self._queue) == waiting:
+                return
+
+    async def _write_group(self, connection: sqlite3.Connection, group: list[_Job]) -> None:
+        """Do the jobs, commit what succeeded, and apply it, in order."""
+        shared: dict[Any, Any] = {}
+        for job in group:
+            self._do(job, Transaction(connection, shared), alone=len(group) == 1)
+        if not connection.in_transaction:  # SQLite has undone all of it because of one of them
+            cause = next(job.error for job in reversed(group) if job.error is not None)
+            for job in group:
+                job.error = job.error or type(cause)(*cause.args)
+        written = [job for job in group if job.error is None]
+        try:
+            if written:
+                await self._commit(connection, inline=self._synchronous != "FULL")
+            else:
+                self._roll_back(connection)
+        except sqlite3.Error as error:
+            self._roll_back(connection)
+            if self.path is not None:
+                self._disconnect()
+            for job in written:
+                msg = f"{self.name}: COMMIT failed: {error}; the event may or may not be stored: read the session again"
+                job.error = StorageUncertainError(msg)
+                job.error.__cause__ = error
+            return
+        for job in written:
+            for apply in job.callbacks:
+                apply()
+
+    def _do(self, job: _Job, transaction: Transaction, *, alone: bool) -> None:
+        db = transaction.db
+        try:
+            if not db.in_transaction:
+                return  # undone by what went wrong before
+            if not alone:
+                db.execute("SAVEPOINT job")
+            job.result = job.work(transaction)
+            if not alone:
+                db.execute("RELEASE job")
+            job.callbacks = transaction._callbacks
+        except BaseException as error:
+            job.error = error
+            if isinstance(error, sqlite3.Error):
+                job.error = storage_error(error, self.name, "writing")
+                job.error.__cause__ = error
+            if not alone and db.in_transaction:
+                db.execute("ROLLBACK TO job")
+                db.execute("RELEASE job")
+
+    async def _commit(self, connection: sqlite3.Connection, *, inline: bool) -> None:
+        if inline:
+            connection.execute("COMMIT")
+        else:
+            with trio.CancelScope(shield=True):
+                await self._env.run_sync(partial(connection.execute, "COMMIT"), limiter=self._limiter)
+
+    # --- beginning and ending
+
+    async def _begun(self, begin: str, deadline: float) -> sqlite3.Connection:
+        """Take the lock and begin a transaction; wait for other processes up to *deadline*, without the lock."""
+        pause, longest = BUSY_POLL_S
         while True:
             try:
-                connection.execute(begin)
-                connection.execute("PRAGMA user_version").fetchone()  # a plain BEGIN is put off to the first reading
-            except sqlite3.Error as error:
-                self._roll_back(connection)
-                if not _is_busy(error) or trio.current_time() >= deadline:
+                self._lock.acquire_nowait()
+            except trio.WouldBlock:
+                await self._lock.acquire()
+            try:
+                return self._begin(begin)
+            except BaseException as error:
+                self._lock.release()
+                if not isinstance(error, sqlite3.Error):
+                    raise
+                if not is_busy(error) or trio.current_time() >= deadline:
                     raise storage_error(error, self.name, "beginning a transaction") from error
-            else:
-                return
             await self._env.sleep(pause)
             pause = min(2 * pause, longest)
 
-    async def _commit(self, connection: sqlite3.Connection, *, inline: bool) -> None:
+    def _begin(self, begin: str) -> sqlite3.Connection:
+        if self._connection is not None and self._identity != self._identity_now():
+            self._abandon()
+            msg = f"{self.name}: the file was deleted or replaced while it was open; put it back, or use another name"
+            raise StorageMissingError(msg)
+        connection = self._connection or self._connect()
         try:
-            if inline:
-                connection.execute("COMMIT")
+            if begin == "BEGIN":
+                connection.execute(begin)
+                connection.execute("PRAGMA user_version").fetchone()  # a plain BEGIN is put off to the first reading
             else:
-                with trio.CancelScope(shield=True):
-                    await self._env.run_sync(partial(connection.execute, "COMMIT"), limiter=self._limiter)
-        except BaseException as error:
+                self._synchronize(connection)
+                connection.execute(begin)
+        except BaseException:
             self._roll_back(connection)
-            if not isinstance(error, sqlite3.Error):
-                raise
-            if self.path is not None:
-                self._disconnect()
-            msg = f"{self.name}: COMMIT failed: {error}; {_ADVICE[StorageError]}"
-            raise StorageUncertainError(msg) from error
+            raise
+        return connection
+
+    def _synchronize(self, connection: sqlite3.Connection) -> None:
+        """Set how the next commit waits for the disk: for the most careful of those in the queue."""
+        careful = any(job.durable for job in self._queue)
+        wanted = SYNCHRONOUS[self._durability] if careful else "NORMAL"
+        if wanted != self._synchronous:
+            connection.execute(f"PRAGMA synchronous={wanted}")
+            self._synchronous = wanted
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         """End the transaction, if SQLite has not done so by itself, so that the next one can begin."""
@@ -195,6 +324,50 @@ class SqliteFile:
             if self.path is None:
                 raise  # closing would lose everything
             self._disconnect()  # which rolls back
+
+    # --- opening and closing
+
+    def _connect(self) -> sqlite3.Connection:
+        if self.path is not None:
+            if self.generation and not self.path.exists():
+                msg = f"{self.name}: the file was deleted while it was in use; put it back, or use another name"
+                raise StorageMissingError(msg)
+            check_place(self.path)
+            check_untouched(self.path, self._format, self._env)
+        connection = self._env.connect(self.name)
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA foreign_keys=ON")
+            connection.execute("PRAGMA synchronous=FULL")
+            make_format(connection, self.name, self._format)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        self._synchronous = "FULL"
+        self._identity = self._identity_now()
+        self.generation += 1
+        return connection
+
+    def _identity_now(self) -> tuple[object, ...]:
+        """What tells the file and its log from others of the same name."""
+        if self.path is None:
+            return ()
+        try:
+            file, log = os.stat(self.name), os.stat(f"{self.name}-wal")
+        except OSError:
+            return (None,)
+        return (file.st_dev, file.st_ino, log.st_ino)
+
+    def _abandon(self) -> None:
+        """Close a connection whose file is not ours any more, and leave alone what has its names now."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            # The last one to close checks in the log and deletes it, by name. Python 3.12 and later can switch it off.
+            option = getattr(sqlite3, "SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE", None)
+            if option is not None:
+                connection.setconfig(option, True)  # type: ignore[attr-defined]  # not in 3.11
+            connection.close()
 
     async def close(self) -> None:
         """Close the connection; a database in memory is gone."""
@@ -207,113 +380,3 @@ class SqliteFile:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
-
-    # --- opening
-
-    async def _opened(self) -> sqlite3.Connection:
-        if self._connection is None:
-            pause, longest = BUSY_POLL_S
-            deadline = trio.current_time() + BUSY_WAIT_S
-            while True:
-                try:
-                    self._connection = self._connect()
-                    break
-                except sqlite3.Error as error:
-                    if not _is_busy(error) or trio.current_time() >= deadline:
-                        raise storage_error(error, self.name, "opening") from error
-                await self._env.sleep(pause)
-                pause = min(2 * pause, longest)
-        return self._connection
-
-    def _connect(self) -> sqlite3.Connection:
-        if self.path is not None:
-            self._check_path(self.path)
-            self._check_untouched(self.path)
-        connection = self._env.connect(self.name)
-        try:
-            connection.execute("PRAGMA journal_mode=WAL")
-            connection.execute("PRAGMA foreign_keys=ON")
-            connection.execute("PRAGMA synchronous=FULL")
-            self._make_format(connection)
-            connection.execute(f"PRAGMA synchronous={SYNCHRONOUS[self._durability]}")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _check_path(self, path: Path) -> None:
-        try:
-            self._check_place(path)
-        except PermissionError as error:
-            msg = f"{path}: this user may not look into {path.parent}; {_ADVICE[StorageReadOnlyError]}"
-            raise StorageReadOnlyError(msg) from error
-        except OSError as error:  # a name too long, a loop of links, …
-            msg = f"{path}: cannot be opened: {error.strerror}; choose another name"
-            raise StorageFormatError(msg) from error
-
-    def _check_place(self, path: Path) -> None:
-        if not path.parent.is_dir():
-            msg = f"{path}: there is no folder {path.parent}; make it first, or choose another place"
-            raise StorageFormatError(msg)
-        if path.exists() and not path.is_file():
-            msg = f"{path}: expected a file, found a folder or device; choose another name"
-            raise StorageFormatError(msg)
-        if path.exists() and path.stat().st_size == 1:  # which SQLite would take for an empty one
-            msg = f"{path}: expected a file made by minirun, found one of one byte; use another name"
-            raise StorageFormatError(msg)
-        target = path if path.exists() else path.parent
-        if not os.access(target, os.R_OK | os.W_OK) or not os.access(path.parent, os.W_OK):
-            msg = f"{path}: cannot be read and written; {_ADVICE[StorageReadOnlyError]} (a log is kept beside the file)"
-            raise StorageReadOnlyError(msg)
-
-    def _check_untouched(self, path: Path) -> None:
-        """
-        Refuse a file that is not ours before anything of it can change.
-
-        To open it properly would already roll back or check in what its own program has left in its journal. Not even
-        its locks are taken, and its log is not read: so a file of ours may look damaged here, while or after a process
-        wrote back its log and got half way. Only what is certainly foreign is refused.
-        """
-        if not path.exists():
-            return
-        connection = self._env.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)
-        try:
-            connection.execute("BEGIN")
-            self._check_format(connection)
-        except sqlite3.Error as error:
-            if _code(error) == sqlite3.SQLITE_NOTADB:
-                raise
-        finally:
-            connection.close()
-
-    def _check_format(self, connection: sqlite3.Connection) -> bool:
-        """Whether the file has our format already; False if it is empty. Called in a transaction, for one view."""
-        [application] = connection.execute("PRAGMA application_id").fetchone()
-        [version] = connection.execute("PRAGMA user_version").fetchone()
-        [tables] = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if application == APPLICATION_ID:
-            if version == FORMAT_VERSION:
-                return True
-            msg = (
-                f"{self.name}: expected format {FORMAT_VERSION}, found format {version}, made by "
-                f"{'a newer' if version > FORMAT_VERSION else 'an older'} minirun; install that, or use another file"
-            )
-            raise StorageFormatError(msg)
-        if application or version or tables:
-            msg = f"{self.name}: expected a file made by minirun, found another program's database; use another name"
-            raise StorageFormatError(msg)
-        return False
-
-    def _make_format(self, connection: sqlite3.Connection) -> None:
-        connection.execute("BEGIN")
-        made = self._check_format(connection)
-        connection.execute("COMMIT")
-        if made:
-            return
-        connection.execute("BEGIN IMMEDIATE")
-        if not self._check_format(connection):  # another process may have been faster
-            for statement in self._schema.split(";"):
-                connection.execute(statement)
-            connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version={FORMAT_VERSION}")
-        connection.execute("COMMIT")

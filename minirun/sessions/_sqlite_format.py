@@ -1,0 +1,143 @@
+"""
+Whose file it is, and in which format.
+
+A file of ours carries an application id and the number of its format. Opening a file
+
+*   of no program (an empty one) makes it ours, in one transaction;
+*   of an older format brings it up to date, in one transaction: all of it, or it stays as it was;
+*   of a newer format, or of another program, is refused before a byte of it has changed.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from ..env import Env
+from ..errors import StorageFormatError, StorageReadOnlyError
+from ._sqlite_errors import ADVICE, result_code
+
+__all__ = ["Format", "check_place", "check_untouched", "make_format"]
+
+# "mrun" in ASCII: tells a minirun file from another program's (https://sqlite.org/pragma.html#pragma_application_id).
+APPLICATION_ID: Final = 0x6D72756E
+
+
+@attrs.frozen
+class Format:
+    """
+    How a file is laid out.
+
+    Args:
+        version: Its number, from 1 up; `PRAGMA user_version`.
+        schema: The statements that make an empty file one of this format.
+        migrations: For each older version that is still read, what changes a file of it into one of the next version.
+            It runs inside the transaction and must neither begin nor end one.
+    """
+
+    version: int
+    schema: str
+    migrations: Mapping[int, Callable[[sqlite3.Connection], None]] = {}
+
+
+def make_format(connection: sqlite3.Connection, name: str, wanted: Format) -> None:
+    """
+    Make the file one of the *wanted* format, if it is empty or of an older one.
+
+    Raises:
+        StorageFormatError: It is another program's, a newer version's, or too old to be read.
+    """
+    connection.execute("BEGIN")
+    found = _found_version(connection, name, wanted)
+    connection.execute("COMMIT")
+    if found == wanted.version:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    found = _found_version(connection, name, wanted)  # another process may have been faster
+    if found == 0:
+        for statement in wanted.schema.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    for version in range(found or wanted.version, wanted.version):
+        wanted.migrations[version](connection)
+    connection.execute(f"PRAGMA user_version={wanted.version}")
+    connection.execute("COMMIT")
+
+
+def _found_version(connection: sqlite3.Connection, name: str, wanted: Format) -> int:
+    """The version of the file's format, 0 for an empty file. Called in a transaction, for one view."""
+    [application] = connection.execute("PRAGMA application_id").fetchone()
+    [version] = connection.execute("PRAGMA user_version").fetchone()
+    [tables] = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if application == APPLICATION_ID:
+        oldest = min(wanted.migrations, default=wanted.version)
+        if oldest <= version <= wanted.version:
+            return int(version)
+        msg = (
+            f"{name}: expected format {wanted.version}, found format {version}, made by "
+            f"{'a newer' if version > wanted.version else 'an older'} minirun; install that, or use another file"
+        )
+        raise StorageFormatError(msg)
+    if application or version or tables:
+        msg = f"{name}: expected a file made by minirun, found another program's database; use another name"
+        raise StorageFormatError(msg)
+    return 0
+
+
+def check_untouched(path: Path, wanted: Format, env: Env) -> None:
+    """
+    Refuse a file that is not ours before anything of it can change.
+
+    To open it properly would already roll back or check in what its own program has left in its journal. Not even
+    its locks are taken, and its log is not read: so a file of ours may look damaged here, while or after a process
+    wrote back its log and got half way. Only what is certainly foreign is refused.
+    """
+    if not path.exists():
+        return
+    connection = env.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)
+    try:
+        connection.execute("BEGIN")
+        _found_version(connection, str(path), wanted)
+    except sqlite3.Error as error:
+        if result_code(error) == sqlite3.SQLITE_NOTADB:
+            raise
+    finally:
+        connection.close()
+
+
+def check_place(path: Path) -> None:
+    """
+    Refuse a path where there can be no database, in words of its own.
+
+    Raises:
+        StorageFormatError, StorageReadOnlyError: It cannot be opened and written.
+    """
+    try:
+        _check_place(path)
+    except PermissionError as error:
+        msg = f"{path}: this user may not look into {path.parent}; {ADVICE[StorageReadOnlyError]}"
+        raise StorageReadOnlyError(msg) from error
+    except OSError as error:  # a name too long, a loop of links, …
+        msg = f"{path}: cannot be opened: {error.strerror}; choose another name"
+        raise StorageFormatError(msg) from error
+
+
+def _check_place(path: Path) -> None:
+    if not path.parent.is_dir():
+        msg = f"{path}: there is no folder {path.parent}; make it first, or choose another place"
+        raise StorageFormatError(msg)
+    if path.exists() and not path.is_file():
+        msg = f"{path}: expected a file, found a folder or device; choose another name"
+        raise StorageFormatError(msg)
+    if path.exists() and path.stat().st_size == 1:  # which SQLite would take for an empty one
+        msg = f"{path}: expected a file made by minirun, found one of one byte; use another name"
+        raise StorageFormatError(msg)
+    target = path if path.exists() else path.parent
+    if not os.access(target, os.R_OK | os.W_OK) or not os.access(path.parent, os.W_OK):
+        msg = f"{path}: cannot be read and written; {ADVICE[StorageReadOnlyError]} (a log is kept beside the file)"
+        raise StorageReadOnlyError(msg)
