@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from .._json import freeze
+from .._json import freeze, shown
 from ..agents import BaseAgent
 from ..agents._base import tools_of
 from ..apps import App
@@ -22,10 +22,13 @@ from ..errors import (
     InvocationNotFoundError,
     NotSupportedError,
     ServiceClosedError,
+    StaleSessionError,
 )
 from ..events import Event, EventActions
 from ..runtime import RunConfig, RunPlan, RunScope
 from ..runtime._failure import add_note
+from ..runtime._recovery import recover
+from ..runtime._rewind import rewind_event
 from ..sessions import (
     BaseSessionService,
     GetSessionConfig,
@@ -187,10 +190,7 @@ class Runner:
 
             On iterating or leaving: what the run fails with, one exception with its own type.
         """
-        config = RunConfig() if run_config is None else run_config
-        if not isinstance(config, RunConfig):
-            msg = f"expected a RunConfig, found {config!r:.80}"
-            raise ConfigurationError(msg)
+        config = _checked_config(run_config)
         key = session_key(self.app_name, user_id, session_id)
         own_id = f"e-{self._env.new_id('invocation')}"
         lasting, temp = _split_delta(state_delta)
@@ -255,6 +255,60 @@ class Runner:
             state_delta=state_delta,
         )
         return SyncRun(scope, self._env)
+
+    async def rewind_async(
+        self,
+        *,
+        user_id: str,
+        session_id: str,
+        rewind_before_invocation_id: str,
+        run_config: RunConfig | None = None,
+    ) -> Event:
+        """
+        Undo an invocation and all that came after it; return the event that says so.
+
+        Nothing is deleted: one event is appended, and what it undoes is left out of `session.events`, prompts and
+        windows from now on (`read_events` still has it). The session's own state is again what it was before the
+        invocation, the initial state included; keys that did not exist then are removed. `user:` and `app:` state is
+        shared with other sessions and stays.
+
+        Waits for a run on the session to end (or not: `run_config.on_busy`), and closes the calls that an interrupted
+        run has left open before it undoes them. If it raises, `Cancelled` included, nothing is undone.
+
+        Raises:
+            InvocationNotFoundError: The visible history has no such invocation; it may have been undone already.
+            SessionNotFoundError: There is no such session.
+            SessionBusyError: It is busy and waiting could never end, or `RunConfig(on_busy="reject")`.
+            StorageError: See the class for what it says about the event.
+        """
+        config = _checked_config(run_config)
+        if not isinstance(rewind_before_invocation_id, str) or not rewind_before_invocation_id:
+            problem = f"expected the id of an invocation, found {shown(rewind_before_invocation_id)}"
+            raise InvalidValueError("rewind_before_invocation_id", problem)
+        key = session_key(self.app_name, user_id, session_id)
+        self._check_open()
+        own_id = f"e-{self._env.new_id('invocation')}"
+        writer = await self.session_service.open_writer(key, own_id, None, reject=config.on_busy == "reject")
+        if writer is None:
+            raise await self.session_service._not_found(key)
+        try:
+            return await self._rewind(writer, rewind_before_invocation_id, own_id, config)
+        finally:
+            with trio.CancelScope(shield=True):
+                await writer.finish(None)
+
+    async def _rewind(self, writer: SessionWriter, invocation_id: str, own_id: str, config: RunConfig) -> Event:
+        while True:
+            try:
+                await recover(writer)
+                [creation] = await self.session_service._read(writer.live.key, -1, 1)
+                event = rewind_event(writer.live, creation, invocation_id)
+                metadata = config.custom_metadata or None
+                return await writer.append(
+                    changed(event, id=f"{own_id}-0", invocation_id=own_id, custom_metadata=metadata)
+                )
+            except StaleSessionError:  # another process was faster; nothing is undone yet
+                await writer.reload(None, reject=config.on_busy == "reject")
 
     async def run_debug(
         self,
@@ -353,6 +407,14 @@ class InMemoryRunner(Runner):
             plugin_close_timeout=plugin_close_timeout,
             auto_create_session=auto_create_session,
         )
+
+
+def _checked_config(run_config: RunConfig | None) -> RunConfig:
+    config = RunConfig() if run_config is None else run_config
+    if not isinstance(config, RunConfig):
+        msg = f"expected a RunConfig, found {config!r:.80}"
+        raise ConfigurationError(msg)
+    return config
 
 
 def _app(app: App | None, app_name: str | None, agent: BaseAgent | None) -> App:

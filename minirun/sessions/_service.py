@@ -108,9 +108,11 @@ def session_key(app_name: object, user_id: object, session_id: object) -> Sessio
     return SessionKey(check_app_name(app_name), _check_id("user_id", user_id), _check_id("session_id", session_id))
 
 
-def checked_event(event: Event) -> Event:
+def checked_event(event: Event, *, rewinds: bool = False) -> Event:
     """
     Return *event* as it may be stored: complete, with what can be stored of its state changes.
+
+    Only the history of a session may contain *rewinds*; `Runner.rewind_async` makes new ones.
 
     Raises:
         InvalidEventError: It lacks an author, is partial, or its calls or responses lack valid ids.
@@ -130,8 +132,8 @@ def checked_event(event: Event) -> Event:
     if event.long_running_tool_ids:
         msg = "Event.long_running_tool_ids has no effect in this version of minirun: every call is answered at once"
         raise NotSupportedError(msg)
-    if (event.actions.rewind_before_seq is None) != (event.actions.rewind_before_invocation_id is None):
-        msg = "expected rewind_before_seq with rewind_before_invocation_id, found one of them; use Runner.rewind_async"
+    if not rewinds and (event.actions.rewind_before_seq, event.actions.rewind_before_invocation_id) != (None, None):
+        msg = "expected an event that undoes nothing, found rewind_before_...; use Runner.rewind_async"
         raise InvalidEventError(msg)
     _check_call_ids(event)
     writes = writes_of(event.actions)
@@ -174,7 +176,7 @@ def _check_history(events: Sequence[Event]) -> None:
         if event.id in known:
             raise InvalidValueError(f"{path}.id", f"expected every id once, found {event.id!r:.80} again")
         known.add(event.id)
-        if checked_event(event) is not event:
+        if checked_event(event, rewinds=True) is not event:
             raise InvalidValueError(path, "expected a stored event, found `temp:` keys in it, which are never stored")
         target = event.actions.rewind_before_seq
         if target is not None and not 0 < target < seq:
@@ -505,9 +507,6 @@ class BaseSessionService(ABC):
         if event.partial:
             return event
         event = checked_event(event)
-        if event.actions.rewind_before_seq is not None:
-            msg = "expected an event that undoes nothing, found rewind_before_seq; use Runner.rewind_async"
-            raise InvalidEventError(msg)
         if event.id is None and event == session._unsure[0]:
             event = changed(event, id=session._unsure[1])
         key = session_key(session.app_name, session.user_id, session.id)
