@@ -27,7 +27,21 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import attrs
 
-__all__ = ["CUTS", "Change", "Cut", "Delete", "Disk", "Entry", "Image", "Luck", "Mark", "Sync", "Truncate", "Write"]
+__all__ = [
+    "CUTS",
+    "Change",
+    "Cut",
+    "Delete",
+    "Disk",
+    "Entry",
+    "Image",
+    "Luck",
+    "Mark",
+    "Sync",
+    "Truncate",
+    "Write",
+    "write_image",
+]
 
 # The unit that a disk writes whole, as SQLite has it for crash tests too.
 SECTOR_BYTES: Final = 512
@@ -116,7 +130,7 @@ class Disk:
         """Go on to what is true after *entries*."""
         for entry in entries:
             if isinstance(entry, Sync):
-                if entry.file not in self._synced:
+                if self._is_new(entry.file):
                     self._sync_folder()
                 self._sync(entry.file)
             elif not isinstance(entry, Mark):
@@ -136,6 +150,10 @@ class Disk:
                 image[name] = content
         return image
 
+    def _is_new(self, file: str) -> bool:
+        removed = any(isinstance(change, Delete) for change in self._pending if change.file == file)
+        return removed or file not in self._synced
+
     def _sync(self, file: str) -> None:
         mine: list[_Fate] = [(change, change) for change in self._pending if change.file == file]
         self._pending = [change for change in self._pending if change.file != file]
@@ -145,11 +163,12 @@ class Disk:
 
     def _sync_folder(self) -> None:
         """Let every name that was removed be gone for certain, with what was under it."""
-        for number, change in reversed([*enumerate(self._pending)]):
-            if isinstance(change, Delete) and change in self._pending:
-                before = [other for other in self._pending[:number] if other.file != change.file]
-                self._pending = before + self._pending[number + 1 :]
-                self._synced.pop(change.file, None)
+        for file in {change.file for change in self._pending if isinstance(change, Delete)}:
+            mine = [(number, change) for number, change in enumerate(self._pending) if change.file == file]
+            removed = max(number for number, change in mine if isinstance(change, Delete))
+            over = {number for number, _ in mine if number <= removed}
+            self._pending = [change for number, change in enumerate(self._pending) if number not in over]
+            self._synced.pop(file, None)
 
 
 _Fate: TypeAlias = tuple[Change, Change | None]
