@@ -158,7 +158,7 @@ class SqliteSessionService(BaseSessionService):
             raise ConfigurationError(msg)
         self._path = _parse_path(path)
         self._file = SqliteFile(self._path, FORMAT, durability, self._env)
-        self._generation = 0  # of the file that the cache was read from
+        self._generation = 1  # of the file that the cache was read from
         self._cache: OrderedDict[SessionKey, LiveSession] = OrderedDict()
         self._cache_bytes = cache_bytes
         self._cached_bytes = 0
@@ -624,6 +624,8 @@ class SqliteSessionService(BaseSessionService):
                 " WHERE app_name = ? AND user_id = ? AND commit_no > ? AND commit_no <= ?",
                 (live.key.app_name, user, scope.commit_no, until),
             )
+            if scope.commit_no < 0:
+                scope.values.clear()
             for key, data, commit_no in rows:
                 if data is None:
                     scope.values.pop(key, None)
@@ -729,7 +731,8 @@ class SqliteSessionService(BaseSessionService):
         self._generation = self._file.generation
         self._cache.clear()
         self._cached_bytes = 0
-        self._scopes.clear()
+        for scope in self._scopes.values():
+            scope.commit_no = -1
 
     def _grow(self, live: LiveSession, size: int) -> None:
         live.size += size
