@@ -256,14 +256,6 @@ async def listing_mine(service: BaseSessionService) -> AsyncIterator[object]:
 
 # --- facts ----------------------------------------------------------------------------------------------------------
 
-
-@pytest.fixture(autouse=True)
-def large_ones_are_asked_for(request: pytest.FixtureRequest) -> None:
-    """Skip what is slow in a common run."""
-    if request.node.get_closest_marker("slow") and "slow" not in request.config.getoption("markexpr"):
-        pytest.skip("takes long; run with -m slow")
-
-
 LARGE = [pytest.param(5_000, id="5000"), pytest.param(100_000, id="100000", marks=pytest.mark.slow)]
 
 
