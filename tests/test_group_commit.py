@@ -128,6 +128,28 @@ async def test_shared_values_are_right_within_a_group(tmp_path: Path) -> None:
             assert dict((await get(other, "0")).state) == dict(state)
 
 
+async def test_a_history_is_imported_among_appends(tmp_path: Path) -> None:
+    """Sessions made, imported and appended to in one transaction: every operation on their shared keys counts."""
+    add = EventActions(state_ops={"user:n": {"add": 1}, "app:n": {"add": 1}, "n": {"add": 1}})
+    history = [Event(id=str(seq), seq=seq, timestamp=1.0, author="a", actions=add) for seq in range(4)]
+    async with SqliteSessionService(tmp_path / "a.db", durability="power") as service:
+        sessions = await sessions_of(service, 2)
+        importing = partial(service.import_session, app_name="app", user_id="u", events=history)
+        with commits(service) as seen:
+            await all_at_once(
+                partial(service.append_event, sessions[0], Event(author="a", actions=add)),
+                partial(importing, session_id="x"),
+                partial(service.append_event, sessions[1], Event(author="a", actions=add)),
+                partial(importing, session_id="y"),
+                partial(service.create_session, app_name="app", user_id="u", session_id="z", state={"user:z": 1}),
+            )
+        assert len(seen) == 1
+        state = {"n": 4, "user:n": 10, "app:n": 10, "user:z": 1}
+        assert dict((await get(service, "x")).state) == dict((await get(service, "y")).state) == state
+        async with SqliteSessionService(tmp_path / "a.db") as other:
+            assert dict((await get(other, "y")).state) == state
+
+
 async def test_nothing_is_seen_before_it_is_stored(tmp_path: Path) -> None:
     """While the COMMIT of a group is under way, its shared writes are not in anybody's state."""
 

@@ -518,6 +518,12 @@ class BaseSessionService(ABC):
                 hold.release()
 
     async def _append_outside(self, key: SessionKey, session: Session, event: Event) -> Event:
+        at_hand = self._at_hand(key)
+        if at_hand is not None and _is_next(at_hand, session, event):  # if so it is; the store checks it anyway
+            try:
+                return await self._append(at_hand, event, session=session)
+            except (ChangedMeanwhileError, SessionNotFoundError):
+                pass  # another process was faster
         while True:
             live = await self._open_free(key, GetSessionConfig(num_recent_events=0), reject=False)
             if live is None:
@@ -719,6 +725,10 @@ class BaseSessionService(ABC):
         """As `_open`, after waiting until no other process has the session's lease."""
         return await self._open(key, config)
 
+    def _at_hand(self, key: SessionKey) -> LiveSession | None:
+        """The live session as it was last used, which may be out of date, if that spares asking the store."""
+        return None
+
     @abstractmethod
     async def _commit(self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
         """
@@ -756,6 +766,13 @@ class BaseSessionService(ABC):
 
 class ChangedMeanwhileError(Exception):
     """Raised by `_commit` for an outside append when another process entered the session just before."""
+
+
+def _is_next(live: LiveSession, session: Session, event: Event) -> bool:
+    """Whether *event*, appended to *session*, would come next in *live*, and is no retry of what is there."""
+    if live.incarnation != session._incarnation or live.revision != session.revision:
+        return False
+    return event.id is None or (bool(live.events) and live.events[-1].id != event.id)
 
 
 def _checked_limit(limit: int | None) -> int | None:

@@ -66,7 +66,7 @@ from ._sqlite_schema import (
     read_segments,
     shared_user,
 )
-from ._state import MISSING, Scope, Values, _Missing, scope_of
+from ._state import MISSING, Scope, Values, _Missing, scope_of, writes_of
 
 __all__ = ["SqliteSessionService"]
 
@@ -107,9 +107,9 @@ class _Notes:
 class _Uncommitted:
     """The values that a session has within a transaction, where others have written to its shared scopes already."""
 
-    def __init__(self, values: Values, user_id: str, shared: dict[tuple[str, str], JSON | _Missing]) -> None:
-        self._values = values
-        self._user_id = user_id
+    def __init__(self, live: LiveSession, shared: dict[tuple[str, str], JSON | _Missing]) -> None:
+        self._values = live.values
+        self._user_id = live.key.user_id
         self._shared = shared
 
     def get(self, key: object) -> JSON | _Missing:
@@ -119,6 +119,13 @@ class _Uncommitted:
             if place in self._shared:
                 return self._shared[place]
         return self._values.get(key)
+
+    def copy(self) -> Values:
+        """A copy that can be written to."""
+        values = self._values.copy()
+        mine = {key: value for (user, key), value in self._shared.items() if user in (NO_USER, self._user_id)}
+        values.apply(mine)
+        return values
 
 
 class SqliteSessionService(BaseSessionService):
@@ -185,12 +192,13 @@ class SqliteSessionService(BaseSessionService):
         row = self._insert_session(db, key, newest, created)
         live = self._new_live(db, key, row, until=_base_no(transaction))
         live.revision = -1  # nothing is applied yet
-        values = Values({}, dict(live.values.user), dict(live.values.app)) if len(events) > 1 else live.values
+        current = self._within(transaction, live)
+        history = current.copy() if len(events) > 1 else None  # each event stands on those before it
         chain, done = CHAIN_START, []
         for event, line in zip(events, lines, strict=True):
-            changes, chain, number = self._write_event(transaction, live, values, event, line, chain)
-            if values is not live.values:
-                values.apply(changes)
+            changes, chain, number = self._write_event(transaction, live, history or current, event, line, chain)
+            if history is not None:
+                history.apply(changes)
             if event.seq:
                 self._write_calls(db, live, event, tracked=True)
             done.append((event, line, changes, number))
@@ -207,6 +215,8 @@ class SqliteSessionService(BaseSessionService):
                 live.size += len(line)
             self._cached(live)
 
+        for _, _, changes, _ in done:
+            _note_shared(transaction, live, changes)
         transaction.after_commit(apply)
         return live
 
@@ -368,6 +378,9 @@ class SqliteSessionService(BaseSessionService):
             await self._env.sleep(pause)
             pause = min(2 * pause, longest)
 
+    def _at_hand(self, key: SessionKey) -> LiveSession | None:
+        return self._cache.get(key)
+
     async def _open_row(self, key: SessionKey, config: GetSessionConfig | None) -> tuple[LiveSession, Row] | None:
         while True:
             async with self._file.reading() as db:
@@ -510,7 +523,8 @@ class SqliteSessionService(BaseSessionService):
         row = find_session(db, live.key)
         epoch = append.epoch = self._check_turn(live, row, writer)
         assert row is not None
-        changes, chain, number = self._write_event(transaction, live, live.values, event, append.line, row.chain)
+        values = live.values if _stays_within(event) else self._within(transaction, live)
+        changes, chain, number = self._write_event(transaction, live, values, event, append.line, row.chain)
         self._write_calls(db, live, event, tracked=writer is not None)
         self._write_session(db, live, event, epoch, chain, writer)
         if writer is not None and append.begins:
@@ -518,6 +532,8 @@ class SqliteSessionService(BaseSessionService):
                 "INSERT INTO invocations VALUES (?, ?, ?, ?, ?, ?)",
                 (live.incarnation, writer.invocation_id, InvocationStatus.RUNNING, epoch, event.seq, number),
             )
+
+        _note_shared(transaction, live, changes)
 
         def apply() -> None:
             if writer is not None:
@@ -550,31 +566,30 @@ class SqliteSessionService(BaseSessionService):
         )
         raise StaleSessionError(msg)
 
+    def _within(self, transaction: Transaction, live: LiveSession) -> _Uncommitted:
+        """The values that the session has in this transaction: the newest ones stored, and what others have written."""
+        self._refresh_scopes(transaction.db, live, _base_no(transaction))
+        return _Uncommitted(live, transaction.shared.get(("scopes", live.key.app_name), {}))
+
     def _write_event(
-        self, transaction: Transaction, live: LiveSession, values: Values, event: Event, line: str, chain: bytes
+        self,
+        transaction: Transaction,
+        live: LiveSession,
+        values: Values | _Uncommitted,
+        event: Event,
+        line: str,
+        chain: bytes,
     ) -> tuple[dict[str, JSON | _Missing], bytes, int]:
         """Write the event and the state it changes; return the changes, the new link of the chain, and its number."""
         db = transaction.db
         assert event.seq is not None
-        base_no = _base_no(transaction)
         [number] = db.execute("UPDATE store SET commit_no = commit_no + 1 RETURNING commit_no").fetchone()
+        transaction.shared.setdefault("base_no", number - 1)
         chain = link(chain, event.seq, number, line)
         db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", (number, live.incarnation, event.seq, chain, line))
-        actions = event.actions
-        if not (actions.state_delta or actions.state_removed or actions.state_ops):
-            return {}, chain, number
-        self._refresh_scopes(db, live, base_no)
-        shared = transaction.shared.setdefault(("scopes", live.key.app_name), {})
-        changes = apply_event(_Uncommitted(values, live.key.user_id, shared), event)
+        changes = apply_event(values, event)
         for key, value in changes.items():
             _write_value(db, live, key, value, number)
-        shared.update(
-            {
-                (shared_user(key, live.key.user_id), key): value
-                for key, value in changes.items()
-                if scope_of(key) is not Scope.SESSION
-            }
-        )
         return changes, chain, number
 
     def _write_calls(self, db: sqlite3.Connection, live: LiveSession, event: Event, *, tracked: bool) -> None:
@@ -788,6 +803,22 @@ class _Past:
             for response in event.get_function_responses():
                 calls.pop(response.id, None)
         self.open_calls = list(calls.values())
+
+
+# --- within a transaction ---------------------------------------------------------------------------------------------
+
+
+def _stays_within(event: Event) -> bool:
+    """Whether the event changes the session's own state only, if any."""
+    return all(scope_of(key) is Scope.SESSION for key in writes_of(event.actions))
+
+
+def _note_shared(transaction: Transaction, live: LiveSession, changes: dict[str, JSON | _Missing]) -> None:
+    """Let later jobs of the transaction see what this one has written to the shared scopes. The last thing it does."""
+    for key, value in changes.items():
+        if scope_of(key) is not Scope.SESSION:
+            shared = transaction.shared.setdefault(("scopes", live.key.app_name), {})
+            shared[shared_user(key, live.key.user_id), key] = value
 
 
 # --- rows -----------------------------------------------------------------------------------------------------------
