@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -316,3 +317,10 @@ def judge(found: Found, history: History) -> None:
 def missing_of(found: Found, acknowledged: list[AnyStep]) -> list[str]:
     """The names of those acknowledged steps that are not found."""
     return [step.name for step in acknowledged if not step.is_in(found)]
+
+
+def check_calls(events: list[Event]) -> None:
+    """Every call has exactly one response (promise P6)."""
+    calls = Counter(call.id for event in events for call in event.get_function_calls())
+    responses = Counter(response.id for event in events for response in event.get_function_responses())
+    assert calls == responses

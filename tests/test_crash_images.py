@@ -19,7 +19,7 @@ from typing import Any
 import attrs
 import pytest
 
-from minirun import Event, LlmAgent, Runner
+from minirun import LlmAgent, Runner
 from minirun.errors import StorageError
 from minirun.sessions import SqliteSessionService
 from minirun.sessions._sqlite_file import Durability
@@ -41,7 +41,7 @@ from minirun.simulation import (
 )
 from minirun.testing import ScriptedLlm
 
-from .disks import FILE, AnyStep, Found, History, SmallDisk, judge, live, look, missing_of, store_on
+from .disks import FILE, AnyStep, Found, History, SmallDisk, check_calls, judge, live, look, missing_of, store_on
 
 needs_vfs = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 
@@ -214,13 +214,6 @@ class Inspector:
             events = await service.read_events(app_name="app", user_id="u2", session_id="run")
             assert [event.seq for event in events] == list(range(len(events)))
             check_calls(events)
-
-
-def check_calls(events: list[Event]) -> None:
-    """Every call has exactly one response (promise P6)."""
-    calls = Counter(call.id for event in events for call in event.get_function_calls())
-    responses = Counter(response.id for event in events for response in event.get_function_responses())
-    assert calls == responses
 
 
 def some_cuts(number: int) -> list[Cut]:

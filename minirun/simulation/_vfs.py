@@ -406,6 +406,6 @@ class DiskEnv(Env):
         limiter: trio.CapacityLimiter | None = None,
         abandon_on_cancel: bool = False,
     ) -> T:
-        """Let other tasks run, as they would while a thread works, and call *fn* here."""
+        """Call *fn* here, after a checkpoint, as waiting for a thread would be one."""
         await trio.lowlevel.checkpoint()
         return fn()
