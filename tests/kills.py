@@ -40,7 +40,13 @@ from minirun import (
     ToolContext,
 )
 from minirun._codec import event_from_json, event_to_json
-from minirun.errors import SessionBusyError, StaleSessionError
+from minirun.errors import (
+    AlreadyExistsError,
+    InvalidEventError,
+    SessionBusyError,
+    StaleSessionError,
+    StorageRolledBackError,
+)
 from minirun.sessions import Session, SessionWriter, _sqlite
 from minirun.testing import ScriptedLlm, call
 from minirun.types import changed
@@ -127,8 +133,13 @@ async def converse(
 
 
 async def get_or_create(service: SqliteSessionService, session_id: str) -> Session:
-    found = await service.get_session(app_name="app", user_id="u", session_id=session_id)
-    return found or await service.create_session(app_name="app", user_id="u", session_id=session_id)
+    """The session, made by whoever is first."""
+    while True:
+        found = await service.get_session(app_name="app", user_id="u", session_id=session_id)
+        try:
+            return found or await service.create_session(app_name="app", user_id="u", session_id=session_id)
+        except AlreadyExistsError:
+            pass
 
 
 # --- roles ----------------------------------------------------------------------------------------------------------
@@ -181,8 +192,10 @@ async def collide(service: SqliteSessionService, options: dict[str, Any], tell: 
             except SessionBusyError:
                 tell.tell("refused")
                 await trio.sleep(luck.random() * 0.004)
-            except StaleSessionError:
+            except (StaleSessionError, InvalidEventError):  # the latter: READ_MEANWHILE in test_two_processes.py
                 tell.tell("stale", name=name)
+            except StorageRolledBackError:  # OVERTAKEN in test_two_processes.py
+                tell.tell("overtaken", name=name)
 
     async def append() -> None:
         luck = Random(f"{options['seed']} {number}")
@@ -194,7 +207,7 @@ async def collide(service: SqliteSessionService, options: dict[str, Any], tell: 
             event = Event(author="outside", message=name, actions=EventActions(state_delta=keys, state_ops=ops))
             try:
                 tell.stored(session.id, await service.append_event(session, event))
-            except StaleSessionError:
+            except (StaleSessionError, StorageRolledBackError):  # the latter: OVERTAKEN
                 tell.tell("overtaken")
             await trio.sleep(luck.random() * 0.02)
 

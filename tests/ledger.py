@@ -96,6 +96,8 @@ class Ledger:
     path: Path
     tasks: dict[str, int] = attrs.Factory(dict)
     """For sessions on which several tasks of a process write: how many."""
+    fenced: bool = False
+    """Whether processes stood still, so that runs may have failed."""
     acknowledged: int = 0
     unheard: int = 0
     known: dict[str, list[Event]] = attrs.Factory(dict)
@@ -119,7 +121,7 @@ class Ledger:
                 self.ended[told["invocation"]] = told["status"]
 
     def check(self, *, dead: int = 1) -> None:
-        """Compare a copy of the file, whose writers have died, *dead* of them since the last time, with what was heard."""
+        """Compare a copy of the file with what was heard. All writers are dead, *dead* of them since the last time."""
         copy = self.path.parent / "copy"
         shutil.rmtree(copy, ignore_errors=True)
         copy.mkdir()
@@ -176,11 +178,12 @@ class Ledger:
                 assert (event.content, event.actions) == (plan.content, plan.actions), f"{name}: {event} is not whole"
 
     def _check_statuses(self, statuses: dict[str, str]) -> None:
-        """A run that has ended is listed as it ended; one whose process is dead is interrupted, or just ended."""
+        """A run that has ended is listed as it ended; one whose process is dead was interrupted, or just ended."""
         for invocation, status in self.ended.items():
             assert statuses[invocation] == status
-        for invocation in statuses.keys() - self.ended.keys():
-            assert statuses[invocation] in (InvocationStatus.INTERRUPTED, InvocationStatus.COMPLETED)
+        rest = {status for invocation, status in statuses.items() if invocation not in self.ended}
+        expected = {InvocationStatus.INTERRUPTED, InvocationStatus.COMPLETED}
+        assert rest <= (expected | {InvocationStatus.FAILED} if self.fenced else expected)
 
 
 def check_state(session: Session, events: Sequence[Event]) -> None:

@@ -68,10 +68,21 @@ def worker() -> LlmAgent:
     return LlmAgent(name="worker", model=ScriptedLlm(answer), tools=[wait_in_tool])
 
 
+def asker() -> LlmAgent:
+    """The same, and its model says when it is asked."""
+
+    def answer(request: Any) -> Any:
+        say("asked")
+        return call("wait_in_tool")
+
+    return LlmAgent(name="asker", model=ScriptedLlm(answer), tools=[wait_in_tool])
+
+
 AGENTS: dict[str, Callable[[], BaseAgent]] = {
     "holder": lambda: Holder(name="holder"),
     "greeter": lambda: Greeter(name="greeter"),
     "worker": worker,
+    "asker": asker,
 }
 
 
