@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minirun import Event, EventActions, InvocationContext, LlmAgent, RunConfig, Runner
+from minirun._json import dumps
 from minirun.errors import (
     AlreadyExistsError,
     InvalidEventError,
@@ -128,6 +129,19 @@ async def test_a_rewind_is_one_event_that_changes_only_what_differs(kind: str, t
         assert event.actions.state_removed == ("new",)
         log = await service.read_events(**HERE)
         assert (len(log), log[-1], event.seq) == (count + 1, event, count)
+
+
+async def test_a_rewind_tells_values_apart_that_python_calls_equal(kind: str, tmp_path: Path) -> None:
+    """True, 1 and 1.0, and objects whose keys stand in another order, come back exactly as they were."""
+    initial = {"flag": True, "count": 1, "object": {"a": 1, "b": 2}, "list": [0, False]}
+    other = {"flag": 1, "count": 1.0, "object": {"b": 2, "a": 1}, "list": [False, 0]}
+    async with services(tmp_path)[kind]() as service:
+        session = await service.create_session(**HERE, state=initial)
+        await service.append_event(session, Event(author="a", invocation_id="bad", state=other))
+        assert dumps(dict(session.state)) == dumps(other)
+        event = await rewind(runner_on(service), "bad")
+        assert len(event.actions.state_delta) == 4
+        assert dumps(dict((await get(service)).state)) == dumps(initial)
 
 
 async def test_what_is_undone_is_not_seen_any_more(kind: str, tmp_path: Path) -> None:
@@ -513,13 +527,67 @@ async def test_a_rewind_by_another_process_is_seen_here(kind: str, tmp_path: Pat
     if kind != "sqlite process":
         return
     path = tmp_path / "shared.db"
-    async with Elsewhere(path, durability="process") as one, Elsewhere(path, durability="process") as two:
+    async with (
+        Elsewhere(path, durability="process") as one,
+        Elsewhere(path, durability="process") as two,
+        Elsewhere(path, durability="process") as narrow,
+    ):
         await one.create_session(**HERE)
         bad = await say(runner_on(one), "a=1")
+        assert texts(await get(narrow, num_recent_events=1)) == ["done"]
         assert texts(await get(two)) == ["a=1", "done"]
         await rewind(runner_on(one), bad)
         session = await get(two)
         assert (texts(session), dict(session.state)) == ([""], {})
         assert texts(await get(two, num_recent_events=5)) == [""]
+        assert texts(await get(narrow, num_recent_events=1)) == [""]
+        assert texts(await get(narrow)) == [""]
         await say(runner_on(two), "b=1")
         assert texts(await get(one)) == ["", "b=1", "done"]
+
+
+async def test_a_session_made_again_while_its_past_is_read_is_another(kind: str, tmp_path: Path) -> None:
+    """A fork of the past never mixes what was deleted with what has its name now."""
+    if kind != "sqlite process":
+        return
+    path = tmp_path / "shared.db"
+    async with Elsewhere(path, durability="process") as one, Elsewhere(path, durability="process") as two:
+        session = await one.create_session(**HERE)
+        for number in range(3):
+            await append(one, session, f"old {number}", n=f"old {number}")
+        real, raced = one._read, False
+
+        async def read(*arguments: Any) -> list[Event]:
+            nonlocal raced
+            found = await real(*arguments)
+            if not raced:
+                raced = True
+                await two.delete_session(**HERE)
+                again = await two.create_session(**HERE)
+                for number in range(3):
+                    await append(two, again, f"new {number}", n=f"new {number}")
+            return found
+
+        one._read = read  # type: ignore[method-assign]  # another process acts in between
+        fork = await one.fork_session(**HERE, at_seq=2)
+        assert (texts(fork), fork.state["n"]) == (["new 0", "new 1"], "new 1")
+
+
+async def test_a_file_that_went_back_in_time_is_read_as_it_is(kind: str, tmp_path: Path) -> None:
+    """Where a backup was restored below an open service, it shows what is stored, and goes on from there."""
+    if kind != "sqlite process":
+        return
+    path = tmp_path / "process.db"
+    async with services(tmp_path)[kind]() as service:
+        session = await service.create_session(**HERE)
+        await append(service, session, "kept")
+        [(row,)] = sql(path, "SELECT chain FROM sessions")
+        await append(service, session, "lost")
+        sql(path, "DELETE FROM events WHERE seq = 2")
+        sql(path, "UPDATE sessions SET revision = 1, chain = ?", row)
+        with trio.fail_after(5), pytest.raises(StaleSessionError):
+            await append(service, session, "more")
+        found = await get(service)
+        assert texts(found) == ["kept"]
+        await append(service, found, "more")
+        assert texts(await get(service)) == ["kept", "more"]

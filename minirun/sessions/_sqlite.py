@@ -584,7 +584,6 @@ class SqliteSessionService(BaseSessionService):
         db = transaction.db
         assert event.seq is not None
         [number] = db.execute("UPDATE store SET commit_no = commit_no + 1 RETURNING commit_no").fetchone()
-        transaction.shared.setdefault("base_no", number - 1)
         chain = link(chain, event.seq, number, line)
         db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", (number, live.incarnation, event.seq, chain, line))
         changes = apply_event(values, event)
@@ -825,7 +824,7 @@ def _note_shared(transaction: Transaction, live: LiveSession, changes: dict[str,
 
 
 def _base_no(transaction: Transaction) -> int:
-    """The number of the last event before this transaction."""
+    """A number that no shared value has which this transaction has written: taken before the first of them is."""
     if "base_no" not in transaction.shared:
         [transaction.shared["base_no"]] = transaction.db.execute("SELECT commit_no FROM store").fetchone()
     number: int = transaction.shared["base_no"]
