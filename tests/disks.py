@@ -42,12 +42,13 @@ LOG_PAGES = 20
 class SmallDisk(DiskEnv):
     """A disk with small pages and a short log; ids and times are counted."""
 
+    log_pages: int = LOG_PAGES
     numbers: Iterator[int] = attrs.field(factory=lambda: itertools.count(1))
 
     def connect(self, database: str, *, uri: bool = False) -> sqlite3.Connection:
         connection = super().connect(database, uri=uri)
         connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
-        connection.execute(f"PRAGMA wal_autocheckpoint={LOG_PAGES}")
+        connection.execute(f"PRAGMA wal_autocheckpoint={self.log_pages}")
         return connection
 
     def now(self) -> float:
@@ -324,3 +325,14 @@ def check_calls(events: list[Event]) -> None:
     calls = Counter(call.id for event in events for call in event.get_function_calls())
     responses = Counter(response.id for event in events for response in event.get_function_responses())
     assert calls == responses
+
+
+async def run_again(service: SqliteSessionService) -> None:
+    """Run the session of the runs once more; a call that it finds open is closed."""
+    agent = LlmAgent(name="agent", model=ScriptedLlm(["again"]))
+    runner = Runner(agent=agent, app_name=APP, session_service=service)
+    async with runner.run_async(user_id="u2", session_id="run", new_message="again") as run:
+        await run.wait()
+    events = await service.read_events(app_name=APP, user_id="u2", session_id="run")
+    assert [event.seq for event in events] == list(range(len(events)))
+    check_calls(events)
