@@ -136,6 +136,9 @@ class Listening(Env):
 
 # --- measuring ------------------------------------------------------------------------------------------------------
 
+# A small crowd may fit into what its process had before; then this stands for its memory, so that a ratio exists.
+PAGE_MIB = resource.getpagesize() / 2**20
+
 
 def peak_mib() -> float:
     """The most memory that this process has had. On Linux ru_maxrss may be the parent's: it survives exec there."""
@@ -183,7 +186,7 @@ async def crowd(side: str, what: str, sessions: int, times: int, file: Path, *, 
         p50_ms=hundredths[49] * 1e3,
         p99_ms=hundredths[98] * 1e3,
         commits=len(env.commits) - earlier if isinstance(env, Listening) else 0,
-        peak_mib=peak_mib() - before_mib,
+        peak_mib=max(peak_mib() - before_mib, PAGE_MIB),
         traced_mib=tracemalloc.get_traced_memory()[1] / 2**20,
     )
 
