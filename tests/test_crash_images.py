@@ -19,7 +19,6 @@ from typing import Any
 import attrs
 import pytest
 
-from minirun import LlmAgent, Runner
 from minirun.errors import StorageError
 from minirun.sessions import SqliteSessionService
 from minirun.sessions._sqlite_file import Durability
@@ -39,9 +38,8 @@ from minirun.simulation import (
     why_unavailable,
     write_image,
 )
-from minirun.testing import ScriptedLlm
 
-from .disks import FILE, AnyStep, Found, History, SmallDisk, check_calls, judge, live, look, missing_of, store_on
+from .disks import FILE, AnyStep, Found, History, SmallDisk, judge, live, look, missing_of, run_again, store_on
 
 needs_vfs = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 
@@ -207,13 +205,7 @@ class Inspector:
         log = next((log for name, log in found.logs.items() if name.startswith("run.")), [])
         if self._resumes and log and len(log) not in self._resumed:
             self._resumed.add(len(log))
-            agent = LlmAgent(name="agent", model=ScriptedLlm(["again"]))
-            runner = Runner(agent=agent, app_name="app", session_service=service)
-            async with runner.run_async(user_id="u2", session_id="run", new_message="again") as run:
-                await run.wait()
-            events = await service.read_events(app_name="app", user_id="u2", session_id="run")
-            assert [event.seq for event in events] == list(range(len(events)))
-            check_calls(events)
+            await run_again(service)
 
 
 def some_cuts(number: int) -> list[Cut]:
