@@ -190,7 +190,7 @@ class RecordingVFS:
         self._callbacks: list[Any] = []
         self._library = _library()
         self._default = self._library.sqlite3_vfs_find(None)
-        self._real = _Functions(self._default.contents, "xOpen xDelete xCurrentTimeInt64")
+        self._real = _Functions(self._default.contents, "xOpen xDelete")
         self.name = f"minirun-{id(self):x}"
         """By which SQLite knows it, as in `file:chat.db?vfs=NAME`; no other that is open has it."""
         self._table = _VFSTable.from_buffer_copy(self._default.contents)
