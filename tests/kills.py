@@ -18,6 +18,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import resource
 import signal
 import sqlite3
 import sys
@@ -27,6 +28,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
 
+import pytest
 import trio
 
 from minirun import (
@@ -45,6 +47,7 @@ from minirun.errors import (
     InvalidEventError,
     SessionBusyError,
     StaleSessionError,
+    StorageError,
     StorageRolledBackError,
 )
 from minirun.sessions import Session, SessionWriter, _sqlite
@@ -217,8 +220,36 @@ async def collide(service: SqliteSessionService, options: dict[str, Any], tell: 
         nursery.start_soon(append)
 
 
+async def outgrow(service: SqliteSessionService, options: dict[str, Any], tell: Teller) -> None:
+    """Write until the files may not grow any more, three times; then each time they may grow a little more."""
+    session = await service.create_session(app_name="app", user_id="u", session_id="a")
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    tell.ready()
+    for round_ in range(1, 4):
+        limit = 100_000 * round_
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        event = planned("a", session.revision + 1)
+        with pytest.raises(StorageError) as caught:
+            while True:
+                tell.stored("a", await service.append_event(session, event))
+                event = planned("a", session.revision + 1)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        tell.tell("failed to grow", error=type(caught.value).__name__)
+        found = await get_or_create(service, "a")
+        assert found.revision == session.revision or caught.value.stored is None
+        tell.stored("a", await service.append_event(session, event))
+
+
+async def hold(service: SqliteSessionService, options: dict[str, Any], tell: Teller) -> None:
+    """Hold the file's write lock until the end of the process."""
+    connection = sqlite3.connect(options["path"], isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    tell.ready()
+    await trio.sleep_forever()
+
+
 ROLES: dict[str, Callable[[SqliteSessionService, dict[str, Any], Teller], Awaitable[None]]] = {
-    role.__name__: role for role in (write, finish, collide)
+    role.__name__: role for role in (write, finish, collide, outgrow, hold)
 }
 
 
