@@ -18,7 +18,7 @@ from minirun.errors import (
     ScriptError,
 )
 from minirun.flows._instructions import fill_in
-from minirun.flows._transcript import GO_ON, STILL_RUNNING, Transcript
+from minirun.flows._transcript import EARLIER, GO_ON, STILL_RUNNING, Transcript
 from minirun.flows._turn import TRANSITIONS, Input, Turn, step
 from minirun.models import BaseLlm, LlmRequest, LlmResponse, RequestChecker
 from minirun.testing import ScriptedLlm, call
@@ -237,6 +237,17 @@ def test_a_call_stands_beside_its_answers_whatever_came_between() -> None:
         "user:a!",
         "user:b!",
     ]
+
+
+def test_the_user_speaks_first() -> None:
+    """Where a window, or what an application has stored, begins with the agent's own words, the user says so first."""
+    for first, words in ((Part(text="ho"), ["model:ho", f"user:{GO_ON}"]), (made("a"), ["model:a?", "user:a..."])):
+        transcript = Transcript("me", 1)
+        assert shape(transcript) == []
+        transcript.read([said(1, "me", first)])
+        assert shape(transcript) == [f"user:{EARLIER}", *words]
+    transcript.read([said(2, "me", answered("a")), said(3, "user", Part(text="hi"))])
+    assert shape(transcript) == [f"user:{EARLIER}", "model:a?", "user:a!", "user:hi"]
 
 
 def test_the_user_speaks_last_and_other_agents_are_retold() -> None:

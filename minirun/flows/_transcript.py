@@ -24,6 +24,8 @@ __all__ = ["Transcript"]
 # The texts that are added to what was really said.
 STILL_RUNNING = {"status": "the call is still running; its result will follow"}
 """Stands in for a response that does not exist yet, when the model is asked all the same."""
+EARLIER = "(What was said before is left out.)"
+"""The user's side, where what is shown begins with the agent's own words: providers want the user to begin."""
 GO_ON = "Go on."
 """The user's side, when it is the agent itself that spoke last and its model is asked all the same."""
 OTHER_SAID = "[{author}] said: {text}"
@@ -84,7 +86,7 @@ class Transcript:
             return Window(self._contents)
         shown = list(self._contents)
         for unit in dict.fromkeys(self._open.values()):
-            shown.extend(unit.contents())
+            _extend(shown, unit.contents())
         if shown and shown[-1].role != "user":
             shown.append(Content(role="user", parts=[Part(text=GO_ON)]))
         return Window(shown)
@@ -93,7 +95,7 @@ class Transcript:
         if event.author not in ("user", self._agent_name):
             content = Content(role="user", parts=_retold(event, content))
             if content.parts:
-                self._contents.append(content)
+                _extend(self._contents, [content])
             return
         spoken = tuple(part for part in content.parts if part.function_response is None)
         if len(spoken) < len(content.parts):
@@ -108,7 +110,7 @@ class Transcript:
             unit = _Unit(content)
             self._open.update(dict.fromkeys(calls, unit))
         else:
-            self._contents.append(content)
+            _extend(self._contents, [content])
 
     def _answer(self, parts: Iterable[Part]) -> None:
         """Take over responses; an answer to no call that is shown here is left out."""
@@ -118,7 +120,13 @@ class Transcript:
             if unit is not None:
                 unit.answers[part.function_response.id] = part
                 if None not in unit.answers.values():
-                    self._contents.extend(unit.contents())
+                    _extend(self._contents, unit.contents())
+
+
+def _extend(shown: list[Content], contents: Sequence[Content]) -> None:
+    if not shown and contents[0].role != "user":
+        shown.append(Content(role="user", parts=[Part(text=EARLIER)]))
+    shown.extend(contents)
 
 
 def _retold(event: Event, content: Content) -> list[Part]:
