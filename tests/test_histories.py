@@ -568,7 +568,7 @@ async def test_a_session_made_again_while_its_past_is_read_is_another(kind: str,
                     await append(two, again, f"new {number}", n=f"new {number}")
             return found
 
-        one._read = read  # type: ignore[method-assign]  # another process acts in between
+        one._read = read  # type: ignore[assignment]  # another process acts in between
         fork = await one.fork_session(**HERE, at_seq=2)
         assert (texts(fork), fork.state["n"]) == (["new 0", "new 1"], "new 1")
 

@@ -273,13 +273,8 @@ async def test_an_append_costs_what_it_changes_of_many_keys(kind: Kind, prefix: 
     await assert_independent(kind, tmp_path, appending(prefix), state_of(prefix, SMALL), state_of(prefix, 10_000))
 
 
-# A row of a table WITHOUT ROWID stands in the tree that a search walks through, and SQLite reads all of it to compare
-# its key: https://sqlite.org/withoutrowid.html#when_to_use_without_rowid warns of rows above a twentieth of a page.
-READS_NEIGHBOURS = pytest.mark.xfail(IO_COUNTERS.exists(), reason="the state tables are WITHOUT ROWID", strict=True)
-
-
 @pytest.mark.parametrize("prefix", ["", "user:", "app:"])
-@pytest.mark.parametrize("kind", ["memory", pytest.param("file", marks=READS_NEIGHBOURS)])
+@pytest.mark.parametrize("kind", ["memory", "file"])
 async def test_an_append_does_not_touch_a_large_value(kind: Kind, prefix: str, tmp_path: Path) -> None:
     """An append that changes one key takes as much beside a value of 1 MB as beside a small one, in every scope."""
     large = state_of(prefix, 1, "x" * 1_000_000)

@@ -784,7 +784,9 @@ def check_file(path: Path) -> None:
         ).fetchall()
         numbers = [row[4] for row in rows]
         assert len(set(numbers)) == len(numbers)
-        assert max(numbers, default=0) <= db.execute("SELECT commit_no FROM store").fetchone()[0]
+        deleted = db.execute("SELECT deleted_no FROM store").fetchone()[0]
+        everything = db.execute("SELECT max(commit_no) FROM shared_state").fetchone()[0] or 0
+        assert everything <= max(max(numbers, default=0), deleted)
         revisions = dict(db.execute("SELECT id, revision FROM sessions"))
         states: dict[int, Values] = {session: Values({}, {}, {}) for session in revisions}
         for _, _, session, _, _, line in rows:

@@ -445,7 +445,7 @@ async def test_a_statement_that_fails_before_commit_stored_nothing(
     code: int, kind: type[StorageError], tmp_path: Path
 ) -> None:
     """An error inside the transaction rolls it back, whole, and has the type that says what happened."""
-    statement = "UPDATE store SET commit_no = commit_no + 1 RETURNING commit_no"
+    statement = "INSERT INTO events VALUES (?, ?, ?, ?, ?)"
     async with one_session(tmp_path / "a.db") as (service, session):
         faults = {statement: failing(code)}
         inject(service, faults)
@@ -473,7 +473,7 @@ async def test_a_rollback_that_fails_does_not_wedge_the_service(tmp_path: Path) 
             faults["ROLLBACK"] = failing(sqlite3.SQLITE_IOERR, "second")
             failing(sqlite3.SQLITE_IOERR, "first")()
 
-        faults["UPDATE store SET commit_no = commit_no + 1 RETURNING commit_no"] = fail_for_good
+        faults["INSERT INTO events VALUES (?, ?, ?, ?, ?)"] = fail_for_good
         inject(service, faults)
         with pytest.raises(StorageError, match="first"):
             await append(service, session)

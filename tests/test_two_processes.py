@@ -184,10 +184,7 @@ def test_who_was_replaced_does_not_ask_its_model_again(path: Path, others: Other
     check_calls(events, ended=True)
 
 
-READ_MEANWHILE = pytest.mark.xfail(reason="reading brings the run's own live session up to date: InvalidEventError")
-
-
-@pytest.mark.parametrize("read", [False, pytest.param(True, marks=READ_MEANWHILE)])
+@pytest.mark.parametrize("read", [False, True])
 async def test_who_was_replaced_is_told_so_whatever_else_its_process_has_read(read: bool, tmp_path: Path) -> None:
     """The run fails with StaleSessionError also where its own process has read the session since, by another task."""
     clock = Clock([1e9])
@@ -230,12 +227,6 @@ class Held(Env):
         await self.proceed.wait()
 
 
-OVERTAKEN = pytest.mark.xfail(
-    reason="the seq is of before the wait, the revision of after it: UNIQUE constraint failed"
-)
-
-
-@OVERTAKEN
 @pytest.mark.parametrize("how", ["append", "run"])
 async def test_who_is_overtaken_while_it_waits_for_the_file_is_told_so(how: str, tmp_path: Path) -> None:
     """An append is stale, and a run enters anew, also if another task has read what the faster process wrote."""

@@ -7,8 +7,10 @@ process. The live sessions are the store.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Mapping, Sequence
-from itertools import count
+from itertools import count, islice
+from operator import attrgetter
 
 from .._json import JSON
 from .._window import Window
@@ -25,6 +27,9 @@ from ._state import Values, _Missing
 __all__ = ["InMemorySessionService"]
 
 
+_incarnation_of = attrgetter("incarnation")
+
+
 class InMemorySessionService(BaseSessionService):
     """
     Keeps sessions in memory, as long as the object lives.
@@ -36,6 +41,7 @@ class InMemorySessionService(BaseSessionService):
     def __init__(self, *, env: Env | None = None) -> None:
         super().__init__(env=env)
         self._sessions: dict[SessionKey, LiveSession] = {}
+        self._ordered: list[LiveSession] = []  # as they were made
         self._logs: dict[int, list[Event]] = {}  # by incarnation; the place of an event is its `seq`
         self._app_values: dict[str, dict[str, JSON]] = {}
         self._user_values: dict[tuple[str, str], dict[str, JSON]] = {}
@@ -73,6 +79,7 @@ class InMemorySessionService(BaseSessionService):
         live = LiveSession(key, values, incarnation=next(self._incarnations), create_time=created)
         live.last_update_time = creation.timestamp
         self._sessions[key] = live
+        self._ordered.append(live)
         return live
 
     def _advance(
@@ -122,15 +129,16 @@ class InMemorySessionService(BaseSessionService):
         live = self._sessions.pop(key, None)
         if live is not None:
             del self._logs[live.incarnation]
+            del self._ordered[bisect_left(self._ordered, live.incarnation, key=_incarnation_of)]
             for place in [place for place in self._invocations if place[0] == live.incarnation]:
                 del self._invocations[place]
 
     async def _list(self, app_name: str | None, user_id: str | None, limit: int | None, after: int) -> list[Session]:
-        found = [
-            live
-            for key, live in self._sessions.items()
-            if live.incarnation > after and app_name in (None, key.app_name) and user_id in (None, key.user_id)
-        ]
+        start = bisect_right(self._ordered, after, key=_incarnation_of)
+        later = (self._ordered[place] for place in range(start, len(self._ordered)))  # a slice would be a copy
+        wanted = (
+            live for live in later if app_name in (None, live.key.app_name) and user_id in (None, live.key.user_id)
+        )
         return [
             Session(
                 id=live.key.session_id,
@@ -143,7 +151,7 @@ class InMemorySessionService(BaseSessionService):
                 last_update_time=live.last_update_time,
                 incarnation=live.incarnation,
             )
-            for live in found[:limit]
+            for live in islice(wanted, limit)
         ]
 
     async def _read(self, key: SessionKey, after_seq: int, limit: int | None) -> list[Event]:

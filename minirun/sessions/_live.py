@@ -59,6 +59,7 @@ class LiveSession:
         "create_time",
         "events",
         "first_seq",
+        "held",
         "incarnation",
         "key",
         "last_update_time",
@@ -94,6 +95,7 @@ class LiveSession:
         self.call_ids: set[str | None] = set()
         self.size = size  # bytes of JSON, for the bound of the cache
         self.memo: dict[Any, Any] = {}
+        self.held = False  # by a run of this process: only that run's own appends advance it
         self.notes: Any = None  # what the service has to remember with it
 
     def advance(self, event: Event, changes: Mapping[str, JSON | _Missing], *, tracked: bool) -> None:

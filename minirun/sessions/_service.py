@@ -224,6 +224,7 @@ class SessionWriter:
         self.invocation_id = invocation_id
         self.epoch: int | None = None  # of the lease, once it is taken
         self._hold: Hold | None = hold
+        live.held = True
 
     def belongs_to(self, nursery: trio.Nursery) -> None:
         """Tell which nursery is the run's, so that waiting inside it for this session is refused."""
@@ -256,6 +257,8 @@ class SessionWriter:
         live = await self.service._open_free(self.live.key, config, reject=reject)
         if live is None:
             raise await self.service._not_found(self.live.key)
+        self.live.held = False
+        live.held = True
         self.live = live
         self.epoch = None
 
@@ -272,6 +275,7 @@ class SessionWriter:
         """
         assert self._hold is not None, "a writer is finished once"
         hold, self._hold = self._hold, None
+        self.live.held = False
         try:
             if self.epoch is not None:
                 await self.service._finish(self, status)

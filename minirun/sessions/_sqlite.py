@@ -62,8 +62,11 @@ from ._sqlite_schema import (
     Segment,
     find_session,
     link,
+    newest_no,
     read_open_calls,
     read_segments,
+    read_session,
+    row_of,
     shared_user,
 )
 from ._state import MISSING, Scope, Values, _Missing, scope_of, writes_of
@@ -247,7 +250,7 @@ class SqliteSessionService(BaseSessionService):
         if row is not None:
             if not self._is_free(row):
                 return False
-            self._write_base(db, key)
+            self._write_base(transaction, key)
             logs = [segment.log for segment in read_segments(db, row.id)]
             db.execute("DELETE FROM sessions WHERE id = ?", (row.id,))
             for log in logs:
@@ -257,16 +260,22 @@ class SqliteSessionService(BaseSessionService):
         transaction.after_commit(partial(self._uncache, key))
         return True
 
-    def _write_base(self, db: sqlite3.Connection, key: SessionKey) -> None:
+    def _write_base(self, transaction: Transaction, key: SessionKey) -> None:
         """Let the shared scopes no longer depend on the deltas of a session that is about to go (promise P4)."""
-        [commit_no] = db.execute("SELECT commit_no FROM store").fetchone()
+        db = transaction.db
+        newest = newest_no(db)
+        db.execute("UPDATE store SET deleted_no = ?", (newest,))
         for user in (NO_USER, key.user_id):
             rows = db.execute(
                 "SELECT key, value FROM shared_state WHERE app_name = ? AND user_id = ? AND value IS NOT NULL",
                 (key.app_name, user),
             )
-            value = "{" + ",".join(f"{dumps(name)}:{data}" for name, data in rows) + "}"
-            db.execute("INSERT OR REPLACE INTO shared_base VALUES (?, ?, ?, ?)", (key.app_name, user, commit_no, value))
+            value = (
+                "{"
+                + ",".join(f"{dumps(self._key(name, Scope.USER if user else Scope.APP))}:{data}" for name, data in rows)
+                + "}"
+            )
+            db.execute("INSERT OR REPLACE INTO shared_base VALUES (?, ?, ?, ?)", (key.app_name, user, newest, value))
 
     async def _list(self, app_name: str | None, user_id: str | None, limit: int | None, after: int) -> list[Session]:
         wanted: dict[str, Any] = {"id > ?": after, "app_name = ?": app_name, "user_id = ?": user_id}
@@ -325,10 +334,8 @@ class SqliteSessionService(BaseSessionService):
         if at < source.revision and past is None:
             return False
         segments = [segment for segment in read_segments(db, source.id) if segment.first_seq <= at]
-        [chain, data] = db.execute(
-            "SELECT chain, data FROM events WHERE log = ? AND seq = ?", (segments[-1].log, at)
-        ).fetchone()
-        newest = event_from_json(data)
+        [(newest, _)] = self._lines(db, tuple(segments), at, at + 1)
+        [chain] = db.execute("SELECT chain FROM events WHERE log = ? AND seq = ?", (segments[-1].log, at)).fetchone()
         if past is not None and past.newest.id != newest.id:
             return False  # the session was deleted and made again meanwhile
         row = self._insert_session(db, new, newest, self._env.now())
@@ -397,7 +404,9 @@ class SqliteSessionService(BaseSessionService):
         if self._generation != self._file.generation:  # perhaps another file, or the same one with less in it
             self._forget()
         live = self._cache.get(key)
-        if live is None or live.incarnation != row.id or live.revision > row.revision:
+        if live is not None and live.revision != row.revision and (live.held or live.revision > row.revision):
+            live = None  # a run that was overtaken must not be helped along; nor can what is stored get less
+        if live is None or live.incarnation != row.id:
             self._uncache(key)
             return self._new_live(db, key, row)
         self._refresh_scopes(db, live)
@@ -411,7 +420,9 @@ class SqliteSessionService(BaseSessionService):
     def _new_live(self, db: sqlite3.Connection, key: SessionKey, row: Row, until: int = SEQ_MAX) -> LiveSession:
         app, user = self._scope(key.app_name, NO_USER), self._scope(key.app_name, key.user_id)
         rows = db.execute("SELECT key, value FROM session_state WHERE session = ?", (row.id,)).fetchall()
-        values = Values({name: self._value(name, data) for name, data in rows}, user.values, app.values)
+        values = Values(
+            {self._key(name, Scope.SESSION): self._value(name, data) for name, data in rows}, user.values, app.values
+        )
         live = LiveSession(
             key,
             values,
@@ -500,6 +511,11 @@ class SqliteSessionService(BaseSessionService):
         except (ValueError, TypeError, RecursionError) as error:
             raise self._damaged(f"the value of state key {key!r:.80}: {error}") from error
 
+    def _key(self, key: object, scope: Scope) -> str:
+        if not isinstance(key, str) or scope_of(key) is not scope:
+            raise self._damaged(f"a state key of the {scope.value} is {key!r:.80}")
+        return key
+
     def _damaged(self, what: str) -> StorageCorruptError:
         return StorageCorruptError(f"{self._file.name}: {what:.300}; {ADVICE[StorageCorruptError]}")
 
@@ -520,8 +536,9 @@ class SqliteSessionService(BaseSessionService):
 
     def _do_append(self, append: _Append, transaction: Transaction) -> None:
         db, live, event, writer = transaction.db, append.live, append.event, append.writer
-        row = find_session(db, live.key)
-        epoch = append.epoch = self._check_turn(live, row, writer)
+        row = read_session(db, live.incarnation)
+        assert event.seq is not None
+        epoch = append.epoch = self._check_turn(live, row, writer, event.seq - 1)
         assert row is not None
         values = live.values if _stays_within(event) else self._within(transaction, live)
         changes, chain, number = self._write_event(transaction, live, values, event, append.line, row.chain)
@@ -544,9 +561,9 @@ class SqliteSessionService(BaseSessionService):
 
         transaction.after_commit(apply)
 
-    def _check_turn(self, live: LiveSession, row: Row | None, writer: SessionWriter | None) -> int:
-        """Return the epoch to write under, or raise because it is not the writer's turn (any more)."""
-        if row is None or row.id != live.incarnation:
+    def _check_turn(self, live: LiveSession, row: Row | None, writer: SessionWriter | None, revision: int) -> int:
+        """Return the epoch to write after *revision* under, or raise: it is not the writer's turn (any more)."""
+        if row is None:
             msg = f"{live.key} was deleted"
             raise SessionNotFoundError(msg)
         entered = writer is not None and writer.epoch is not None
@@ -555,13 +572,13 @@ class SqliteSessionService(BaseSessionService):
             free = row.epoch == writer.epoch
         else:
             free = self._is_free(row)
-        if free and row.revision == live.revision:
+        if free and row.revision == revision:
             taken: int = row.epoch if entered or (writer is None and row.owner is None) else row.epoch + 1
             return taken
         if writer is None:
             raise ChangedMeanwhileError
         msg = (
-            f"{live.key} was read at revision {live.revision} and is at {row.revision}: another process has "
+            f"{live.key} was read at revision {revision} and is at {row.revision}: another process has "
             f"{'taken the session over' if entered else 'entered it first'}; run the message again"
         )
         raise StaleSessionError(msg)
@@ -583,7 +600,7 @@ class SqliteSessionService(BaseSessionService):
         """Write the event and the state it changes; return the changes, the new link of the chain, and its number."""
         db = transaction.db
         assert event.seq is not None
-        [number] = db.execute("UPDATE store SET commit_no = commit_no + 1 RETURNING commit_no").fetchone()
+        number = _next_no(transaction)
         chain = link(chain, event.seq, number, line)
         db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", (number, live.incarnation, event.seq, chain, line))
         changes = apply_event(values, event)
@@ -640,7 +657,8 @@ class SqliteSessionService(BaseSessionService):
             )
             if scope.commit_no < 0:
                 scope.values.clear()
-            for key, data, commit_no in rows:
+            for name, data, commit_no in rows:
+                key = self._key(name, Scope.USER if user else Scope.APP)
                 if data is None:
                     scope.values.pop(key, None)
                 else:
@@ -659,7 +677,7 @@ class SqliteSessionService(BaseSessionService):
 
     def _is_free(self, row: Row) -> bool:
         """Whether no other living owner has the session. Within this process the gate decides."""
-        if row.owner is None or row.owner == self._owner or row.expires <= self._env.now():
+        if row.owner is None or row.owner == self._owner or row.expires is None or row.expires <= self._env.now():
             return True
         return self._path is not None and owner_is_gone(self._path, row.owner)
 
@@ -703,11 +721,13 @@ class SqliteSessionService(BaseSessionService):
             " WHERE s.app_name = coalesce(?, s.app_name) ORDER BY i.commit_no, i.session"
         )
         async with self._file.reading() as db:
-            rows = db.execute(query, (app_name,)).fetchall()
-        return [self._invocation(columns[:7], Row(*columns[7:])) for columns in rows]
+            rows = [(found[:7], row_of(found[7:])) for found in db.execute(query, (app_name,))]
+        return [self._invocation(columns, row) for columns, row in rows]
 
     def _invocation(self, columns: tuple[Any, ...], row: Row) -> Invocation:
         app, user, session, invocation_id, status, epoch, seq = columns
+        if status not in InvocationStatus.__members__.values():
+            raise self._damaged(f"an invocation of session {session!r:.80} has the status {status!r:.80}")
         if status == InvocationStatus.RUNNING:
             owned = (
                 row.owner is not None and epoch == row.epoch and (row.owner == self._owner or not self._is_free(row))
@@ -824,10 +844,18 @@ def _note_shared(transaction: Transaction, live: LiveSession, changes: dict[str,
 
 
 def _base_no(transaction: Transaction) -> int:
-    """A number that no shared value has which this transaction has written: taken before the first of them is."""
+    """The number of the newest event when the transaction's first event was about to be written."""
     if "base_no" not in transaction.shared:
-        [transaction.shared["base_no"]] = transaction.db.execute("SELECT commit_no FROM store").fetchone()
+        transaction.shared["base_no"] = transaction.shared["last_no"] = newest_no(transaction.db)
     number: int = transaction.shared["base_no"]
+    return number
+
+
+def _next_no(transaction: Transaction) -> int:
+    """A number for one more event; that of an event that is undone is not used again within the transaction."""
+    _base_no(transaction)
+    transaction.shared["last_no"] += 1
+    number: int = transaction.shared["last_no"]
     return number
 
 
@@ -854,12 +882,18 @@ def _write_value(db: sqlite3.Connection, live: LiveSession, key: str, value: JSO
         if data is None:
             db.execute("DELETE FROM session_state WHERE session = ? AND key = ?", (live.incarnation, key))
         else:
-            db.execute("INSERT OR REPLACE INTO session_state VALUES (?, ?, ?)", (live.incarnation, key, data))
+            db.execute(
+                "INSERT INTO session_state VALUES (?, ?, ?)"
+                " ON CONFLICT (session, key) DO UPDATE SET value = excluded.value",
+                (live.incarnation, key, data),
+            )
         return
     # A removed key leaves its row, without a value, so that other processes hear of the removal.
     user = shared_user(key, live.key.user_id)
     db.execute(
-        "INSERT OR REPLACE INTO shared_state VALUES (?, ?, ?, ?, ?)", (live.key.app_name, user, key, data, number)
+        "INSERT INTO shared_state VALUES (?, ?, ?, ?, ?) ON CONFLICT (app_name, user_id, key)"
+        " DO UPDATE SET value = excluded.value, commit_no = excluded.commit_no",
+        (live.key.app_name, user, key, data, number),
     )
 
 

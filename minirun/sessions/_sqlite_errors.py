@@ -21,7 +21,10 @@ from ..errors import (
     StorageRolledBackError,
 )
 
-__all__ = ["ADVICE", "is_busy", "result_code", "storage_error"]
+__all__ = ["ADVICE", "SQLITE_ERRORS", "damage", "is_busy", "result_code", "storage_error"]
+
+# The second is what Python makes of an error message that quotes a damaged schema.
+SQLITE_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
 
 _KINDS: Final[dict[int, type[StorageError]]] = {
     sqlite3.SQLITE_BUSY: StorageBusyError,
@@ -48,20 +51,28 @@ ADVICE: Final = {
 }
 
 
-def storage_error(error: sqlite3.Error, path: str, doing: str) -> StorageError:
+def damage(what: str) -> sqlite3.DatabaseError:
+    """An error as SQLite raises it for damage: for what only the reader of a row can see to be wrong."""
+    error = sqlite3.DatabaseError(what)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
+
+
+def storage_error(error: sqlite3.Error | UnicodeDecodeError, path: str, doing: str) -> StorageError:
     """Return the typed error for what SQLite raised before COMMIT."""
     kind = _KINDS.get(result_code(error), StorageRolledBackError)
     if isinstance(error, sqlite3.DataError):  # larger than SQLite's limit for a value
         kind = StorageFullError
-    elif not result_code(error) and "decode" in str(error):  # not UTF-8, which we never wrote
+    elif isinstance(error, UnicodeDecodeError) or (not result_code(error) and "decode" in str(error)):
+        # not UTF-8, which we never wrote
         kind = StorageCorruptError
     return kind(f"{path}: {doing} failed: {error}; {ADVICE[kind]}")
 
 
-def result_code(error: sqlite3.Error) -> int:
+def result_code(error: BaseException) -> int:
     """SQLite's primary result code; 0 if the error is Python's own."""
     return (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
-def is_busy(error: sqlite3.Error) -> bool:
+def is_busy(error: BaseException) -> bool:
     return result_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

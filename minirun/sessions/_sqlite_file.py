@@ -36,7 +36,7 @@ import trio
 
 from ..env import Env
 from ..errors import StorageMissingError, StorageUncertainError
-from ._sqlite_errors import is_busy, storage_error
+from ._sqlite_errors import SQLITE_ERRORS, is_busy, storage_error
 from ._sqlite_format import Format, check_place, check_untouched, make_format
 
 __all__ = ["Durability", "SqliteFile", "Transaction"]
@@ -124,7 +124,6 @@ class SqliteFile:
         self._env = env
         self._identity: tuple[object, ...] = ()  # of the file and its log, as they were opened
         self._lock = trio.Lock()
-        self._limiter = trio.CapacityLimiter(1)  # the application's own threads never hold up a commit
         self._queue: deque[_Job] = deque()
         self._led = False  # whether a leader is at work, or was woken to be
         self.generation = 0
@@ -142,7 +141,7 @@ class SqliteFile:
         connection = await self._begun("BEGIN", deadline)
         try:
             yield connection
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             raise storage_error(error, self.name, "reading") from error
         finally:
             self._roll_back(connection)
@@ -254,7 +253,7 @@ class SqliteFile:
             job.callbacks = transaction._callbacks
         except BaseException as error:
             job.error = error
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, SQLITE_ERRORS):
                 job.error = storage_error(error, self.name, "writing")
                 job.error.__cause__ = error
             if not alone and db.in_transaction:
@@ -266,7 +265,7 @@ class SqliteFile:
             connection.execute("COMMIT")
         else:
             with trio.CancelScope(shield=True):
-                await self._env.run_sync(partial(connection.execute, "COMMIT"), limiter=self._limiter)
+                await self._env.run_sync(partial(connection.execute, "COMMIT"))
 
     # --- beginning and ending
 
@@ -282,7 +281,7 @@ class SqliteFile:
                 return self._begin(begin)
             except BaseException as error:
                 self._lock.release()
-                if not isinstance(error, sqlite3.Error):
+                if not isinstance(error, SQLITE_ERRORS):
                     raise
                 if not is_busy(error) or trio.current_time() >= deadline:
                     raise storage_error(error, self.name, "beginning a transaction") from error

@@ -20,7 +20,7 @@ import attrs
 
 from ..env import Env
 from ..errors import StorageFormatError, StorageReadOnlyError
-from ._sqlite_errors import ADVICE, result_code
+from ._sqlite_errors import ADVICE, SQLITE_ERRORS, result_code
 
 __all__ = ["Format", "check_place", "check_untouched", "make_format"]
 
@@ -103,11 +103,17 @@ def check_untouched(path: Path, wanted: Format, env: Env) -> None:
     try:
         connection.execute("BEGIN")
         _found_version(connection, str(path), wanted)
-    except sqlite3.Error as error:
-        if result_code(error) == sqlite3.SQLITE_NOTADB:
+    except SQLITE_ERRORS as error:
+        if result_code(error) == sqlite3.SQLITE_NOTADB and not _is_half_made(path):
             raise
     finally:
         connection.close()
+
+
+def _is_half_made(path: Path) -> bool:
+    """Whether a journal lies beside the file that would undo what a power cut has left of its first transaction."""
+    journal = path.with_name(f"{path.name}-journal")
+    return journal.is_file() and journal.stat().st_size > 0
 
 
 def check_place(path: Path) -> None:

@@ -1,10 +1,14 @@
 """
 The tables of a session file, and the rows that several modules read.
 
+`store.deleted_no` is the highest number of an event when a session was last deleted: no number is used twice.
+
 `events` holds logs, all in the order of their commits, so that a group commit writes few pages (measured for 16
 sessions: 260 instead of 470 us). A session writes the log of its own number; the log of a fork goes on where the past
 ends that it shares, and `shared_pasts` says which logs that past stands in. So a fork copies no event, and what a
 deleted session has logged goes when no fork shows it any more.
+
+Tables with values have rowids: without, SQLite reads a neighbour's whole value, which may be large, to compare its key.
 
 Every event carries its link of the session's hash chain: SHA-256 of the link before it, its place and its text. The
 newest link stands in the session's row too. So a changed, exchanged or missing event is found, even where SQLite,
@@ -15,11 +19,14 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from typing import Final
+from collections.abc import Sequence
+from types import NoneType
+from typing import Any, Final
 
 import attrs
 
 from ._live import OpenCall, SessionKey
+from ._sqlite_errors import damage
 from ._sqlite_format import Format
 from ._state import Scope, scope_of
 
@@ -33,14 +40,17 @@ __all__ = [
     "Segment",
     "find_session",
     "link",
+    "newest_no",
     "read_open_calls",
     "read_segments",
+    "read_session",
+    "row_of",
     "shared_user",
 ]
 
 # An id in `sessions` is never used twice: a session that was deleted and made again is another one.
 SCHEMA: Final = """
-CREATE TABLE store (only INTEGER PRIMARY KEY CHECK (only = 1), commit_no INTEGER NOT NULL);
+CREATE TABLE store (only INTEGER PRIMARY KEY CHECK (only = 1), deleted_no INTEGER NOT NULL);
 INSERT INTO store VALUES (1, 0);
 CREATE TABLE sessions (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -78,24 +88,24 @@ CREATE TABLE session_state (
     session INTEGER NOT NULL REFERENCES sessions ON DELETE CASCADE,
     key TEXT NOT NULL,
     value TEXT NOT NULL,
-    PRIMARY KEY (session, key)
-) WITHOUT ROWID;
+    UNIQUE (session, key)
+);
 CREATE TABLE shared_state (
     app_name TEXT NOT NULL,
     user_id TEXT NOT NULL,
     key TEXT NOT NULL,
     value TEXT,
     commit_no INTEGER NOT NULL,
-    PRIMARY KEY (app_name, user_id, key)
-) WITHOUT ROWID;
+    UNIQUE (app_name, user_id, key)
+);
 CREATE INDEX shared_state_commits ON shared_state (app_name, user_id, commit_no);
 CREATE TABLE shared_base (
     app_name TEXT NOT NULL,
     user_id TEXT NOT NULL,
     commit_no INTEGER NOT NULL,
     value TEXT NOT NULL,
-    PRIMARY KEY (app_name, user_id)
-) WITHOUT ROWID;
+    UNIQUE (app_name, user_id)
+);
 CREATE TABLE open_calls (
     session INTEGER NOT NULL REFERENCES sessions ON DELETE CASCADE,
     call_id TEXT NOT NULL,
@@ -142,12 +152,28 @@ class Row:
     update_time: float
     epoch: int
     owner: str | None
-    expires: float
+    expires: float | None
     chain: bytes
 
 
 ROW: Final = "s.id, s.revision, s.create_time, s.update_time, s.lease_epoch, s.lease_owner, s.lease_expires, s.chain"
 """The columns of a Row, in a query where `s` is the table of sessions."""
+
+
+_ROW_TYPES: Final = ((int,), (int,), (float,), (float,), (int,), (str, NoneType), (float, NoneType), (bytes,))
+
+
+def row_of(columns: Sequence[Any]) -> Row:
+    """
+    The row that has these columns.
+
+    Raises:
+        sqlite3.DatabaseError: They have types that were never written: the file is damaged.
+    """
+    for value, kinds in zip(columns, _ROW_TYPES, strict=True):
+        if type(value) not in kinds:
+            raise damage(f"a session's row has {value!r:.80} where {kinds[0].__name__} was written")
+    return Row(*columns)
 
 
 @attrs.frozen
@@ -159,13 +185,29 @@ class Segment:
     log: int
 
 
+def newest_no(db: sqlite3.Connection) -> int:
+    """The highest number that an event of the file has or had."""
+    query = "SELECT max(deleted_no, (SELECT coalesce(max(commit_no), 0) FROM events)) FROM store"
+    found = db.execute(query).fetchone()
+    if found is None or type(found[0]) is not int:
+        raise damage(f"the number of the newest event is missing, found {found!r:.80}")
+    number: int = found[0]
+    return number
+
+
 def find_session(db: sqlite3.Connection, key: SessionKey) -> Row | None:
     """The session's row, if there is one."""
     columns = db.execute(
         f"SELECT {ROW} FROM sessions s WHERE app_name = ? AND user_id = ? AND session_id = ?",
         (key.app_name, key.user_id, key.session_id),
     ).fetchone()
-    return None if columns is None else Row(*columns)
+    return None if columns is None else row_of(columns)
+
+
+def read_session(db: sqlite3.Connection, session: int) -> Row | None:
+    """The row of this number, if it is still there."""
+    columns = db.execute(f"SELECT {ROW} FROM sessions s WHERE id = ?", (session,)).fetchone()
+    return None if columns is None else row_of(columns)
 
 
 def read_segments(db: sqlite3.Connection, session: int) -> tuple[Segment, ...]:
