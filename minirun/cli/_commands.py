@@ -5,22 +5,26 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import click
 import trio
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from .._codec import event_to_json
+from .._codec import event_from_json, event_to_json
 from .._json import dumps
 from ..errors import MinirunError
+from ..events import Event
 from ..runners import Runner
 from ..runtime import RunConfig, StreamingMode
-from ..sessions import BaseSessionService, InMemorySessionService, Session, SqliteSessionService
+from ..sessions import BaseSessionService, InMemorySessionService, Session, SqliteSessionService, repair, verify
 from ._load import load_app
 from ._show import EventPrinter, detail_lines, plain, write
 
@@ -151,15 +155,19 @@ def sessions() -> None:
     """Look at the sessions in a file."""
 
 
-def _db(command: Callable[..., None]) -> Callable[..., None]:
-    kind = click.Path(exists=True, dir_okay=False, path_type=Path)
+def _db(command: Callable[..., None], *, exists: bool = True) -> Callable[..., None]:
+    kind = click.Path(exists=exists, dir_okay=False, path_type=Path)
     return click.option("--db", type=kind, required=True, help="The SQLite file.")(command)
 
 
 def _place(command: Callable[..., None]) -> Callable[..., None]:
+    return _db(_names(command))
+
+
+def _names(command: Callable[..., None]) -> Callable[..., None]:
     for name in ("session", "user", "app"):
         command = click.argument(name)(command)
-    return _db(command)
+    return command
 
 
 @sessions.command("list")
@@ -215,6 +223,87 @@ def export(db: Path, app: str, user: str, session: str) -> None:
     _with_service(db, print_all)
 
 
+@sessions.command("import")
+@partial(_db, exists=False)
+@_names
+@click.argument("file", type=click.File("rb"), default="-")
+def import_session(db: Path, app: str, user: str, session: str, file: BinaryIO) -> None:
+    """
+    Make a session of what `export` has printed, from FILE or standard input.
+
+    Exported again it is the same, byte for byte. The database is made if it does not exist.
+    """
+    events = list(_read_events(file))
+    made = _with_service(
+        db,
+        lambda service: service.import_session(app_name=app, user_id=user, session_id=session, events=events),
+    )
+    click.echo(f"{len(made.events)} visible events of {len(events) - 1} imported, up to revision {made.revision}")
+
+
+def _read_events(file: BinaryIO) -> Iterator[Event]:
+    for number, line in enumerate(file, 1):
+        if line.strip():
+            try:
+                yield event_from_json(line)
+            except MinirunError as error:
+                raise click.ClickException(f"line {number}: {plain(str(error))}") from error
+
+
+@sessions.command("verify")
+@_db
+def verify_sessions(db: Path) -> None:
+    """
+    Look whether every session is what its events say: order, hash chain, state. Changes nothing.
+
+    Prints what is damaged, and where; exits with 1 if anything is.
+    """
+    with _progress("verifying") as progress:
+        damages = _reported(lambda: verify(db, progress=progress))
+    console = Console()
+    for damage in damages:
+        write(console, str(damage), "red")
+    if damages:
+        write(Console(stderr=True), f"{db}: {len(damages)} damages; `minirun sessions repair` saves what is whole")
+        sys.exit(1)
+    write(console, f"{db}: sound")
+
+
+@sessions.command("repair")
+@_db
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The new file.")
+def repair_sessions(db: Path, out: Path) -> None:
+    """
+    Save the longest whole beginning of every session into a new file. The old one is only read.
+
+    Prints what was cut; exits with 1 if anything was.
+    """
+    with _progress("repairing") as progress:
+        saved = _reported(lambda: repair(db, out, progress=progress))
+    console = Console()
+    cut = [one for one in saved if one.revision is None or one.problem]
+    for one in cut:
+        write(console, str(one), "red")
+    write(console, f"{out}: {len(saved) - len(cut)} sessions whole, {len(cut)} cut or lost")
+    if cut:
+        sys.exit(1)
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on a terminal, which shows once there is something to tell."""
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None, visible=False)
+        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+
+
+def _reported(work: Callable[[], T]) -> T:
+    try:
+        return work()
+    except MinirunError as error:
+        raise click.ClickException(plain(str(error))) from error
+
+
 @sessions.command()
 @_place
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -249,7 +338,4 @@ def _with_service(db: Path, work: Callable[[BaseSessionService], Awaitable[T]]) 
         async with SqliteSessionService(db) as service:
             return await work(service)
 
-    try:
-        return trio.run(main)
-    except MinirunError as error:
-        raise click.ClickException(plain(str(error))) from error
+    return _reported(lambda: trio.run(main))

@@ -4,6 +4,8 @@ from ._in_memory import InMemorySessionService as InMemorySessionService
 from ._live import LiveSession as LiveSession
 from ._live import OpenCall as OpenCall
 from ._live import SessionKey as SessionKey
+from ._repair import SavedSession as SavedSession
+from ._repair import repair as repair
 from ._service import BaseSessionService as BaseSessionService
 from ._service import SessionWriter as SessionWriter
 from ._session import GetSessionConfig as GetSessionConfig
@@ -14,9 +16,12 @@ from ._session import Session as Session
 from ._sqlite import SqliteSessionService as SqliteSessionService
 from ._state import ReadOnlyState as ReadOnlyState
 from ._state import State as State
+from ._verify import Damage as Damage
+from ._verify import verify as verify
 
 __all__ = [
     "BaseSessionService",
+    "Damage",
     "GetSessionConfig",
     "InMemorySessionService",
     "Invocation",
@@ -25,9 +30,12 @@ __all__ = [
     "LiveSession",
     "OpenCall",
     "ReadOnlyState",
+    "SavedSession",
     "Session",
     "SessionKey",
     "SessionWriter",
     "SqliteSessionService",
     "State",
+    "repair",
+    "verify",
 ]
