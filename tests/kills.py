@@ -44,11 +44,9 @@ from minirun import (
 from minirun._codec import event_from_json, event_to_json
 from minirun.errors import (
     AlreadyExistsError,
-    InvalidEventError,
     SessionBusyError,
     StaleSessionError,
     StorageError,
-    StorageRolledBackError,
 )
 from minirun.sessions import Session, SessionWriter, _sqlite
 from minirun.testing import ScriptedLlm, call
@@ -195,10 +193,8 @@ async def collide(service: SqliteSessionService, options: dict[str, Any], tell: 
             except SessionBusyError:
                 tell.tell("refused")
                 await trio.sleep(luck.random() * 0.004)
-            except (StaleSessionError, InvalidEventError):  # the latter: READ_MEANWHILE in test_two_processes.py
+            except StaleSessionError:
                 tell.tell("stale", name=name)
-            except StorageRolledBackError:  # OVERTAKEN in test_two_processes.py
-                tell.tell("overtaken", name=name)
 
     async def append() -> None:
         luck = Random(f"{options['seed']} {number}")
@@ -210,7 +206,7 @@ async def collide(service: SqliteSessionService, options: dict[str, Any], tell: 
             event = Event(author="outside", message=name, actions=EventActions(state_delta=keys, state_ops=ops))
             try:
                 tell.stored(session.id, await service.append_event(session, event))
-            except (StaleSessionError, StorageRolledBackError):  # the latter: OVERTAKEN
+            except StaleSessionError:
                 tell.tell("overtaken")
             await trio.sleep(luck.random() * 0.02)
 
