@@ -123,6 +123,7 @@ class _Repair:
         key = SessionKey(*(name if isinstance(name, str) else repr(name) for name in names))
         values = Values({}, {}, {})
         calls: dict[str, OpenCall] = {}
+        first: Step | None = None
         last: Step | None = None
         problem = ""
         # Only the events say how far it goes: its row may be damaged.
@@ -135,12 +136,16 @@ class _Repair:
                 problem = str(error)
                 break
             last = step
+            first = step if step.seq == 0 else first
             calls.update({call.call_id: call for call in opened_calls(step.event)})
             for response in step.event.get_function_responses():
                 calls.pop(response.id or "", None)
         if last is None or last.event is None or not all(isinstance(name, str) for name in names):
             return SavedSession(key, None, was, problem or "its name is damaged")
-        created = created if type(created) is float else last.event.timestamp
+        assert first is not None
+        assert first.event is not None
+        if len(read_segments(self._new, session)) == 1 or type(created) is not float:  # only a fork is made later
+            created = first.event.timestamp
         try:
             self._new.execute(
                 "INSERT INTO sessions (id, app_name, user_id, session_id, revision, create_time, update_time, chain)"

@@ -5,6 +5,8 @@ Everything in a file but the events themselves can be derived from them. So veri
 comparing: the chain, link by link; the order, without a gap; each session's state and the shared state, as the fold
 of the log (promise P4); what refers to what. SQLite's own check comes first; it knows nothing of values.
 
+What nothing else in the file says cannot be checked: when a fork was made, and the leases.
+
 The file is only read, in one transaction: others may go on using it.
 """
 
@@ -24,11 +26,23 @@ from .._json import JSON, dumps, freeze, loads
 from ..errors import InvalidValueError, StorageFormatError
 from ..events import Event
 from ._fold import apply_event
-from ._live import SessionKey, opened_calls
+from ._live import OpenCall, SessionKey, opened_calls
 from ._session import InvocationStatus
 from ._sqlite_errors import SQLITE_ERRORS
 from ._sqlite_format import APPLICATION_ID
-from ._sqlite_schema import CHAIN_START, FORMAT, NO_USER, ROW, Row, link, newest_no, read_segments, row_of, shared_user
+from ._sqlite_schema import (
+    CHAIN_START,
+    FORMAT,
+    NO_USER,
+    ROW,
+    Row,
+    link,
+    newest_no,
+    read_open_calls,
+    read_segments,
+    row_of,
+    shared_user,
+)
 from ._state import MISSING, Scope, Values, apply_write, scope_of, writes_of
 
 __all__ = ["Damage", "Progress", "Step", "fold_shared", "open_to_read", "scan", "verify"]
@@ -54,7 +68,9 @@ class Damage:
 
 def verify(path: str | PathLike[str], *, progress: Progress | None = None) -> list[Damage]:
     """
-    Look at a whole session file and return what is damaged; an empty list for a sound one. Changes nothing.
+    Look at a whole session file and return what is damaged; an empty list for a sound one.
+
+    Nothing is written; SQLite may leave an empty `-wal` beside the file.
 
     It blocks, for about 20 seconds per million events; in a trio program call it through `trio.to_thread.run_sync`.
 
@@ -159,6 +175,8 @@ class _Verifier:
                 check()
             except SQLITE_ERRORS as error:
                 self._report("file", f"SQLite cannot read it: {error}")
+            except (TypeError, ValueError) as error:  # a value of a kind that was never written
+                self._report("file", f"a row makes no sense: {error}")
         return self._damages
 
     def _report(self, place: str, problem: str, seq: int | None = None) -> None:
@@ -171,7 +189,7 @@ class _Verifier:
         for table, row, parent, _ in self._db.execute("PRAGMA foreign_key_check"):
             self._report("file", f"row {row} of {table} refers to no row of {parent}")
         newest_no(self._db)
-        [self._total] = self._db.execute("SELECT count(*) FROM events").fetchone()
+        [self._total] = self._db.execute("SELECT coalesce(sum(revision + 1), 0) FROM sessions").fetchone()
 
     # --- sessions
 
@@ -182,10 +200,12 @@ class _Verifier:
                 self._check_session(place, row_of(columns[3:]))
             except SQLITE_ERRORS as error:
                 self._report(place, f"SQLite cannot read it: {error}")
+            except (TypeError, ValueError) as error:
+                self._report(place, f"a row makes no sense: {error}")
 
     def _check_session(self, place: str, row: Row) -> None:
         values = Values({}, {}, {})
-        calls: dict[str, int] = {}
+        calls: dict[str, OpenCall] = {}
         invocations = self._invocations(row.id)
         last: Step | None = None
         made_here = len(read_segments(self._db, row.id)) == 1  # a fork was made later than its first event
@@ -202,7 +222,7 @@ class _Verifier:
             except InvalidValueError as error:
                 self._report(place, f"its state changes cannot be applied: {error}", step.seq)
                 return
-            calls.update({call.call_id: call.seq for call in opened_calls(step.event)})
+            calls.update({call.call_id: call for call in opened_calls(step.event)})
             for response in step.event.get_function_responses():
                 calls.pop(response.id or "", None)
             for name in [name for name, (seq, _, _) in invocations.items() if seq == step.seq]:
@@ -214,9 +234,9 @@ class _Verifier:
         if last is not None and last.event is not None and last.event.timestamp != row.update_time:
             self._report(place, f"expected the update time {last.event.timestamp}, found {row.update_time}")
         self._check_state(place, row.id, values)
-        for call_id, seq in self._db.execute("SELECT call_id, seq FROM open_calls WHERE session = ?", (row.id,)):
-            if calls.get(call_id) != seq:
-                self._report(place, f"call {call_id!r:.80} is noted as open, and is not open at event {seq!r}")
+        for call_id, call in read_open_calls(self._db, row.id).items():
+            if calls.get(call_id) != call:
+                self._report(place, f"call {call_id!r:.80} is noted as open, and is not open at event {call.seq!r}")
 
     def _invocations(self, session: int) -> dict[str, tuple[int, str, int]]:
         query = "SELECT invocation_id, seq, status, commit_no FROM invocations WHERE session = ?"
@@ -244,7 +264,7 @@ class _Verifier:
     def _tick(self) -> None:
         self._done += 1
         if self._done % PROGRESS_EVERY == 0:
-            self._progress(min(self._done, self._total), self._total)
+            self._progress(self._done, self._total)
 
     # --- shared state
 
@@ -255,7 +275,7 @@ class _Verifier:
             if value is not None:
                 scope[key] = value
         expected = {place: values for place, (values, _) in fold_shared(self._db, self._report).items()}
-        for app, user in sorted(stored.keys() | expected.keys()):
+        for app, user in sorted(stored.keys() | expected.keys(), key=repr):
             place = f"the state of app {app!r}" if user == NO_USER else f"the state of user {user!r} in app {app!r}"
             self._compare(place, stored.get((app, user), {}), expected.get((app, user), {}))
 
