@@ -403,6 +403,8 @@ async def test_a_file_that_disappears_is_noticed_before_anything_is_acknowledged
             assert not path.exists()
         if what == "replaced":
             assert texts(await get(service, "0")) == ["in the new one"]
+            with pytest.raises(StaleSessionError):
+                await append(service, session, "onto another history")
             return
         for name in ("a.db", "a.db-wal", "a.db-shm"):
             if (kept / name).exists():
@@ -461,6 +463,22 @@ async def test_an_older_format_is_brought_up_to_date_in_one_transaction(tmp_path
         await notes(path, Format(version=5, schema="", migrations={4: add_column}))
     assert await notes(tmp_path / "fresh.db", new) == []
     assert sql(tmp_path / "fresh.db", "PRAGMA user_version") == [(3,)]
+
+
+async def test_a_log_that_was_deleted_is_saved(tmp_path: Path) -> None:
+    """Where only the log lost its name, what is in it is written into the file before it is given up."""
+    path = tmp_path / "a.db"
+    async with SqliteSessionService(path, durability="process") as service:
+        [session] = await sessions_of(service, 1)
+        for number in range(5):
+            await append(service, session, str(number))
+        (tmp_path / "a.db-wal").unlink()
+        with pytest.raises(StorageMissingError):
+            await append(service, session, "refused")
+        assert texts(await get(service, "0")) == ["0", "1", "2", "3", "4"]
+        await append(service, session, "5")
+    async with SqliteSessionService(path, durability="process") as service:
+        assert len(texts(await get(service, "0"))) == 6
 
 
 async def test_a_job_of_the_file_returns_what_its_work_returns_and_is_undone_if_it_raises(tmp_path: Path) -> None:

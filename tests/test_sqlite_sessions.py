@@ -651,7 +651,7 @@ async def test_a_reader_waits_while_another_process_recovers_the_log(
 async def test_durability_is_what_was_asked_for(tmp_path: Path) -> None:
     """`power` commits with synchronous=FULL, `process` with NORMAL; only what may be lost switches down, and back."""
     for durability, level in (("power", 2), ("process", 1)):
-        async with one_session(tmp_path / f"{durability}.db", durability=durability) as (service, session):
+        async with one_session(tmp_path / f"{durability}.db", durability=durability) as (service, _session):
             connection = service._file._connection
             assert connection is not None
             statements: list[str] = []

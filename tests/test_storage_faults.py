@@ -595,7 +595,6 @@ async def test_what_is_read_of_a_replacement_is_forgotten_when_the_first_file_is
     check_file(fault.path)
 
 
-@pytest.mark.xfail(reason="sessions are told apart by numbers, which another file may have as well")
 @pytest.mark.parametrize("how", ["append", "run"])
 async def test_what_was_read_of_one_file_is_stale_in_another(how: str, tmp_path: Path) -> None:
     """Nothing is appended to another file's session only because its numbers are the same."""

@@ -63,6 +63,7 @@ class LiveSession:
         "incarnation",
         "key",
         "last_update_time",
+        "mark",
         "memo",
         "notes",
         "open_calls",
@@ -96,6 +97,7 @@ class LiveSession:
         self.size = size  # bytes of JSON, for the bound of the cache
         self.memo: dict[Any, Any] = {}
         self.held = False  # by a run of this process: only that run's own appends advance it
+        self.mark: bytes | None = b""  # what tells this history from another one of the same length, where the store has such a thing
         self.notes: Any = None  # what the service has to remember with it
 
     def advance(self, event: Event, changes: Mapping[str, JSON | _Missing], *, tracked: bool) -> None:
@@ -171,6 +173,7 @@ class LiveSession:
             create_time=self.create_time,
             last_update_time=self.last_update_time,
             incarnation=self.incarnation,
+            mark=self.mark,
         )
 
 
@@ -237,10 +240,14 @@ class _RunSession(Session):
         """When the last event was stored, in seconds since the epoch."""
         return self._live.last_update_time
 
-    def _advance(self, event: Event, changes: Mapping[str, JSON | _Missing]) -> None:
+    def _history(self) -> bytes | None:
+        return self._live.mark
+
+    def _advance(self, event: Event, changes: Mapping[str, JSON | _Missing], mark: bytes | None) -> None:
         """Nothing to do where the live session is still the service's, and so was advanced with the store."""
         if event.seq != self._live.revision:
             self._live.advance(event, changes, tracked=False)
+            self._live.mark = mark
 
 
 def run_session(live: LiveSession, start_seq: int, state: Mapping[str, Any]) -> Session:

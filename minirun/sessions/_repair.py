@@ -232,8 +232,10 @@ class _Repair:
                 )
 
 
-# How many numbers after the last row that could be read are tried, where SQLite cannot tell which is the highest.
+# Where SQLite cannot tell which row is next, so many numbers are tried, but no more than there can be rows in the file:
+# none is smaller than this.
 NUMBERS_TRIED = 100_000
+ROW_BYTES_MIN = 40
 
 
 def _salvaged(db: sqlite3.Connection, table: str, number: str, columns: str) -> Iterator[tuple[int, tuple[Any, ...]]]:
@@ -258,7 +260,8 @@ def _salvaged(db: sqlite3.Connection, table: str, number: str, columns: str) -> 
 def _next_readable(
     db: sqlite3.Connection, table: str, number: str, columns: str, last: int
 ) -> tuple[int, tuple[Any, ...]] | None:
-    for candidate in range(last + 1, last + NUMBERS_TRIED):
+    pages, size = db.execute("PRAGMA page_count").fetchone()[0], db.execute("PRAGMA page_size").fetchone()[0]
+    for candidate in range(last + 1, last + min(NUMBERS_TRIED, pages * size // ROW_BYTES_MIN)):
         try:
             row = db.execute(f"SELECT {columns} FROM {table} NOT INDEXED WHERE {number} = ?", (candidate,)).fetchone()
         except SQLITE_ERRORS:

@@ -539,6 +539,8 @@ class BaseSessionService(ABC):
                 return earlier
             if session.revision != live.revision:
                 raise _stale(key, session, f"it is at revision {live.revision}")
+            if session._history() not in (None, live.mark):
+                raise _stale(key, session, "it has another history, as in another file or a restored one")
             try:
                 return await self._append(live, event, session=session)
             except ChangedMeanwhileError:
@@ -559,7 +561,8 @@ class BaseSessionService(ABC):
                 raise InvalidEventError(msg)
             if seq > session.revision:
                 now = {name: live.values.get(name) for name in writes_of(stored.actions)}
-                session._advance(stored, {**now, **apply_event(session._values, stored, shared=False)})
+                changes = {**now, **apply_event(session._values, stored, shared=False)}
+                session._advance(stored, changes, live.mark if seq == live.revision else None)
             return stored
         return None
 
@@ -687,7 +690,8 @@ class BaseSessionService(ABC):
                 session._unsure = (changed(event, id=None), complete.id)
             raise
         if session is not None:
-            session._advance(complete, {name: live.values.get(name) for name in writes_of(complete.actions)})
+            changes = {name: live.values.get(name) for name in writes_of(complete.actions)}
+            session._advance(complete, changes, live.mark)
         return complete
 
     async def _not_found(self, key: SessionKey) -> SessionNotFoundError:
@@ -775,6 +779,8 @@ class ChangedMeanwhileError(Exception):
 def _is_next(live: LiveSession, session: Session, event: Event) -> bool:
     """Whether *event*, appended to *session*, would come next in *live*, and is no retry of what is there."""
     if live.incarnation != session._incarnation or live.revision != session.revision:
+        return False
+    if session._history() not in (None, live.mark):
         return False
     return event.id is None or (bool(live.events) and live.events[-1].id != event.id)
 

@@ -30,6 +30,7 @@ class Session:
         "_events",
         "_incarnation",
         "_last_update_time",
+        "_mark",
         "_revision",
         "_state",
         "_unsure",
@@ -52,6 +53,7 @@ class Session:
         create_time: float,
         last_update_time: float,
         incarnation: int,
+        mark: bytes = b"",
     ) -> None:
         self.id = id
         self.app_name = app_name
@@ -63,6 +65,7 @@ class Session:
         self._revision = revision
         self._values = values
         self._incarnation = incarnation  # a session that was deleted and made again is another one
+        self._mark: bytes | None = mark
         self._unsure: tuple[Event | None, str | None] = (None, None)  # what may be stored, and under which id
 
     @property
@@ -92,10 +95,15 @@ class Session:
     def __repr__(self) -> str:
         return f"<Session {self.app_name}/{self.user_id}/{self.id} at revision {self.revision}>"
 
-    def _advance(self, event: Event, changes: Mapping[str, JSON | _Missing]) -> None:
-        """Take over an event that was stored for this session."""
+    def _history(self) -> bytes | None:
+        """What tells its history from another one of the same length; None if that is not known."""
+        return self._mark
+
+    def _advance(self, event: Event, changes: Mapping[str, JSON | _Missing], mark: bytes | None) -> None:
+        """Take over an event that was stored for this session; *mark* is that of its history then, if it is known."""
         assert event.seq is not None
         assert event.timestamp is not None
+        self._mark = mark
         self._unsure = (None, None)
         self._revision = event.seq
         self._last_update_time = event.timestamp

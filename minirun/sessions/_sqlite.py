@@ -216,6 +216,7 @@ class SqliteSessionService(BaseSessionService):
                     live.revision, live.first_seq = 0, 1
                 self._mark_scopes(live, changes, number)
                 live.size += len(line)
+            live.mark = chain
             self._cached(live)
 
         for _, _, changes, _ in done:
@@ -406,6 +407,8 @@ class SqliteSessionService(BaseSessionService):
         live = self._cache.get(key)
         if live is not None and live.revision != row.revision and (live.held or live.revision > row.revision):
             live = None  # a run that was overtaken must not be helped along; nor can what is stored get less
+        if live is not None and live.revision == row.revision and live.mark != row.chain:
+            live = None  # another history: another file, or the same one restored
         if live is None or live.incarnation != row.id:
             self._uncache(key)
             return self._new_live(db, key, row)
@@ -414,6 +417,7 @@ class SqliteSessionService(BaseSessionService):
             for event, size in self._lines(db, live.notes.segments, live.revision + 1, row.revision + 1):
                 live.advance(event, apply_event(live.values, event, shared=False), tracked=False)
                 self._grow(live, size)
+            live.mark = row.chain
             live.open_calls = read_open_calls(db, row.id)
         return live
 
@@ -433,6 +437,7 @@ class SqliteSessionService(BaseSessionService):
             open_calls=read_open_calls(db, row.id),
             size=sum(len(data) for _, data in rows),
         )
+        live.mark = row.chain
         live.notes = _Notes(app, user, read_segments(db, row.id))
         self._refresh_scopes(db, live, until)
         return live
@@ -537,8 +542,7 @@ class SqliteSessionService(BaseSessionService):
     def _do_append(self, append: _Append, transaction: Transaction) -> None:
         db, live, event, writer = transaction.db, append.live, append.event, append.writer
         row = read_session(db, live.incarnation)
-        assert event.seq is not None
-        epoch = append.epoch = self._check_turn(live, row, writer, event.seq - 1)
+        epoch = append.epoch = self._check_turn(live, row, writer, append)
         assert row is not None
         values = live.values if _stays_within(event) else self._within(transaction, live)
         changes, chain, number = self._write_event(transaction, live, values, event, append.line, row.chain)
@@ -556,13 +560,14 @@ class SqliteSessionService(BaseSessionService):
             if writer is not None:
                 writer.epoch = epoch
             live.advance(event, changes, tracked=writer is not None)
+            live.mark = chain
             self._mark_scopes(live, changes, number)
             self._grow(live, len(append.line))
 
         transaction.after_commit(apply)
 
-    def _check_turn(self, live: LiveSession, row: Row | None, writer: SessionWriter | None, revision: int) -> int:
-        """Return the epoch to write after *revision* under, or raise: it is not the writer's turn (any more)."""
+    def _check_turn(self, live: LiveSession, row: Row | None, writer: SessionWriter | None, append: _Append) -> int:
+        """Return the epoch to write under, or raise because it is not the writer's turn (any more)."""
         if row is None:
             msg = f"{live.key} was deleted"
             raise SessionNotFoundError(msg)
@@ -572,14 +577,15 @@ class SqliteSessionService(BaseSessionService):
             free = row.epoch == writer.epoch
         else:
             free = self._is_free(row)
-        if free and row.revision == revision:
+        if free and row.revision == append.revision and row.chain == append.mark:
             taken: int = row.epoch if entered or (writer is None and row.owner is None) else row.epoch + 1
             return taken
         if writer is None:
             raise ChangedMeanwhileError
         msg = (
-            f"{live.key} was read at revision {revision} and is at {row.revision}: another process has "
-            f"{'taken the session over' if entered else 'entered it first'}; run the message again"
+            f"{live.key} was read at revision {append.revision} and is at {row.revision}: another process has "
+            f"{'taken the session over' if entered else 'entered it first'}, or the file is another one; "
+            "run the message again"
         )
         raise StaleSessionError(msg)
 
@@ -782,7 +788,7 @@ class SqliteSessionService(BaseSessionService):
 class _Append:
     """The work of one append, and the epoch that it found or took."""
 
-    __slots__ = ("_service", "begins", "epoch", "event", "line", "live", "writer")
+    __slots__ = ("_service", "begins", "epoch", "event", "line", "live", "mark", "revision", "writer")
 
     def __init__(
         self,
@@ -800,6 +806,9 @@ class _Append:
         self.line = line
         self.writer = writer
         self.begins = begins
+        # What it stands on, as it is now: while it waits for its turn others may bring the live session up to date.
+        self.revision = live.revision
+        self.mark = live.mark
         self.epoch = 0
 
     def __call__(self, transaction: Transaction) -> None:

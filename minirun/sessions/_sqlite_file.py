@@ -290,7 +290,10 @@ class SqliteFile:
 
     def _begin(self, begin: str) -> sqlite3.Connection:
         if self._connection is not None and self._identity != self._identity_now():
-            self._abandon()
+            if self._has_lost_its_log():
+                self._disconnect()  # which writes what is in the log, still open, into the file
+            else:
+                self._abandon()
             msg = f"{self.name}: the file was deleted or replaced while it was open; put it back, or use another name"
             raise StorageMissingError(msg)
         connection = self._connection or self._connect()
@@ -357,6 +360,14 @@ class SqliteFile:
         except OSError:
             return (None,)
         return (file.st_dev, file.st_ino, log.st_ino)
+
+    def _has_lost_its_log(self) -> bool:
+        """Whether the file is still ours, and only its log has lost its name to nothing else."""
+        try:
+            file = os.stat(self.name)
+        except OSError:
+            return False
+        return (file.st_dev, file.st_ino) == self._identity[:2] and not os.path.lexists(f"{self.name}-wal")
 
     def _abandon(self) -> None:
         """Close a connection whose file is not ours any more, and leave alone what has its names now."""

@@ -100,6 +100,7 @@ def open_to_read(path: Path) -> sqlite3.Connection:
         db.execute("BEGIN")
         [application] = db.execute("PRAGMA application_id").fetchone()
         [version] = db.execute("PRAGMA user_version").fetchone()
+        db.execute("SELECT count(*) FROM sqlite_master").fetchone()  # reads the names of all tables
     except SQLITE_ERRORS as error:
         db.close()
         msg = f"{path}: expected a session file, found one that SQLite cannot read: {error}"
