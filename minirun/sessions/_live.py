@@ -97,7 +97,8 @@ class LiveSession:
         self.size = size  # bytes of JSON, for the bound of the cache
         self.memo: dict[Any, Any] = {}
         self.held = False  # by a run of this process: only that run's own appends advance it
-        self.mark: bytes | None = b""  # what tells this history from another one of the same length, where the store has such a thing
+        # What tells this history from another one of the same length, where the store has such a thing; None: unknown.
+        self.mark: bytes | None = b""
         self.notes: Any = None  # what the service has to remember with it
 
     def advance(self, event: Event, changes: Mapping[str, JSON | _Missing], *, tracked: bool) -> None:

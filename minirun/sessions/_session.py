@@ -53,7 +53,7 @@ class Session:
         create_time: float,
         last_update_time: float,
         incarnation: int,
-        mark: bytes = b"",
+        mark: bytes | None = b"",
     ) -> None:
         self.id = id
         self.app_name = app_name
@@ -65,7 +65,7 @@ class Session:
         self._revision = revision
         self._values = values
         self._incarnation = incarnation  # a session that was deleted and made again is another one
-        self._mark: bytes | None = mark
+        self._mark = mark
         self._unsure: tuple[Event | None, str | None] = (None, None)  # what may be stored, and under which id
 
     @property
