@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-AGENT = '''
+AGENT = """
 import trio
 from minirun import App, LlmAgent
 from minirun.testing import ScriptedLlm, call
@@ -40,7 +41,7 @@ async def set(value: int, tool_context) -> int:
     return value
 
 agent = LlmAgent(name="echo", model=ScriptedLlm(model), tools=[slow, set])
-'''
+"""
 
 # As long as nothing is wrong, a process of these tests ends at once.
 PATIENCE_S = 60
@@ -180,3 +181,67 @@ def test_without_click_it_says_how_to_get_it(folder: Path) -> None:
     assert done.returncode == 1
     assert 'pip install "minirun[cli]"' in done.stderr
     assert "Traceback" not in done.stderr
+
+
+# --- verify, repair, import -------------------------------------------------------------------------------------------
+
+
+def test_sessions_are_verified_and_repaired(folder: Path) -> None:
+    """A sound file says so and exits with 0; a damaged one says where, exits with 1, and what is whole is saved."""
+    minirun(folder, "run", "echo.py", "--db", "s.db", "one", "two")
+    minirun(folder, "run", "echo.py", "--db", "s.db", "--session", "other", "three")
+    sound = minirun(folder, "sessions", "verify", "--db", "s.db")
+    assert (sound.returncode, sound.stdout, sound.stderr) == (0, "s.db: sound\n", "")
+    db = sqlite3.connect(folder / "s.db", isolation_level=None)
+    db.execute("UPDATE events SET data = replace(data, 'two', 'TWO') WHERE log = 1 AND seq = 3")
+    db.close()
+    before = (folder / "s.db").read_bytes()
+    damaged = minirun(folder, "sessions", "verify", "--db", "s.db")
+    assert damaged.returncode == 1
+    assert "session 'default' of user 'local' in app 'echo', event 3: expected the link" in damaged.stdout
+    assert "sessions repair" in damaged.stderr
+    for _ in range(2):
+        saved = minirun(folder, "sessions", "repair", "--db", "s.db", "--out", "new.db")
+        assert saved.returncode == 1
+    assert "expected a new file name" in saved.stderr
+    assert (folder / "s.db").read_bytes() == before
+    assert minirun(folder, "sessions", "verify", "--db", "new.db").returncode == 0
+    shown = minirun(folder, "sessions", "show", "--db", "new.db", "echo", "local", "default").stdout
+    assert shown.splitlines() == ["1 user: one", "2 echo: you said one"]
+    assert (
+        "1 sessions whole, 1 cut or lost"
+        in minirun(folder, "sessions", "repair", "--db", "s.db", "--out", "again.db").stdout
+    )
+
+
+def test_what_was_exported_can_be_imported_and_exported_again(folder: Path) -> None:
+    """Byte for byte, with what this version does not know; a bad line is named, and then nothing is stored."""
+    minirun(folder, "run", "echo.py", "--db", "s.db", "one", "set", "ü 😀 \u2028")
+    place = ("echo", "local", "default")
+    exported = minirun(folder, "sessions", "export", "--db", "s.db", *place).stdout
+    lines = exported.splitlines(keepends=True) if "\u2028" not in exported else exported.split("\n")
+    text = "\n".join(line.rstrip("\n") for line in lines if line)
+    unknown = json.loads(text.split("\n")[1])
+    unknown["from_the_future"] = {"a": [1.5e300, -0.0, True, None]}
+    text = "\n".join([text.split("\n")[0], json.dumps(unknown, ensure_ascii=False), *text.split("\n")[2:]]) + "\n"
+    (folder / "s.jsonl").write_text(text, encoding="utf-8")
+    done = minirun(folder, "sessions", "import", "--db", "first.db", *place, "s.jsonl")
+    assert (done.returncode, done.stderr) == (0, "")
+    first = minirun(folder, "sessions", "export", "--db", "first.db", *place).stdout
+    assert "from_the_future" in first
+    again = minirun(folder, "sessions", "import", "--db", "second.db", *place, stdin=first)
+    assert (again.returncode, again.stderr) == (0, "")
+    assert minirun(folder, "sessions", "export", "--db", "second.db", *place).stdout == first
+    assert minirun(folder, "sessions", "verify", "--db", "second.db").returncode == 0
+    refused = minirun(folder, "sessions", "import", "--db", "second.db", *place, stdin=first)
+    assert refused.returncode == 1
+    assert "already" in refused.stderr
+    for bad, told in (
+        ("{}\nnot json\n", "line 2"),
+        ("", "found none"),
+        (first.split("\n", 1)[1], "expected 0, found 1"),
+    ):
+        wrong = minirun(folder, "sessions", "import", "--db", "third.db", *place, stdin=bad)
+        assert wrong.returncode == 1
+        assert told in " ".join(wrong.stderr.split())
+        assert "Traceback" not in wrong.stderr
