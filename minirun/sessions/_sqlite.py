@@ -175,6 +175,7 @@ class SqliteSessionService(BaseSessionService):
         self._scopes: WeakValueDictionary[tuple[str, str], _Scope] = WeakValueDictionary()
         self._owner = self._env.new_id("owner")[:16]
         self._owner_lock: OwnerLock | None = None
+        self._running: set[tuple[int, str]] = set()  # the invocations of this process, by session and id
         self.renew_every_s = None if self._path is None else RENEW_EVERY_S
 
     def _store_id(self) -> Hashable:
@@ -559,6 +560,7 @@ class SqliteSessionService(BaseSessionService):
         def apply() -> None:
             if writer is not None:
                 writer.epoch = epoch
+                self._running.add((live.incarnation, writer.invocation_id))
             live.advance(event, changes, tracked=writer is not None)
             live.mark = chain
             self._mark_scopes(live, changes, number)
@@ -705,6 +707,8 @@ class SqliteSessionService(BaseSessionService):
         await self._file.write(renew, durable=False)
 
     async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
+        self._running.discard((writer.live.incarnation, writer.invocation_id))  # also where that cannot be stored
+
         def finish(transaction: Transaction) -> None:
             if status is not None:
                 transaction.db.execute(
@@ -735,9 +739,9 @@ class SqliteSessionService(BaseSessionService):
         if status not in InvocationStatus.__members__.values():
             raise self._damaged(f"an invocation of session {session!r:.80} has the status {status!r:.80}")
         if status == InvocationStatus.RUNNING:
-            owned = (
-                row.owner is not None and epoch == row.epoch and (row.owner == self._owner or not self._is_free(row))
-            )
+            ours = row.owner == self._owner and (row.id, invocation_id) in self._running
+            theirs = row.owner not in (None, self._owner) and not self._is_free(row)
+            owned = epoch == row.epoch and (ours or theirs)
             status = InvocationStatus.RUNNING if owned else InvocationStatus.INTERRUPTED
         return Invocation(
             app_name=app,

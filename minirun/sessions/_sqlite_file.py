@@ -117,7 +117,9 @@ class SqliteFile:
     def __init__(self, path: Path | None, wanted: Format, durability: Durability, env: Env) -> None:
         self._connection: sqlite3.Connection | None = None
         self.path = path
-        self.name = ":memory:" if path is None else str(path)
+        self._address = ":memory:" if path is None else str(path)
+        self.name = self._address
+        """What messages call it."""
         self._format = wanted
         self._durability = durability
         self._synchronous = ""  # the level that is set now
@@ -336,7 +338,7 @@ class SqliteFile:
                 raise StorageMissingError(msg)
             check_place(self.path)
             check_untouched(self.path, self._format, self._env)
-        connection = self._env.connect(self.name)
+        connection = self._env.connect(self._address)
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA foreign_keys=ON")
@@ -356,7 +358,7 @@ class SqliteFile:
         if self.path is None:
             return ()
         try:
-            file, log = os.stat(self.name), os.stat(f"{self.name}-wal")
+            file, log = os.stat(self._address), os.stat(f"{self._address}-wal")
         except OSError:
             return (None,)
         return (file.st_dev, file.st_ino, log.st_ino)
@@ -364,10 +366,10 @@ class SqliteFile:
     def _has_lost_its_log(self) -> bool:
         """Whether the file is still ours, and only its log has lost its name to nothing else."""
         try:
-            file = os.stat(self.name)
+            file = os.stat(self._address)
         except OSError:
             return False
-        return (file.st_dev, file.st_ino) == self._identity[:2] and not os.path.lexists(f"{self.name}-wal")
+        return (file.st_dev, file.st_ino) == self._identity[:2] and not os.path.lexists(f"{self._address}-wal")
 
     def _abandon(self) -> None:
         """Close a connection whose file is not ours any more, and leave alone what has its names now."""

@@ -3,10 +3,24 @@ Simulation: a world in which everything that may go wrong does so on purpose, an
 
 The map:
 
-    _disk   what a power cut may leave of what was done to a disk: a model, pure
-    _vfs    a disk below the real SQLite that records what is done to it, and fails where it is told to
+    _choices   where everything that may go one way or another is decided: by a seed, a list, hypothesis, exhaustively
+    _schedule  which task goes on next: a gate at every point, driven when nothing else can go on
+    _private   trio's own luck, made to follow from a seed; the only place that knows trio's internals
+    _env       what a simulated process sees of the world: time, ids, no threads
+    _stores    what outlives a process
+    _world     users, processes that die, and what is checked
+    _simulate  one simulation, its outcome, and how a failure is made small
+
+    _disk      what a power cut may leave of what was done to a disk: a model, pure
+    _vfs       a disk below the real SQLite that records what is done to it, and fails where it is told to
 """
 
+from ._choices import Choice as Choice
+from ._choices import Choices as Choices
+from ._choices import DrawnChoices as DrawnChoices
+from ._choices import RecordedChoices as RecordedChoices
+from ._choices import SeededChoices as SeededChoices
+from ._choices import depth_first as depth_first
 from ._disk import CUTS as CUTS
 from ._disk import Change as Change
 from ._disk import Cut as Cut
@@ -20,29 +34,49 @@ from ._disk import Sync as Sync
 from ._disk import Truncate as Truncate
 from ._disk import Write as Write
 from ._disk import write_image as write_image
+from ._schedule import DeadlockError as DeadlockError
+from ._schedule import LivelockError as LivelockError
+from ._simulate import Outcome as Outcome
+from ._simulate import shrink as shrink
+from ._simulate import simulate as simulate
 from ._vfs import DiskEnv as DiskEnv
 from ._vfs import Fault as Fault
 from ._vfs import Operation as Operation
 from ._vfs import RecordingVFS as RecordingVFS
 from ._vfs import why_unavailable as why_unavailable
+from ._world import CheckError as CheckError
+from ._world import World as World
 
 __all__ = [
     "CUTS",
     "Change",
+    "CheckError",
+    "Choice",
+    "Choices",
     "Cut",
+    "DeadlockError",
     "Delete",
     "Disk",
     "DiskEnv",
+    "DrawnChoices",
     "Entry",
     "Fault",
     "Image",
+    "LivelockError",
     "Luck",
     "Mark",
     "Operation",
+    "Outcome",
+    "RecordedChoices",
     "RecordingVFS",
+    "SeededChoices",
     "Sync",
     "Truncate",
+    "World",
     "Write",
+    "depth_first",
+    "shrink",
+    "simulate",
     "why_unavailable",
     "write_image",
 ]

@@ -1,0 +1,124 @@
+"""
+Everything that may go one way or another in a simulation is a choice: a number below the number of options.
+
+A simulation is a function of the list of its choices. Where they come from is all that differs between searching
+(`SeededChoices`), replaying and shrinking (`RecordedChoices`), hypothesis (`DrawnChoices`) and exhausting a small
+configuration (`depth_first`). Each keeps what was chosen in `trace`, with words for people.
+
+0 is the dullest option everywhere: the first task goes on, no fault happens. So a list is made simpler by making it
+shorter or its numbers smaller, and what was recorded can be replayed although the program has changed.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+
+import attrs
+
+__all__ = ["Choice", "Choices", "DrawnChoices", "RecordedChoices", "SeededChoices", "depth_first"]
+
+
+@attrs.frozen
+class Choice:
+    """One choice that was made: what it was about, of how many options, and which."""
+
+    label: str
+    options: int
+    picked: int
+
+
+class Choices(ABC):
+    """Where a simulation's choices come from."""
+
+    def __init__(self) -> None:
+        self.trace: list[Choice] = []
+        """What was chosen so far, where there was more than one option."""
+
+    def choose(self, options: int, label: str, prefer: Callable[[random.Random], int] | None = None) -> int:
+        """
+        Return a number below *options*, which are at least one. With one option nothing is recorded.
+
+        *prefer* says how a random search should pick, where not evenly; a recorded list knows better.
+        """
+        assert options >= 1, f"expected options for {label!r}, found {options}"
+        if options == 1:
+            return 0
+        picked = self._pick(options, prefer)
+        assert 0 <= picked < options
+        self.trace.append(Choice(label, options, picked))
+        return picked
+
+    def maybe(self, label: str, one_in: int) -> bool:
+        """Whether something happens that happens once in *one_in* times."""
+        return self.choose(2, label, lambda luck: int(luck.randrange(one_in) == 0)) == 1
+
+    @property
+    def picks(self) -> list[int]:
+        """The bare numbers, as `RecordedChoices` takes them."""
+        return [choice.picked for choice in self.trace]
+
+    @abstractmethod
+    def _pick(self, options: int, prefer: Callable[[random.Random], int] | None) -> int: ...
+
+
+class SeededChoices(Choices):
+    """Choices by luck that follows from a seed."""
+
+    def __init__(self, seed: int | str) -> None:
+        super().__init__()
+        self._luck = random.Random(f"minirun {seed}")
+
+    def _pick(self, options: int, prefer: Callable[[random.Random], int] | None) -> int:
+        return self._luck.randrange(options) if prefer is None else prefer(self._luck)
+
+
+class RecordedChoices(Choices):
+    """Choices from a list; too large ones wrap around, and after the end everything is dull."""
+
+    def __init__(self, picks: Sequence[int]) -> None:
+        super().__init__()
+        self._rest = iter(picks)
+
+    def _pick(self, options: int, prefer: Callable[[random.Random], int] | None) -> int:
+        return next(self._rest, 0) % options
+
+
+class DrawnChoices(Choices):
+    """
+    Choices from bytes that hypothesis draws, then by luck from a seed, for which 0 stands for dullness.
+
+    Measured against drawing each choice: failures shrink in a tenth of the examples, and to nothing where they can.
+    """
+
+    def __init__(self, prefix: bytes, tail_seed: int) -> None:
+        super().__init__()
+        self._prefix = iter(prefix)
+        self._tail = random.Random(f"minirun tail {tail_seed}") if tail_seed else None
+
+    def _pick(self, options: int, prefer: Callable[[random.Random], int] | None) -> int:
+        byte = next(self._prefix, None)
+        if byte is not None:
+            return byte % options
+        if self._tail is None:
+            return 0
+        return self._tail.randrange(options) if prefer is None else prefer(self._tail)
+
+
+def depth_first(depth: int) -> Iterator[Choices]:
+    """
+    Choices for one run after another, until every way through the first *depth* of them was gone.
+
+    After each run the next one differs in the last choice that has an option left. Deeper choices are dull.
+    """
+    picks: list[int] = []
+    while True:
+        choices = RecordedChoices(picks)
+        yield choices
+        made = choices.trace[:depth]
+        while made and made[-1].picked + 1 >= made[-1].options:
+            made.pop()
+        if not made:
+            return
+        picks = [choice.picked for choice in made[:-1]] + [made[-1].picked + 1]

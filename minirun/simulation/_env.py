@@ -1,0 +1,94 @@
+"""The Env of a simulated process: virtual time, ids that follow from names, no threads, and gates at every point."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from typing import TypeVar
+
+import attrs
+import trio
+
+from ..env import Env, HostThread
+from ..errors import NotSupportedError
+from ._schedule import Schedule
+from ._vfs import RecordingVFS
+
+__all__ = ["EPOCH_S", "SimulatedEnv"]
+
+T = TypeVar("T")
+
+# When simulations begin, on the wall clock: 1 January 2030.
+EPOCH_S = 1_893_456_000.0
+
+
+@attrs.frozen(eq=False)
+class SimulatedEnv(Env):
+    """
+    What a process of a simulated world sees of it.
+
+    `life` tells processes apart; `clock_offset` has what the wall clock was set back or forward by, in seconds.
+    """
+
+    schedule: Schedule
+    life: int
+    clock_offset: list[float]
+    vfs: RecordingVFS | None = None
+    _counts: Counter[tuple[str, str]] = attrs.field(factory=Counter)
+
+    def now(self) -> float:
+        """Virtual time, in whole microseconds, so that sums of delays print alike everywhere."""
+        return round(EPOCH_S + trio.current_time() + self.clock_offset[0], 6)
+
+    def new_id(self, path: str) -> str:
+        """An id that follows from the task, what it is for, and how many of these the task has made."""
+        return self._digest(path).hexdigest()
+
+    def random(self, path: str) -> float:
+        """A number that follows from the same."""
+        return int.from_bytes(self._digest(path).digest()[:7], "big") / 2**56
+
+    def _digest(self, path: str) -> hashlib.blake2b:
+        try:
+            task = self.schedule.name_of(trio.lowlevel.current_task())
+        except RuntimeError:  # outside of trio
+            task = ""
+        self._counts[task, path] += 1
+        text = f"{self.life}\0{task}\0{path}\0{self._counts[task, path]}"
+        return hashlib.blake2b(text.encode(), digest_size=16)
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep in virtual time, then park: who wakes at the same moment goes on in the schedule's order."""
+        await trio.sleep(seconds)
+        await self.schedule.point("sleep")
+
+    async def run_sync(
+        self,
+        fn: Callable[[], T],
+        *,
+        limiter: trio.CapacityLimiter | None = None,
+        abandon_on_cancel: bool = False,
+    ) -> T:
+        """Call *fn* here, between two points: others may go on before it and after it, as with a thread."""
+        await self.schedule.point("thread begins")
+        result = fn()
+        with trio.CancelScope(shield=True):
+            await self.schedule.point("thread ends")
+        return result
+
+    def connect(self, database: str, *, uri: bool = False) -> sqlite3.Connection:
+        """Open a database on the world's disk."""
+        if self.vfs is None or database == ":memory:":
+            return super().connect(database, uri=uri)
+        return self.vfs.connect(database, uri=uri)
+
+    async def point(self, label: str) -> None:
+        """Park until the schedule lets this task go on."""
+        await self.schedule.point(label)
+
+    def start_thread(self, body: Callable[[], None], name: str) -> HostThread:
+        """Refused: a thread's turns are the operating system's choice."""
+        msg = "Runner.run() needs a thread of its own, which a simulation cannot schedule; use run_async"
+        raise NotSupportedError(msg)

@@ -1,0 +1,246 @@
+"""
+The schedule: which task goes on next is a choice.
+
+Under a simulation every `Env.point` is a gate where its task parks. When nothing in the program can go on by itself,
+one of the parked tasks is let through: chosen from a list that is sorted by logical names, not by arrival or by the
+addresses of objects, so that the same choices are the same schedule in every process. A cancellation of a parked task
+is not delivered at once, either: the task gets it when it is chosen.
+
+This uses trio's public API. What happens between two points is up to trio, whose order of ready tasks is random; the
+second layer (`_private.py`) makes that follow from the choices, too, where trio's internals are as we know them.
+
+Logical names: a task is its parent, its own name, and which one of that name it is among its siblings. A trio
+instrument gives them when tasks are spawned, which their parents do in the order of their own code.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import outcome
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from ..errors import MinirunError
+from ._choices import Choices
+
+__all__ = ["DeadlockError", "LivelockError", "Schedule"]
+
+# More steps than any simulation of sane length takes; a run that goes on has stopped making progress.
+STEPS_MAX = 20_000
+
+
+class DeadlockError(MinirunError):
+    """Nothing can go on, nothing is parked, and no deadline is near: the program waits for ever."""
+
+
+class LivelockError(MinirunError):
+    """The program goes on and on without ever coming to its end."""
+
+
+class _Names(trio.abc.Instrument):
+    """Gives every task its logical name when it is spawned."""
+
+    def __init__(self) -> None:
+        self.names: dict[trio.lowlevel.Task, str] = {}
+        self._counts: dict[str, int] = {}
+
+    def task_spawned(self, task: trio.lowlevel.Task) -> None:
+        nursery = task.parent_nursery
+        parent = "" if nursery is None else self.names.get(nursery.parent_task, "")
+        name = f"{parent}/{task.name.rpartition('.')[2]}"
+        count = self._counts[name] = self._counts.get(name, 0) + 1
+        self.names[task] = name if count == 1 else f"{name}:{count}"
+
+    def task_exited(self, task: trio.lowlevel.Task) -> None:
+        self.names.pop(task, None)
+
+
+class _Parked:
+    """A task at a point; with what its cancellation raises, once it was cancelled."""
+
+    __slots__ = ("label", "raise_cancel", "task")
+
+    def __init__(self, task: trio.lowlevel.Task, label: str) -> None:
+        self.task = task
+        self.label = label
+        self.raise_cancel: Callable[[], Any] | None = None
+
+
+Policy = Callable[["Schedule", list[str]], Callable[[random.Random], int] | None]
+
+
+class Schedule:
+    """
+    The gate and what drives it.
+
+    Args:
+        choices: Which task goes on.
+        on_step: Called before each step: the checkers. What it raises ends the simulation.
+        policy: How a random search prefers tasks: one of `POLICIES`.
+    """
+
+    def __init__(self, choices: Choices, on_step: Callable[[], None], policy: str = "uniform") -> None:
+        self._choices = choices
+        self._on_step = on_step
+        self._policy = POLICIES[policy]
+        self._names = _Names()
+        self._parked: dict[str, _Parked] = {}
+        self._driver: trio.lowlevel.Task | None = None
+        self._is_open = False
+        self.steps = 0
+        self.last = ""
+        self.weights: dict[str, int] = {}
+
+    def name_of(self, task: trio.lowlevel.Task) -> str:
+        """The logical name of a task."""
+        return self._names.names.get(task, task.name)
+
+    async def point(self, label: str) -> None:
+        """Park until the schedule chooses this task. A checkpoint."""
+        if self._is_open:
+            await trio.lowlevel.checkpoint()
+            return
+        task = trio.lowlevel.current_task()
+        name = self.name_of(task)
+        assert name not in self._parked, f"two tasks are named {name}"
+        parked = self._parked[name] = _Parked(task, label)
+        if self._driver is not None:
+            driver, self._driver = self._driver, None
+            trio.lowlevel.reschedule(driver)
+
+        def abort(raise_cancel: Callable[[], Any]) -> trio.lowlevel.Abort:
+            parked.raise_cancel = raise_cancel
+            return trio.lowlevel.Abort.FAILED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Drive what runs in the block. Afterwards all points are open, so that what is left can end."""
+        trio.lowlevel.add_instrument(self._names)
+        self._names.names[trio.lowlevel.current_task()] = "/scenario"
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._drive, name="minirun schedule")
+                try:
+                    yield
+                finally:
+                    nursery.cancel_scope.cancel()
+        finally:
+            trio.lowlevel.remove_instrument(self._names)
+
+    async def _drive(self) -> None:
+        try:
+            while True:
+                if not self._parked:
+                    await self._sleep()
+                await wait_all_tasks_blocked()
+                if self._parked:
+                    self._on_step()
+                    self._let_one_go_on()
+        finally:
+            self._open()
+
+    async def _sleep(self) -> None:
+        """Wait until something parks. Where nothing ever can, that is an error, not a silent end of time."""
+        await wait_all_tasks_blocked()
+        if self._parked:
+            return
+        if trio.lowlevel.current_statistics().seconds_to_next_deadline == float("inf"):
+            msg = f"nothing can go on after {self.steps} steps; the tasks:\n{self.dump()}"
+            raise DeadlockError(msg)
+        self._driver = trio.lowlevel.current_task()
+
+        def abort(_: Any) -> trio.lowlevel.Abort:
+            self._driver = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def _let_one_go_on(self) -> None:
+        names = sorted(self._parked)
+        self.steps += 1
+        if self.steps > STEPS_MAX:
+            msg = f"no end after {STEPS_MAX} steps; the tasks:\n{self.dump()}"
+            raise LivelockError(msg)
+        prefer = self._policy(self, names) if len(names) > 1 else None
+        label = " | ".join(names) if len(names) <= 4 else f"{len(names)} tasks"
+        name = names[self._choices.choose(len(names), f"next of {label}", prefer)]
+        self.last = name
+        self._release(self._parked.pop(name))
+
+    def _release(self, parked: _Parked) -> None:
+        cancelled = parked.raise_cancel
+        trio.lowlevel.reschedule(parked.task, outcome.Value(None) if cancelled is None else outcome.capture(cancelled))
+
+    def _open(self) -> None:
+        self._is_open = True
+        for name in sorted(self._parked):
+            self._release(self._parked.pop(name))
+
+    def dump(self) -> str:
+        """The living tasks, by name, and where they stand."""
+        lines = []
+        for task, name in sorted(self._names.names.items(), key=lambda item: item[1]):
+            parked = next((p for p in self._parked.values() if p.task is task), None)
+            place = f"parked at {parked.label}" if parked is not None else _innermost(task)
+            lines.append(f"  {name}: {place}")
+        return "\n".join(lines)
+
+
+def _innermost(task: trio.lowlevel.Task) -> str:
+    """The last line of the task's own code, below trio's."""
+    place = "?"
+    for frame, line in task.iter_await_frames():
+        if "/trio/" not in frame.f_code.co_filename:
+            place = f"waits in {frame.f_code.co_qualname}, {frame.f_code.co_filename.rpartition('/')[2]}:{line}"
+    return place
+
+
+# --- how a random search prefers tasks --------------------------------------------------------------------------------
+
+
+def _uniform(schedule: Schedule, names: list[str]) -> None:
+    """Every task alike."""
+    return None
+
+
+def _sticky(schedule: Schedule, names: list[str]) -> Callable[[random.Random], int]:
+    """The one that went on last goes on, mostly: long stretches of one task."""
+    last = names.index(schedule.last) if schedule.last in names else None
+    return lambda luck: last if last is not None and luck.randrange(8) else luck.randrange(len(names))
+
+
+def _weighted(schedule: Schedule, names: list[str]) -> Callable[[random.Random], int]:
+    """Each task has a weight for the whole run: some are slow, some fast."""
+
+    def pick(luck: random.Random) -> int:
+        weights = [schedule.weights.setdefault(name, 4 ** luck.randrange(4)) for name in names]
+        return luck.choices(range(len(names)), weights)[0]
+
+    return pick
+
+
+def _prioritized(schedule: Schedule, names: list[str]) -> Callable[[random.Random], int]:
+    """Strict priorities that change at a few places (PCT, Burckhardt et al. 2010): finds rare orders of few steps."""
+
+    def pick(luck: random.Random) -> int:
+        priorities = [schedule.weights.setdefault(name, luck.randrange(2**30)) for name in names]
+        place = max(range(len(names)), key=priorities.__getitem__)
+        if luck.randrange(20) == 0:
+            schedule.weights[names[place]] = -schedule.steps
+        return place
+
+    return pick
+
+
+POLICIES: dict[str, Policy] = {
+    "uniform": _uniform,
+    "sticky": _sticky,
+    "weighted": _weighted,
+    "priorities": _prioritized,
+}

@@ -1,0 +1,152 @@
+"""One simulation: a scenario, its choices, and what came of it; and how to find, shrink and tell a failure."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal, TypeAlias
+
+import attrs
+import trio
+from trio.testing import MockClock
+
+from ..runtime._failure import first_failure
+from ._choices import Choice, Choices, RecordedChoices
+from ._private import seeded_trio
+from ._world import FAULTS, FaultName, World
+
+__all__ = ["Outcome", "Scenario", "checked_faults", "shrink", "simulate"]
+
+Scenario: TypeAlias = Callable[[World], Awaitable[object]]
+Storage: TypeAlias = Literal["memory", "sqlite"]
+
+
+@attrs.frozen
+class Outcome:
+    """What one simulation came to."""
+
+    failure: BaseException | None
+    log: Sequence[str]
+    trace: Sequence[Choice]
+    coverage: Counter[str]
+    steps: int
+
+    @property
+    def picks(self) -> list[int]:
+        """The choices as bare numbers: what `RecordedChoices` replays."""
+        return [choice.picked for choice in self.trace]
+
+    @property
+    def digest(self) -> str:
+        """The same for two simulations if the same happened in both."""
+        text = "\n".join([*self.log, repr(self.failure)])
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def checked_faults(faults: Iterable[str] | str) -> frozenset[FaultName]:
+    """
+    The set of faults that was named; `"all"` are all of them.
+
+    Raises:
+        ValueError: One of them is unknown.
+    """
+    names = FAULTS if faults == "all" else (faults,) if isinstance(faults, str) else tuple(faults)
+    known = [name for name in FAULTS if name in names]
+    if len(known) != len(set(names)):
+        msg = f"expected faults out of {', '.join(FAULTS)}, or 'all'; found {names}"
+        raise ValueError(msg)
+    return frozenset(known)
+
+
+def simulate(
+    scenario: Scenario,
+    choices: Choices,
+    *,
+    faults: Iterable[str] | str = (),
+    storage: Storage = "sqlite",
+) -> Outcome:
+    """
+    Run *scenario* in a world of its own that follows from *choices*; nothing it fails with is raised.
+
+    The same choices give the same outcome, in every process. It has a `trio.run` of its own, with virtual time.
+    """
+    world = World(choices, faults=checked_faults(faults), storage=storage)
+    failure: BaseException | None = None
+
+    async def main() -> None:
+        async with world.living():
+            await scenario(world)
+
+    seed = choices.choose(2**16, "order within trio", lambda luck: luck.randrange(2**16))
+    try:
+        with seeded_trio(seed), _without_garbage_collection():
+            trio.run(main, clock=MockClock(autojump_threshold=0))
+    except BaseException as error:
+        failure = first_failure(error)
+        if not isinstance(failure, Exception):
+            raise failure from None
+    return Outcome(failure, tuple(world.log), tuple(choices.trace), world.coverage, world.schedule.steps)
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """What ends with an object ends when it is dropped, not when the collector happens to come by."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def shrink(
+    scenario: Scenario,
+    outcome: Outcome,
+    *,
+    faults: Iterable[str] | str = (),
+    storage: Storage = "sqlite",
+    runs_max: int = 400,
+) -> Outcome:
+    """
+    Make the choices of a failure fewer and duller, as long as it fails with the same type of error.
+
+    First whole stretches are dropped, then single choices become 0 or smaller.
+    """
+    assert outcome.failure is not None, "only a failure can be shrunk"
+    kind, best, runs = type(outcome.failure), outcome, 0
+
+    def fails(picks: Sequence[int]) -> bool:
+        nonlocal best, runs
+        if runs >= runs_max:
+            return False
+        runs += 1
+        found = simulate(scenario, RecordedChoices(picks), faults=faults, storage=storage)
+        if type(found.failure) is not kind:
+            return False
+        best = found
+        return True
+
+    def stripped(picks: Sequence[int]) -> list[int]:
+        kept = list(picks)
+        while kept and kept[-1] == 0:
+            kept.pop()
+        return kept
+
+    picks = stripped(outcome.picks)
+    size = max(1, len(picks) // 2)
+    while size and runs < runs_max:
+        at = 0
+        while at < len(picks):
+            for tried in ([*picks[:at], *picks[at + size :]], [*picks[:at], *[0] * size, *picks[at + size :]]):
+                tried = stripped(tried)
+                if tried != picks and len(tried) <= len(picks) and fails(tried):
+                    picks = tried
+                    break
+            else:
+                at += size
+        size //= 2
+    return best

@@ -1,0 +1,338 @@
+"""Simulations: the same choices are the same world, other choices are another one, and what is wrong is found."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import warnings
+from collections import Counter
+from typing import Any
+
+import pytest
+import trio
+import trio._core._run as trio_run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minirun import BaseAgent, Event, InvocationContext, LlmAgent
+from minirun.simulation import (
+    CheckError,
+    Choices,
+    DeadlockError,
+    DrawnChoices,
+    LivelockError,
+    Outcome,
+    RecordedChoices,
+    SeededChoices,
+    World,
+    _private,
+    _schedule,
+    depth_first,
+    shrink,
+    simulate,
+    why_unavailable,
+)
+from minirun.simulation._simulate import Scenario, Storage
+from minirun.testing import ScriptedLlm, call
+
+pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
+
+STORAGES: tuple[Storage, ...] = ("memory", "sqlite")
+PEOPLE = ("ada", "bob", "eve")
+
+
+class Bank(BaseAgent):
+    """Moves money as it is told: `move 10 to bob`."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        _, amount, _, to = (ctx.user_content.text if ctx.user_content else "").split()
+        ctx.state.add(f"app:{ctx.user_id}", -int(amount))
+        ctx.state.add(f"app:{to}", int(amount))
+        await ctx.emit(Event(message="moved"))
+
+
+class CarelessBank(BaseAgent):
+    """Looks, lets others go on, and then writes what it has seen before: money is made and lost."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        _, amount, _, to = (ctx.user_content.text if ctx.user_content else "").split()
+        mine, theirs = ctx.state[f"app:{ctx.user_id}"], ctx.state[f"app:{to}"]
+        await ctx.emit(Event(message="one moment"))
+        ctx.state[f"app:{ctx.user_id}"] = mine - int(amount)
+        ctx.state[f"app:{to}"] = theirs + int(amount)
+        await ctx.emit(Event(message="moved"))
+
+
+def money(bank: type[BaseAgent]) -> Scenario:
+    """Three people move money at the same time; there is never more or less of it."""
+
+    async def scenario(world: World) -> None:
+        runner = world.runner(lambda: bank(name="bank"), state={f"app:{who}": 100 for who in PEOPLE})
+
+        def is_conserved() -> bool:
+            total: int = sum(world.state(runner)[f"app:{who}"] for who in PEOPLE)
+            return total == 300
+
+        world.always(is_conserved)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(world.say, runner, "ada", "move 10 to bob")
+            nursery.start_soon(world.say, runner, "bob", "move 20 to ada")
+            nursery.start_soon(world.say, runner, "eve", "move 30 to ada")
+
+    return scenario
+
+
+async def look_up(name: str) -> str:
+    """A tool."""
+    return name.upper()
+
+
+def answer(request: Any) -> Any:
+    """A model that calls the tool once, then answers."""
+    waiting = request.contents[-1].parts[-1].function_response is None
+    return [call("look_up", name="a"), call("look_up", name="b")] if waiting else "done"
+
+
+async def tools(world: World) -> None:
+    """Two users talk to a model with tools, twice; one of them has two devices on one session."""
+    runner = world.runner(lambda: LlmAgent(name="agent", model=ScriptedLlm(answer), tools=[look_up]))
+    async with trio.open_nursery() as nursery:
+        for user in ("ada", "bob"):
+            nursery.start_soon(world.say, runner, user, "hello")
+        nursery.start_soon(world.say, runner, "ada", "me too")
+
+
+async def four(world: World) -> None:
+    """Four agents say five things each, at the same time, and each notes the order of all in one list."""
+
+    async def talk(ctx: InvocationContext) -> None:
+        for number in range(5):
+            ctx.state.extend("app:order", [f"{ctx.user_id}{number}"])
+            await ctx.emit(Event(message=str(number)))
+
+    class Talker(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            await talk(ctx)
+
+    runner = world.runner(lambda: Talker(name="talker"))
+    async with trio.open_nursery() as nursery:
+        for user in "abcd":
+            nursery.start_soon(world.say, runner, user, "go")
+    world.log.append(str(world.state(runner)["app:order"]))
+
+
+SCENARIOS: dict[str, Scenario] = {"money": money(Bank), "tools": tools, "four": four}
+FAULTS: dict[str, tuple[str, ...]] = {"memory": ("crash",), "sqlite": ("crash", "storage")}
+
+
+def run(name: str, seed: int, storage: Storage, faults: tuple[str, ...] | None = None) -> Outcome:
+    return simulate(
+        SCENARIOS[name], SeededChoices(seed), storage=storage, faults=FAULTS[storage] if faults is None else faults
+    )
+
+
+# --- sameness ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_same_seed_is_the_same_world(name: str, storage: Storage) -> None:
+    """Over and over in one process, with other objects at other addresses, and replayed from its list of choices."""
+    for seed in (3, 4):
+        first = run(name, seed, storage)
+        clutter = []
+        for number in range(6):
+            clutter.append(bytearray(random.Random(number).randrange(5000)))
+            again = run(name, seed, storage)
+            assert (again.log, again.picks) == (first.log, first.picks)
+        replayed = simulate(SCENARIOS[name], RecordedChoices(first.picks), storage=storage, faults=FAULTS[storage])
+        assert (replayed.digest, replayed.picks) == (first.digest, first.picks)
+
+
+def test_the_same_seed_is_the_same_world_in_every_process() -> None:
+    """Fresh processes whose hashes of strings differ agree on every byte of the logs."""
+    program = (
+        "import json; from tests.test_simulation import *; "
+        "print(json.dumps([run(name, 7, storage).digest for name in SCENARIOS for storage in STORAGES]))"
+    )
+    digests = set()
+    for hash_seed in ("0", "1", "random"):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        digests.add(done.stdout)
+    assert digests == {json.dumps([run(name, 7, storage).digest for name in SCENARIOS for storage in STORAGES]) + "\n"}
+
+
+def test_other_seeds_are_other_worlds() -> None:
+    """Of as many seeds, nearly as many orders in which four agents say five things each."""
+    orders = {next(line for line in run("four", seed, "memory", ()).log if line[0] == "[") for seed in range(100)}
+    assert len(orders) >= 95
+
+
+def test_trio_is_left_as_it_was() -> None:
+    """A simulation seeds trio's own luck, and gives it back."""
+    before = trio_run._r.getstate()
+    run("tools", 1, "memory")
+    assert trio_run._r.getstate() == before
+
+
+def test_the_internals_of_trio_are_as_we_know_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The canary: where this fails, a new trio needs a look. Without them a simulation runs, and says what it lacks."""
+    assert _private.why_not_seeded() is None
+    monkeypatch.delattr(trio_run, "_r")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with _private.seeded_trio(1):
+            pass
+    assert ["no generator named _r" in str(one.message) for one in caught] == [True]
+
+
+# --- choices ----------------------------------------------------------------------------------------------------------
+
+
+def test_recorded_choices_wrap_around_and_end_dull() -> None:
+    """Whatever the list, every choice is valid, and after its end all are 0."""
+    choices = RecordedChoices([5, 1])
+    assert [choices.choose(3, "a"), choices.choose(1, "b"), choices.choose(2, "c"), choices.choose(9, "d")] == [
+        2,
+        0,
+        1,
+        0,
+    ]
+    assert [choice.label for choice in choices.trace] == ["a", "c", "d"]
+
+
+def test_every_way_is_gone_once() -> None:
+    """Depth first exhausts all lists of choices, also where later choices depend on earlier ones."""
+    found = []
+    for choices in depth_first(10):
+        first = choices.choose(3, "first")
+        found.append((first, *(choices.choose(2, "more") for _ in range(first))))
+    assert found == [(0,), (1, 0), (1, 1), (2, 0, 0), (2, 0, 1), (2, 1, 0), (2, 1, 1)]
+
+
+def test_a_small_configuration_is_exhausted() -> None:
+    """All orders of two appends to one session: each is stored, in one of two orders, whatever happens."""
+    orders: Counter[str] = Counter()
+
+    async def scenario(world: World) -> None:
+        runner = world.runner(lambda: Quiet(name="quiet"))
+        async with trio.open_nursery() as nursery:
+            for text in ("x", "y"):
+                nursery.start_soon(world.say, runner, "ada", text)
+        log = await runner.session_service.read_events(app_name="app", user_id="ada", session_id="ada")
+        orders["".join(event.text for event in log)] += 1
+
+    for runs, choices in enumerate(depth_first(14)):
+        choices.choose = _without_policy(choices)  # type: ignore[method-assign]  # the first two are not about order
+        assert simulate(scenario, choices, storage="memory").failure is None
+        if runs > 400:
+            break
+    assert set(orders) == {"xy", "yx"}
+
+
+class Quiet(BaseAgent):
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        pass
+
+
+def _without_policy(choices: Choices) -> Any:
+    real = choices.choose
+
+    def choose(options: int, label: str, prefer: Any = None) -> int:
+        return real(options if label.startswith("next of") else 1, label, prefer)
+
+    return choose
+
+
+# --- what is found ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_a_lost_update_is_found_and_shrunk(storage: Storage) -> None:
+    """A planted bug of a user's agent fails within a few seeds; few choices are left of it, and they fail again."""
+    found = next(
+        o for s in range(50) if (o := simulate(money(CarelessBank), SeededChoices(s), storage=storage)).failure
+    )
+    assert isinstance(found.failure, CheckError)
+    assert "is_conserved" in str(found.failure)
+    small = shrink(money(CarelessBank), found, storage=storage)
+    interesting = [choice for choice in small.trace if choice.picked]
+    assert len(interesting) <= 10
+    again = simulate(money(CarelessBank), RecordedChoices(small.picks), storage=storage)
+    assert (again.digest, type(again.failure)) == (small.digest, CheckError)
+
+
+@settings(max_examples=40)
+@given(prefix=st.binary(max_size=40), tail=st.integers(0, 2**16))
+def test_hypothesis_draws_worlds(prefix: bytes, tail: int) -> None:
+    """Its choices come as bytes and a seed; nothing that is right fails."""
+    outcome = simulate(money(Bank), DrawnChoices(prefix, tail), storage="memory", faults=("crash",))
+    assert outcome.failure is None, outcome.failure
+
+
+@pytest.mark.parametrize(
+    ("seeds", "storage"),
+    [
+        pytest.param(60, "memory", id="some in memory"),
+        pytest.param(40, "sqlite", id="some on disk"),
+        pytest.param(10_000, "memory", id="many in memory", marks=pytest.mark.slow),
+        pytest.param(3_000, "sqlite", id="many on disk", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_minirun_keeps_its_promises_in_every_world(name: str, seeds: int, storage: Storage) -> None:
+    """No seed finds anything, and together they reach what they are for: crashes, also during recovery, and retries."""
+    coverage: Counter[str] = Counter()
+    for seed in range(seeds):
+        outcome = run(name, seed, storage)
+        assert outcome.failure is None, f"seed {seed}: {outcome.failure!r}"
+        coverage += outcome.coverage
+    assert coverage["crash"] > seeds // 4
+    assert coverage["asked again after a crash"] > 0
+    if storage == "sqlite":
+        assert coverage["disk fault"] > 0
+
+
+def test_a_wait_without_end_is_an_error() -> None:
+    """Where nothing can ever go on, the simulation ends and says who waits where."""
+
+    async def scenario(world: World) -> None:
+        await trio.sleep_forever()
+
+    failure = simulate(scenario, SeededChoices(1), storage="memory").failure
+    assert isinstance(failure, DeadlockError)
+    assert "scenario, test_simulation.py" in str(failure)
+
+
+def test_a_run_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes on and on is ended, and says what it was doing."""
+    monkeypatch.setattr(_schedule, "STEPS_MAX", 300)
+
+    async def scenario(world: World) -> None:
+        while True:
+            await world.sleep(1)
+
+    assert isinstance(simulate(scenario, SeededChoices(1), storage="memory").failure, LivelockError)
+
+
+def test_eventually_is_checked_when_nothing_goes_wrong_any_more() -> None:
+    """A check at the end sees everything settled; one that fails is a failure."""
+
+    async def scenario(world: World) -> None:
+        runner = world.runner(lambda: Bank(name="bank"), state={"app:ada": 1, "app:bob": 1})
+        world.eventually(lambda: world.state(runner) == {"app:ada": 0, "app:bob": 2})
+        await world.say(runner, "ada", "move 1 to bob")
+        if world.choices.choose(2, "twice"):
+            await world.say(runner, "ada", "move 1 to bob")
+
+    outcomes = [simulate(scenario, SeededChoices(seed), storage="memory") for seed in range(20)]
+    assert {type(outcome.failure) for outcome in outcomes} == {type(None), CheckError}
