@@ -465,6 +465,40 @@ async def test_an_older_format_is_brought_up_to_date_in_one_transaction(tmp_path
     assert sql(tmp_path / "fresh.db", "PRAGMA user_version") == [(3,)]
 
 
+async def test_an_index_that_was_deleted_is_noticed(tmp_path: Path) -> None:
+    """Without the file through which processes tell each other what is in the log, nothing is acknowledged."""
+    path = tmp_path / "a.db"
+    async with SqliteSessionService(path, durability="process") as service:
+        [session] = await sessions_of(service, 1)
+        await append(service, session, "1")
+        (tmp_path / "a.db-shm").unlink()
+        async with Elsewhere(path, durability="process") as other:
+            await append(other, await get(other, "0"), "2")
+        with pytest.raises(StorageMissingError):
+            await append(service, session, "3")
+        found = await get(service, "0")
+        assert texts(found) == ["1", "2"]
+        await append(service, found, "3")
+    async with SqliteSessionService(path, durability="process") as service:
+        assert texts(await get(service, "0")) == ["1", "2", "3"]
+
+
+async def test_the_sign_of_life_belongs_to_its_process(tmp_path: Path) -> None:
+    """A fork that ends takes nothing along; what killed processes have left is swept up by the next one."""
+    left = tmp_path / "a.db-owner-0123456789abcdef"
+    left.touch()
+    async with SqliteSessionService(tmp_path / "a.db", durability="process") as service:
+        await sessions_of(service, 1)
+        service._sign()
+        assert not left.exists()
+        lock = service._owner_lock
+        assert lock is not None
+        lock._process += 1  # as a forked child has it
+        lock.release()
+        assert lock._path.exists()
+        lock._process -= 1
+
+
 async def test_a_log_that_was_deleted_is_saved(tmp_path: Path) -> None:
     """Where only the log lost its name, what is in it is written into the file before it is given up."""
     path = tmp_path / "a.db"

@@ -7,6 +7,8 @@ None, and rewinding to a place that was undone brings its state back.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +39,14 @@ from minirun.sessions import (
     SqliteSessionService,
 )
 from minirun.sessions._fold import fold
+from minirun.sessions._live import LiveSession, visible_tail
 from minirun.sessions._state import Values
 from minirun.testing import ScriptedLlm
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
 from .helpers import PLACE, Logic
-from .stores import HERE, KINDS, Elsewhere, append, begin, enter, get, services, sql, texts
+from .interruptions import CancelAtStep
+from .stores import HERE, KEY, KINDS, Elsewhere, append, begin, enter, get, services, sql, texts
 
 CALL = Content(role="model", parts=[Part(function_call=FunctionCall(id="c1", name="tool", args={}))])
 ANSWER = Content(role="user", parts=[Part(function_response=FunctionResponse(id="c1", name="tool", response={}))])
@@ -443,7 +447,6 @@ async def test_an_import_is_all_or_nothing(kind: str, tmp_path: Path) -> None:
             [*log, log[-1]],
             [log[0], Event(author="a", message="never stored")],
             [*log, Event(id="x", author="a", seq=3, timestamp=1.0, actions=broken)],
-            [*log, Event(id=log[1].id, author="a", seq=3, timestamp=1.0)],
             [*log, Event(id="x", author="a", seq=3, timestamp=1.0, actions=EventActions(rewind_before_seq=3))],
         ]
         for history in histories:
@@ -591,3 +594,131 @@ async def test_a_file_that_went_back_in_time_is_read_as_it_is(kind: str, tmp_pat
         assert texts(found) == ["kept"]
         await append(service, found, "more")
         assert texts(await get(service)) == ["kept", "more"]
+
+
+# --- where views could differ -----------------------------------------------------------------------------------------
+
+
+async def test_a_rewind_is_not_undone(kind: str, tmp_path: Path) -> None:
+    """Going back to a rewind is refused: what it had undone would come back for those who read the log anew."""
+    async with services(tmp_path)[kind]() as service:
+        await service.create_session(**HERE)
+        runner = runner_on(service)
+        await say(runner, "a=1")
+        rewound = await rewind(runner, await say(runner, "a=2"))
+        assert rewound.invocation_id is not None
+        with pytest.raises(InvocationNotFoundError):
+            await rewind(runner, rewound.invocation_id)
+        log = await past_of(service, "s")
+        for target in (rewound.seq, 4, 0):
+            actions = EventActions(rewind_before_invocation_id="x", rewind_before_seq=target)
+            again = Event(id="again", author="user", seq=len(log), timestamp=1.0, actions=actions)
+            with pytest.raises(InvalidValueError, match="rewind_before_seq"):
+                await service.import_session(app_name="app", user_id="u", session_id="x", events=[*log, again])
+
+
+@given(targets=st.lists(st.integers(0, 30), max_size=30))
+def test_what_comes_and_what_is_loaded_agree_on_what_is_visible(kind: str, targets: list[int]) -> None:
+    """A log read event by event, and one read from its end in parts, show the same, whatever was rewound."""
+    live = LiveSession(KEY, Values({}, {}, {}), incarnation=1, create_time=0.0)
+    log: list[Event] = []
+    for target in targets:
+        undoable = [event for event in live.events if event.actions.rewind_before_seq is None]
+        actions = EventActions()
+        if undoable and target % 4 == 0:
+            seq = undoable[target // 4 % len(undoable)].seq
+            actions = EventActions(rewind_before_invocation_id="x", rewind_before_seq=seq)
+        event = Event(id="e", author="a", seq=len(log) + 1, timestamp=1.0, actions=actions)
+        log.append(event)
+        live.advance(event, {}, tracked=False)
+    for size in (1, 3, 100):
+        visible: list[Event] = []
+        until = len(log) + 1
+        while until > 1:
+            part, until = visible_tail(reversed(log[max(0, until - 1 - size) : until - 1]), until)
+            visible = [*part, *visible]
+        assert visible == live.events
+
+
+async def test_a_call_id_is_free_again_when_its_call_is_undone(kind: str, tmp_path: Path) -> None:
+    """Live and opened again alike; the log has it twice, closed twice, and can be imported."""
+    async with services(tmp_path)[kind]() as service:
+        await service.create_session(**HERE)
+        for name in ("e-1", "e-2"):
+            writer = await enter(service, name)
+            await begin(writer)
+            assert "c1" not in writer.live.call_ids
+            await writer.append(Event(author="agent", invocation_id=name, content=CALL))
+            await writer.finish(None)
+            await rewind(runner_on(service), name)
+        log = await past_of(service, "s")
+        assert [r.id for event in log for r in event.get_function_responses()] == ["c1", "c1"]
+        assert len({event.id for event in log}) == len(log)
+        await service.import_session(app_name="app", user_id="u", session_id="copy", events=log)
+
+
+async def test_what_is_open_is_open_in_imports_and_forks(kind: str, tmp_path: Path) -> None:
+    """An unanswered call of a run is closed by the next one, in a fork of an import, too, at its end and in its past."""
+    async with services(tmp_path)[kind]() as service:
+        await service.create_session(**HERE)
+        writer = await enter(service)
+        await begin(writer)
+        await writer.append(Event(author="agent", invocation_id="e-1", content=CALL))
+        await writer.append(Event(author="agent", invocation_id="e-1", message="still there"))
+        log = await past_of(service, "s")
+        await writer.finish(None)
+        await service.import_session(app_name="app", user_id="u", session_id="copy", events=log)
+        for name, at in (("head", None), ("past", 2)):
+            await service.fork_session(app_name="app", user_id="u", session_id="copy", at_seq=at, new_session_id=name)
+        for name in ("copy", "head", "past"):
+            async with runner_on(service).run_async(user_id="u", session_id=name, new_message="go") as run:
+                await run.wait()
+            responses = [r.id for event in await past_of(service, name) for r in event.get_function_responses()]
+            assert responses == ["c1"]
+
+
+async def test_a_fork_that_was_cancelled_is_not_there(kind: str, tmp_path: Path) -> None:
+    """At every step of forking and importing: cancelled means that nothing was stored."""
+    async with services(tmp_path)[kind]() as service:
+        session = await service.create_session(**HERE)
+        for number in range(5):
+            await append(service, session, str(number))
+        log = await past_of(service, "s")
+        step, quiet = 0, 0
+        while quiet < 6:
+            step += 1
+            works: dict[str, Callable[[], Awaitable[Session]]] = {
+                "head": partial(service.fork_session, **HERE, new_session_id=f"head{step}"),
+                "past": partial(service.fork_session, **HERE, at_seq=2, new_session_id=f"past{step}"),
+                "copy": partial(
+                    service.import_session, app_name="app", user_id="u", session_id=f"copy{step}", events=log
+                ),
+            }
+            steps = 0
+            for name, work in works.items():
+                with trio.CancelScope() as scope:
+                    instrument = CancelAtStep(scope, step)
+                    trio.lowlevel.add_instrument(instrument)
+                    try:
+                        await work()
+                    finally:
+                        trio.lowlevel.remove_instrument(instrument)
+                steps = max(steps, instrument.steps)
+                found = await service.get_session(app_name="app", user_id="u", session_id=f"{name}{step}")
+                assert (found is None) == scope.cancelled_caught
+            quiet = quiet + 1 if steps < step else 0
+
+
+async def test_a_session_deleted_while_it_is_rewound_is_not_found(kind: str, tmp_path: Path) -> None:
+    """By another process, between opening it and reading its creation record."""
+    async with services(tmp_path)[kind]() as service:
+        await service.create_session(**HERE)
+        runner = runner_on(service)
+        bad = await say(runner, "a=1")
+
+        async def nothing(*arguments: Any) -> list[Event]:
+            return []
+
+        service._read = nothing  # type: ignore[assignment]  # what is left of it for this reader
+        with pytest.raises(SessionNotFoundError):
+            await rewind(runner, bad)

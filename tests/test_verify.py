@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minirun import Event, EventActions, LlmAgent, Runner, SqliteSessionService
-from minirun.errors import AlreadyExistsError, StorageFormatError
+from minirun.errors import AlreadyExistsError, StorageCorruptError, StorageFormatError
 from minirun.sessions import InvocationStatus, SavedSession, repair, verify
 from minirun.testing import ScriptedLlm, call
 from minirun.types import Content, FunctionCall, Part
@@ -251,7 +251,9 @@ def is_changed(path: Path, before: dict[str, list[str]]) -> bool:
 def test_a_sound_file_is_saved_whole(original: Path, tmp_path: Path) -> None:
     """Every session, event and value is in the new file, which goes on where the old one stopped."""
     before = original.read_bytes()
-    saved = repair(original, tmp_path / "new.db")
+    repaired = repair(original, tmp_path / "new.db")
+    assert repaired.losses == []
+    saved = repaired.sessions
     assert [(one.key.session_id, one.revision, one.problem) for one in saved] == [
         (name, len(log) - 1, "") for name, log in logs(original).items()
     ]
@@ -282,7 +284,7 @@ def test_what_is_whole_is_saved_from_any_damage(statement: str, original: Path, 
     """Sessions that are not damaged are complete, of the others a beginning is kept, and the result is sound."""
     sql(copy, statement)
     before = copy.read_bytes()
-    saved = repair(copy, tmp_path / "new.db")
+    saved = repair(copy, tmp_path / "new.db").sessions
     check_saved(saved, original, tmp_path / "new.db")
     assert copy.read_bytes() == before
 
@@ -305,7 +307,7 @@ def test_a_cut_session_is_named_with_its_place(copy: Path, tmp_path: Path) -> No
     """What is lost is said: which session, how far it is kept, and why it ends there."""
     sql(copy, "DELETE FROM events WHERE log = 2 AND seq = 3")
     sql(copy, "DELETE FROM events WHERE log = 3 AND seq = 0")
-    told = {one.key.session_id: str(one) for one in repair(copy, tmp_path / "new.db")}
+    told = {one.key.session_id: str(one) for one in repair(copy, tmp_path / "new.db").sessions}
     assert told["1"].startswith("session '1' of user 'u' in app 'app': kept events 0 to 2 of ")
     assert "event 3: it is missing" in told["1"]
     assert told["2"].startswith("session '2' of user 'u' in app 'app': kept nothing of 4")
@@ -331,11 +333,69 @@ def test_what_is_whole_is_saved_from_any_disk(original: Path, places: list[float
         path = Path(folder) / "a.db"
         path.write_bytes(damaged)
         try:
-            saved = repair(path, Path(folder) / "new.db")
+            saved = repair(path, Path(folder) / "new.db").sessions
         except StorageFormatError:
             return
         check_saved(saved, original, Path(folder) / "new.db")
         assert path.read_bytes() == damaged
+
+
+def test_a_session_whose_row_is_lost_is_saved_under_another_name(copy: Path, original: Path, tmp_path: Path) -> None:
+    """Deleted, or with a name that is no text: its events are there, and the loss is told."""
+    sql(copy, "DELETE FROM sessions WHERE session_id = '1'")
+    sql(copy, "UPDATE sessions SET session_id = CAST(x'ff' AS TEXT) WHERE session_id = '2'")
+    repaired = repair(copy, tmp_path / "new.db")
+    assert len([loss for loss in repaired.losses if "the row of the session" in str(loss)]) == 2
+    found = content(tmp_path / "new.db")["sessions"]
+    assert len(found) == len(content(original)["sessions"])
+    assert len([row for row in found if "'recovered', 'recovered', 'log-" in row]) == 2
+    assert len(content(tmp_path / "new.db")["events"]) == len(content(original)["events"])
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE shared_base SET value = replace(value, ':', ':9')",
+        "UPDATE shared_base SET value = replace(value, 'user:', 'usex:')",
+        "UPDATE shared_base SET value = '[1]'",
+        "UPDATE shared_base SET commit_no = 1000000000",
+        "UPDATE shared_base SET commit_no = 'x'",
+    ],
+)
+def test_the_base_of_shared_state_is_not_trusted(statement: str, copy: Path, tmp_path: Path) -> None:
+    """What is wrong with it is told, by both; what is saved is sound, and can be written on."""
+    sql(copy, statement)
+    assert verify(copy) != []
+    assert repair(copy, tmp_path / "new.db").damages != []
+    assert verify(tmp_path / "new.db") == []
+
+    async def go_on() -> None:
+        async with SqliteSessionService(tmp_path / "new.db", durability="process") as service:
+            await append(service, await get(service, "2"), "more", user_x=1)
+
+    trio.run(go_on)
+    assert verify(tmp_path / "new.db") == []
+
+
+def test_a_repair_that_fails_leaves_no_file(copy: Path, tmp_path: Path) -> None:
+    """No folder, or no session file: a typed error, and nothing half made."""
+    with pytest.raises(StorageFormatError, match="no folder"):
+        repair(copy, tmp_path / "nix" / "new.db")
+    copy.write_bytes(b"x" * 5000)
+    with pytest.raises(StorageFormatError):
+        repair(copy, tmp_path / "new.db")
+    assert not list(tmp_path.glob("new.db*"))
+
+
+async def test_a_shared_past_that_makes_no_sense_is_damage(copy: Path, tmp_path: Path) -> None:
+    """For the service, for verifying, and for repairing, which keeps the rest."""
+    sql(copy, "UPDATE shared_pasts SET last_seq = 'x'")
+    async with SqliteSessionService(copy, durability="process") as service:
+        with pytest.raises(StorageCorruptError):
+            await get(service, "fork")
+    assert "makes no sense" in str(verify(copy)[0])
+    repaired = repair(copy, tmp_path / "new.db")
+    assert len(repaired.losses) >= 1
 
 
 def test_the_names_of_these_tests_are_those_of_the_file(original: Path) -> None:

@@ -279,13 +279,13 @@ def repair_sessions(db: Path, out: Path) -> None:
     Prints what was cut; exits with 1 if anything was.
     """
     with _progress("repairing") as progress:
-        saved = _reported(lambda: repair(db, out, progress=progress))
+        repaired = _reported(lambda: repair(db, out, progress=progress))
     console = Console()
-    cut = [one for one in saved if one.revision is None or one.problem]
-    for one in cut:
-        write(console, str(one), "red")
-    write(console, f"{out}: {len(saved) - len(cut)} sessions whole, {len(cut)} cut or lost")
-    if cut:
+    for loss in repaired.losses:
+        write(console, str(loss), "red")
+    cut = sum(one in repaired.losses for one in repaired.sessions)
+    write(console, f"{out}: {len(repaired.sessions) - cut} sessions whole, {cut} cut or lost")
+    if repaired.losses:
         sys.exit(1)
 
 

@@ -301,8 +301,10 @@ class Runner:
         while True:
             try:
                 await recover(writer)
-                [creation] = await self.session_service._read(writer.live.key, -1, 1)
-                event = rewind_event(writer.live, creation, invocation_id)
+                found = await self.session_service._read(writer.live.key, -1, 1)
+                if not found:  # deleted by another process just now
+                    raise await self.session_service._not_found(writer.live.key)
+                event = rewind_event(writer.live, found[0], invocation_id)
                 metadata = config.custom_metadata or None
                 return await writer.append(
                     changed(event, id=f"{own_id}-0", invocation_id=own_id, custom_metadata=metadata)

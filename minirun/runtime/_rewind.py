@@ -44,8 +44,8 @@ def rewind_event(live: LiveSession, creation: Event, invocation_id: str) -> Even
 
 def _difference(now: dict[str, object], wanted: dict[str, object]) -> dict[str, Write]:
     """The writes that turn the state *now* into the *wanted* one; 1, 1.0 and True are three different values."""
-    writes: dict[str, Write] = {key: REMOVED for key in now if key not in wanted}
-    for key, value in wanted.items():
+    writes: dict[str, Write] = {key: REMOVED for key in sorted(now) if key not in wanted}
+    for key, value in sorted(wanted.items()):
         current = now.get(key, MISSING)
         if current is not value and (current is MISSING or dumps(current) != dumps(value)):
             writes[key] = value

@@ -4,6 +4,7 @@ from ._in_memory import InMemorySessionService as InMemorySessionService
 from ._live import LiveSession as LiveSession
 from ._live import OpenCall as OpenCall
 from ._live import SessionKey as SessionKey
+from ._repair import Repaired as Repaired
 from ._repair import SavedSession as SavedSession
 from ._repair import repair as repair
 from ._service import BaseSessionService as BaseSessionService
@@ -30,6 +31,7 @@ __all__ = [
     "LiveSession",
     "OpenCall",
     "ReadOnlyState",
+    "Repaired",
     "SavedSession",
     "Session",
     "SessionKey",

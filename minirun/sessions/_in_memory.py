@@ -19,7 +19,7 @@ from ..errors import AlreadyExistsError, SessionNotFoundError
 from ..events import Event
 from ..types import changed
 from ._fold import apply_event, fold
-from ._live import LiveSession, SessionKey
+from ._live import LiveSession, SessionKey, is_of_a_run
 from ._service import BaseSessionService, SessionWriter, check_fork_seq
 from ._session import GetSessionConfig, Invocation, InvocationStatus, Session
 from ._state import Values, _Missing
@@ -46,6 +46,7 @@ class InMemorySessionService(BaseSessionService):
         self._app_values: dict[str, dict[str, JSON]] = {}
         self._user_values: dict[tuple[str, str], dict[str, JSON]] = {}
         self._invocations: dict[tuple[int, str], Invocation] = {}
+        self._runs: dict[int, list[str]] = {}  # the ids of each session's invocations
         self._incarnations = count(1)
 
     def _store_id(self) -> Hashable:
@@ -63,7 +64,7 @@ class InMemorySessionService(BaseSessionService):
         self._logs[live.incarnation] = [events[0]]
         values.apply(changes)
         for event in events[1:]:
-            self._advance(live, event, apply_event(values, event), tracked=True)
+            self._advance(live, event, apply_event(values, event), tracked=is_of_a_run(event))
         return live
 
     def _values(self, key: SessionKey, session: dict[str, JSON]) -> Values:
@@ -88,7 +89,7 @@ class InMemorySessionService(BaseSessionService):
         live.advance(event, changes, tracked=tracked)
         self._logs[live.incarnation].append(event)
 
-    async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> LiveSession:
+    async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> None:
         source = self._sessions.get(key)
         if source is None:
             raise await self._not_found(key)
@@ -101,15 +102,16 @@ class InMemorySessionService(BaseSessionService):
         values = self._values(new, fold(Values({}, {}, {}), past, shared=False).session)
         live = self._new_live(new, values, past[0], self._env.now())
         self._logs[live.incarnation] = list(past)
-        runs = {name: run for (owner, name), run in self._invocations.items() if owner == source.incarnation}
         for event in past[1:]:
-            live.advance(event, {}, tracked=event.invocation_id in runs)
+            live.advance(event, {}, tracked=is_of_a_run(event))
+        if len(past) == len(log):
+            live.open_calls = dict(source.open_calls)
         cut = log[len(past)].invocation_id if len(past) < len(log) else None
-        for name, run in runs.items():
+        for name in self._runs.get(source.incarnation, ()):
+            run = self._invocations[source.incarnation, name]
             if run.seq <= live.revision:
                 ended = run.status is not InvocationStatus.RUNNING and name != cut
                 self._record(live, name, run.status if ended else InvocationStatus.INTERRUPTED, run.seq)
-        return live
 
     async def _open(self, key: SessionKey, config: GetSessionConfig | None) -> LiveSession | None:
         return self._sessions.get(key)
@@ -130,8 +132,8 @@ class InMemorySessionService(BaseSessionService):
         if live is not None:
             del self._logs[live.incarnation]
             del self._ordered[bisect_left(self._ordered, live.incarnation, key=_incarnation_of)]
-            for place in [place for place in self._invocations if place[0] == live.incarnation]:
-                del self._invocations[place]
+            for name in self._runs.pop(live.incarnation, ()):
+                del self._invocations[live.incarnation, name]
 
     async def _list(self, app_name: str | None, user_id: str | None, limit: int | None, after: int) -> list[Session]:
         start = bisect_right(self._ordered, after, key=_incarnation_of)
@@ -170,6 +172,7 @@ class InMemorySessionService(BaseSessionService):
             self._invocations[place] = changed(self._invocations[place], status=status)
 
     def _record(self, live: LiveSession, invocation_id: str, status: InvocationStatus, seq: int) -> None:
+        self._runs.setdefault(live.incarnation, []).append(invocation_id)
         self._invocations[live.incarnation, invocation_id] = Invocation(
             app_name=live.key.app_name,
             user_id=live.key.user_id,

@@ -11,6 +11,7 @@ Where there are no such locks (no `fcntl`), only the expiry time decides.
 
 from __future__ import annotations
 
+import glob
 import os
 from pathlib import Path
 
@@ -19,7 +20,7 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]  # the functions below ask for it
 
-__all__ = ["OwnerLock", "owner_is_gone"]
+__all__ = ["OwnerLock", "owner_is_gone", "sweep_up"]
 
 
 class OwnerLock:
@@ -27,6 +28,7 @@ class OwnerLock:
 
     def __init__(self, database: Path, owner: str) -> None:
         self._file = -1
+        self._process = os.getpid()  # a fork of it has the object, too, and is somebody else
         self._path = _lock_path(database, owner)
         if fcntl is not None:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -37,7 +39,7 @@ class OwnerLock:
 
     def release(self) -> None:
         """Give the sign up; leases of this owner count as expired from now on."""
-        if self._file >= 0:
+        if self._file >= 0 and self._process == os.getpid():
             self._path.unlink(missing_ok=True)
             os.close(self._file)
             self._file = -1
@@ -63,6 +65,12 @@ def owner_is_gone(database: Path, owner: str) -> bool:
         return True
     finally:
         os.close(file)
+
+
+def sweep_up(database: Path) -> None:
+    """Delete the files that dead processes have left."""
+    for path in database.parent.glob(f"{glob.escape(database.name)}-owner-*"):
+        owner_is_gone(database, path.name.removeprefix(f"{database.name}-owner-"))
 
 
 def _lock_path(database: Path, owner: str) -> Path:

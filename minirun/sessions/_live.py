@@ -24,7 +24,7 @@ from ..events import Event
 from ._session import GetSessionConfig, Session
 from ._state import Values, _Missing
 
-__all__ = ["LiveSession", "OpenCall", "SessionKey", "opened_calls", "run_session", "visible_tail"]
+__all__ = ["LiveSession", "OpenCall", "SessionKey", "is_of_a_run", "opened_calls", "run_session", "visible_tail"]
 
 
 @attrs.frozen
@@ -110,6 +110,7 @@ class LiveSession:
         if event.actions.rewind_before_seq is not None:  # others hold the list as it was
             self.events = self.events[: self.index_of(event.actions.rewind_before_seq)]
             self.first_seq = min(self.first_seq, event.actions.rewind_before_seq)
+            self.call_ids = {call.id for visible in self.events for call in visible.get_function_calls()}
             self.memo = {}
         self.events.append(event)
         self.revision = event.seq
@@ -158,8 +159,16 @@ class LiveSession:
         return Window(self.events, self.index_of(start_seq))
 
     def first_of(self, invocation_id: str) -> int | None:
-        """The `seq` of the first visible event of the invocation; everything must be loaded."""
-        found = (event for event in self.events if event.invocation_id == invocation_id)
+        """
+        The `seq` of the first visible event of the invocation, which is no rewind; everything must be loaded.
+
+        A rewind is not undone: what it has undone would come back for those who read the log from its end.
+        """
+        found = (
+            event
+            for event in self.events
+            if event.invocation_id == invocation_id and event.actions.rewind_before_seq is None
+        )
         return next((_seq_of(event) for event in found), None)
 
     def snapshot(self, config: GetSessionConfig | None) -> Session:
@@ -199,6 +208,11 @@ def visible_tail(events: Iterable[Event], until: int) -> tuple[list[Event], int]
         until = seq if target is None else target
     visible.reverse()
     return visible, until
+
+
+def is_of_a_run(event: Event) -> bool:
+    """Whether a stored event was said in a run, as far as one can tell from the log: then its calls need answers."""
+    return event.invocation_id is not None
 
 
 def opened_calls(event: Event) -> list[OpenCall]:

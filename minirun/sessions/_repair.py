@@ -21,15 +21,15 @@ from .._json import dumps
 from ..env import REAL_ENV
 from ..errors import AlreadyExistsError, InvalidValueError
 from ._fold import apply_event
-from ._live import OpenCall, SessionKey, opened_calls
+from ._live import OpenCall, SessionKey, is_of_a_run, opened_calls
 from ._session import InvocationStatus
 from ._sqlite_errors import SQLITE_ERRORS
-from ._sqlite_format import make_format
+from ._sqlite_format import check_place, make_format
 from ._sqlite_schema import FORMAT, SEQ_MAX, Row, newest_no, read_segments
 from ._state import Values
-from ._verify import Progress, Step, fold_shared, open_to_read, scan, verify
+from ._verify import PROGRESS_EVERY, Damage, Progress, Scopes, Step, fold_shared, open_to_read, read_bases, scan, verify
 
-__all__ = ["SavedSession", "repair"]
+__all__ = ["Repaired", "SavedSession", "repair"]
 
 
 @attrs.frozen
@@ -46,32 +46,51 @@ class SavedSession:
         return f"{self.key}: kept {kept}" + (f" of {self.was} ({self.problem})" if self.problem else "")
 
 
-def repair(
-    path: str | PathLike[str], new_path: str | PathLike[str], *, progress: Progress | None = None
-) -> list[SavedSession]:
+@attrs.frozen
+class Repaired:
+    """What a repair came to: each session, and what was wrong with the state that sessions share."""
+
+    sessions: list[SavedSession]
+    damages: list[Damage]
+
+    @property
+    def losses(self) -> list[SavedSession | Damage]:
+        """What is not as it was."""
+        return [*(one for one in self.sessions if one.revision is None or one.problem), *self.damages]
+
+
+def repair(path: str | PathLike[str], new_path: str | PathLike[str], *, progress: Progress | None = None) -> Repaired:
     """
     Save every session's longest whole beginning into a new file, and return what became of each.
 
-    `user:` and `app:` state, open calls and invocations are what the events that were kept say. It blocks, as `verify`.
+    `user:` and `app:` state, open calls and invocations are what the events that were kept say. Events whose session
+    has lost its row are saved as sessions of the app `recovered`. It blocks, as `verify`.
 
     Raises:
         AlreadyExistsError: There is a file at *new_path*; nothing is changed.
-        StorageFormatError: The old file is not one of minirun, or SQLite cannot read its first page.
+        StorageError: The new file cannot be made there; or the old one is not one of minirun, or SQLite cannot read its
+            first page (StorageFormatError). No new file is left.
     """
     target = Path(new_path)
     if target.exists():
         msg = f"expected a new file name, found a file at {str(target)!r}"
         raise AlreadyExistsError(msg)
-    with closing(open_to_read(Path(path))) as old:
-        with closing(REAL_ENV.connect(str(target))) as new:
-            new.execute("PRAGMA journal_mode=WAL")
-            make_format(new, str(target), FORMAT)
-            new.execute("BEGIN IMMEDIATE")
-            saved = _Repair(old, new, progress).run()
-            new.execute("COMMIT")
-    left = verify(target)
-    assert not left, f"what was saved verifies: {left[0]}"
-    return saved
+    check_place(target)
+    half_made = target.with_name(f"{target.name}.part")
+    try:
+        with closing(open_to_read(Path(path))) as old:
+            half_made.unlink(missing_ok=True)
+            with closing(REAL_ENV.connect(str(half_made))) as new:
+                make_format(new, str(half_made), FORMAT)
+                new.execute("BEGIN IMMEDIATE")
+                repaired = _Repair(old, new, progress).run()
+                new.execute("COMMIT")
+        left = verify(half_made)
+        assert not left, f"what was saved verifies: {left[0]}"
+        half_made.rename(target)
+    finally:
+        half_made.unlink(missing_ok=True)
+    return repaired
 
 
 class _Repair:
@@ -80,34 +99,44 @@ class _Repair:
         self._new = new
         self._progress = progress
 
-    def run(self) -> list[SavedSession]:
+    def run(self) -> Repaired:
         self._copy_events()
         for table in ("shared_pasts", "shared_base", "invocations"):
             self._copy_readable(table)
         saved = []
         columns = "s.app_name, s.user_id, s.session_id, s.revision, s.create_time"
-        for session, (*names, revision, created) in list(_salvaged(self._old, "sessions s", "s.id", columns)):
-            saved.append(self._save_session(session, tuple(names), revision, created))
+        for session, row in list(_salvaged(self._old, "sessions s", "s.id", columns)):
+            saved.append(self._save_session(session, row[:3], row[3], row[4]))
+        for (log,) in self._new.execute(_LOST_LOGS).fetchall():
+            names = (RECOVERED, RECOVERED, f"log-{log}")
+            saved.append(
+                self._save_session(log, names, None, None, "the row of the session that has written it is lost")
+            )
         self._drop_what_was_cut()
-        self._save_shared()
-        return saved
+        return Repaired(saved, self._save_shared())
 
     # --- what there is
 
     def _copy_events(self) -> None:
         """All events that can be read; which of them are whole is seen later, in the new file."""
+        try:
+            [total] = self._old.execute("SELECT count(*) FROM events").fetchone()
+        except SQLITE_ERRORS:
+            total = 0
         rows = _salvaged(self._old, "events", "commit_no", "log, seq, chain, data")
         for done, (number, (log, seq, chain, data)) in enumerate(rows, 1):
             if type(data) is str and type(chain) is bytes and type(log) is type(seq) is int:
                 self._new.execute(
                     "INSERT OR IGNORE INTO events VALUES (?, ?, ?, ?, ?)", (number, log, seq, chain, data)
                 )
-            if self._progress is not None and done % 10_000 == 0:
-                self._progress(done, done)
+            if self._progress is not None and done % PROGRESS_EVERY == 0:
+                self._progress(done, max(done, total))
 
     def _copy_readable(self, table: str) -> None:
         try:
             for row in self._old.execute(f"SELECT * FROM {table}"):
+                if table == "shared_pasts" and any(type(number) is not int for number in row):
+                    continue
                 try:
                     marks = ", ".join("?" * len(row))
                     self._new.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", row)
@@ -118,7 +147,9 @@ class _Repair:
 
     # --- sessions
 
-    def _save_session(self, session: int, names: tuple[Any, ...], revision: Any, created: Any) -> SavedSession:
+    def _save_session(
+        self, session: int, names: tuple[Any, ...], revision: Any, created: Any, lost: str = ""
+    ) -> SavedSession:
         was = revision if type(revision) is int else 0
         key = SessionKey(*(name if isinstance(name, str) else repr(name) for name in names))
         values = Values({}, {}, {})
@@ -137,7 +168,7 @@ class _Repair:
                 break
             last = step
             first = step if step.seq == 0 else first
-            calls.update({call.call_id: call for call in opened_calls(step.event)})
+            calls.update({call.call_id: call for call in opened_calls(step.event) if is_of_a_run(step.event)})
             for response in step.event.get_function_responses():
                 calls.pop(response.id or "", None)
         if last is None or last.event is None or not all(isinstance(name, str) for name in names):
@@ -155,7 +186,7 @@ class _Repair:
         except sqlite3.IntegrityError as error:  # two rows of one name
             return SavedSession(key, None, was, str(error))
         self._insert_rest(session, last.seq, values, calls, cut=last.seq < was)
-        return SavedSession(key, last.seq, was, problem if last.seq < was else "")
+        return SavedSession(key, last.seq, was, lost or (problem if last.seq < was else ""))
 
     def _insert_rest(
         self, session: int, revision: int, values: Values, calls: dict[str, OpenCall], *, cut: bool
@@ -168,13 +199,11 @@ class _Repair:
             "UPDATE shared_pasts SET last_seq = ? WHERE session = ? AND last_seq > ?", (revision, session, revision)
         )
         self._check_invocations(session, revision, cut=cut)
-        runs = {name for (name,) in new.execute("SELECT invocation_id FROM invocations WHERE session = ?", (session,))}
         for call in calls.values():
-            if call.invocation_id in runs:
-                new.execute(
-                    "INSERT INTO open_calls VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (session, call.call_id, call.name, call.seq, call.invocation_id, call.author, call.branch),
-                )
+            new.execute(
+                "INSERT INTO open_calls VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (session, call.call_id, call.name, call.seq, call.invocation_id, call.author, call.branch),
+            )
 
     def _check_invocations(self, session: int, revision: int, *, cut: bool) -> None:
         """Keep the notes that the kept events bear out; the last one of a log that was cut is interrupted."""
@@ -216,21 +245,54 @@ class _Repair:
             " AND NOT EXISTS (SELECT 1 FROM shared_pasts p WHERE p.log = events.log AND seq <= p.last_seq)"
         )
 
-    def _save_shared(self) -> None:
+    def _save_shared(self) -> list[Damage]:
+        """Save the shared state; return what is wrong with its bases, and where it is not what it was."""
         new = self._new
-        new.execute("DELETE FROM shared_base WHERE typeof(commit_no) <> 'integer' OR NOT json_valid(value)")
-        bases = new.execute("SELECT coalesce(max(commit_no), 0) FROM shared_base").fetchone()
+        damages: list[Damage] = []
         try:
             deleted = newest_no(self._old)
-        except SQLITE_ERRORS:
-            deleted = 0
-        new.execute("UPDATE store SET deleted_no = ?", (max(deleted, *bases),))
-        for (app, user), (values, numbers) in fold_shared(new, lambda place, problem: None).items():
+        except SQLITE_ERRORS as error:
+            damages.append(Damage("file", str(error)))
+            deleted = newest_no(new)
+        new.execute("UPDATE store SET deleted_no = ?", (deleted,))
+
+        def report(place: str, problem: str) -> None:
+            damages.append(Damage(place, problem))
+
+        bases = read_bases(new, report)
+        new.execute("DELETE FROM shared_base")
+        for (app, user), (number, base) in bases.items():
+            new.execute("INSERT INTO shared_base VALUES (?, ?, ?, ?)", (app, user, number, dumps(base)))
+        scopes = fold_shared(new, bases, report)
+        for (app, user), (values, numbers) in scopes.items():
             for key, value in values.items():
                 new.execute(
                     "INSERT INTO shared_state VALUES (?, ?, ?, ?, ?)", (app, user, key, dumps(value), numbers[key])
                 )
+        return [*damages, *self._differences(scopes)]
 
+    def _differences(self, scopes: Scopes) -> list[Damage]:
+        """Where the shared state of the old file, as far as it can be read, is another one."""
+        damages = []
+        try:
+            rows = self._old.execute("SELECT app_name, user_id, key, value FROM shared_state").fetchall()
+        except SQLITE_ERRORS as error:
+            return [Damage("file", f"the shared state cannot be read: {error}")]
+        for app, user, key, value in rows:
+            values, _ = scopes.get((app, user), ({}, {}))
+            saved = dumps(values[key]) if key in values else None
+            if saved != value:
+                place = f"the state of {f'user {user!r} in ' if user else ''}app {app!r}"
+                damages.append(Damage(place, f"state key {key!r:.80}: was {value!r:.80}, saved as {saved!r:.80}"))
+        return damages
+
+
+# Where the events of sessions go whose row cannot be read.
+RECOVERED = "recovered"
+_LOST_LOGS = (
+    "SELECT DISTINCT log FROM events WHERE log NOT IN (SELECT id FROM sessions)"
+    " AND log NOT IN (SELECT log FROM shared_pasts) ORDER BY log"
+)
 
 # Where SQLite cannot tell which row is next, so many numbers are tried, but no more than there can be rows in the file:
 # none is smaller than this.

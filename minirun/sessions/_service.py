@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -164,7 +165,7 @@ def _check_history(events: Sequence[Event]) -> None:
     """Raise unless *events* are what `read_events` returned for a whole session."""
     if not events:
         raise InvalidValueError("events", "expected the creation record (seq 0) at least, found none")
-    known: set[str | None] = set()
+    visible: list[int] = []  # what a rewind may go back to
     for seq, event in enumerate(events):
         path = f"events[{seq}]"
         if not isinstance(event, Event):
@@ -173,14 +174,17 @@ def _check_history(events: Sequence[Event]) -> None:
             raise InvalidValueError(f"{path}.seq", f"expected {seq}, found {event.seq}; a history has no gaps")
         if event.timestamp is None or not event.id:
             raise InvalidValueError(path, "expected a stored event, found one without id or timestamp")
-        if event.id in known:
-            raise InvalidValueError(f"{path}.id", f"expected every id once, found {event.id!r:.80} again")
-        known.add(event.id)
         if checked_event(event, rewinds=True) is not event:
             raise InvalidValueError(path, "expected a stored event, found `temp:` keys in it, which are never stored")
         target = event.actions.rewind_before_seq
-        if target is not None and not 0 < target < seq:
-            raise InvalidValueError(f"{path}.actions.rewind_before_seq", f"expected 1 to {seq - 1}, found {target}")
+        if target is None:
+            visible.append(seq)
+        else:
+            place = bisect_left(visible, target)
+            if target == 0 or target not in visible[place : place + 1]:
+                problem = f"expected the seq of an event before it that was not undone, found {target}"
+                raise InvalidValueError(f"{path}.actions.rewind_before_seq", problem)
+            del visible[place:]
     if events[0].content is not None:
         raise InvalidValueError("events[0]", "expected the creation record, which has no content")
 
@@ -390,10 +394,7 @@ class BaseSessionService(ABC):
         with self._used():
             await trio.lowlevel.checkpoint()
             await self._create(key, history)
-            live = await self._open(key, None)
-            if live is None:  # deleted just now
-                raise await self._not_found(key)
-            return live.snapshot(None)
+            return await self._whole(key)
 
     async def fork_session(
         self,
@@ -425,8 +426,16 @@ class BaseSessionService(ABC):
             raise InvalidValueError("at_seq", f"expected the seq of an event, from 0 up, found {shown(at_seq)}")
         with self._used():
             await trio.lowlevel.checkpoint()
-            live = await self._fork(key, at_seq, new)
-            return live.snapshot(None)
+            await self._fork(key, at_seq, new)
+            return await self._whole(new)
+
+    async def _whole(self, key: SessionKey) -> Session:
+        """A session that was just made, with all that is visible; no cancellation comes after it was stored."""
+        with trio.CancelScope(shield=True):
+            live = await self._open(key, None)
+        if live is None:  # deleted by another process just now
+            raise await self._not_found(key)
+        return live.snapshot(None)
 
     async def get_session(
         self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
@@ -722,8 +731,12 @@ class BaseSessionService(ABC):
         """
 
     @abstractmethod
-    async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> LiveSession:
-        """Store a new session with the past of another one up to *at_seq*; what is visible of it is loaded."""
+    async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> None:
+        """
+        Store a new session with the past of another one up to *at_seq*, or raise AlreadyExistsError.
+
+        Its open calls are those of the other one, as they were then. No checkpoint after the write.
+        """
 
     @abstractmethod
     async def _open(self, key: SessionKey, config: GetSessionConfig | None) -> LiveSession | None:

@@ -46,8 +46,8 @@ from ..errors import (
 )
 from ..events import Event
 from ._fold import apply_event, fold
-from ._lease import OwnerLock, owner_is_gone
-from ._live import LiveSession, OpenCall, SessionKey, opened_calls, visible_tail
+from ._lease import OwnerLock, owner_is_gone, sweep_up
+from ._live import LiveSession, OpenCall, SessionKey, is_of_a_run, opened_calls, visible_tail
 from ._service import BaseSessionService, ChangedMeanwhileError, SessionWriter, check_fork_seq
 from ._session import GetSessionConfig, Invocation, InvocationStatus, Session
 from ._sqlite_errors import ADVICE
@@ -204,14 +204,14 @@ class SqliteSessionService(BaseSessionService):
             if history is not None:
                 history.apply(changes)
             if event.seq:
-                self._write_calls(db, live, event, tracked=True)
+                self._write_calls(db, live, event, tracked=is_of_a_run(event))
             done.append((event, line, changes, number))
         db.execute("UPDATE sessions SET chain = ? WHERE id = ?", (chain, row.id))
 
         def apply() -> None:
             for event, line, changes, number in done:
                 if event.seq:
-                    live.advance(event, changes, tracked=True)
+                    live.advance(event, changes, tracked=is_of_a_run(event))
                 else:
                     live.values.apply(changes)
                     live.revision, live.first_seq = 0, 1
@@ -305,15 +305,11 @@ class SqliteSessionService(BaseSessionService):
 
     # --- forking
 
-    async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> LiveSession:
+    async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> None:
         past: _Past | None = None
         while not await self._file.write(partial(self._do_fork, key, at_seq, past, new)):
             assert at_seq is not None
             past = await self._read_past(key, at_seq)
-        live = await self._open(new, None)
-        if live is None:  # deleted just now
-            raise await self._not_found(new)
-        return live
 
     async def _read_past(self, key: SessionKey, at_seq: int) -> _Past:
         """What a session was at an event of the past; it is found by going through its log."""
@@ -349,22 +345,20 @@ class SqliteSessionService(BaseSessionService):
             _copy_rows(db, source.id, row.id)
         else:
             assert past is not None
-            self._write_past(db, source.id, row.id, past)
+            self._write_past(db, row.id, past)
         # Nobody runs them in the fork: what was running there is interrupted here.
         db.execute(
             "INSERT INTO invocations SELECT ?, invocation_id, CASE WHEN invocation_id = ? THEN ? ELSE status END, 0,"
-            " seq, commit_no FROM invocations WHERE session = ? AND seq <= ?",
-            (row.id, past and past.cut, InvocationStatus.RUNNING, source.id, at),
+            " seq, ? FROM invocations WHERE session = ? AND seq <= ?",
+            (row.id, past and past.cut, InvocationStatus.RUNNING, newest_no(db), source.id, at),
         )
         return True
 
-    def _write_past(self, db: sqlite3.Connection, source: int, fork: int, past: _Past) -> None:
+    def _write_past(self, db: sqlite3.Connection, fork: int, past: _Past) -> None:
         for name, value in past.state.items():
             db.execute("INSERT INTO session_state VALUES (?, ?, ?)", (fork, name, dumps(value)))
-        runs = {name for (name,) in db.execute("SELECT invocation_id FROM invocations WHERE session = ?", (source,))}
         for call in past.open_calls:
-            if call.invocation_id in runs:
-                _insert_call(db, fork, call)
+            _insert_call(db, fork, call)
 
     # --- reading
 
@@ -469,6 +463,8 @@ class SqliteSessionService(BaseSessionService):
             earlier = [event for event in loaded if (event.seq or 0) < live.first_seq]
             live.prepend(earlier, until)
             self._grow(live, size)
+        if count is not None and len(live.events) < count and live.first_seq > max(first, 1):
+            return await self._load_earlier(live, config)  # a rewind has undone meanwhile what was counted
         return True
 
     async def _read(self, key: SessionKey, after_seq: int, limit: int | None) -> list[Event]:
@@ -692,6 +688,7 @@ class SqliteSessionService(BaseSessionService):
     def _sign(self) -> None:
         if self._owner_lock is None and self._path is not None:
             try:
+                sweep_up(self._path)
                 self._owner_lock = OwnerLock(self._path, self._owner)
             except OSError as error:
                 msg = f"{self._path}: cannot make a lock file beside it: {error}; make the folder writable"
@@ -728,7 +725,7 @@ class SqliteSessionService(BaseSessionService):
             "SELECT s.app_name, s.user_id, s.session_id, i.invocation_id, i.status, i.epoch, i.seq,"
             f" {ROW}"
             " FROM invocations i JOIN sessions s ON s.id = i.session"
-            " WHERE s.app_name = coalesce(?, s.app_name) ORDER BY i.commit_no, i.session"
+            " WHERE s.app_name = coalesce(?, s.app_name) ORDER BY i.commit_no, i.session, i.seq"
         )
         async with self._file.reading() as db:
             rows = [(found[:7], row_of(found[7:])) for found in db.execute(query, (app_name,))]
@@ -831,7 +828,7 @@ class _Past:
         """The invocation that the event after it belongs to; if it has begun before, it is cut in two."""
         calls: dict[str | None, OpenCall] = {}
         for event in past:
-            calls.update({call.call_id: call for call in opened_calls(event)})
+            calls.update({call.call_id: call for call in opened_calls(event) if is_of_a_run(event)})
             for response in event.get_function_responses():
                 calls.pop(response.id, None)
         self.open_calls = list(calls.values())
@@ -884,7 +881,7 @@ def _copy_rows(db: sqlite3.Connection, source: int, fork: int) -> None:
 
 def _insert_call(db: sqlite3.Connection, session: int, call: OpenCall) -> None:
     db.execute(
-        "INSERT INTO open_calls VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO open_calls VALUES (?, ?, ?, ?, ?, ?, ?)",  # imported logs may have one id twice
         (session, call.call_id, call.name, call.seq, call.invocation_id, call.author, call.branch),
     )
 

@@ -35,7 +35,7 @@ from typing import Any, Final, Literal, TypeVar
 import trio
 
 from ..env import Env
-from ..errors import StorageMissingError, StorageUncertainError
+from ..errors import StorageFormatError, StorageMissingError, StorageUncertainError
 from ._sqlite_errors import SQLITE_ERRORS, is_busy, storage_error
 from ._sqlite_format import Format, check_place, check_untouched, make_format
 
@@ -55,6 +55,10 @@ BUSY_POLL_S = (0.0005, 0.02)  # the first pause and the longest
 
 # A leader lets others join as long as more come with each tick of the loop; what is ready to run arrives within a few.
 GATHER_TICKS_MAX = 8
+
+
+# Connections that could not be closed without harm to files that are not theirs any more (Python 3.11).
+_NEVER_CLOSED: Final[list[sqlite3.Connection]] = []
 
 
 class Transaction:
@@ -340,7 +344,12 @@ class SqliteFile:
             check_untouched(self.path, self._format, self._env)
         connection = self._env.connect(self._address)
         try:
-            connection.execute("PRAGMA journal_mode=WAL")
+            [mode] = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+            if mode != "wal" and self.path is not None:
+                msg = (
+                    f"{self.name}: SQLite cannot keep a write-ahead log here, as on a network's disk; use another place"
+                )
+                raise StorageFormatError(msg)
             connection.execute("PRAGMA foreign_keys=ON")
             connection.execute("PRAGMA synchronous=FULL")
             make_format(connection, self.name, self._format)
@@ -358,18 +367,20 @@ class SqliteFile:
         if self.path is None:
             return ()
         try:
-            file, log = os.stat(self._address), os.stat(f"{self._address}-wal")
+            file, log, index = (os.stat(f"{self._address}{suffix}") for suffix in ("", "-wal", "-shm"))
         except OSError:
             return (None,)
-        return (file.st_dev, file.st_ino, log.st_ino)
+        return (file.st_dev, file.st_ino, index.st_ino, log.st_ino)
 
     def _has_lost_its_log(self) -> bool:
         """Whether the file is still ours, and only its log has lost its name to nothing else."""
         try:
-            file = os.stat(self._address)
+            file, index = os.stat(self._address), os.stat(f"{self._address}-shm")
         except OSError:
             return False
-        return (file.st_dev, file.st_ino) == self._identity[:2] and not os.path.lexists(f"{self._address}-wal")
+        return (file.st_dev, file.st_ino, index.st_ino) == self._identity[:3] and not os.path.lexists(
+            f"{self._address}-wal"
+        )
 
     def _abandon(self) -> None:
         """Close a connection whose file is not ours any more, and leave alone what has its names now."""
@@ -377,8 +388,10 @@ class SqliteFile:
         if connection is not None:
             # The last one to close checks in the log and deletes it, by name. Python 3.12 and later can switch it off.
             option = getattr(sqlite3, "SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE", None)
-            if option is not None:
-                connection.setconfig(option, True)  # type: ignore[attr-defined]  # not in 3.11
+            if option is None:
+                _NEVER_CLOSED.append(connection)
+                return
+            connection.setconfig(option, True)  # type: ignore[attr-defined]  # not in 3.11
             connection.close()
 
     async def close(self) -> None:

@@ -216,6 +216,8 @@ def read_segments(db: sqlite3.Connection, session: int) -> tuple[Segment, ...]:
         "SELECT first_seq, last_seq, log FROM shared_pasts WHERE session = ? ORDER BY first_seq", (session,)
     )
     past = tuple(Segment(*columns) for columns in rows)
+    if any(type(number) is not int for segment in past for number in attrs.astuple(segment)):
+        raise damage(f"the shared past of session row {session} makes no sense: {past!r:.80}")
     return (*past, Segment(past[-1].last_seq + 1 if past else 0, SEQ_MAX, session))
 
 

@@ -1,7 +1,7 @@
 """
 Is a session file what its events say?
 
-Everything in a file but the events themselves can be derived from them. So verifying is deriving it again and
+Nearly everything in a file but the events themselves can be derived from them. So verifying is deriving it again and
 comparing: the chain, link by link; the order, without a gap; each session's state and the shared state, as the fold
 of the log (promise P4); what refers to what. SQLite's own check comes first; it knows nothing of values.
 
@@ -23,6 +23,7 @@ import attrs
 
 from .._codec import event_from_json
 from .._json import JSON, dumps, freeze, loads
+from ..env import REAL_ENV
 from ..errors import InvalidValueError, StorageFormatError
 from ..events import Event
 from ._fold import apply_event
@@ -45,12 +46,12 @@ from ._sqlite_schema import (
 )
 from ._state import MISSING, Scope, Values, apply_write, scope_of, writes_of
 
-__all__ = ["Damage", "Progress", "Step", "fold_shared", "open_to_read", "scan", "verify"]
+__all__ = ["Damage", "Progress", "Step", "fold_shared", "open_to_read", "read_bases", "scan", "verify"]
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with how many events have been looked at, and how many there are."""
 
-# Two looks at the clock per second of work: an event takes about 20 us.
+# About five times per second: an event takes about 20 us.
 PROGRESS_EVERY = 10_000
 
 
@@ -95,7 +96,7 @@ def open_to_read(path: Path) -> sqlite3.Connection:
     if not path.is_file():
         msg = f"expected a session file, found none at {str(path)!r}"
         raise StorageFormatError(msg)
-    db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    db = REAL_ENV.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
         db.execute("BEGIN")
         [application] = db.execute("PRAGMA application_id").fetchone()
@@ -246,7 +247,7 @@ class _Verifier:
     def _check_invocation(self, place: str, name: str, found: tuple[int, str, int], step: Step) -> None:
         seq, status, number = found
         assert step.event is not None
-        if step.event.invocation_id != name or number != step.commit_no:
+        if step.event.invocation_id != name or number < step.commit_no:
             self._report(place, f"invocation {name!r} is noted to begin here, and does not", seq)
         if status not in InvocationStatus.__members__.values():
             self._report(place, f"invocation {name!r} has the status {status!r:.40}", seq)
@@ -275,7 +276,8 @@ class _Verifier:
             scope = stored.setdefault((app, user), {})
             if value is not None:
                 scope[key] = value
-        expected = {place: values for place, (values, _) in fold_shared(self._db, self._report).items()}
+        folded = fold_shared(self._db, read_bases(self._db, self._report), self._report)
+        expected = {place: values for place, (values, _) in folded.items()}
         for app, user in sorted(stored.keys() | expected.keys(), key=repr):
             place = f"the state of app {app!r}" if user == NO_USER else f"the state of user {user!r} in app {app!r}"
             self._compare(place, stored.get((app, user), {}), expected.get((app, user), {}))
@@ -297,18 +299,36 @@ Scopes: TypeAlias = dict[tuple[str, str], tuple[dict[str, JSON], dict[str, int]]
 """By app and user (`NO_USER` for the app's own): the values, and which event each key was last changed by."""
 
 
-def fold_shared(db: sqlite3.Connection, report: Callable[[str, str], None]) -> Scopes:
-    """What the events make of the shared scopes, in the order of their commits, from the base rows on (promise P4)."""
-    scopes: Scopes = {}
-    since: dict[tuple[str, str], int] = {}
+Bases: TypeAlias = dict[tuple[str, str], tuple[int, dict[str, JSON]]]
+"""By app and user: the values that the fold of a shared scope begins with, and after which event."""
+
+
+def read_bases(db: sqlite3.Connection, report: Callable[[str, str], None]) -> Bases:
+    """The base rows, without what cannot be right in them."""
+    newest = newest_no(db)
+    bases: Bases = {}
     for app, user, number, value in db.execute("SELECT app_name, user_id, commit_no, value FROM shared_base"):
+        what = f"the base of the state of {user or 'all users'!r} in app {app!r}"
+        scope = Scope.USER if user else Scope.APP
         try:
-            values = dict(freeze(loads(value)))
-        except (ValueError, TypeError, RecursionError) as error:
-            report("file", f"the base of the state of {user or 'all users'!r} in app {app!r} cannot be read: {error}")
+            found = freeze(loads(value))
+            values = {key: value for key, value in found.items() if scope_of(key) is scope}
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            report("file", f"{what} cannot be read: {error}")
             continue
-        scopes[app, user] = (values, dict.fromkeys(values, number))
-        since[app, user] = number
+        if len(values) < len(found):
+            report("file", f"{what} has keys of another scope")
+        if type(number) is not int or number > newest:
+            report("file", f"{what} is said to be of event number {number!r:.40}, and the newest is {newest}")
+            number = newest
+        bases[app, user] = (number, values)
+    return bases
+
+
+def fold_shared(db: sqlite3.Connection, bases: Bases, report: Callable[[str, str], None]) -> Scopes:
+    """What the events make of the shared scopes, in the order of their commits, from the bases on (promise P4)."""
+    scopes: Scopes = {place: (dict(values), dict.fromkeys(values, no)) for place, (no, values) in bases.items()}
+    since = {place: number for place, (number, _) in bases.items()}
     owners = {log: (app, user) for log, app, user in db.execute(_OWNERS)}
     for number, log, data in db.execute(_SHARED_EVENTS):
         if log not in owners:

@@ -158,6 +158,7 @@ class MemoryStore(Store):
         service = _MemoryService(self, env)
         if hasattr(self, "service"):
             for name in (
+                "_runs",
                 "_sessions",
                 "_ordered",
                 "_logs",
