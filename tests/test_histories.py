@@ -658,7 +658,7 @@ async def test_a_call_id_is_free_again_when_its_call_is_undone(kind: str, tmp_pa
 
 
 async def test_what_is_open_is_open_in_imports_and_forks(kind: str, tmp_path: Path) -> None:
-    """An unanswered call of a run is closed by the next one, in a fork of an import, too, at its end and in its past."""
+    """A call that a run left open is closed by the next one: also in a fork of an import, at its end and before."""
     async with services(tmp_path)[kind]() as service:
         await service.create_session(**HERE)
         writer = await enter(service)
