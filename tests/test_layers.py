@@ -46,6 +46,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("inspector", ("inspector",)),
     ("cli", ("cli",)),
     ("python -m", ("__main__",)),
+    ("pytest's way in", ("_pytest_plugin",)),
 )
 # Without trio and without await: the logic here is decided by its arguments alone.
 SYNCHRONOUS = ("values", "pure logic")
@@ -55,7 +56,7 @@ PUBLIC_MODULES = ("types", "events", "errors", "env", "apps", "runners", "__main
 CORE_DEPENDENCIES = frozenset({"trio", "attrs", "attr", "cattrs"})
 # Units outside of the core may use more: what the tests of applications use anyway, and whatever an extra brings.
 TEST_DEPENDENCIES = frozenset({"hypothesis", "pytest", "pytest_trio"})
-FREE_UNITS = ("simulation", "inspector", "cli", "__main__")
+FREE_UNITS = ("simulation", "inspector", "cli", "__main__", "_pytest_plugin")
 
 PACKAGE = Path(minirun.__file__).parent
 

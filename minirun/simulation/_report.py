@@ -1,0 +1,30 @@
+"""A failure of a simulation, in words: what was chosen that is not dull, and what happened."""
+
+from __future__ import annotations
+
+from ._simulate import Outcome
+
+__all__ = ["report"]
+
+LINES_MAX = 60
+LINE_CHARS_MAX = 200
+
+
+def report(outcome: Outcome) -> str:
+    """The choices that matter, in their order, and the end of the log."""
+    lines = ["the choices that are not dull:"]
+    for place, choice in enumerate(outcome.trace):
+        if choice.picked:
+            lines.append(f"  choice {place}: {_in_words(choice.label, choice.options, choice.picked)}")
+    shown = outcome.log[-LINES_MAX:]
+    cut = f" (the last {LINES_MAX} of {len(outcome.log)} lines)" if len(shown) < len(outcome.log) else ""
+    lines.append(f"what happened{cut}:")
+    lines.extend(f"  {line if len(line) <= LINE_CHARS_MAX else line[: LINE_CHARS_MAX - 1] + '…'}" for line in shown)
+    return "\n".join(lines)
+
+
+def _in_words(label: str, options: int, picked: int) -> str:
+    if label.startswith("next of ") and " | " in label:
+        names = label.removeprefix("next of ").split(" | ")
+        return f"{names[picked]} goes on before {', '.join(name for name in names if name != names[picked])}"
+    return label if options == 2 else f"{label}: {picked} of {options}"
