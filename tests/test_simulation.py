@@ -18,7 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minirun import BaseAgent, Event, InvocationContext, LlmAgent
+from minirun.errors import ModelError
 from minirun.simulation import (
+    ChaosLlm,
     CheckError,
     Choices,
     DeadlockError,
@@ -35,6 +37,7 @@ from minirun.simulation import (
     simulate,
     why_unavailable,
 )
+from minirun.simulation._chaos import FAULTS as MODEL_FAULTS
 from minirun.simulation._simulate import Scenario, Storage
 from minirun.testing import ScriptedLlm, call
 
@@ -336,3 +339,42 @@ def test_eventually_is_checked_when_nothing_goes_wrong_any_more() -> None:
 
     outcomes = [simulate(scenario, SeededChoices(seed), storage="memory") for seed in range(20)]
     assert {type(outcome.failure) for outcome in outcomes} == {type(None), CheckError}
+
+
+# --- models without a script ------------------------------------------------------------------------------------------
+
+
+async def transfer(amount: int, to: str, urgent: bool = False, tool_context: Any = None) -> str:
+    """A tool with arguments of several kinds."""
+    tool_context.state.add("app:sum", amount)
+    return to if not urgent else to.upper()
+
+
+async def explored(world: World) -> None:
+    """Two users talk to an agent whose model makes its own way."""
+    runner = world.runner(lambda: LlmAgent(name="agent", model=ChaosLlm(), tools=[transfer, look_up]))
+    async with trio.open_nursery() as nursery:
+        for user in ("ada", "bob"):
+            nursery.start_soon(talk_twice, world, runner, user)
+
+
+async def talk_twice(world: World, runner: Any, user: str) -> None:
+    for _ in range(2):
+        try:
+            await world.say(runner, user, "hello")
+        except ModelError:
+            world.coverage["the user was told of the model's failure"] += 1
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_a_model_that_makes_its_own_way_breaks_nothing(storage: Storage) -> None:
+    """Valid calls, unknown tools, bad arguments, equal ids, cut streams: every world ends well, and all are reached."""
+    coverage: Counter[str] = Counter()
+    for seed in range(60 if storage == "memory" else 25):
+        outcome = simulate(explored, SeededChoices(seed), storage=storage, faults=("model", "crash"))
+        assert outcome.failure is None, f"seed {seed}: {outcome.failure!r}"
+        coverage += outcome.coverage
+    reached = {name.removeprefix("model: ") for name in coverage if name.startswith("model: ")}
+    assert reached == set(MODEL_FAULTS)
+    calm = simulate(explored, SeededChoices(1), storage=storage)
+    assert (calm.failure, [name for name in calm.coverage if "model" in name]) == (None, [])

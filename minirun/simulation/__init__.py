@@ -9,12 +9,14 @@ The map:
     _env       what a simulated process sees of the world: time, ids, no threads
     _stores    what outlives a process
     _world     users, processes that die, and what is checked
+    _chaos     a model that calls the tools it is offered, and has bad days
     _simulate  one simulation, its outcome, and how a failure is made small
 
     _disk      what a power cut may leave of what was done to a disk: a model, pure
     _vfs       a disk below the real SQLite that records what is done to it, and fails where it is told to
 """
 
+from ._chaos import ChaosLlm as ChaosLlm
 from ._choices import Choice as Choice
 from ._choices import Choices as Choices
 from ._choices import DrawnChoices as DrawnChoices
@@ -50,6 +52,7 @@ from ._world import World as World
 __all__ = [
     "CUTS",
     "Change",
+    "ChaosLlm",
     "CheckError",
     "Choice",
     "Choices",

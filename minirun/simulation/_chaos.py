@@ -1,0 +1,181 @@
+"""
+A model without a script: it calls the tools that it is offered, with arguments that fit them, and sometimes not.
+
+What it does follows from the world's choices and the request alone, so a user's tools and agents are explored as they
+are. Without the fault `model` it is a good model: it answers, and its calls are valid. With it, it also does what
+models do on bad days. It refuses, as the strictest provider would, any request that is not well formed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Any
+
+from ..errors import ModelError, ScriptError
+from ..models import BaseLlm, LlmRequest, LlmResponse
+from ..models._check import RequestChecker
+from ..types import Content, FunctionCall, FunctionDeclaration, Part
+from ._choices import Choices
+from ._world import World, current_world
+
+__all__ = ["ChaosLlm", "arguments_for"]
+
+# A turn of a good model ends: it is this likely to answer with words each time it is asked, in percent.
+WORDS_PERCENT = 40
+# A bad day comes once in so many questions.
+FAULT_ONE_IN = 6
+CALLS_MAX = 3
+
+WORDS = ("done", "I have looked at it.", "ünïcode 😀 \u202e", "{}", "a" * 500)
+
+
+class ChaosLlm(BaseLlm):
+    """A model that draws what it does from the choices of the simulation that it is asked in."""
+
+    def __init__(self, *, name: str = "chaos") -> None:
+        self.name = name
+        self._checker = RequestChecker()
+        self._calls = 0
+
+    async def generate_content_async(
+        self, request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        """Answer somehow."""
+        problem = self._checker.check(request)
+        if problem is not None:
+            msg = f"{self.name!r} was asked what a strict provider would refuse: {problem}"
+            raise ScriptError(msg)
+        world = current_world()
+        await world.sleep(world.choices.choose(4, "the model takes its time") / 10)
+        fault = _drawn_fault(world)
+        parts = FAULTS[fault](world.choices, request) if fault else self._good_parts(world.choices, request)
+        if stream:
+            for part in parts:
+                if part.text is not None:
+                    yield LlmResponse(content=Content(role="model", parts=[part]), partial=True)
+                    await world.sleep(0.01)
+        if fault == "cut stream":
+            return
+        yield LlmResponse(content=Content(role="model", parts=parts))
+
+    def _good_parts(self, choices: Choices, request: LlmRequest) -> list[Part]:
+        tools = request.config.tools
+        wordy = choices.choose(100, "words or calls", lambda luck: luck.randrange(100)) < WORDS_PERCENT
+        if not tools or wordy:
+            return _words(choices)
+        parts = _words(choices) if choices.maybe("words before the calls", 4) else []
+        for _ in range(1 + choices.choose(CALLS_MAX, "more calls", lambda luck: int(luck.randrange(3) == 0))):
+            parts.append(self._call(choices, tools[choices.choose(len(tools), "which tool")]))
+        return parts
+
+    def _call(self, choices: Choices, tool: FunctionDeclaration) -> Part:
+        self._calls += 1
+        args = arguments_for(tool.parameters, choices)
+        return Part(function_call=FunctionCall(id=f"{self.name}-{self._calls}", name=tool.name, args=args))
+
+
+def arguments_for(schema: Mapping[str, Any], choices: Choices) -> Any:
+    """A value that fits a JSON schema, of those that tools declare."""
+    if "const" in schema:
+        return schema["const"]
+    if "enum" in schema:
+        return schema["enum"][choices.choose(len(schema["enum"]), "which of an enum")]
+    for union in ("anyOf", "oneOf"):
+        if union in schema:
+            return arguments_for(schema[union][choices.choose(len(schema[union]), "which of a union")], choices)
+    kind = schema.get("type", "string")
+    if isinstance(kind, list):
+        kind = kind[choices.choose(len(kind), "which type")]
+    return _VALUES[kind](schema, choices)
+
+
+def _object(schema: Mapping[str, Any], choices: Choices) -> dict[str, Any]:
+    required = schema.get("required", ())
+    return {
+        name: arguments_for(inner, choices)
+        for name, inner in schema.get("properties", {}).items()
+        if name in required or choices.choose(2, f"whether to give {name}")
+    }
+
+
+def _array(schema: Mapping[str, Any], choices: Choices) -> list[Any]:
+    least = schema.get("minItems", 0)
+    length = least + choices.choose(3, "how many items")
+    return [arguments_for(schema.get("items", {}), choices) for _ in range(min(length, schema.get("maxItems", length)))]
+
+
+def _integer(schema: Mapping[str, Any], choices: Choices) -> int:
+    least = schema.get("minimum", schema.get("exclusiveMinimum", -1) + 1)
+    most = schema.get("maximum", schema.get("exclusiveMaximum", least + 1_001) - 1)
+    usual = [number for number in (least, 0, 1, 7, most) if least <= number <= most]
+    return int(usual[choices.choose(len(usual), "which number")])
+
+
+def _string(schema: Mapping[str, Any], choices: Choices) -> str:
+    texts = ("a", "", "text with spaces", "ünïcode 😀", "x" * 300)
+    fitting = [text for text in texts if schema.get("minLength", 0) <= len(text) <= schema.get("maxLength", 300)]
+    return fitting[choices.choose(len(fitting), "which text")] if fitting else "a" * schema.get("minLength", 0)
+
+
+_VALUES: dict[str, Callable[[Mapping[str, Any], Choices], Any]] = {
+    "object": _object,
+    "array": _array,
+    "integer": _integer,
+    "number": lambda schema, choices: _integer(schema, choices) + 0.5 * choices.choose(2, "a fraction"),
+    "string": _string,
+    "boolean": lambda schema, choices: bool(choices.choose(2, "yes or no")),
+    "null": lambda schema, choices: None,
+}
+
+
+# --- bad days ---------------------------------------------------------------------------------------------------------
+
+
+def _drawn_fault(world: World) -> str:
+    names = ["", *FAULTS]
+    if "model" not in world.faults:
+        return ""
+    picked = world.choices.choose(
+        len(names),
+        "the model fails",
+        lambda luck: luck.randrange(len(names)) if luck.randrange(FAULT_ONE_IN) == 0 else 0,
+    )
+    if picked:
+        world.coverage[f"model: {names[picked]}"] += 1
+    return names[picked]
+
+
+def _words(choices: Choices) -> list[Part]:
+    return [Part(text=WORDS[choices.choose(len(WORDS), "which words")])]
+
+
+def _raises(choices: Choices, request: LlmRequest) -> list[Part]:
+    raise ModelError("the model is overloaded (simulated)")
+
+
+def _call_of(name: str, args: dict[str, Any], call_id: str | None = None) -> Part:
+    return Part(function_call=FunctionCall(id=call_id, name=name, args=args))
+
+
+def _bad_arguments(choices: Choices, request: LlmRequest) -> list[Part]:
+    tools: Sequence[FunctionDeclaration] = request.config.tools
+    name = tools[choices.choose(len(tools), "which tool")].name if tools else "nothing"
+    wrong: tuple[dict[str, Any], ...] = ({}, {"no_such_argument": 1}, {"": [[]]})
+    return [_call_of(name, wrong[choices.choose(len(wrong), "which wrong arguments")])]
+
+
+def _same_ids(choices: Choices, request: LlmRequest) -> list[Part]:
+    tools = request.config.tools
+    name = tools[0].name if tools else "nothing"
+    return [_call_of(name, {}, "same"), _call_of(name, {}, "same"), _call_of(name, {}, "not a valid id!")]
+
+
+FAULTS: dict[str, Callable[[Choices, LlmRequest], list[Part]]] = {
+    "raises": _raises,
+    "cut stream": lambda choices, request: _words(choices),
+    "unknown tool": lambda choices, request: [_call_of("no_such_tool", {"x": 1})],
+    "bad arguments": _bad_arguments,
+    "same ids": _same_ids,
+    "nothing": lambda choices, request: [Part(text="")],
+}
