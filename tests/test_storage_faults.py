@@ -299,6 +299,8 @@ async def test_an_append_that_meets_a_fault_is_told_the_truth_and_can_be_retried
 @DURABILITIES
 async def test_a_run_that_meets_a_fault_fails_with_it_and_the_next_one_recovers(durability: Any, fault: Fault) -> None:
     """A file that fails while a tool runs ends the run with that error; the next run closes the call and goes on."""
+    if isinstance(fault, LogGone) and not hasattr(sqlite3.Connection, "setconfig"):
+        pytest.skip("Python 3.11 cannot let go of a log that was swapped below it; its process has to end")
     async with SqliteSessionService(fault.path, durability=durability) as service:
         await service.create_session(**HERE)
 

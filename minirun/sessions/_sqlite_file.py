@@ -57,7 +57,8 @@ BUSY_POLL_S = (0.0005, 0.02)  # the first pause and the longest
 GATHER_TICKS_MAX = 8
 
 
-# Connections that could not be closed without harm to files that are not theirs any more (Python 3.11).
+# Connections that could not be closed without harm to files that are not theirs any more (Python 3.11). As long as they
+# are open, SQLite takes a log that was swapped below the same file for damage: then only a new process can go on.
 _NEVER_CLOSED: Final[list[sqlite3.Connection]] = []
 
 
@@ -373,14 +374,17 @@ class SqliteFile:
         return (file.st_dev, file.st_ino, index.st_ino, log.st_ino)
 
     def _has_lost_its_log(self) -> bool:
-        """Whether the file is still ours, and only its log has lost its name to nothing else."""
+        """Whether the file is still ours, and its log has lost its name to nothing else."""
         try:
-            file, index = os.stat(self._address), os.stat(f"{self._address}-shm")
+            file = os.stat(self._address)
         except OSError:
             return False
-        return (file.st_dev, file.st_ino, index.st_ino) == self._identity[:3] and not os.path.lexists(
-            f"{self._address}-wal"
-        )
+        log, index = f"{self._address}-wal", f"{self._address}-shm"
+        is_ours = (file.st_dev, file.st_ino) == self._identity[:2]
+        return is_ours and not os.path.lexists(log) and (not os.path.lexists(index) or self._has_its_index(index))
+
+    def _has_its_index(self, index: str) -> bool:
+        return len(self._identity) > 2 and os.stat(index).st_ino == self._identity[2]
 
     def _abandon(self) -> None:
         """Close a connection whose file is not ours any more, and leave alone what has its names now."""

@@ -136,11 +136,11 @@ def _drawn_fault(world: World) -> str:
     names = ["", *FAULTS]
     if "model" not in world.faults:
         return ""
-    picked = world.choices.choose(
-        len(names),
-        "the model fails",
-        lambda luck: luck.randrange(len(names)) if luck.randrange(FAULT_ONE_IN) == 0 else 0,
-    )
+
+    def prefer(luck: random.Random) -> int:
+        return luck.randrange(len(names)) if luck.randrange(FAULT_ONE_IN) == 0 else 0
+
+    picked = world.choices.choose(len(names), "the model fails", prefer)
     if picked:
         world.coverage[f"model: {names[picked]}"] += 1
     return names[picked]
