@@ -270,9 +270,11 @@ old |= {*sys.modules}
 import importlib, pkgutil
 import minirun
 
+OUTSIDE = {f"minirun.{name}" for name in ("__main__", "_pytest_plugin", "cli", "inspector", "simulation")}
+
 def import_all(package):
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        if module.name not in ("minirun.__main__", "minirun.cli", "minirun.inspector", "minirun.simulation"):
+        if module.name not in OUTSIDE:
             imported = importlib.import_module(module.name)
             if module.ispkg and module.name != "minirun.testing":
                 import_all(imported)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -72,7 +73,8 @@ def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
     installed = any(point.name == "minirun" for point in entry_points(group="pytest11"))
     plugin = [] if installed else ["-p", "minirun._pytest_plugin"]
     program = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-o", "trio_mode=true", *plugin, *arguments]
-    return subprocess.run(program, cwd=folder, capture_output=True, text=True, check=False)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # those of this run
+    return subprocess.run(program, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
