@@ -3,93 +3,132 @@ What is whole in a damaged file, in a new one.
 
 Of every session the longest beginning is kept that the hash chain vouches for; what can be derived is derived again
 from that. Rows are read one by one, by their numbers, where SQLite cannot read a table from end to end. The old file is
-only read.
+only read, and whatever of it is not in the new one is told.
+
+A base of a shared scope can be derived from nothing: it stands for events that were deleted. Where it makes no sense
+the scope's values as they were stored take its place; they are told to be unchecked.
+
+Not handled: a file whose first page SQLite cannot read, and rows below an inner page of a table that is gone.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
-from .._json import dumps
+from .._json import JSON, dumps
 from ..env import REAL_ENV
 from ..errors import AlreadyExistsError, InvalidValueError
 from ._fold import apply_event
 from ._live import OpenCall, SessionKey, is_of_a_run, opened_calls
+from ._service import session_key
 from ._session import InvocationStatus
-from ._sqlite_errors import SQLITE_ERRORS
+from ._sqlite_errors import SQLITE_ERRORS, storage_error
 from ._sqlite_format import check_place, make_format
-from ._sqlite_schema import FORMAT, SEQ_MAX, Row, newest_no, read_segments
+from ._sqlite_schema import FORMAT, SEQ_MAX, Segment, link
 from ._state import Values
-from ._verify import PROGRESS_EVERY, Damage, Progress, Scopes, Step, fold_shared, open_to_read, read_bases, scan, verify
+from ._verify import (
+    PROGRESS_EVERY,
+    ROW_ERRORS,
+    USED,
+    Damage,
+    Progress,
+    SharedScope,
+    Step,
+    base_values,
+    fold_shared,
+    is_number,
+    open_to_read,
+    scan,
+    scope_place,
+    sound_segments,
+    verify,
+)
 
 __all__ = ["Repaired", "SavedSession", "repair"]
 
 
 @attrs.frozen
 class SavedSession:
-    """What became of a session: its newest event in the new file (None: nothing was whole), and in the old one."""
+    """What became of a session: its newest event in the new file, if any was whole, and in the old one, if known."""
 
     key: SessionKey
     revision: int | None
-    was: int
+    was: int | None
     problem: str = ""
 
     def __str__(self) -> str:
         kept = "nothing" if self.revision is None else f"events 0 to {self.revision}"
-        return f"{self.key}: kept {kept}" + (f" of {self.was} ({self.problem})" if self.problem else "")
+        was = "" if self.was is None else f" of {self.was}"
+        return f"{self.key}: kept {kept}" + (f"{was} ({self.problem})" if self.problem else "")
 
 
 @attrs.frozen
 class Repaired:
-    """What a repair came to: each session, and what was wrong with the state that sessions share."""
+    """What became of a file: of each session, and what else is not as it was."""
 
     sessions: list[SavedSession]
     damages: list[Damage]
+    """Events and notes that are not kept, and shared values that are other than they were."""
 
     @property
     def losses(self) -> list[SavedSession | Damage]:
-        """What is not as it was."""
-        return [*(one for one in self.sessions if one.revision is None or one.problem), *self.damages]
+        """What is not as it was, or may not be."""
+        return [*(one for one in self.sessions if one.problem), *self.damages]
 
 
 def repair(path: str | PathLike[str], new_path: str | PathLike[str], *, progress: Progress | None = None) -> Repaired:
     """
     Save every session's longest whole beginning into a new file, and return what became of each.
 
-    `user:` and `app:` state, open calls and invocations are what the events that were kept say. Events whose session
-    has lost its row are saved as sessions of the app `recovered`. It blocks, as `verify`.
+    State, open calls and invocations are what the events that were kept say. Events whose session has lost its row
+    are saved as sessions of the app `recovered`. If it fails, there is no new file. It blocks, as `verify` does.
 
     Raises:
         AlreadyExistsError: There is a file at *new_path*; nothing is changed.
-        StorageError: The new file cannot be made there; or the old one is not one of minirun, or SQLite cannot read its
-            first page (StorageFormatError). No new file is left.
+        StorageFormatError: The old file is not one of minirun, or SQLite cannot read its first page; or there is no
+            folder for the new one.
+        StorageError: The new file cannot be written.
     """
     target = Path(new_path)
-    if target.exists():
-        msg = f"expected a new file name, found a file at {str(target)!r}"
-        raise AlreadyExistsError(msg)
+    with closing(open_to_read(Path(path))) as old:
+        _claim(target)
+        try:
+            repaired = _write(old, target, progress)
+        except BaseException as error:
+            for suffix in ("", "-wal", "-shm", "-journal"):
+                target.with_name(target.name + suffix).unlink(missing_ok=True)
+            if isinstance(error, SQLITE_ERRORS):  # those of the old file are dealt with where they arise
+                raise storage_error(error, str(target), "writing") from error
+            raise
+    left = verify(target)
+    assert not left, f"what was saved verifies: {left[0]}"
+    return repaired
+
+
+def _claim(target: Path) -> None:
+    """Make the file, so that it is certainly a new one."""
     check_place(target)
-    half_made = target.with_name(f"{target.name}.part")
     try:
-        with closing(open_to_read(Path(path))) as old:
-            half_made.unlink(missing_ok=True)
-            with closing(REAL_ENV.connect(str(half_made))) as new:
-                make_format(new, str(half_made), FORMAT)
-                new.execute("BEGIN IMMEDIATE")
-                repaired = _Repair(old, new, progress).run()
-                new.execute("COMMIT")
-        left = verify(half_made)
-        assert not left, f"what was saved verifies: {left[0]}"
-        half_made.rename(target)
-    finally:
-        half_made.unlink(missing_ok=True)
+        target.open("xb").close()
+    except FileExistsError:
+        msg = f"expected a new file name, found a file at {str(target)!r}"
+        raise AlreadyExistsError(msg) from None
+
+
+def _write(old: sqlite3.Connection, target: Path, progress: Progress | None) -> Repaired:
+    with closing(REAL_ENV.connect(str(target))) as new:
+        new.execute("PRAGMA journal_mode=WAL")
+        make_format(new, str(target), FORMAT)
+        new.execute("BEGIN IMMEDIATE")
+        repaired = _Repair(old, new, progress).run()
+        new.execute("COMMIT")
     return repaired
 
 
@@ -98,24 +137,35 @@ class _Repair:
         self._old = old
         self._new = new
         self._progress = progress
+        self._damages: list[Damage] = []
 
     def run(self) -> Repaired:
         self._copy_events()
-        for table in ("shared_pasts", "shared_base", "invocations"):
-            self._copy_readable(table)
-        saved = []
-        columns = "s.app_name, s.user_id, s.session_id, s.revision, s.create_time"
-        for session, row in list(_salvaged(self._old, "sessions s", "s.id", columns)):
-            saved.append(self._save_session(session, row[:3], row[3], row[4]))
-        for (log,) in self._new.execute(_LOST_LOGS).fetchall():
-            names = (RECOVERED, RECOVERED, f"log-{log}")
-            saved.append(
-                self._save_session(log, names, None, None, "the row of the session that has written it is lost")
-            )
-        self._drop_what_was_cut()
-        return Repaired(saved, self._save_shared())
+        rows = dict(
+            _salvaged(self._old, "sessions", "id", "app_name, user_id, session_id, revision, create_time, chain")
+        )
+        for session, names in _names_in_index(self._old):
+            rows.setdefault(session, (*names, None, None, None))
+        saved = [self._save_session(session, rows[session]) for session in sorted(rows)]
+        saved += [self._save_lost(log) for log in self._lost_logs(rows)]
+        self._drop_unused(rows)
+        self._save_shared()
+        self._check_old()
+        return Repaired(saved, self._damages)
 
-    # --- what there is
+    def _lose(self, place: str, problem: str) -> None:
+        self._damages.append(Damage(place, problem))
+
+    def _check_old(self) -> None:
+        """Say that the old file is damaged, where SQLite sees it: a table may have lost rows that nothing tells of."""
+        try:
+            [found] = self._old.execute("PRAGMA integrity_check(1)").fetchone()
+        except SQLITE_ERRORS as error:
+            found = str(error)
+        if found != "ok":
+            self._lose("file", f"SQLite's integrity_check: {found}; there may have been more than could be found")
+
+    # --- events
 
     def _copy_events(self) -> None:
         """All events that can be read; which of them are whole is seen later, in the new file."""
@@ -125,209 +175,349 @@ class _Repair:
             total = 0
         rows = _salvaged(self._old, "events", "commit_no", "log, seq, chain, data")
         for done, (number, (log, seq, chain, data)) in enumerate(rows, 1):
-            if type(data) is str and type(chain) is bytes and type(log) is type(seq) is int:
+            if type(data) is str and type(chain) is bytes and all(map(is_number, (number, log, seq))):
                 self._new.execute(
                     "INSERT OR IGNORE INTO events VALUES (?, ?, ?, ?, ?)", (number, log, seq, chain, data)
                 )
             if self._progress is not None and done % PROGRESS_EVERY == 0:
                 self._progress(done, max(done, total))
 
-    def _copy_readable(self, table: str) -> None:
-        try:
-            for row in self._old.execute(f"SELECT * FROM {table}"):
-                if table == "shared_pasts" and any(type(number) is not int for number in row):
-                    continue
-                try:
-                    marks = ", ".join("?" * len(row))
-                    self._new.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", row)
-                except SQLITE_ERRORS:
-                    continue  # a row that breaks a rule of its table
-        except SQLITE_ERRORS:
-            pass  # so far it could be read
+    def _drop_unused(self, rows: dict[int, Any]) -> None:
+        new = self._new
+        new.execute("DELETE FROM shared_pasts WHERE session NOT IN (SELECT id FROM sessions)")
+        query = f"SELECT log, count(*) FROM events e WHERE NOT {USED} GROUP BY log"
+        for log, count in new.execute(query).fetchall():
+            if log not in rows:
+                self._lose("file", f"{count} events of log {log}, whose session nobody knows, are not kept")
+        new.execute(f"DELETE FROM events AS e WHERE NOT {USED}")
 
     # --- sessions
 
-    def _save_session(
-        self, session: int, names: tuple[Any, ...], revision: Any, created: Any, lost: str = ""
-    ) -> SavedSession:
-        was = revision if type(revision) is int else 0
+    def _save_session(self, session: int, columns: Sequence[Any], lost: str = "") -> SavedSession:
+        *names, revision, created, chain = columns
+        was = revision if is_number(revision) else None
         key = SessionKey(*(name if isinstance(name, str) else repr(name) for name in names))
-        values = Values({}, {}, {})
-        calls: dict[str, OpenCall] = {}
-        first: Step | None = None
-        last: Step | None = None
-        problem = ""
-        # Only the events say how far it goes: its row may be damaged.
-        for step in scan(self._new, Row(session, SEQ_MAX, 0.0, 0.0, 0, None, None, b"")):
-            try:
-                if step.event is None:
-                    raise InvalidValueError(f"event {step.seq}", step.problem)
-                values.apply(apply_event(values, step.event, shared=False))
-            except InvalidValueError as error:
-                problem = str(error)
+        try:
+            if not is_number(session) or session_key(*names) != key:
+                raise InvalidValueError(
+                    "its row", f"expected a number and a name, found {session!r:.40}, {names!r:.80}"
+                )
+        except ROW_ERRORS as error:
+            return SavedSession(key, None, was, str(error))
+        segments = self._segments(session, revision, chain)
+        log = _Log()
+        for step in scan(self._new, segments, None):
+            if not log.take(step):
                 break
-            last = step
-            first = step if step.seq == 0 else first
-            calls.update({call.call_id: call for call in opened_calls(step.event) if is_of_a_run(step.event)})
-            for response in step.event.get_function_responses():
-                calls.pop(response.id or "", None)
-        if last is None or last.event is None or not all(isinstance(name, str) for name in names):
-            return SavedSession(key, None, was, problem or "its name is damaged")
-        assert first is not None
-        assert first.event is not None
-        if len(read_segments(self._new, session)) == 1 or type(created) is not float:  # only a fork is made later
-            created = first.event.timestamp
+        if log.first is None or log.last is None:
+            return SavedSession(key, None, was, log.problem or "it has no events")
+        problem = log.problem
+        if lost or was is None:
+            problem = lost or problem or "how far it went is lost with its row"
+        elif not problem and log.last.seq < was:
+            problem = f"event {log.last.seq + 1}: it is missing; the session went on to {was}"
+        assert log.first.event is not None
+        assert log.last.event is not None
+        if len(segments) == 1 or type(created) is not float:  # only a fork is made later than its first event
+            created = log.first.event.timestamp
         try:
             self._new.execute(
                 "INSERT INTO sessions (id, app_name, user_id, session_id, revision, create_time, update_time, chain)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (session, *names, last.seq, created, last.event.timestamp, last.chain),
+                (session, *names, log.last.seq, created, log.last.event.timestamp, log.last.chain),
             )
-        except sqlite3.IntegrityError as error:  # two rows of one name
-            return SavedSession(key, None, was, str(error))
-        self._insert_rest(session, last.seq, values, calls, cut=last.seq < was)
-        return SavedSession(key, last.seq, was, lost or (problem if last.seq < was else ""))
+        except sqlite3.IntegrityError:
+            return SavedSession(key, None, was, "there is another session of its name")
+        self._insert_rest(key, session, segments, log, cut=bool(problem))
+        return SavedSession(key, log.last.seq, was, problem)
 
-    def _insert_rest(
-        self, session: int, revision: int, values: Values, calls: dict[str, OpenCall], *, cut: bool
-    ) -> None:
-        new = self._new
-        for name, value in values.session.items():
-            new.execute("INSERT INTO session_state VALUES (?, ?, ?)", (session, name, dumps(value)))
-        new.execute("DELETE FROM shared_pasts WHERE session = ? AND first_seq > ?", (session, revision))
-        new.execute(
-            "UPDATE shared_pasts SET last_seq = ? WHERE session = ? AND last_seq > ?", (revision, session, revision)
+    def _lost_logs(self, rows: dict[int, Any]) -> list[int]:
+        """The logs of sessions whose rows are lost; not those of deleted ones, which only forks have shown."""
+        query = (
+            f"SELECT DISTINCT log FROM events e WHERE NOT {USED}"
+            " AND log NOT IN (SELECT log FROM shared_pasts) ORDER BY log"
         )
-        self._check_invocations(session, revision, cut=cut)
-        for call in calls.values():
+        return [log for (log,) in self._new.execute(query).fetchall() if log not in rows]
+
+    def _save_lost(self, log: int) -> SavedSession:
+        names = (RECOVERED, RECOVERED, f"log-{log}")
+        return self._save_session(log, (*names, None, None, None), "the row of the session that has written it is lost")
+
+    def _segments(self, session: int, revision: object, chain: object) -> tuple[Segment, ...]:
+        """
+        Where its events are.
+
+        The past that a fork shares is where its rows say only if its own log goes on from there; else the hash chain
+        tells which event stands before it.
+        """
+        claimed = self._claimed_past(session)
+        own = self._new.execute(
+            "SELECT seq, commit_no, chain, data FROM events WHERE log = ? ORDER BY seq LIMIT 1", (session,)
+        ).fetchone()
+        if own is not None:
+            begin = own[0]
+        elif is_number(revision):
+            begin = revision + 1  # type: ignore[operator]  # a number; the fork has said nothing itself
+        else:
+            return _path(claimed, session)
+
+        def goes_on(before: bytes) -> bool:
+            return bool(before == chain if own is None else link(before, begin, own[1], own[3]) == own[2])
+
+        past = _until(claimed, begin)
+        query = "SELECT log, chain FROM events WHERE seq = ? AND log < ?"
+        if past and past[-1].last_seq == begin - 1:
+            found = self._new.execute(f"{query} AND log = ?", (begin - 1, session, past[-1].log)).fetchone()
+            if found is not None and goes_on(found[1]):
+                return _path(past, session)
+        for log, before in self._new.execute(query, (begin - 1, session)).fetchall():
+            if goes_on(before):
+                return _path(_until(self._segments(log, None, None), begin), session)
+        return _path(past, session)
+
+    def _claimed_past(self, session: int) -> Sequence[Segment]:
+        try:
+            return sound_segments(self._old, session)[:-1]
+        except ROW_ERRORS:
+            return ()
+
+    def _insert_rest(self, key: SessionKey, session: int, segments: Sequence[Segment], log: _Log, *, cut: bool) -> None:
+        new = self._new
+        assert log.last is not None
+        for part in segments[:-1]:
+            if part.first_seq <= log.last.seq:
+                last = min(part.last_seq, log.last.seq)
+                new.execute("INSERT INTO shared_pasts VALUES (?, ?, ?, ?)", (session, part.first_seq, last, part.log))
+        for name, value in log.values.session.items():
+            new.execute("INSERT INTO session_state VALUES (?, ?, ?)", (session, name, dumps(value)))
+        self._save_invocations(key, session, segments, log.last.seq, cut=cut)
+        for call in log.calls.values():
             new.execute(
                 "INSERT INTO open_calls VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (session, call.call_id, call.name, call.seq, call.invocation_id, call.author, call.branch),
             )
 
-    def _check_invocations(self, session: int, revision: int, *, cut: bool) -> None:
+    def _save_invocations(
+        self, key: SessionKey, session: int, segments: Sequence[Segment], revision: int, *, cut: bool
+    ) -> None:
         """Keep the notes that the kept events bear out; the last one of a log that was cut is interrupted."""
-        new = self._new
-        kept = []
-        query = "SELECT invocation_id, seq, status FROM invocations WHERE session = ? ORDER BY seq"
-        for name, seq, status in new.execute(query, (session,)).fetchall():
-            found = next((step for step in self._steps(session, seq, revision)), None)
-            if found is None or found[1] != name or status not in InvocationStatus.__members__.values():
-                new.execute("DELETE FROM invocations WHERE session = ? AND invocation_id = ?", (session, name))
-                continue
-            new.execute(
-                "UPDATE invocations SET commit_no = ? WHERE session = ? AND invocation_id = ?",
-                (found[0], session, name),
-            )
-            kept.append(name)
+        kept: list[tuple[int, str, str, int]] = []
+        for name, status, seq in _readable(self._old, "invocations", "invocation_id, status, seq", session):
+            found = self._first_event(segments, seq, revision)
+            if found is not None and found[1] == name and status in InvocationStatus.__members__.values():
+                kept.append((seq, name, status, found[0]))
+            elif not cut:
+                self._lose(str(key), f"what was noted of invocation {name!r:.80} is not kept")
+        kept.sort()
         if cut and kept:
-            new.execute(
-                "UPDATE invocations SET status = ?, epoch = -1 WHERE session = ? AND invocation_id = ?",
-                (InvocationStatus.RUNNING, session, kept[-1]),
+            seq, name, _, number = kept[-1]
+            kept[-1] = (seq, name, InvocationStatus.RUNNING, number)
+        for seq, name, status, number in kept:  # epoch -1: nobody runs it, so what was running is interrupted
+            epoch = -1 if status == InvocationStatus.RUNNING else 0
+            self._new.execute(
+                "INSERT INTO invocations VALUES (?, ?, ?, ?, ?, ?)", (session, name, status, epoch, seq, number)
             )
 
-    def _steps(self, session: int, seq: object, revision: int) -> Iterator[tuple[int, str | None]]:
-        """The number and the invocation of the event *seq* of the session, if it was kept."""
-        from_json = "json_extract(data, '$.invocation_id')"
-        for segment in read_segments(self._new, session):
-            if isinstance(seq, int) and segment.first_seq <= seq <= min(segment.last_seq, revision):
-                query = f"SELECT commit_no, {from_json} FROM events WHERE log = ? AND seq = ?"
-                yield from self._new.execute(query, (segment.log, seq))
+    def _first_event(self, segments: Sequence[Segment], seq: Any, revision: int) -> tuple[int, str | None] | None:
+        """The number and the invocation of the event *seq*, if it was kept."""
+        for part in segments:
+            if is_number(seq) and part.first_seq <= seq <= min(part.last_seq, revision):
+                query = "SELECT commit_no, json_extract(data, '$.invocation_id') FROM events WHERE log = ? AND seq = ?"
+                found: tuple[int, str | None] | None = self._new.execute(query, (part.log, seq)).fetchone()
+                return found
+        return None
 
     # --- what they share
 
-    def _drop_what_was_cut(self) -> None:
+    def _save_shared(self) -> None:
         new = self._new
-        for table in ("shared_pasts", "invocations"):
-            new.execute(f"DELETE FROM {table} WHERE session NOT IN (SELECT id FROM sessions)")
-        new.execute(
-            "DELETE FROM events WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = log AND seq <= s.revision)"
-            " AND NOT EXISTS (SELECT 1 FROM shared_pasts p WHERE p.log = events.log AND seq <= p.last_seq)"
-        )
+        stored = self._stored_values()
+        bases = self._bases(stored)
+        for (app, user), base in bases.items():
+            new.execute("INSERT INTO shared_base VALUES (?, ?, ?, ?)", (app, user, base.base_no, dumps(base.values)))
+        new.execute("UPDATE store SET deleted_no = ?", (max((base.base_no for base in bases.values()), default=0),))
+        scopes = fold_shared(new, self._lose)
+        for (app, user), scope in scopes.items():
+            for key in scope.values.keys() | scope.numbers.keys():
+                data = dumps(scope.values[key]) if key in scope.values else None
+                row = (app, user, key, data, scope.numbers.get(key, scope.base_no))
+                new.execute("INSERT INTO shared_state VALUES (?, ?, ?, ?, ?)", row)
+        for app, user in sorted(stored.keys() | scopes.keys()):
+            found, kept = stored.get((app, user), {}), scopes.get((app, user), SharedScope({}, 0)).values
+            for key in sorted(found.keys() | kept.keys()):
+                was, now = found.get(key), dumps(kept[key]) if key in kept else None
+                if was != now:
+                    self._lose(scope_place(app, user), f"state key {key!r:.80}: kept {now!s:.80}, found {was!s:.80}")
 
-    def _save_shared(self) -> list[Damage]:
-        """Save the shared state; return what is wrong with its bases, and where it is not what it was."""
-        new = self._new
-        damages: list[Damage] = []
+    def _stored_values(self) -> dict[tuple[str, str], dict[str, str]]:
+        """The values of the shared scopes that can be read in the old file, as JSON."""
+        stored: dict[tuple[str, str], dict[str, str]] = {}
+        for _, columns in _salvaged(self._old, "shared_state", "rowid", "app_name, user_id, key, value"):
+            if all(isinstance(column, str) for column in columns):
+                app, user, key, value = columns
+                stored.setdefault((app, user), {})[key] = value
+        return stored
+
+    def _bases(self, stored: dict[tuple[str, str], dict[str, str]]) -> dict[tuple[str, str], SharedScope]:
+        """The base of each scope that has one: of those that make no sense, what is stored."""
+        bases: dict[tuple[str, str], SharedScope] = {}
+        newest, whole = self._deleted_no(), self._knows_all_bases()
+        rows = _salvaged(self._old, "shared_base", "rowid", "app_name, user_id, commit_no, value")
+        for _, (app, user, number, value) in rows:
+            if not isinstance(app, str) or not isinstance(user, str):
+                self._lose("file", f"the base of the state of app {app!r:.80}, user {user!r:.80} is not kept")
+                continue
+            try:
+                bases[app, user] = SharedScope(base_values(user, number, value), number)
+                problem = "" if number <= newest else f"it has the number {number}, and there are {newest}"
+            except (ValueError, TypeError, RecursionError) as error:
+                problem = str(error)
+            if problem:
+                bases[app, user] = self._stored_base(app, user, stored, problem)
+        if not whole:
+            for app, user in stored.keys() - bases.keys():
+                bases[app, user] = self._stored_base(app, user, stored, "nobody knows whether it had one")
+        return bases
+
+    def _deleted_no(self) -> int:
+        """The number of the newest event that a base can stand for."""
         try:
-            deleted = newest_no(self._old)
-        except SQLITE_ERRORS as error:
-            damages.append(Damage("file", str(error)))
-            deleted = newest_no(new)
-        new.execute("UPDATE store SET deleted_no = ?", (deleted,))
+            rows = self._old.execute("SELECT deleted_no FROM store").fetchall()
+        except SQLITE_ERRORS:
+            return 0
+        return rows[0][0] if len(rows) == 1 and is_number(rows[0][0]) else 0
 
-        def report(place: str, problem: str) -> None:
-            damages.append(Damage(place, problem))
-
-        bases = read_bases(new, report)
-        new.execute("DELETE FROM shared_base")
-        for (app, user), (number, base) in bases.items():
-            new.execute("INSERT INTO shared_base VALUES (?, ?, ?, ?)", (app, user, number, dumps(base)))
-        scopes = fold_shared(new, bases, report)
-        for (app, user), (values, numbers) in scopes.items():
-            for key, value in values.items():
-                new.execute(
-                    "INSERT INTO shared_state VALUES (?, ?, ?, ?, ?)", (app, user, key, dumps(value), numbers[key])
-                )
-        return [*damages, *self._differences(scopes)]
-
-    def _differences(self, scopes: Scopes) -> list[Damage]:
-        """Where the shared state of the old file, as far as it can be read, is another one."""
-        damages = []
+    def _knows_all_bases(self) -> bool:
+        """Whether the table of bases can be read from end to end."""
         try:
-            rows = self._old.execute("SELECT app_name, user_id, key, value FROM shared_state").fetchall()
-        except SQLITE_ERRORS as error:
-            return [Damage("file", f"the shared state cannot be read: {error}")]
-        for app, user, key, value in rows:
-            values, _ = scopes.get((app, user), ({}, {}))
-            saved = dumps(values[key]) if key in values else None
-            if saved != value:
-                place = f"the state of {f'user {user!r} in ' if user else ''}app {app!r}"
-                damages.append(Damage(place, f"state key {key!r:.80}: was {value!r:.80}, saved as {saved!r:.80}"))
-        return damages
+            [found] = self._old.execute("PRAGMA integrity_check(shared_base)").fetchone()
+        except SQLITE_ERRORS:
+            return False
+        return bool(found == "ok")
+
+    def _stored_base(
+        self, app: str, user: str, stored: dict[tuple[str, str], dict[str, str]], problem: str
+    ) -> SharedScope:
+        [newest] = self._new.execute("SELECT coalesce(max(commit_no), 0) FROM events").fetchone()
+        values: dict[str, JSON] = {}
+        for key, data in stored.get((app, user), {}).items():
+            try:
+                values |= base_values(user, newest, f"{{{dumps(key)}:{data}}}")
+            except (ValueError, TypeError, RecursionError):
+                pass  # told as a value that is other than it was
+        self._lose(scope_place(app, user), f"its base makes no sense ({problem}); its values are kept unchecked")
+        return SharedScope(values, newest)
+
+
+def _until(segments: Sequence[Segment], end: int) -> tuple[Segment, ...]:
+    """What of the segments is below *end*."""
+    below = (part for part in segments if part.first_seq < end)
+    return tuple(attrs.evolve(part, last_seq=min(part.last_seq, end - 1)) for part in below)
+
+
+def _path(past: Sequence[Segment], session: int) -> tuple[Segment, ...]:
+    """The past, and the session's own log that goes on from there."""
+    return (*past, Segment(past[-1].last_seq + 1 if past else 0, SEQ_MAX, session))
 
 
 # Where the events of sessions go whose row cannot be read.
-RECOVERED = "recovered"
-_LOST_LOGS = (
-    "SELECT DISTINCT log FROM events WHERE log NOT IN (SELECT id FROM sessions)"
-    " AND log NOT IN (SELECT log FROM shared_pasts) ORDER BY log"
-)
+RECOVERED: Final = "recovered"
 
-# Where SQLite cannot tell which row is next, so many numbers are tried, but no more than there can be rows in the file:
-# none is smaller than this.
-NUMBERS_TRIED = 100_000
-ROW_BYTES_MIN = 40
+
+class _Log:
+    """What the whole beginning of a log amounts to."""
+
+    def __init__(self) -> None:
+        self.values = Values({}, {}, {})
+        self.calls: dict[str, OpenCall] = {}
+        self.first: Step | None = None
+        self.last: Step | None = None
+        self.problem = ""
+
+    def take(self, step: Step) -> bool:
+        """Go on with the next event; False if it is not whole."""
+        try:
+            if step.event is None:
+                raise InvalidValueError(f"event {step.seq}", step.problem)
+            self.values.apply(apply_event(self.values, step.event, shared=False))
+        except InvalidValueError as error:
+            self.problem = str(error)
+            return False
+        self.first = self.first or step
+        self.last = step
+        self.calls.update({call.call_id: call for call in opened_calls(step.event) if is_of_a_run(step.event)})
+        for response in step.event.get_function_responses():
+            self.calls.pop(response.id or "", None)
+        return True
+
+
+# --- reading what can be read -----------------------------------------------------------------------------------------
+
+
+def _names_in_index(db: sqlite3.Connection) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """The names of the sessions as the index of their table has them, by the number of the session."""
+    query = "SELECT id, app_name, user_id, session_id FROM sessions INDEXED BY sqlite_autoindex_sessions_1"
+    try:
+        for session, *names in db.execute(f"{query} ORDER BY app_name, user_id, session_id"):
+            yield session, tuple(names)
+    except SQLITE_ERRORS:
+        return  # so far it could be read
+
+
+def _readable(db: sqlite3.Connection, table: str, columns: str, session: int) -> list[tuple[Any, ...]]:
+    """The rows of the session that can be read."""
+    rows: list[tuple[Any, ...]] = []
+    try:
+        rows.extend(db.execute(f"SELECT {columns} FROM {table} WHERE session = ?", (session,)))
+    except SQLITE_ERRORS:
+        pass
+    return rows
+
+
+# Where SQLite cannot tell which row is next, so many numbers are tried one by one, but no more than there can be rows
+# in the file: none is smaller than this. From there on the steps double.
+NUMBERS_TRIED: Final = 100_000
+ROW_BYTES_MIN: Final = 40
 
 
 def _salvaged(db: sqlite3.Connection, table: str, number: str, columns: str) -> Iterator[tuple[int, tuple[Any, ...]]]:
     """The rows of a table, by their numbers; those that cannot be read are left out."""
+    query = f"SELECT {number}, {columns} FROM {table} NOT INDEXED WHERE {number} > ? ORDER BY {number}"
     last = 0
     while True:
         try:
-            query = f"SELECT {number}, {columns} FROM {table} NOT INDEXED WHERE {number} > ? ORDER BY {number}"
             for row in db.execute(query, (last,)):
                 last = row[0]
                 yield last, row[1:]
         except SQLITE_ERRORS:
-            following = _next_readable(db, table, number, columns, last)
+            following = _next_readable(db, query, last)
             if following is None:
                 return
             last = following[0]
-            yield following
+            yield last, following[1:]
         else:
             return
 
 
-def _next_readable(
-    db: sqlite3.Connection, table: str, number: str, columns: str, last: int
-) -> tuple[int, tuple[Any, ...]] | None:
-    pages, size = db.execute("PRAGMA page_count").fetchone()[0], db.execute("PRAGMA page_size").fetchone()[0]
-    for candidate in range(last + 1, last + min(NUMBERS_TRIED, pages * size // ROW_BYTES_MIN)):
+def _next_readable(db: sqlite3.Connection, query: str, last: int) -> tuple[Any, ...] | None:
+    """The first row after *last* that can be read, as far as that can be found out."""
+    for candidate in _candidates(db, last):
         try:
-            row = db.execute(f"SELECT {columns} FROM {table} NOT INDEXED WHERE {number} = ?", (candidate,)).fetchone()
+            row: tuple[Any, ...] | None = db.execute(f"{query} LIMIT 1", (candidate,)).fetchone()
         except SQLITE_ERRORS:
             continue
-        if row is not None:
-            return candidate, row
+        return row
     return None
+
+
+def _candidates(db: sqlite3.Connection, last: int) -> Iterator[int]:
+    try:
+        [[pages], [size]] = db.execute("PRAGMA page_count").fetchall() + db.execute("PRAGMA page_size").fetchall()
+    except SQLITE_ERRORS:
+        pages, size = 0, 0
+    single = min(NUMBERS_TRIED, pages * size // ROW_BYTES_MIN)
+    yield from range(last + 1, min(last + single, SEQ_MAX))
+    step = max(single, 1)
+    while last + step < SEQ_MAX:
+        yield last + step
+        step *= 2

@@ -8,16 +8,21 @@ of the log (promise P4); what refers to what. SQLite's own check comes first; it
 What nothing else in the file says cannot be checked: when a fork was made, and the leases.
 
 The file is only read, in one transaction: others may go on using it.
+
+What nothing else in the file bears witness to can change unseen: under which name a session stands (as long as it could
+be one), when a fork was made, how far a lease reaches, how an invocation has ended, and that a row of `open_calls` or
+`invocations` was there at all.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -28,25 +33,46 @@ from ..errors import InvalidValueError, StorageFormatError
 from ..events import Event
 from ._fold import apply_event
 from ._live import OpenCall, SessionKey, opened_calls
+from ._service import session_key
 from ._session import InvocationStatus
-from ._sqlite_errors import SQLITE_ERRORS
+from ._sqlite_errors import SQLITE_ERRORS, damage
 from ._sqlite_format import APPLICATION_ID
 from ._sqlite_schema import (
     CHAIN_START,
     FORMAT,
     NO_USER,
     ROW,
+    SEQ_MAX,
     Row,
+    Segment,
     link,
     newest_no,
     read_open_calls,
-    read_segments,
     row_of,
     shared_user,
 )
 from ._state import MISSING, Scope, Values, apply_write, scope_of, writes_of
 
-__all__ = ["Damage", "Progress", "Step", "fold_shared", "open_to_read", "read_bases", "scan", "verify"]
+__all__ = [
+    "PROGRESS_EVERY",
+    "ROW_ERRORS",
+    "USED",
+    "Damage",
+    "Progress",
+    "SharedScope",
+    "Step",
+    "base_values",
+    "fold_shared",
+    "is_number",
+    "open_to_read",
+    "scan",
+    "scope_place",
+    "sound_segments",
+    "verify",
+]
+
+# What comes of reading a row: of the database, and of values that were never written (a text where a number was).
+ROW_ERRORS: Final = (*SQLITE_ERRORS, TypeError, ValueError, OverflowError)
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with how many events have been looked at, and how many there are."""
@@ -124,13 +150,42 @@ class Step:
     problem: str = ""
 
 
-def scan(db: sqlite3.Connection, row: Row) -> Iterator[Step]:
-    """Read a session's events in order, checking each; after the first that is wrong comes nothing."""
+def is_number(value: object) -> bool:
+    """Whether it could be a `seq`, a `commit_no` or an id."""
+    return type(value) is int and 0 <= value < SEQ_MAX
+
+
+def sound_segments(db: sqlite3.Connection, session: int) -> tuple[Segment, ...]:
+    """
+    Where the events of the session are, as `read_segments`, checked: without a gap, each in an older log.
+
+    Raises:
+        sqlite3.DatabaseError: They are not.
+    """
+    expected = 0
+    found = []
+    query = "SELECT first_seq, last_seq, log FROM shared_pasts WHERE session = ? ORDER BY first_seq"
+    for first, last, log in db.execute(query, (session,)):
+        if first != expected or not all(map(is_number, (first, last, log))) or last < first or log >= session:
+            problem = f"{first!r:.40} to {last!r:.40} of log {log!r:.40}, from {expected} on"
+            raise damage(f"its shared past makes no sense: {problem}")
+        found.append(Segment(first, last, log))
+        expected = last + 1
+    return (*found, Segment(expected, SEQ_MAX, session))
+
+
+def scan(db: sqlite3.Connection, segments: Iterable[Segment], revision: int | None) -> Iterator[Step]:
+    """
+    Read a log in order, checking each event; after the first that is wrong comes nothing.
+
+    It must reach *revision*; with None it ends with its last event.
+    """
     chain, number, expected = CHAIN_START, 0, 0
-    for segment in read_segments(db, row.id):
+    until = SEQ_MAX if revision is None else revision
+    for segment in segments:
         rows = db.execute(
             "SELECT seq, commit_no, chain, data FROM events WHERE log = ? AND seq BETWEEN ? AND ? ORDER BY seq",
-            (segment.log, segment.first_seq, min(segment.last_seq, row.revision)),
+            (segment.log, segment.first_seq, min(segment.last_seq, until)),
         )
         for seq, commit_no, stored, data in rows:
             problem, event = "", None
@@ -155,8 +210,8 @@ def scan(db: sqlite3.Connection, row: Row) -> Iterator[Step]:
                 return
             chain, number, expected = stored, commit_no, seq + 1
             yield Step(seq, event, commit_no, stored)
-    if expected <= row.revision:
-        yield Step(expected, None, problem=f"it is missing; the session goes on to {row.revision}")
+    if revision is not None and expected <= revision:
+        yield Step(expected, None, problem=f"it is missing; the session goes on to {revision}")
 
 
 def _shown(link: object) -> str:
@@ -172,14 +227,23 @@ class _Verifier:
         self._done = 0
 
     def run(self) -> list[Damage]:
-        for check in (self._check_sqlite, self._check_sessions, self._check_shared, self._check_orphans):
-            try:
-                check()
-            except SQLITE_ERRORS as error:
-                self._report("file", f"SQLite cannot read it: {error}")
-            except (TypeError, ValueError) as error:  # a value of a kind that was never written
-                self._report("file", f"a row makes no sense: {error}")
+        for check in (
+            self._check_sqlite,
+            self._check_store,
+            self._check_sessions,
+            self._check_shared,
+            self._check_unused,
+        ):
+            self._guarded("file", check)
         return self._damages
+
+    def _guarded(self, place: str, check: Callable[[], None]) -> None:
+        try:
+            check()
+        except SQLITE_ERRORS as error:
+            self._report(place, f"SQLite cannot read it: {error}")
+        except ROW_ERRORS as error:  # a value of a kind that was never written
+            self._report(place, f"a row makes no sense: {error}")
 
     def _report(self, place: str, problem: str, seq: int | None = None) -> None:
         self._damages.append(Damage(place, problem, seq))
@@ -190,28 +254,36 @@ class _Verifier:
                 self._report("file", f"SQLite's integrity_check: {problem}")
         for table, row, parent, _ in self._db.execute("PRAGMA foreign_key_check"):
             self._report("file", f"row {row} of {table} refers to no row of {parent}")
-        newest_no(self._db)
         [self._total] = self._db.execute("SELECT coalesce(sum(revision + 1), 0) FROM sessions").fetchone()
+
+    def _check_store(self) -> None:
+        newest_no(self._db)
+        rows = self._db.execute("SELECT only, deleted_no FROM store").fetchall()
+        if len(rows) != 1 or rows[0][0] != 1 or not is_number(rows[0][1]):
+            self._report("file", f"expected one row with a number in the table of the store, found {rows!r:.80}")
 
     # --- sessions
 
     def _check_sessions(self) -> None:
         for columns in self._db.execute(f"SELECT app_name, user_id, session_id, {ROW} FROM sessions s ORDER BY id"):
-            place = str(SessionKey(*columns[:3]))
-            try:
-                self._check_session(place, row_of(columns[3:]))
-            except SQLITE_ERRORS as error:
-                self._report(place, f"SQLite cannot read it: {error}")
-            except (TypeError, ValueError) as error:
-                self._report(place, f"a row makes no sense: {error}")
+            key = SessionKey(*columns[:3])
+            self._guarded(str(key), partial(self._check_name, key))
+            self._guarded(str(key), partial(self._check_session, str(key), columns[3:]))
 
-    def _check_session(self, place: str, row: Row) -> None:
+    def _check_name(self, key: SessionKey) -> None:
+        if session_key(key.app_name, key.user_id, key.session_id) != key:
+            self._report(str(key), "there is space around its name")
+
+    def _check_session(self, place: str, columns: Sequence[Any]) -> None:
+        row = row_of(columns)
+        self._check_lease(place, row)
+        segments = sound_segments(self._db, row.id)
         values = Values({}, {}, {})
         calls: dict[str, OpenCall] = {}
         invocations = self._invocations(row.id)
         last: Step | None = None
-        made_here = len(read_segments(self._db, row.id)) == 1  # a fork was made later than its first event
-        for step in scan(self._db, row):
+        made_here = len(segments) == 1  # a fork was made later than its first event
+        for step in scan(self._db, segments, row.revision):
             self._tick()
             if step.event is None:
                 self._report(place, step.problem, step.seq)
@@ -227,10 +299,12 @@ class _Verifier:
             calls.update({call.call_id: call for call in opened_calls(step.event)})
             for response in step.event.get_function_responses():
                 calls.pop(response.id or "", None)
-            for name in [name for name, (seq, _, _) in invocations.items() if seq == step.seq]:
-                self._check_invocation(place, name, invocations.pop(name), step)
-        for name, (seq, _, _) in invocations.items():
-            self._report(place, f"invocation {name!r} begins at event {seq!r}, which there is not")
+            for noted in invocations.pop(step.seq, ()):
+                self._check_invocation(place, noted, step, row.epoch)
+        for seq, unmatched in invocations.items():
+            for noted in unmatched:
+                name = noted.invocation_id
+                self._report(place, f"invocation {name!r} begins at event {seq!r}, which there is not")
         if last is None or last.chain != row.chain:
             self._report(place, "the newest link of the hash chain is not the one in the session's row")
         if last is not None and last.event is not None and last.event.timestamp != row.update_time:
@@ -240,17 +314,30 @@ class _Verifier:
             if calls.get(call_id) != call:
                 self._report(place, f"call {call_id!r:.80} is noted as open, and is not open at event {call.seq!r}")
 
-    def _invocations(self, session: int) -> dict[str, tuple[int, str, int]]:
-        query = "SELECT invocation_id, seq, status, commit_no FROM invocations WHERE session = ?"
-        return {name: (seq, status, number) for name, seq, status, number in self._db.execute(query, (session,))}
+    def _check_lease(self, place: str, row: Row) -> None:
+        if (row.owner is None) != (row.expires is None) or row.epoch < 0:
+            found = f"{row.epoch}, {row.owner!r:.40}, {row.expires}"
+            self._report(place, f"expected a lease with an owner and an end, or none, found {found}")
 
-    def _check_invocation(self, place: str, name: str, found: tuple[int, str, int], step: Step) -> None:
-        seq, status, number = found
+    def _invocations(self, session: int) -> dict[Any, list[_Noted]]:
+        """What is noted of the session's invocations, by the `seq` of their first events."""
+        found: dict[Any, list[_Noted]] = {}
+        query = "SELECT seq, invocation_id, status, epoch, commit_no FROM invocations WHERE session = ?"
+        for seq, *noted in self._db.execute(query, (session,)):
+            found.setdefault(seq, []).append(_Noted(*noted))
+        return found
+
+    def _check_invocation(self, place: str, noted: _Noted, step: Step, epoch: int) -> None:
         assert step.event is not None
-        if step.event.invocation_id != name or number < step.commit_no:
-            self._report(place, f"invocation {name!r} is noted to begin here, and does not", seq)
-        if status not in InvocationStatus.__members__.values():
-            self._report(place, f"invocation {name!r} has the status {status!r:.40}", seq)
+        name = noted.invocation_id
+        # In a fork the note may be newer than the event, but never newer than the file.
+        newest = newest_no(self._db)
+        if step.event.invocation_id != name or not step.commit_no <= noted.commit_no <= newest:
+            self._report(place, f"invocation {name!r} is noted to begin here, and does not", step.seq)
+        if noted.status not in InvocationStatus.__members__.values():
+            self._report(place, f"invocation {name!r} has the status {noted.status!r:.40}", step.seq)
+        if type(noted.epoch) is not int or noted.epoch > epoch:
+            self._report(place, f"invocation {name!r} has the epoch {noted.epoch!r:.40} of {epoch}", step.seq)
 
     def _check_state(self, place: str, session: int, values: Values) -> None:
         rows = self._db.execute("SELECT key, value FROM session_state WHERE session = ?", (session,))
@@ -272,63 +359,116 @@ class _Verifier:
 
     def _check_shared(self) -> None:
         stored: dict[tuple[str, str], dict[str, Any]] = {}
-        for app, user, key, value in self._db.execute("SELECT app_name, user_id, key, value FROM shared_state"):
-            scope = stored.setdefault((app, user), {})
+        numbers: dict[tuple[str, str], dict[str, Any]] = {}
+        query = "SELECT app_name, user_id, key, value, commit_no FROM shared_state"
+        for app, user, key, value, number in self._db.execute(query):
+            numbers.setdefault((app, user), {})[key] = number
             if value is not None:
-                scope[key] = value
-        folded = fold_shared(self._db, read_bases(self._db, self._report), self._report)
-        expected = {place: values for place, (values, _) in folded.items()}
-        for app, user in sorted(stored.keys() | expected.keys(), key=repr):
-            place = f"the state of app {app!r}" if user == NO_USER else f"the state of user {user!r} in app {app!r}"
-            self._compare(place, stored.get((app, user), {}), expected.get((app, user), {}))
+                stored.setdefault((app, user), {})[key] = value
+        expected = fold_shared(self._db, self._report)
+        for scope in sorted(numbers.keys() | expected.keys(), key=repr):
+            wanted = expected.get(scope, SharedScope({}, 0))
+            self._compare(scope_place(*scope), stored.get(scope, {}), wanted.values)
+            self._check_numbers(scope_place(*scope), numbers.get(scope, {}), wanted)
+        self._check_bases()
 
-    def _check_orphans(self) -> None:
-        query = (
-            "SELECT log, count(*) FROM events WHERE log NOT IN (SELECT id FROM sessions)"
-            " AND log NOT IN (SELECT log FROM shared_pasts) GROUP BY log"
-        )
-        for log, count in self._db.execute(query):
-            self._report("file", f"{count} events of log {log}, which no session shows")
-        for log, count in self._db.execute(
-            "SELECT e.log, count(*) FROM events e JOIN sessions s ON s.id = e.log WHERE e.seq > s.revision GROUP BY log"
-        ):
-            self._report("file", f"{count} events of log {log} beyond the end of its session")
+    def _check_numbers(self, place: str, stored: dict[str, Any], wanted: SharedScope) -> None:
+        """By these numbers other processes learn what has changed, removals included."""
+        for key, number in stored.items():
+            if wanted.numbers.get(key, number) != number or not is_number(number):
+                self._report(
+                    place, f"state key {key!r:.80}: expected the number {wanted.numbers.get(key)}, found {number!r:.40}"
+                )
+            elif key not in wanted.numbers and number > wanted.base_no:
+                self._report(place, f"state key {key!r:.80}: no event has the number {number}")
+        for key in wanted.numbers.keys() - stored.keys() - wanted.values.keys():
+            self._report(place, f"state key {key!r:.80}: its removal is not noted")
+
+    def _check_bases(self) -> None:
+        [newest] = self._db.execute("SELECT max(deleted_no) FROM store").fetchone()
+        for app, user, number in self._db.execute("SELECT app_name, user_id, commit_no FROM shared_base"):
+            if not is_number(number) or not is_number(newest) or number > newest:
+                self._report(scope_place(app, user), f"its base has the number {number!r:.40}, beyond {newest!r:.40}")
+
+    def _check_unused(self) -> None:
+        query = f"SELECT log, count(*), min(seq), max(seq) FROM events e WHERE NOT {USED} GROUP BY log"
+        for log, count, first, last in self._db.execute(query):
+            self._report("file", f"{count} events of log {log!r} ({first!r} to {last!r}), which no session shows")
 
 
-Scopes: TypeAlias = dict[tuple[str, str], tuple[dict[str, JSON], dict[str, int]]]
-"""By app and user (`NO_USER` for the app's own): the values, and which event each key was last changed by."""
+# Whether a session shows the event `e`: as its own, beyond the past that it shares, or as a part of a shared past.
+USED: Final = """(
+    typeof(seq) = 'integer' AND (
+        EXISTS (SELECT 1 FROM sessions s WHERE s.id = e.log AND e.seq BETWEEN
+            (SELECT coalesce(max(last_seq) + 1, 0) FROM shared_pasts WHERE session = s.id) AND s.revision)
+        OR EXISTS (SELECT 1 FROM shared_pasts p WHERE p.log = e.log AND e.seq BETWEEN p.first_seq AND p.last_seq)
+    )
+)"""
 
 
-Bases: TypeAlias = dict[tuple[str, str], tuple[int, dict[str, JSON]]]
-"""By app and user: the values that the fold of a shared scope begins with, and after which event."""
+@attrs.frozen
+class _Noted:
+    """A row of `invocations`."""
+
+    invocation_id: Any
+    status: Any
+    epoch: Any
+    commit_no: Any
 
 
-def read_bases(db: sqlite3.Connection, report: Callable[[str, str], None]) -> Bases:
-    """The base rows, without what cannot be right in them."""
-    newest = newest_no(db)
-    bases: Bases = {}
+def scope_place(app_name: str, user: str) -> str:
+    """How a shared scope is called in a report."""
+    return f"the state of app {app_name!r}" if user == NO_USER else f"the state of user {user!r} in app {app_name!r}"
+
+
+@attrs.frozen
+class SharedScope:
+    """A `user:` or `app:` scope: its values, and which events have changed or removed them since the base."""
+
+    values: dict[str, JSON]
+    base_no: int
+    numbers: dict[str, int] = attrs.field(factory=dict)
+
+    def apply(self, number: int, key: str, write: Any) -> None:
+        """Let event *number* change *key*."""
+        value = apply_write(key, self.values.get(key, MISSING), write)
+        self.numbers[key] = number
+        if value is MISSING:
+            self.values.pop(key, None)
+        else:
+            self.values[key] = value
+
+
+def base_values(user: str, number: object, value: object) -> dict[str, JSON]:
+    """
+    The values of a row of `shared_base`.
+
+    Raises:
+        ValueError, TypeError, RecursionError: It is not one that was written.
+    """
+    if type(value) is not str or not is_number(number):
+        msg = f"expected a number and a text, found {number!r:.40} and {value!r:.40}"
+        raise TypeError(msg)
+    values = freeze(loads(value))
+    kind = Scope.APP if user == NO_USER else Scope.USER
+    if not isinstance(values, dict) or not all(scope_of(key) is kind for key in values):
+        msg = f"expected an object with keys of the {kind.value}, found {value!r:.80}"
+        raise ValueError(msg)
+    return dict(values)
+
+
+def fold_shared(db: sqlite3.Connection, report: Callable[[str, str], None]) -> dict[tuple[str, str], SharedScope]:
+    """
+    What the events make of the shared scopes, in the order of their commits, from the base rows on (promise P4).
+
+    By app and user (`NO_USER` for the app's own).
+    """
+    scopes: dict[tuple[str, str], SharedScope] = {}
     for app, user, number, value in db.execute("SELECT app_name, user_id, commit_no, value FROM shared_base"):
-        what = f"the base of the state of {user or 'all users'!r} in app {app!r}"
-        scope = Scope.USER if user else Scope.APP
         try:
-            found = freeze(loads(value))
-            values = {key: value for key, value in found.items() if scope_of(key) is scope}
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            report("file", f"{what} cannot be read: {error}")
-            continue
-        if len(values) < len(found):
-            report("file", f"{what} has keys of another scope")
-        if type(number) is not int or number > newest:
-            report("file", f"{what} is said to be of event number {number!r:.40}, and the newest is {newest}")
-            number = newest
-        bases[app, user] = (number, values)
-    return bases
-
-
-def fold_shared(db: sqlite3.Connection, bases: Bases, report: Callable[[str, str], None]) -> Scopes:
-    """What the events make of the shared scopes, in the order of their commits, from the bases on (promise P4)."""
-    scopes: Scopes = {place: (dict(values), dict.fromkeys(values, no)) for place, (no, values) in bases.items()}
-    since = {place: number for place, (number, _) in bases.items()}
+            scopes[app, user] = SharedScope(base_values(user, number, value), number)
+        except (ValueError, TypeError, RecursionError) as error:
+            report(scope_place(app, user), f"its base cannot be read: {error}")
     owners = {log: (app, user) for log, app, user in db.execute(_OWNERS)}
     for number, log, data in db.execute(_SHARED_EVENTS):
         if log not in owners:
@@ -339,20 +479,16 @@ def fold_shared(db: sqlite3.Connection, bases: Bases, report: Callable[[str, str
         except (InvalidValueError, TypeError):
             continue  # its session's log ends before it; that is reported there
         for key, write in writes.items():
+            if scope_of(key) is Scope.SESSION:
+                continue
             place = (app, shared_user(key, user_id))
-            if scope_of(key) is Scope.SESSION or number <= since.get(place, 0):
+            scope = scopes.setdefault(place, SharedScope({}, 0))
+            if number <= scope.base_no:
                 continue
-            values, changed_by = scopes.setdefault(place, ({}, {}))
             try:
-                value = apply_write(key, values.get(key, MISSING), write)
+                scope.apply(number, key, write)
             except InvalidValueError as error:
-                report("file", f"event number {number} cannot be applied to the shared state: {error}")
-                continue
-            changed_by[key] = number
-            if value is MISSING:
-                values.pop(key, None)
-            else:
-                values[key] = value
+                report(scope_place(*place), f"event number {number} cannot be applied to it: {error}")
     return scopes
 
 
@@ -361,6 +497,6 @@ _OWNERS = (
     " SELECT p.log, s.app_name, s.user_id FROM shared_pasts p JOIN sessions s ON s.id = p.session"
 )
 # Keys stand in the text as they are; the others need not be decoded again.
-_SHARED_EVENTS = (
+_SHARED_EVENTS: Final = (
     "SELECT commit_no, log, data FROM events WHERE instr(data, '\"user:') OR instr(data, '\"app:') ORDER BY commit_no"
 )
