@@ -124,7 +124,7 @@ async def four(world: World) -> None:
     async with trio.open_nursery() as nursery:
         for user in "abcd":
             nursery.start_soon(world.say, runner, user, "go")
-    world.log.append(str(world.state(runner)["app:order"]))
+    world.note("order", str(world.state(runner)["app:order"]))
 
 
 SCENARIOS: dict[str, Scenario] = {"money": money(Bank), "tools": tools, "four": four}
@@ -176,7 +176,9 @@ def test_the_same_seed_is_the_same_world_in_every_process() -> None:
 
 def test_other_seeds_are_other_worlds() -> None:
     """Of as many seeds, nearly as many orders in which four agents say five things each."""
-    orders = {next(line for line in run("four", seed, "memory", ()).log if line[0] == "[") for seed in range(100)}
+    orders = {
+        next(entry.what for entry in run("four", seed, "memory", ()).log if entry.who == "order") for seed in range(100)
+    }
     assert len(orders) >= 95
 
 
@@ -250,8 +252,8 @@ class Quiet(BaseAgent):
 def _without_policy(choices: Choices) -> Any:
     real = choices.choose
 
-    def choose(options: int, label: str, prefer: Any = None) -> int:
-        return real(options if label.startswith("next of") else 1, label, prefer)
+    def choose(options: int, label: str, prefer: Any = None, names: tuple[str, ...] = ()) -> int:
+        return real(options if names else 1, label, prefer, names)
 
     return choose
 

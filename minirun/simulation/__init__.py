@@ -47,6 +47,7 @@ from ._vfs import Operation as Operation
 from ._vfs import RecordingVFS as RecordingVFS
 from ._vfs import why_unavailable as why_unavailable
 from ._world import CheckError as CheckError
+from ._world import LogEntry as LogEntry
 from ._world import World as World
 
 __all__ = [
@@ -66,6 +67,7 @@ __all__ = [
     "Fault",
     "Image",
     "LivelockError",
+    "LogEntry",
     "Luck",
     "Mark",
     "Operation",

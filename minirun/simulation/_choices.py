@@ -22,11 +22,12 @@ __all__ = ["Choice", "Choices", "DrawnChoices", "RecordedChoices", "SeededChoice
 
 @attrs.frozen
 class Choice:
-    """One choice that was made: what it was about, of how many options, and which."""
+    """One choice that was made: what it was about, of how many options, and which; where they have names, those."""
 
     label: str
     options: int
     picked: int
+    names: tuple[str, ...] = ()
 
 
 class Choices(ABC):
@@ -36,18 +37,25 @@ class Choices(ABC):
         self.trace: list[Choice] = []
         """What was chosen so far, where there was more than one option."""
 
-    def choose(self, options: int, label: str, prefer: Callable[[random.Random], int] | None = None) -> int:
+    def choose(
+        self,
+        options: int,
+        label: str,
+        prefer: Callable[[random.Random], int] | None = None,
+        names: tuple[str, ...] = (),
+    ) -> int:
         """
         Return a number below *options*, which are at least one. With one option nothing is recorded.
 
-        *prefer* says how a random search should pick, where not evenly; a recorded list knows better.
+        *prefer* says how a random search should pick, where not evenly; a recorded list knows better. *names* are those
+        of the options, for people.
         """
         assert options >= 1, f"expected options for {label!r}, found {options}"
         if options == 1:
             return 0
         picked = self._pick(options, prefer)
         assert 0 <= picked < options
-        self.trace.append(Choice(label, options, picked))
+        self.trace.append(Choice(label, options, picked, names))
         return picked
 
     def maybe(self, label: str, one_in: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ._choices import Choice
 from ._simulate import Outcome
 
 __all__ = ["report"]
@@ -15,16 +16,17 @@ def report(outcome: Outcome) -> str:
     lines = ["the choices that are not dull:"]
     for place, choice in enumerate(outcome.trace):
         if choice.picked:
-            lines.append(f"  choice {place}: {_in_words(choice.label, choice.options, choice.picked)}")
-    shown = outcome.log[-LINES_MAX:]
+            lines.append(f"  choice {place}: {_in_words(choice)}")
+    shown = [str(entry) for entry in outcome.log[-LINES_MAX:]]
     cut = f" (the last {LINES_MAX} of {len(outcome.log)} lines)" if len(shown) < len(outcome.log) else ""
     lines.append(f"what happened{cut}:")
     lines.extend(f"  {line if len(line) <= LINE_CHARS_MAX else line[: LINE_CHARS_MAX - 1] + '…'}" for line in shown)
     return "\n".join(lines)
 
 
-def _in_words(label: str, options: int, picked: int) -> str:
-    if label.startswith("next of ") and " | " in label:
-        names = label.removeprefix("next of ").split(" | ")
-        return f"{names[picked]} goes on before {', '.join(name for name in names if name != names[picked])}"
-    return label if options == 2 else f"{label}: {picked} of {options}"
+def _in_words(choice: Choice) -> str:
+    if choice.names:
+        chosen = choice.names[choice.picked]
+        others = ", ".join(name for name in choice.names if name != chosen)
+        return f"{choice.label}: {chosen} goes on before {others}"
+    return choice.label if choice.options == 2 else f"{choice.label}: {choice.picked} of {choice.options}"

@@ -168,8 +168,7 @@ class Schedule:
             msg = f"no end after {STEPS_MAX} steps; the tasks:\n{self.dump()}"
             raise LivelockError(msg)
         prefer = self._policy(self, names) if len(names) > 1 else None
-        label = " | ".join(names) if len(names) <= 4 else f"{len(names)} tasks"
-        name = names[self._choices.choose(len(names), f"next of {label}", prefer)]
+        name = names[self._choices.choose(len(names), f"step {self.steps}", prefer, tuple(names))]
         self.last = name
         self._release(self._parked.pop(name))
 

@@ -16,7 +16,7 @@ from trio.testing import MockClock
 from ..runtime._failure import first_failure
 from ._choices import Choice, Choices, RecordedChoices
 from ._private import seeded_trio
-from ._world import FAULTS, FaultName, World
+from ._world import FAULTS, FaultName, LogEntry, World
 
 __all__ = ["Outcome", "Scenario", "checked_faults", "shrink", "simulate"]
 
@@ -29,7 +29,8 @@ class Outcome:
     """What one simulation came to."""
 
     failure: BaseException | None
-    log: Sequence[str]
+    log: Sequence[LogEntry]
+    """What happened, in order."""
     trace: Sequence[Choice]
     coverage: Counter[str]
     steps: int
@@ -42,7 +43,7 @@ class Outcome:
     @property
     def digest(self) -> str:
         """The same for two simulations if the same happened in both."""
-        text = "\n".join([*self.log, repr(self.failure)])
+        text = "\n".join([*map(str, self.log), repr(self.failure)])
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

@@ -36,7 +36,7 @@ from ._schedule import POLICIES, Schedule
 from ._stores import MemoryStore, SqliteStore, Store
 from ._vfs import Operation
 
-__all__ = ["FAULTS", "CheckError", "FaultName", "World", "current_world"]
+__all__ = ["FAULTS", "CheckError", "FaultName", "LogEntry", "World", "current_world"]
 
 FaultName: TypeAlias = Literal["crash", "storage", "model", "tools", "users"]
 FAULTS: tuple[FaultName, ...] = ("crash", "storage", "model", "tools", "users")
@@ -98,6 +98,19 @@ class _Runner:
     state: Mapping[str, object]
 
 
+@attrs.frozen
+class LogEntry:
+    """What happened in a world: when (virtual seconds since its beginning), who, what, and with which event (JSON)."""
+
+    at_s: float
+    who: str
+    what: str
+    event: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.at_s:.6f} {self.who} {self.what}" + (f" {self.event}" if self.event is not None else "")
+
+
 class World:
     """
     The world of one simulation. Made by `simulate` and by the pytest plugin; a scenario gets it as `world`.
@@ -113,8 +126,8 @@ class World:
         self.faults = faults
         self.coverage: Counter[str] = Counter()
         """How often what a simulation is for has happened."""
-        self.log: list[str] = []
-        """What happened, a line each; the same choices give the same lines."""
+        self.log: list[LogEntry] = []
+        """What happened; the same choices give the same."""
         policy = sorted(POLICIES)[choices.choose(len(POLICIES), "policy")]
         self.schedule = Schedule(choices, self._step, policy)
         self._storage: Literal["memory", "sqlite"] = storage
@@ -188,7 +201,7 @@ class World:
 
     async def restart(self) -> None:
         """End the process as `kill -9` does, and wait for the next one."""
-        self._die("killed by the scenario")
+        self._die("is killed by the scenario")
         await self._next_life()
 
     async def sleep(self, seconds: float) -> None:
@@ -249,7 +262,7 @@ class World:
             try:
                 with life.scope:
                     async with trio.open_nursery() as life.nursery:
-                        self._note(f"process {number} begins")
+                        self.note(f"process {number}", "begins")
                         self._born.set()
                         await trio.sleep_forever()
             except* Exception as group:
@@ -258,7 +271,7 @@ class World:
             self._born = trio.Event()
             life.nursery = None
             self._store.bury()
-            self._note(f"process {number} is gone")
+            self.note(f"process {number}", "is gone")
             life.ended.set()
             await self.schedule.point("restart")
 
@@ -268,7 +281,7 @@ class World:
             life.is_dead = True
             self._deaths += 1
             self.coverage["crash"] += 1
-            self._note(how)
+            self.note(f"process {life.number}", how)
             self._store.die(power="power" in how)
             life.scope.cancel()
 
@@ -318,7 +331,7 @@ class World:
                     key = SessionKey(runner.app_name, user_id, session)
                     if self._store.acknowledged.get((key, event.seq)) != event.id:
                         self._fail(f"{token} has seen event {event.seq} of {key}, which is not stored")
-                self._note(f"{token} sees {event_to_json(event)}")
+                self.note(user_id, "sees", event)
         return run.answer
 
     # --- steps, faults and checks
@@ -330,7 +343,7 @@ class World:
             if check() is False:
                 self._fail(f"always({getattr(check, '__qualname__', check)}) is False")
         if self._may_die() and self.choices.maybe("the process is killed", DEATH_ONE_IN):
-            self._die("killed")
+            self._die("is killed")
 
     def _may_die(self) -> bool:
         return "crash" in self.faults and not self._healed and self._deaths < DEATHS_MAX and not self._life.is_dead
@@ -342,11 +355,11 @@ class World:
         changing = operation in ("write", "sync")
         label = f"the power fails before a {operation} of {file}"
         if changing and self._may_die() and self.choices.maybe(label, DISK_FAULT_ONE_IN):
-            self._die(f"power cut before a {operation} of {file}")
+            self._die(f"loses power before a {operation} of {file}")
             return self._store.error
         if "storage" in self.faults and self.choices.maybe(f"a {operation} of {file} fails", DISK_FAULT_ONE_IN):
             self.coverage["disk fault"] += 1
-            self._note(f"a {operation} of {file} fails")
+            self.note("the disk", f"fails a {operation} of {file}")
             return self._store.error
         return 0
 
@@ -361,5 +374,7 @@ class World:
     def _fail(self, what: str) -> None:
         raise CheckError(what)
 
-    def _note(self, line: str) -> None:
-        self.log.append(f"{trio.current_time():.6f} {line}")
+    def note(self, who: str, what: str, event: Event | None = None) -> None:
+        """Write into the log that *who* (a process, a user, the disk) did or met *what*."""
+        text = None if event is None else event_to_json(event)
+        self.log.append(LogEntry(round(trio.current_time(), 6), who, what, text))
