@@ -10,7 +10,9 @@ The map:
     _stores    what outlives a process
     _world     users, processes that die, and what is checked
     _chaos     a model that calls the tools it is offered, and has bad days
-    _simulate  one simulation, its outcome, and how a failure is made small
+    _simulate  one simulation and its outcome
+    _report    a failure in words
+    _explore   many seeds: what fails is made small, what is not the same twice is found
 
     _disk      what a power cut may leave of what was done to a disk: a model, pure
     _vfs       a disk below the real SQLite that records what is done to it, and fails where it is told to
@@ -36,10 +38,10 @@ from ._disk import Sync as Sync
 from ._disk import Truncate as Truncate
 from ._disk import Write as Write
 from ._disk import write_image as write_image
+from ._explore import shrink as shrink
 from ._schedule import DeadlockError as DeadlockError
 from ._schedule import LivelockError as LivelockError
 from ._simulate import Outcome as Outcome
-from ._simulate import shrink as shrink
 from ._simulate import simulate as simulate
 from ._vfs import DiskEnv as DiskEnv
 from ._vfs import Fault as Fault

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from ._choices import RecordedChoices, SeededChoices
+from ._explore import shrink
 from ._report import report
-from ._simulate import Outcome, Storage, shrink, simulate
+from ._simulate import Outcome, Storage, simulate
 from ._world import World
 
 __all__ = ["run_test", "world"]

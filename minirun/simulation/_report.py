@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ._choices import Choice
-from ._simulate import Outcome
+
+if TYPE_CHECKING:
+    from ._simulate import Outcome
 
 __all__ = ["report"]
 

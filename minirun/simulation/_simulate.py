@@ -1,4 +1,4 @@
-"""One simulation: a scenario, its choices, and what came of it; and how to find, shrink and tell a failure."""
+"""One simulation: a scenario, its choices, and what came of it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import trio
 from trio.testing import MockClock
 
 from ..runtime._failure import first_failure
-from ._choices import Choice, Choices, RecordedChoices
+from ._choices import Choice, Choices
 from ._private import seeded_trio
+from ._report import report
 from ._world import FAULTS, FaultName, LogEntry, World
 
-__all__ = ["Outcome", "Scenario", "checked_faults", "shrink", "simulate"]
+__all__ = ["Outcome", "Scenario", "checked_faults", "simulate"]
 
 Scenario: TypeAlias = Callable[[World], Awaitable[object]]
 Storage: TypeAlias = Literal["memory", "sqlite"]
@@ -45,6 +46,13 @@ class Outcome:
         """The same for two simulations if the same happened in both."""
         text = "\n".join([*map(str, self.log), repr(self.failure)])
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    def check(self) -> Outcome:
+        """Raise the failure, if there is one, with a note that tells what was chosen and what happened."""
+        if self.failure is not None:
+            self.failure.add_note(report(self))
+            raise self.failure
+        return self
 
 
 def checked_faults(faults: Iterable[str] | str) -> frozenset[FaultName]:
@@ -102,52 +110,3 @@ def _without_garbage_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def shrink(
-    scenario: Scenario,
-    outcome: Outcome,
-    *,
-    faults: Iterable[str] | str = (),
-    storage: Storage = "sqlite",
-    runs_max: int = 400,
-) -> Outcome:
-    """
-    Make the choices of a failure fewer and duller, as long as it fails with the same type of error.
-
-    First whole stretches are dropped, then single choices become 0 or smaller.
-    """
-    assert outcome.failure is not None, "only a failure can be shrunk"
-    kind, best, runs = type(outcome.failure), outcome, 0
-
-    def fails(picks: Sequence[int]) -> bool:
-        nonlocal best, runs
-        if runs >= runs_max:
-            return False
-        runs += 1
-        found = simulate(scenario, RecordedChoices(picks), faults=faults, storage=storage)
-        if type(found.failure) is not kind:
-            return False
-        best = found
-        return True
-
-    def stripped(picks: Sequence[int]) -> list[int]:
-        kept = list(picks)
-        while kept and kept[-1] == 0:
-            kept.pop()
-        return kept
-
-    picks = stripped(outcome.picks)
-    size = max(1, len(picks) // 2)
-    while size and runs < runs_max:
-        at = 0
-        while at < len(picks):
-            for tried in ([*picks[:at], *picks[at + size :]], [*picks[:at], *[0] * size, *picks[at + size :]]):
-                tried = stripped(tried)
-                if tried != picks and len(tried) <= len(picks) and fails(tried):
-                    picks = tried
-                    break
-            else:
-                at += size
-        size //= 2
-    return best
