@@ -8,11 +8,10 @@ models do on bad days. It refuses, as the strictest provider would, any request 
 
 from __future__ import annotations
 
-import random
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
-from ..errors import ModelError, ScriptError
+from ..errors import ScriptError
 from ..models import BaseLlm, LlmRequest, LlmResponse
 from ..models._check import RequestChecker
 from ..types import Content, FunctionCall, FunctionDeclaration, Part
@@ -23,8 +22,6 @@ __all__ = ["ChaosLlm", "arguments_for"]
 
 # A turn of a good model ends: it is this likely to answer with words each time it is asked, in percent.
 WORDS_PERCENT = 40
-# A bad day comes once in so many questions.
-FAULT_ONE_IN = 6
 CALLS_MAX = 3
 
 WORDS = ("done", "I have looked at it.", "ünïcode 😀 \u202e", "{}", "a" * 500)
@@ -133,25 +130,16 @@ _VALUES: dict[str, Callable[[Mapping[str, Any], Choices], Any]] = {
 
 
 def _drawn_fault(world: World) -> str:
-    names = ["", *FAULTS]
-    if "model" not in world.faults:
+    if not world.strikes("model", "the model answers badly"):
         return ""
-
-    def prefer(luck: random.Random) -> int:
-        return luck.randrange(len(names)) if luck.randrange(FAULT_ONE_IN) == 0 else 0
-
-    picked = world.choices.choose(len(names), "the model fails", prefer)
-    if picked:
-        world.coverage[f"model: {names[picked]}"] += 1
-    return names[picked]
+    names = tuple(FAULTS)
+    name = names[world.choices.choose(len(names), "how the model answers", names=names)]
+    world.reached(f"model: {name}")
+    return name
 
 
 def _words(choices: Choices) -> list[Part]:
     return [Part(text=WORDS[choices.choose(len(WORDS), "which words")])]
-
-
-def _raises(choices: Choices, request: LlmRequest) -> list[Part]:
-    raise ModelError("the model is overloaded (simulated)")
 
 
 def _call_of(name: str, args: dict[str, Any], call_id: str | None = None) -> Part:
@@ -172,7 +160,6 @@ def _same_ids(choices: Choices, request: LlmRequest) -> list[Part]:
 
 
 FAULTS: dict[str, Callable[[Choices, LlmRequest], list[Part]]] = {
-    "raises": _raises,
     "cut stream": lambda choices, request: _words(choices),
     "unknown tool": lambda choices, request: [_call_of("no_such_tool", {"x": 1})],
     "bad arguments": _bad_arguments,

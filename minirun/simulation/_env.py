@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import attrs
@@ -16,7 +16,7 @@ from ..errors import NotSupportedError
 from ._schedule import Schedule
 from ._vfs import RecordingVFS
 
-__all__ = ["EPOCH_S", "SimulatedEnv"]
+__all__ = ["EPOCH_S", "Machine", "SimulatedEnv"]
 
 T = TypeVar("T")
 
@@ -24,23 +24,28 @@ T = TypeVar("T")
 EPOCH_S = 1_893_456_000.0
 
 
-@attrs.frozen(eq=False)
-class SimulatedEnv(Env):
-    """
-    What a process of a simulated world sees of it.
-
-    `life` tells processes apart; `clock_offset` has what the wall clock was set back or forward by, in seconds.
-    """
+@attrs.define(eq=False)
+class Machine:
+    """What the processes of a world share beside the disk: the schedule, the clock on the wall."""
 
     schedule: Schedule
-    life: int
-    clock_offset: list[float]
+    passed: Callable[[str], Awaitable[None] | None]
+    """Told of every point that a task has passed, before it goes on; what it returns is awaited there."""
+    clock_offset_s: float = 0.0
+
+
+@attrs.frozen(eq=False)
+class SimulatedEnv(Env):
+    """What one process of a simulated world sees of it; its number tells it from the others."""
+
+    machine: Machine
+    number: int
     vfs: RecordingVFS | None = None
     _counts: Counter[tuple[str, str]] = attrs.field(factory=Counter)
 
     def now(self) -> float:
         """Virtual time, in whole microseconds, so that sums of delays print alike everywhere."""
-        return round(EPOCH_S + trio.current_time() + self.clock_offset[0], 6)
+        return round(EPOCH_S + trio.current_time() + self.machine.clock_offset_s, 6)
 
     def new_id(self, path: str) -> str:
         """An id that follows from the task, what it is for, and how many of these the task has made."""
@@ -52,17 +57,17 @@ class SimulatedEnv(Env):
 
     def _digest(self, path: str) -> hashlib.blake2b:
         try:
-            task = self.schedule.name_of(trio.lowlevel.current_task())
+            task = self.machine.schedule.name_of(trio.lowlevel.current_task())
         except RuntimeError:  # outside of trio
             task = ""
         self._counts[task, path] += 1
-        text = f"{self.life}\0{task}\0{path}\0{self._counts[task, path]}"
+        text = f"{self.number}\0{task}\0{path}\0{self._counts[task, path]}"
         return hashlib.blake2b(text.encode(), digest_size=16)
 
     async def sleep(self, seconds: float) -> None:
         """Sleep in virtual time, then park: who wakes at the same moment goes on in the schedule's order."""
         await trio.sleep(seconds)
-        await self.schedule.point("sleep")
+        await self.machine.schedule.point("sleep")
 
     async def run_sync(
         self,
@@ -72,11 +77,12 @@ class SimulatedEnv(Env):
         abandon_on_cancel: bool = False,
     ) -> T:
         """Call *fn* here, between two points: others may go on before it and after it, as with a thread."""
-        await self.schedule.point("thread begins")
-        result = fn()
-        with trio.CancelScope(shield=True):
-            await self.schedule.point("thread ends")
-        return result
+        await self.machine.schedule.point("thread begins")
+        try:
+            return fn()
+        finally:
+            with trio.CancelScope(shield=not abandon_on_cancel):
+                await self.machine.schedule.point("thread ends")
 
     def connect(self, database: str, *, uri: bool = False) -> sqlite3.Connection:
         """Open a database on the world's disk."""
@@ -86,7 +92,10 @@ class SimulatedEnv(Env):
 
     async def point(self, label: str) -> None:
         """Park until the schedule lets this task go on."""
-        await self.schedule.point(label)
+        await self.machine.schedule.point(label)
+        meanwhile = self.machine.passed(label)
+        if meanwhile is not None:
+            await meanwhile
 
     def start_thread(self, body: Callable[[], None], name: str) -> HostThread:
         """Refused: a thread's turns are the operating system's choice."""

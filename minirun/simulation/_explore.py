@@ -1,19 +1,296 @@
-"""Many seeds of one scenario: what fails is made small, and what is not the same twice is found."""
+"""
+Many seeds of one scenario: what fails is made small, what is not the same twice is found, what was never reached is told.
+
+The rules of this file:
+
+* A seed is simulated once; every 20th, and every one that fails, twice. The two must be alike in everything: one that
+  is not could never be replayed, so that is a failure of its own.
+* A failure is shrunk, and what is left must fail again in the same way before it is told.
+* The order of seeds says nothing, so that several processes may share them.
+"""
 
 from __future__ import annotations
 
+import inspect
+import re
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, TypeAlias, TypeVar, get_args
 
-from ._choices import Choices, RecordedChoices
-from ._simulate import Outcome, Scenario, simulate
+import attrs
 
-__all__ = ["shrink"]
+from ..errors import ConfigurationError, MinirunError
+from ..runtime._failure import first_failure
+from ._choices import Choice, Choices, RecordedChoices, SeededChoices
+from ._report import in_words
+from ._simulate import Outcome, Scenario, Storage, checked_faults, simulate
+from ._world import World
 
+__all__ = [
+    "CoverageError",
+    "Explored",
+    "NondeterminismError",
+    "Settings",
+    "check_reached",
+    "checked_options",
+    "explore",
+    "replay",
+    "settings",
+    "shrink",
+    "stripped",
+]
+
+T = TypeVar("T")
+
+# Every so many seeds one is simulated twice, with all checks.
+TWICE_EVERY_SEEDS = 20
+# How much of an entry of the log an error shows.
+QUOTED_CHARS_MAX = 300
 # What shrinking may cost. A simulation takes milliseconds, but one that never ends takes seconds.
 SHRINK_RUNS_MAX = 400
 SHRINK_S_MAX = 30.0
+
+
+class NondeterminismError(MinirunError):
+    """The same choices have led to two different outcomes: something beside the choices decides."""
+
+
+class CoverageError(MinirunError, AssertionError):
+    """Not one of the seeds has reached what it was meant to test."""
+
+
+@attrs.frozen
+class Explored:
+    """What came of one seed."""
+
+    seed: int
+    outcome: Outcome
+    """Where it has failed, the shrunk one."""
+    coverage: Counter[str]
+    """Of the seed itself, before shrinking."""
+    found_choices: int
+    """How many choices the seed itself has made."""
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+# What `simulate` can be told, beside the scenario and its choices; `deep` is for this file to say.
+_PARAMETERS = inspect.signature(simulate).parameters
+_DEFAULTS = {
+    name: each.default for name, each in _PARAMETERS.items() if each.kind is each.KEYWORD_ONLY and name != "deep"
+}
+_DEEP: Mapping[str, Any] = {"deep": True} if "deep" in _PARAMETERS else {}
+
+
+@attrs.frozen
+class Settings:
+    """What the marker `simulation` says: how many seeds, what they must reach, and the options of `simulate`."""
+
+    seeds: int
+    reach: tuple[str, ...]
+    options: Mapping[str, Any]
+
+
+def settings(seeds: int = 100, *, reach: Iterable[str] | str = (), **options: Any) -> Settings:
+    """
+    Look at the arguments of the marker before anything runs.
+
+    Raises:
+        ConfigurationError: One is unknown, or makes no sense.
+    """
+    _check_count("seeds", seeds)
+    names = (reach,) if isinstance(reach, str) else tuple(reach)
+    if not all(isinstance(name, str) for name in names):
+        msg = f"expected reach to be names of coverage counters, found {reach!r}"
+        raise ConfigurationError(msg)
+    return Settings(seeds, names, checked_options(options))
+
+
+def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    The options of `simulate`, all of them, in one form that JSON can hold: equal ones are equal however they were said.
+
+    Raises:
+        ConfigurationError: One is unknown, or makes no sense.
+    """
+    unknown = sorted(options.keys() - _DEFAULTS.keys())
+    if unknown:
+        msg = f"expected options out of {', '.join(['seeds', 'reach', *_DEFAULTS])}; found {', '.join(unknown)}"
+        raise ConfigurationError(msg)
+    checked = {**_DEFAULTS, **options}
+    try:
+        checked["faults"] = sorted(checked_faults(checked["faults"]))
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(str(error)) from error
+    if checked["storage"] not in get_args(Storage):
+        msg = f"expected storage to be {' or '.join(map(repr, get_args(Storage)))}, found {checked['storage']!r}"
+        raise ConfigurationError(msg)
+    _check_count("processes", checked.get("processes", 1))
+    return checked
+
+
+def _check_count(name: str, count: object) -> None:
+    if type(count) is not int or count < 1:
+        msg = f"expected {name} to be a whole number from 1 on, found {count!r}"
+        raise ConfigurationError(msg)
+
+
+# --- searching --------------------------------------------------------------------------------------------------------
+
+
+def explore(scenario: Scenario, seeds: Iterable[int], **options: Any) -> Iterator[Explored]:
+    """
+    Simulate *seeds* one after another, each when it is asked for. *options* are those of `simulate`.
+
+    After a failure it can be asked to go on. A `BaseException` that is no failure (Ctrl-C, skipping) is raised.
+    """
+    for seed in seeds:
+        often = seed % TWICE_EVERY_SEEDS == 0
+        run = _runner(scenario, {**options, **_DEEP} if often else options)
+        outcome = run(SeededChoices(seed))
+        if often or outcome.failure is not None:
+            outcome = _compared(outcome, run(SeededChoices(seed)))
+        small = outcome
+        if outcome.failure is not None:
+            small = _small(run, outcome)
+            _look_deeper(small, scenario, options)
+        yield Explored(seed, small, outcome.coverage, len(outcome.picks))
+
+
+def replay(scenario: Scenario, picks: Sequence[int], **options: Any) -> Outcome:
+    """What the choices of a list lead to: twice, and with all checks."""
+    return _twice(_runner(scenario, {**options, **_DEEP}), picks)
+
+
+Run: TypeAlias = Callable[[Choices], Outcome]
+
+
+def _twice(run: Run, picks: Sequence[int]) -> Outcome:
+    return _compared(run(RecordedChoices(picks)), run(RecordedChoices(picks)))
+
+
+def _small(run: Run, outcome: Outcome) -> Outcome:
+    """Shrink a failure, and see that what is left fails again."""
+    if isinstance(outcome.failure, NondeterminismError):
+        return shrink_with(lambda picks: _twice(run, picks), outcome)
+    small = shrink_with(lambda picks: run(RecordedChoices(picks)), outcome)
+    return _compared(small, run(RecordedChoices(small.picks)))
+
+
+def _look_deeper(small: Outcome, scenario: Scenario, options: Mapping[str, Any]) -> None:
+    """Note at a failure what all checks say to it: they may find its cause, where it was found by a consequence."""
+    if _DEEP:
+        deep = _runner(scenario, {**options, **_DEEP})(RecordedChoices(small.picks)).failure
+        if small.failure is not None and _described(deep) != _described(small.failure):
+            small.failure.add_note(f"with all checks it ends with {_described(deep)}")
+
+
+def _runner(scenario: Scenario, options: Mapping[str, Any]) -> Run:
+    """What simulates the scenario once; a failure that pytest tells by a `BaseException` is one here, too."""
+
+    async def carrying(world: World) -> None:
+        try:
+            await scenario(world)
+        except BaseException as error:
+            failure = first_failure(error)
+            if _is_pytest_failure(failure):
+                raise _Carrier(failure) from None
+            raise
+
+    def run(choices: Choices) -> Outcome:
+        outcome = simulate(carrying, choices, **options)
+        carried = outcome.failure
+        return attrs.evolve(outcome, failure=carried.failure) if isinstance(carried, _Carrier) else outcome
+
+    return run
+
+
+class _Carrier(Exception):
+    """Takes a failure that is no `Exception` out of a simulation."""
+
+    def __init__(self, failure: BaseException) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+
+
+def _is_pytest_failure(failure: BaseException) -> bool:
+    """Whether it is that of `pytest.fail()`, which `pytest.raises` uses, too; without importing pytest."""
+    return type(failure).__module__ == "_pytest.outcomes" and type(failure).__name__ == "Failed"
+
+
+def _compared(first: Outcome, second: Outcome) -> Outcome:
+    """The first, which fails if the second differs from it."""
+    difference = _difference(first, second)
+    if difference is None:
+        return first
+    msg = (
+        f"the same choices have led to two outcomes: {difference}. Expected everything to follow from the choices; look"
+        " for the real clock, random numbers, ids of objects, orders of sets, and for what one run leaves behind for"
+        " the next: fixtures, globals, files"
+    )
+    error = NondeterminismError(msg)
+    error.__cause__ = first.failure or second.failure
+    return attrs.evolve(first, failure=error)
+
+
+def _difference(first: Outcome, second: Outcome) -> str | None:
+    """Where two outcomes begin to differ; None if they are the same."""
+    if (first.digest, first.picks) == (second.digest, second.picks):
+        return None
+    entry = _first_difference(first.log, second.log)
+    if entry is not None:
+        return f"entry {entry[0] + 1} of the log is {_quoted(entry[1])} in the one and {_quoted(entry[2])} in the other"
+    choice = _first_difference(first.trace, second.trace)
+    if choice is not None:
+        return f"choice {choice[0] + 1} is {_told(choice[1])} in the one and {_told(choice[2])} in the other"
+    one, other = _described(first.failure), _described(second.failure)
+    return None if one == other else f"the one ends with {_quoted(one)} and the other with {_quoted(other)}"
+
+
+def _first_difference(first: Sequence[T], second: Sequence[T]) -> tuple[int, T | None, T | None] | None:
+    for place, (one, other) in enumerate(zip_longest(first, second)):
+        if one != other:
+            return place, one, other
+    return None
+
+
+def _told(choice: Choice | None) -> str:
+    if choice is None:
+        return "missing"
+    words = next(in_words([choice]), f"{choice.label}, 0 of {choice.options}")
+    return _quoted(words)
+
+
+def _described(failure: BaseException | None) -> str:
+    """A failure without the addresses of objects, which differ from run to run and mean nothing."""
+    return "no failure" if failure is None else re.sub(r"\b0x[0-9a-fA-F]+", "0x…", repr(failure))
+
+
+def _quoted(text: object) -> str:
+    told = "missing" if text is None else repr(str(text))
+    return told if len(told) <= QUOTED_CHARS_MAX else f"{told[: QUOTED_CHARS_MAX - 1]}…"
+
+
+def check_reached(reach: Iterable[str], coverage: Mapping[str, int], seeds: int) -> None:
+    """
+    Raise if one of the counters in *reach* is 0 after all seeds.
+
+    Raises:
+        CoverageError: It says what was never reached, and what was.
+    """
+    missing = [name for name in reach if not coverage.get(name)]
+    if missing:
+        reached = ", ".join(f"{name} ({count})" for name, count in sorted(coverage.items()) if count) or "nothing"
+        msg = (
+            f"{seeds} seeds have never reached {', '.join(map(repr, missing))}; they have reached: {reached}. Expected"
+            " what a test is for to happen in it: use more seeds, more faults, or a scenario that leads there"
+        )
+        raise CoverageError(msg)
+
+
+# --- shrinking --------------------------------------------------------------------------------------------------------
 
 
 def shrink(scenario: Scenario, outcome: Outcome, *, runs_max: int = SHRINK_RUNS_MAX, **options: Any) -> Outcome:
@@ -22,11 +299,14 @@ def shrink(scenario: Scenario, outcome: Outcome, *, runs_max: int = SHRINK_RUNS_
 
     First whole stretches are dropped, then single choices become 0 or smaller. *options* are those of `simulate`.
     """
-    return shrink_with(lambda choices: simulate(scenario, choices, **options), outcome, runs_max=runs_max)
+    run = _runner(scenario, options)
+    return shrink_with(lambda picks: run(RecordedChoices(picks)), outcome, runs_max=runs_max)
 
 
-def shrink_with(run: Callable[[Choices], Outcome], outcome: Outcome, *, runs_max: int = SHRINK_RUNS_MAX) -> Outcome:
-    """The same for anything that makes an outcome of choices."""
+def shrink_with(
+    run: Callable[[Sequence[int]], Outcome], outcome: Outcome, *, runs_max: int = SHRINK_RUNS_MAX
+) -> Outcome:
+    """The same for anything that makes an outcome of a list."""
     assert outcome.failure is not None, "only a failure can be shrunk"
     kind, best = type(outcome.failure), outcome
     tried: set[tuple[int, ...]] = set()
@@ -37,7 +317,7 @@ def shrink_with(run: Callable[[Choices], Outcome], outcome: Outcome, *, runs_max
         if tuple(picks) in tried or len(tried) >= runs_max or time.monotonic() > deadline:
             return False
         tried.add(tuple(picks))
-        found = run(RecordedChoices(picks))
+        found = run(picks)
         if type(found.failure) is not kind:
             return False
         best = found

@@ -16,7 +16,7 @@ instrument gives them when tasks are spawned, which their parents do in the orde
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -94,10 +94,20 @@ class Schedule:
         self.steps = 0
         self.last = ""
         self.weights: dict[str, int] = {}
+        self.stalled: dict[str, float] = {}
+        """Names whose tasks, children included, do not go on before a time."""
 
     def name_of(self, task: trio.lowlevel.Task) -> str:
         """The logical name of a task."""
         return self._names.names.get(task, task.name)
+
+    def living(self) -> Iterable[str]:
+        """The logical names of all tasks that have not ended."""
+        return self._names.names.values()
+
+    def waiting(self) -> Iterable[tuple[str, str]]:
+        """The tasks that stand at a point: their names, and those of the points."""
+        return ((name, parked.label) for name, parked in self._parked.items())
 
     async def point(self, label: str) -> None:
         """Park until the schedule chooses this task. A checkpoint."""
@@ -141,9 +151,20 @@ class Schedule:
                 await wait_all_tasks_blocked()
                 if self._parked:
                     self._on_step()
-                    self._let_one_go_on()
+                    names = sorted(self._parked)
+                    if self.stalled:
+                        names = self._not_stalled(names)
+                    if names:
+                        self._let_one_go_on(names)
+                    else:
+                        await trio.sleep_until(min(self.stalled.values()))
         finally:
             self._open()
+
+    def _not_stalled(self, names: list[str]) -> list[str]:
+        now = trio.current_time()
+        self.stalled = {name: until for name, until in self.stalled.items() if until > now}
+        return [name for name in names if not any(f"{name}/".startswith(f"{stalled}/") for stalled in self.stalled)]
 
     async def _sleep(self) -> None:
         """Wait until something parks. Where nothing ever can, that is an error, not a silent end of time."""
@@ -161,8 +182,7 @@ class Schedule:
 
         await trio.lowlevel.wait_task_rescheduled(abort)
 
-    def _let_one_go_on(self) -> None:
-        names = sorted(self._parked)
+    def _let_one_go_on(self, names: list[str]) -> None:
         self.steps += 1
         if self.steps > STEPS_MAX:
             msg = f"no end after {STEPS_MAX} steps; the tasks:\n{self.dump()}"

@@ -15,9 +15,11 @@ from trio.testing import MockClock
 
 from ..runtime._failure import first_failure
 from ._choices import Choice, Choices
+from ._faults import checked_faults
+from ._guard import Guard
 from ._private import seeded_trio
 from ._report import report
-from ._world import FAULTS, FaultName, LogEntry, World
+from ._world import LogEntry, World
 
 __all__ = ["Outcome", "Scenario", "checked_faults", "simulate"]
 
@@ -55,39 +57,34 @@ class Outcome:
         return self
 
 
-def checked_faults(faults: Iterable[str] | str) -> frozenset[FaultName]:
-    """
-    The set of faults that was named; `"all"` are all of them.
-
-    Raises:
-        ValueError: One of them is unknown.
-    """
-    names = FAULTS if faults == "all" else (faults,) if isinstance(faults, str) else tuple(faults)
-    known = [name for name in FAULTS if name in names]
-    if len(known) != len(set(names)):
-        msg = f"expected faults out of {', '.join(FAULTS)}, or 'all'; found {names}"
-        raise ValueError(msg)
-    return frozenset(known)
-
-
 def simulate(
     scenario: Scenario,
     choices: Choices,
     *,
     faults: Iterable[str] | str = (),
     storage: Storage = "sqlite",
+    processes: int = 1,
+    deep: bool = False,
 ) -> Outcome:
     """
     Run *scenario* in a world of its own that follows from *choices*; nothing it fails with is raised.
 
     The same choices give the same outcome, in every process. It has a `trio.run` of its own, with virtual time.
+
+    Args:
+        faults: What may go wrong: any of `"crash"`, `"storage"`, `"model"`, `"tools"`, `"users"`, or `"all"`.
+        storage: `"sqlite"`, the real one on a simulated disk, or `"memory"`, which is faster.
+        processes: How many processes serve the users at once, over one file.
+        deep: Whether the file is verified at the end, beside what is checked always.
     """
-    world = World(choices, faults=checked_faults(faults), storage=storage)
+    world = World(choices, faults=checked_faults(faults), storage=storage, processes=processes, deep=deep)
+    guard = Guard()
     failure: BaseException | None = None
 
     async def main() -> None:
-        async with world.living():
-            await scenario(world)
+        with guard.watching():
+            async with world.living():
+                await scenario(world)
 
     seed = choices.choose(2**16, "order within trio", lambda luck: luck.randrange(2**16))
     try:
@@ -97,6 +94,7 @@ def simulate(
         failure = first_failure(error)
         if not isinstance(failure, Exception):
             raise failure from None
+    failure = guard.leak or world.problem or failure
     return Outcome(failure, tuple(world.log), tuple(choices.trace), world.coverage, world.schedule.steps)
 
 

@@ -1,65 +1,106 @@
 """
 What outlives a simulated process: a disk with a SQLite file, or dicts that play a disk.
 
-A store opens a session service for each life. It hears of every append that was acknowledged, and knows what a dead
-process may leave: everything it has written, after a kill; what was synced and any of the rest, after a power cut.
+A store opens a session service for each process, tells the world what is acknowledged, and knows what a dead process
+may leave: everything it has written, after a kill; what was synced and any of the rest, after a power cut. It can also
+be looked at without anything going wrong, which is for the checkers.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
+import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from .._codec import event_to_json
+import trio
+
+from .._codec import event_from_json, event_to_json
 from .._json import JSON, loads
 from ..env import Env
-from ..errors import StorageRolledBackError
+from ..errors import StaleSessionError, StorageRolledBackError
 from ..events import Event, EventActions
-from ..sessions import BaseSessionService, InMemorySessionService, InvocationStatus, SessionKey, SqliteSessionService
+from ..sessions import (
+    BaseSessionService,
+    InMemorySessionService,
+    InvocationStatus,
+    SessionKey,
+    SessionWriter,
+    SqliteSessionService,
+    verify,
+)
 from ..sessions._fold import fold
 from ..sessions._live import LiveSession
 from ..sessions._sqlite_file import Transaction
 from ..sessions._sqlite_schema import NO_USER
 from ..sessions._state import Values
 from ..types import changed
+from ._checks import FIRST, State
 from ._choices import Choices
 from ._disk import CUTS, Disk, write_image
 from ._vfs import Operation, RecordingVFS
 
-__all__ = ["MemoryStore", "SqliteStore", "Store"]
+__all__ = ["MemoryStore", "Process", "SqliteStore", "Store", "Witness", "new_file"]
 
-# Under this user the initial state of apps is created, in a session for each app.
-SETTER = "simulation"
+# The user and the session under which the initial state of an app is created.
+SETTER = FIRST
+# A new file in so many worlds; the others begin with one that has its tables, which takes a third of the time.
+NEW_FILE_ONE_IN = 8
+
+
+class Process(Protocol):
+    """What a store knows of the process that uses it."""
+
+    number: int
+    is_dead: bool
+
+    @property
+    def env(self) -> Env:
+        """What it sees of the world."""
+
+
+class Witness(Protocol):
+    """Who is told what the stores acknowledge."""
+
+    def storing(self, key: SessionKey, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
+        """An append was acknowledged."""
+
+    def created(self, key: SessionKey, events: Sequence[Event], own: int) -> None:
+        """A session was made; its own events begin at *own*."""
+
+    def deleted(self, key: SessionKey) -> None:
+        """A session was deleted."""
+
+    def ended(self, key: SessionKey, invocation_id: str, status: InvocationStatus) -> None:
+        """The end of an invocation was recorded."""
+
+    def reached(self, what: str) -> None:
+        """Something happened that simulations are for."""
 
 
 class Store(ABC):
     """What a world keeps its sessions in."""
 
     error = sqlite3.SQLITE_IOERR
-    vfs: RecordingVFS | None = None
-    service: Any
 
-    def __init__(self) -> None:
-        self.acknowledged: dict[tuple[SessionKey, int], str | None] = {}
-
-    def prepare(self) -> None:
-        """Make ready what the next process needs before it has an Env."""
+    def disk_for(self, process: Process, fault: Callable[[Operation, str], int]) -> RecordingVFS | None:
+        """What a new process is to use as its disk; *fault* says what that answers while the process lives."""
+        return None
 
     @abstractmethod
-    def open(self, env: Env) -> BaseSessionService:
-        """Open a service for a new process."""
+    def open(self, process: Process) -> BaseSessionService:
+        """Open a service for a new process, which has an Env by now."""
 
     @abstractmethod
-    def die(self, *, power: bool) -> None:
-        """From now on the process changes nothing any more."""
+    def bury(self, process: Process) -> None:
+        """All tasks of a process have ended: take back what it had open."""
 
-    @abstractmethod
-    def bury(self) -> None:
-        """All its tasks have ended: make what is left ready for the next one."""
+    def power_is_back(self) -> None:
+        """The power was gone, and all processes are buried: make what it has left."""
 
     def close(self) -> None:
         """The world has ended."""
@@ -72,264 +113,379 @@ class Store(ABC):
     def state(self, app_name: str, user_id: str | None, session_id: str | None) -> dict[str, JSON]:
         """The committed state."""
 
-    def note(self, live: LiveSession, stored: Event) -> None:
-        """An append was acknowledged."""
-        assert stored.seq is not None
-        self.acknowledged[live.key, stored.seq] = stored.id
+    @abstractmethod
+    def stored(self) -> dict[SessionKey, dict[int, str | None]]:
+        """The ids of all events, by session and seq; of a fork only its own."""
 
-    async def check(self, fail: Callable[[str], None]) -> None:
-        """Compare everything that is stored with what it must be."""
-        service: BaseSessionService = self.service
-        logs: dict[SessionKey, list[Event]] = {}
-        for listed in (await service.list_sessions(app_name=None)).sessions:
-            key = SessionKey(listed.app_name, listed.user_id, listed.id)
-            logs[key] = await _check_session(service, key, fail)
-        for (key, seq), event_id in self.acknowledged.items():
-            log = logs.get(key, [])
-            if seq >= len(log) or log[seq].id != event_id:
-                fail(f"{key}: event {seq} was acknowledged and is not stored")
-        for invocation in await service.list_invocations():
-            if invocation.status == "running":
-                fail(f"invocation {invocation.invocation_id} is listed as running, and nothing runs")
+    @abstractmethod
+    def log(self, key: SessionKey) -> list[Event]:
+        """All events of a session."""
+
+    @abstractmethod
+    def all_state(self) -> State:
+        """Everything that is stored beside the events."""
+
+    def damages(self) -> list[str]:
+        """What a thorough look finds wrong."""
+        return []
 
 
-async def _check_session(service: BaseSessionService, key: SessionKey, fail: Callable[[str], None]) -> list[Event]:
-    app, user, name = key.app_name, key.user_id, key.session_id
-    log = await service.read_events(app_name=app, user_id=user, session_id=name)
-    session = await service.get_session(app_name=app, user_id=user, session_id=name)
-    if session is None or [event.seq for event in log] != list(range(session.revision + 1)):
-        fail(f"{key}: its log has a gap or ends early: {[event.seq for event in log]}")
-        return log
-    folded = fold(Values({}, {}, {}), log, shared=False).session
-    own = {name: value for name, value in session.state.items() if not name.startswith(("user:", "app:"))}
-    if own != folded:
-        fail(f"{key}: its state {own} is not the fold of its log, {folded}")
-    answers: list[str | None] = []
-    calls: list[str | None] = []
-    for event in log:
-        calls.extend(call.id for call in event.get_function_calls())
-        answers.extend(response.id for response in event.get_function_responses())
-    twice = {answer for answer in answers if answers.count(answer) > 1}
-    if twice:
-        fail(f"{key}: calls {sorted(map(str, twice))} were answered twice")
-    return log
+class _Observed(BaseSessionService):
+    """What the services of a world have in common: they tell what they acknowledge."""
+
+    witness: Witness
+    process: Process
+
+    async def _append(
+        self, live: LiveSession, event: Event, *, writer: SessionWriter | None = None, begins: bool = False, **rest: Any
+    ) -> Event:
+        key = live.key
+        try:
+            stored = await super()._append(live, event, writer=writer, begins=begins, **rest)
+        except StaleSessionError:
+            self.witness.reached("conflict")
+            raise
+        if trio.current_effective_deadline() == -float("inf"):
+            self.witness.reached("cancel during commit")
+        self.witness.storing(key, stored, writer=writer, begins=begins)
+        return stored
+
+    async def _create(self, key: SessionKey, events: Sequence[Event]) -> LiveSession:
+        live = await super()._create(key, events)  # type: ignore[safe-super]  # of the store's service
+        self.witness.created(key, events, 0)
+        return live
+
+    async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> None:
+        await super()._fork(key, at_seq, new)  # type: ignore[safe-super]  # of the store's service
+        self.witness.created(new, (), -1)
+
+    async def _delete(self, key: SessionKey) -> None:
+        await super()._delete(key)  # type: ignore[safe-super]  # of the store's service
+        self.witness.deleted(key)
+
+    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
+        await super()._finish(writer, status)  # type: ignore[safe-super]  # of the store's service
+        if status is not None:
+            self.witness.ended(writer.live.key, writer.invocation_id, status)
 
 
 # --- dicts ------------------------------------------------------------------------------------------------------------
 
 
-class _MemoryService(InMemorySessionService):
+class _MemoryService(_Observed, InMemorySessionService):
     """A service whose dicts are a disk: another process may go on with them, once this one is dead."""
-
-    def __init__(self, store: MemoryStore, env: Env) -> None:
-        super().__init__(env=env)
-        self._store = store
-        self._is_dead = False
-
-    async def _append(self, live: LiveSession, event: Event, **options: Any) -> Event:
-        stored = await super()._append(live, event, **options)
-        self._store.note(live, stored)
-        return stored
 
     async def _commit(self, live: LiveSession, event: Event, **options: Any) -> None:
         await self._env.point("commit")
         self._refuse_the_dead()
         await super()._commit(live, event, **options)
 
-    async def _create(self, *arguments: Any) -> LiveSession:
+    async def _create(self, key: SessionKey, events: Sequence[Event]) -> LiveSession:
         await self._env.point("create")
         self._refuse_the_dead()
-        return await super()._create(*arguments)
+        return await super()._create(key, events)
 
-    async def _finish(self, *arguments: Any) -> None:
+    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
         self._refuse_the_dead()
-        await super()._finish(*arguments)
+        await super()._finish(writer, status)
 
     def _refuse_the_dead(self) -> None:
-        if self._is_dead:
+        if self.process.is_dead:
             raise StorageRolledBackError("this process is dead")
 
 
 class MemoryStore(Store):
-    """A store that is only a model of a disk: fast, and without faults of its own."""
+    """A store that is only a model of a disk: fast, without faults of its own, and for one process at a time."""
 
-    def open(self, env: Env) -> BaseSessionService:
+    _KEPT = ("_runs", "_sessions", "_ordered", "_logs", "_app_values", "_user_values", "_invocations", "_incarnations")
+
+    def __init__(self, witness: Witness) -> None:
+        self._witness = witness
+        self._service: _MemoryService | None = None
+
+    def open(self, process: Process) -> BaseSessionService:
         """A service that goes on with what the last one has left."""
-        service = _MemoryService(self, env)
-        if hasattr(self, "service"):
-            for name in (
-                "_runs",
-                "_sessions",
-                "_ordered",
-                "_logs",
-                "_app_values",
-                "_user_values",
-                "_invocations",
-                "_incarnations",
-            ):
-                setattr(service, name, getattr(self.service, name))
+        service = _MemoryService(env=process.env)
+        service.witness, service.process = self._witness, process
+        if self._service is not None:
+            for name in self._KEPT:
+                setattr(service, name, getattr(self._service, name))
             for live in service._ordered:
                 live.held = False
-        self.service = service
+        self._service = service
         return service
 
-    def die(self, *, power: bool) -> None:
-        """Refuse what the dead process still asks for."""
-        self.service._is_dead = True
+    @property
+    def _disk(self) -> _MemoryService:
+        assert self._service is not None, "a world opens a service before it does anything"
+        return self._service
 
-    def bury(self) -> None:
+    def bury(self, process: Process) -> None:
         """Its unfinished invocations are interrupted: nobody runs them any more."""
-        for place, invocation in self.service._invocations.items():
+        for place, invocation in self._disk._invocations.items():
             if invocation.status is InvocationStatus.RUNNING:
-                self.service._invocations[place] = changed(invocation, status=InvocationStatus.INTERRUPTED)
+                self._disk._invocations[place] = changed(invocation, status=InvocationStatus.INTERRUPTED)
 
     def seed(self, app_name: str, state: dict[str, object]) -> None:
         """Commit an app's initial state, now."""
         key = SessionKey(app_name, SETTER, SETTER)
-        creation = Event(id=SETTER, author="system", seq=0, timestamp=0.0, actions=EventActions(state_delta=state))
+        creation = _creation(state)
         with contextlib.suppress(StopIteration):
-            InMemorySessionService._create(self.service, key, [creation]).send(None)
+            InMemorySessionService._create(self._disk, key, [creation]).send(None)
+        self._witness.created(key, [creation], 0)
 
     def state(self, app_name: str, user_id: str | None, session_id: str | None) -> dict[str, JSON]:
         """The committed state."""
-        found = dict(self.service._app_values.get(app_name, {}))
+        found = dict(self._disk._app_values.get(app_name, {}))
         if user_id is not None:
-            found.update(self.service._user_values.get((app_name, user_id), {}))
+            found.update(self._disk._user_values.get((app_name, user_id), {}))
             if session_id is not None:
-                live = self.service._sessions.get(SessionKey(app_name, user_id, session_id))
+                live = self._disk._sessions.get(SessionKey(app_name, user_id, session_id))
                 found.update({} if live is None else live.values.session)
         return found
+
+    def stored(self) -> dict[SessionKey, dict[int, str | None]]:
+        """The ids of all events."""
+        logs = self._disk._logs
+        return {
+            key: {event.seq or 0: event.id for event in logs[live.incarnation]}
+            for key, live in self._disk._sessions.items()
+        }
+
+    def log(self, key: SessionKey) -> list[Event]:
+        """All events of a session."""
+        return list(self._disk._logs[self._disk._sessions[key].incarnation])
+
+    def all_state(self) -> State:
+        """Everything that is stored beside the events."""
+        disk = self._disk
+        shared = {(app, ""): values for app, values in disk._app_values.items()}
+        return State({key: live.values.session for key, live in disk._sessions.items()}, shared | disk._user_values)
+
+    def damages(self) -> list[str]:
+        """Where the package's own fold disagrees with what is stored."""
+        return [
+            f"{key}: its log folds to something else"
+            for key, live in self._disk._sessions.items()
+            if fold(Values({}, {}, {}), self.log(key), shared=False).session != live.values.session
+        ]
+
+
+def _creation(state: dict[str, object]) -> Event:
+    return Event(id=FIRST, author="system", seq=0, timestamp=0.0, actions=EventActions(state_delta=state))
 
 
 # --- a disk -----------------------------------------------------------------------------------------------------------
 
 
-class _SqliteService(SqliteSessionService):
-    def __init__(self, store: SqliteStore, path: Path, env: Env) -> None:
-        super().__init__(path, env=env)
-        self._file.name = path.name  # where it is, is another place each time
-        self._store = store
+class _SqliteService(_Observed, SqliteSessionService):
+    """A service of one process, which knows nothing of those of others in the same Python."""
 
-    async def _append(self, live: LiveSession, event: Event, **options: Any) -> Event:
-        stored = await super()._append(live, event, **options)
-        self._store.note(live, stored)
-        return stored
+    def __init__(self, path: Path, process: Process, witness: Witness) -> None:
+        super().__init__(path, env=process.env)
+        self._file.name = path.name  # where it is, is another place each time
+        self.process = process
+        self.witness = witness
+
+    def _store_id(self) -> tuple[Path | None, int]:
+        return self._path, self.process.number
+
+
+@cache
+def new_file() -> bytes:
+    """A session file with nothing in it but its tables."""
+    with tempfile.TemporaryDirectory(prefix="minirun-") as folder:
+        service = SqliteSessionService(Path(folder) / "world.db")
+        service._file._connect()
+        service._file._disconnect()
+        return (Path(folder) / "world.db").read_bytes()
 
 
 class SqliteStore(Store):
     """The real SQLite on a recording disk; each power cut leaves another folder."""
 
-    def __init__(self, folder: Path, choices: Choices, fault: Callable[[Operation, str], int]) -> None:
-        super().__init__()
+    def __init__(self, folder: Path, choices: Choices, witness: Witness, new_file: bytes) -> None:
         self._root = folder
         self._choices = choices
-        self._fault = fault
-        self._disk = Disk()
-        self._replayed = 0
+        self._witness = witness
         self._cuts = 0
-        self._power_failed = False
-        self._is_dead = False
-        self._is_observed = False
+        begins_new = choices.choose(NEW_FILE_ONE_IN, "whether the file is new") == 1
+        files = {} if begins_new else {"world.db": new_file}
+        self._disk = Disk(files)
         self._folder = folder / "0"
-        self._folder.mkdir()
-        self._reader: sqlite3.Connection | None = None
+        write_image(files, self._folder)
+        self._services: dict[int, _SqliteService] = {}
+        self._disks: dict[int, RecordingVFS] = {}
+        self._observer: sqlite3.Connection | None = None
+        self._read_at = -1  # how much of the trace the cached state knows of
+        self._read: dict[tuple[str, str | None, str | None], dict[str, JSON]] = {}
+        self._calm = RecordingVFS()  # for looking without being noticed
+        self._calm.seed(1 + choices.choose(2**16, "salts of SQLite", lambda luck: luck.randrange(2**16)))
+        self._trace = self._calm.trace
 
-    def prepare(self) -> None:
-        """A disk for the next process."""
-        self._is_dead = False
-        self.vfs = RecordingVFS()
-        self.vfs.fault = self._answer
-        self.vfs.seed(1 + self._choices.choose(2**16, "salts of SQLite", lambda luck: luck.randrange(2**16)))
-        self._replayed = 0
+    def disk_for(self, process: Process, fault: Callable[[Operation, str], int]) -> RecordingVFS:
+        """A way to the world's disk that closes when the process dies."""
+        vfs = self._disks[process.number] = RecordingVFS()
+        vfs.trace = self._trace
 
-    def _answer(self, operation: Operation, file: str) -> int:
-        if self._is_observed:
-            return 0
-        return self.error if self._is_dead else self._fault(operation, file)
+        def answer(operation: Operation, file: str) -> int:
+            return self.error if process.is_dead else fault(operation, file)
 
-    def open(self, env: Env) -> BaseSessionService:
+        vfs.fault = answer
+        return vfs
+
+    def open(self, process: Process) -> BaseSessionService:
         """A service on the file."""
-        service = self.service = _SqliteService(self, self._folder / "world.db", env)
+        service = self._services[process.number] = _SqliteService(self._folder / "world.db", process, self._witness)
         return service
 
-    def die(self, *, power: bool) -> None:
-        """Let every operation of the disk fail from now on."""
-        self._is_dead = True
-        self._power_failed = power
+    def bury(self, process: Process) -> None:
+        """Close what the dead process had open: its locks go, and nothing else changes."""
+        service, vfs = self._services.pop(process.number), self._disks.pop(process.number)
+        service._file._disconnect()
+        if service._owner_lock is not None:
+            service._owner_lock.release()
+        vfs.close()
 
-    def bury(self) -> None:
-        """Close what the dead process had open; after a power cut, make the folder that it has left."""
-        assert self.vfs is not None
-        self._disconnect()
-        self._disk.replay(self.vfs.trace)
-        if self._power_failed:
-            cut = CUTS[self._choices.choose(len(CUTS), "what the power cut leaves")]
-            image = self._disk.image(cut, _Luck(self._choices))
-            self._cuts += 1
-            self._folder = self._root / str(self._cuts)
-            write_image(image, self._folder)
-            self._disk = Disk(image)
-        self.vfs.close()
+    def power_is_back(self) -> None:
+        """Make the folder that the power cut has left."""
+        self._stop_observing()
+        self._disk.replay(self._trace)
+        del self._trace[:]
+        cut = CUTS[self._choices.choose(len(CUTS), "what the power cut leaves")]
+        image = self._disk.image(cut, _Luck(self._choices))
+        self._cuts += 1
+        self._folder = self._root / str(self._cuts)
+        write_image(image, self._folder)
+        self._disk = Disk(image)
 
     def close(self) -> None:
         """Close what is open; SQLite must not call a disk that is gone."""
-        if self.vfs is not None and self.vfs.open_files:
-            self._disconnect()
-        if self.vfs is not None:
-            self.vfs.close()
-
-    def _disconnect(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
-        self.service._file._disconnect()
+        self._stop_observing()
+        for service in self._services.values():
+            service._file._disconnect()
+            if service._owner_lock is not None:
+                service._owner_lock.release()
+        for vfs in (*self._disks.values(), self._calm):
+            vfs.close()
 
     def seed(self, app_name: str, state: dict[str, object]) -> None:
         """Commit an app's initial state, now; nothing goes wrong with it."""
-        with self._observing():
-            self._seed(app_name, state)
-
-    def _seed(self, app_name: str, state: dict[str, object]) -> None:
+        service = next(iter(self._services.values()))
         key = SessionKey(app_name, SETTER, SETTER)
-        creation = Event(id=SETTER, author="system", seq=0, timestamp=0.0, actions=EventActions(state_delta=state))
-        db = self.service._file._begin("BEGIN IMMEDIATE")
-        transaction = Transaction(db, {})
-        self.service._do_create(key, [creation], [event_to_json(creation)], transaction)
-        db.execute("COMMIT")
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # certain, whatever is cut later
+        creation = _creation(state)
+        with self._nothing_fails():
+            db = service._file._begin("BEGIN IMMEDIATE")
+            transaction = Transaction(db, {})
+            service._do_create(key, [creation], [event_to_json(creation)], transaction)
+            db.execute("COMMIT")
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # certain, whatever is cut later
+        self._witness.created(key, [creation], 0)
         for apply in transaction._callbacks:
             apply()
 
-    def state(self, app_name: str, user_id: str | None, session_id: str | None) -> dict[str, JSON]:
-        """The committed state, through a connection of its own, to which nothing happens."""
-        with self._observing():
-            return self._state(app_name, user_id, session_id)
-
     @contextlib.contextmanager
-    def _observing(self) -> Iterator[None]:
-        self._is_observed = True
+    def _nothing_fails(self) -> Iterator[None]:
+        faults = [(vfs, vfs.fault) for vfs in self._disks.values()]
+        for vfs, _ in faults:
+            vfs.fault = None
         try:
             yield
         finally:
-            self._is_observed = False
+            for vfs, fault in faults:
+                vfs.fault = fault
 
-    def _state(self, app_name: str, user_id: str | None, session_id: str | None) -> dict[str, JSON]:
-        if self._reader is None:
-            assert self.vfs is not None
-            self._reader = self.service.env.connect(str(self._folder / "world.db"))
-        db = self._reader
+    # --- looking
+
+    def _rows(self, query: str, *arguments: object) -> list[Any]:
+        """Read through a connection of its own, to which nothing happens."""
+        if self._observer is None:
+            self._calm.fault = None
+            self._observer = self._calm.connect(str(self._folder / "world.db"))
+        try:
+            return self._observer.execute(query, arguments).fetchall()
+        except sqlite3.OperationalError:
+            if self._observer.execute("SELECT 1 FROM sqlite_master").fetchone() is None:
+                return []  # nobody has used the file yet
+            raise
+
+    def _stop_observing(self) -> None:
+        self._read_at = -1
+        if self._observer is not None:
+            self._calm.fault = lambda operation, file: self.error  # the last one to close must not check in the log
+            self._observer.close()
+            self._observer = None
+
+    def state(self, app_name: str, user_id: str | None, session_id: str | None) -> dict[str, JSON]:
+        """The committed state; read again only if the disk has changed."""
+        if self._read_at != len(self._trace):
+            self._read_at = len(self._trace)
+            self._read.clear()
+        place = (app_name, user_id, session_id)
+        if place not in self._read:
+            self._read[place] = self._read_state(*place)
+        return dict(self._read[place])
+
+    def _read_state(self, app_name: str, user_id: str | None, session_id: str | None) -> dict[str, JSON]:
         query = "SELECT key, value FROM shared_state WHERE app_name = ? AND user_id = ? AND value IS NOT NULL"
-        found = {key: loads(value) for key, value in db.execute(query, (app_name, NO_USER))}
+        found = {key: loads(value) for key, value in self._rows(query, app_name, NO_USER)}
         if user_id is not None:
-            found.update({key: loads(value) for key, value in db.execute(query, (app_name, user_id))})
+            found.update({key: loads(value) for key, value in self._rows(query, app_name, user_id)})
             if session_id is not None:
-                rows = db.execute(
+                rows = self._rows(
                     "SELECT key, value FROM session_state WHERE session ="
                     " (SELECT id FROM sessions WHERE app_name = ? AND user_id = ? AND session_id = ?)",
-                    (app_name, user_id, session_id),
+                    app_name,
+                    user_id,
+                    session_id,
                 )
                 found.update({key: loads(value) for key, value in rows})
         return found
+
+    def stored(self) -> dict[SessionKey, dict[int, str | None]]:
+        """The ids of all events."""
+        rows = self._rows(
+            "SELECT s.app_name, s.user_id, s.session_id, e.seq, json_extract(e.data, '$.id')"
+            " FROM sessions s LEFT JOIN events e ON e.log = s.id ORDER BY s.id, e.seq"
+        )
+        found: dict[SessionKey, dict[int, str | None]] = {}
+        for app, user, session, seq, event_id in rows:
+            ids = found.setdefault(SessionKey(app, user, session), {})
+            if seq is not None:
+                ids[seq] = event_id
+        return found
+
+    def log(self, key: SessionKey) -> list[Event]:
+        """All events of a session, those of its shared past included."""
+        rows = self._rows(
+            "WITH wanted AS (SELECT id FROM sessions WHERE app_name = ? AND user_id = ? AND session_id = ?)"
+            " SELECT e.data, e.seq FROM wanted w JOIN events e ON e.log = w.id"
+            " UNION SELECT e.data, e.seq FROM wanted w JOIN shared_pasts p ON p.session = w.id"
+            " JOIN events e ON e.log = p.log AND e.seq BETWEEN p.first_seq AND p.last_seq ORDER BY 2",
+            key.app_name,
+            key.user_id,
+            key.session_id,
+        )
+        return [event_from_json(data) for data, _ in rows]
+
+    def all_state(self) -> State:
+        """Everything that is stored beside the events."""
+        sessions: dict[SessionKey, dict[str, JSON]] = {}
+        for app, user, session, name, value in self._rows(
+            "SELECT s.app_name, s.user_id, s.session_id, t.key, t.value"
+            " FROM sessions s JOIN session_state t ON t.session = s.id"
+        ):
+            sessions.setdefault(SessionKey(app, user, session), {})[name] = loads(value)
+        shared: dict[tuple[str, str], dict[str, JSON]] = {}
+        for app, user, name, value in self._rows(
+            "SELECT app_name, user_id, key, value FROM shared_state WHERE value IS NOT NULL"
+        ):
+            shared.setdefault((app, "" if user == NO_USER else user), {})[name] = loads(value)
+        return State(sessions, shared)
+
+    def damages(self) -> list[str]:
+        """What `verify` finds."""
+        return [str(damage) for damage in verify(self._folder / "world.db")]
 
 
 class _Luck:

@@ -1,22 +1,23 @@
 """
 A world: users who say things to runners, the processes that serve them, and the disk that outlives the processes.
 
-One *life* is one process: a nursery, its session service, its Env. When it dies — killed, or by a power cut — all its
-tasks end without another byte reaching the disk, and what they say on the way is heard by nobody. Then the next life
-begins with what the disk has kept. Users live outside: `say` waits for the next life and asks again.
+A *process* is a nursery, a session service and an Env. When it dies — killed, or because the power fails — all its
+tasks end without another byte reaching the disk, and what they say on the way is heard by nobody. Then the next one
+begins with what the disk has kept. Users live outside: `say` looks for a living process, and asks again.
 
-What a world does follows from its choices alone. What it may do beside scheduling is named by its `faults`.
+What a world does follows from its choices alone. What may go wrong beside the order of things is named by its `faults`.
 """
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import attrs
 import trio
@@ -25,37 +26,65 @@ from .._codec import event_to_json
 from .._json import JSON
 from ..agents import BaseAgent
 from ..apps import App
-from ..errors import ConfigurationError, MinirunError, StorageError
+from ..errors import (
+    ConfigurationError,
+    MinirunError,
+    ModelError,
+    SessionBusyError,
+    StaleSessionError,
+    StorageError,
+)
 from ..events import Event
 from ..runners import Runner
-from ..runtime import RunConfig
-from ..sessions import BaseSessionService, SessionKey
+from ..runtime import Run, RunConfig
+from ..sessions import BaseSessionService, InvocationStatus, SessionKey, SessionWriter
+from ._checks import MODEL, RESULT, TOOL, Checkers, Ledger
 from ._choices import Choices
-from ._env import SimulatedEnv
+from ._env import Machine, SimulatedEnv
+from ._faults import FaultName, Rates, SimulatedFault
 from ._schedule import POLICIES, Schedule
-from ._stores import MemoryStore, SqliteStore, Store
+from ._stores import MemoryStore, SqliteStore, Store, new_file
 from ._vfs import Operation
 
-__all__ = ["FAULTS", "CheckError", "FaultName", "LogEntry", "World", "current_world"]
-
-FaultName: TypeAlias = Literal["crash", "storage", "model", "tools", "users"]
-FAULTS: tuple[FaultName, ...] = ("crash", "storage", "model", "tools", "users")
+__all__ = ["CheckError", "LogEntry", "World", "current_world"]
 
 Runnable: TypeAlias = App | BaseAgent | Callable[[], App | BaseAgent]
 
-# How often a process may die in one simulation: enough for a crash during the recovery from a crash.
+# How often processes may die in one simulation: enough for a crash during the recovery from a crash.
 DEATHS_MAX = 3
-# One step in so many is a process's last.
-DEATH_ONE_IN = 40
-# A disk operation in so many fails, and one in so many is the last before a power cut.
-DISK_FAULT_ONE_IN = 60
+# A user who is not answered for so many times gives up, and the simulation fails.
+ATTEMPTS_MAX = 50
+# How long something that must come true in the end may take, in seconds, once nothing goes wrong any more.
+PATIENCE_S = 3600.0
+# How long a process may stand still: longer than its leases last.
+STALLS_S = (1.0, 20.0, 60.0)
+# How long a model or a tool hangs: shorter than a run may take, if its RunConfig does not say so.
+HANGS_S = 600.0
+CLOCK_JUMPS_S = (-3600.0, -1.0, 3600.0)
+
+_INVOCATION = re.compile(r" of ([^/ ]+)")
 
 
 class CheckError(MinirunError, AssertionError):
     """A checker has found the world as it must never be."""
 
 
+@attrs.frozen
+class LogEntry:
+    """What happened in a world: when (virtual seconds since its beginning), who, what, and with which event (JSON)."""
+
+    at_s: float
+    who: str
+    what: str
+    event: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.at_s:.6f} {self.who} {self.what}" + (f" {self.event}" if self.event is not None else "")
+
+
 _CURRENT: ContextVar[World] = ContextVar("minirun simulated world")
+# What a user's task is saying, by its token.
+_SAYING: ContextVar[str] = ContextVar("minirun saying")
 
 
 def current_world() -> World:
@@ -76,39 +105,35 @@ class _DiedError(Exception):
     """The process that was asked has died."""
 
 
-class _Life:
-    """One process."""
+class _LeftError(Exception):
+    """The user has left the run."""
 
-    def __init__(self, number: int, env: SimulatedEnv, service: BaseSessionService) -> None:
+
+class _Process:
+    """One process: the next of those that have its seat."""
+
+    env: SimulatedEnv
+    service: BaseSessionService
+    nursery: trio.Nursery
+
+    def __init__(self, number: int, seat: int) -> None:
         self.number = number
-        self.env = env
-        self.service = service
+        self.seat = seat
         self.scope = trio.CancelScope()
-        self.nursery: trio.Nursery | None = None
         self.is_dead = False
-        self.ended = trio.Event()
+        self.acknowledged = 0  # since the log was synced
+
+    @property
+    def name(self) -> str:
+        return f"process {self.number}"
 
 
 @attrs.define
 class _Runner:
-    """A runner and what it was made of."""
+    """A runner in every seat, and what they are made of."""
 
-    runner: Runner
+    runners: list[Runner]
     make: Callable[[], App]
-    state: Mapping[str, object]
-
-
-@attrs.frozen
-class LogEntry:
-    """What happened in a world: when (virtual seconds since its beginning), who, what, and with which event (JSON)."""
-
-    at_s: float
-    who: str
-    what: str
-    event: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.at_s:.6f} {self.who} {self.what}" + (f" {self.event}" if self.event is not None else "")
 
 
 class World:
@@ -119,9 +144,19 @@ class World:
         choices: What everything follows from.
         faults: What may go wrong: any of `FAULTS`.
         storage: `"memory"`, or `"sqlite"` on a recording disk.
+        processes: How many processes serve the users at once, over one file.
+        deep: Whether the end is checked by everything there is.
     """
 
-    def __init__(self, choices: Choices, *, faults: frozenset[FaultName], storage: Literal["memory", "sqlite"]) -> None:
+    def __init__(
+        self,
+        choices: Choices,
+        *,
+        faults: frozenset[FaultName],
+        storage: Literal["memory", "sqlite"],
+        processes: int,
+        deep: bool,
+    ) -> None:
         self.choices = choices
         self.faults = faults
         self.coverage: Counter[str] = Counter()
@@ -130,17 +165,32 @@ class World:
         """What happened; the same choices give the same."""
         policy = sorted(POLICIES)[choices.choose(len(POLICIES), "policy")]
         self.schedule = Schedule(choices, self._step, policy)
+        self._rates = Rates(choices, faults)
+        self._machine = Machine(self.schedule, self._passed)
         self._storage: Literal["memory", "sqlite"] = storage
-        self._clock_offset = [0.0]
+        self._new_file = new_file() if storage == "sqlite" else b""
+        self._deep = deep
+        self._ledger = Ledger()
+        self._checkers = Checkers(self._ledger, self._fail)
         self._runners: list[_Runner] = []
         self._always: list[Callable[[], object]] = []
         self._eventually: list[Callable[[], object]] = []
         self._says: Counter[str] = Counter()
         self._deaths = 0
         self._healed = False
-        self._life: _Life
+        self.problem: CheckError | None = None
+        """What a checker has found first."""
+        self._seats: list[_Process | None] = [None] * processes
+        self._numbers = 0
+        self._unburied = 0  # processes that have not ended yet, and hold what they have open
+        self._power_is_on = trio.Event()
+        self._power_is_on.set()
         self._born = trio.Event()
+        self._leavers: dict[str, trio.CancelScope] = {}
+        self._holders: dict[SessionKey, tuple[int, str]] = {}  # the process and the run that wrote a session last
+        self._devices = 0  # that say things for which no scenario waits
         self._store: Store
+        self._nursery: trio.Nursery
 
     # --- for scenarios
 
@@ -148,44 +198,41 @@ class World:
         """
         A runner of an app, an agent, or a function that makes one (called again for every process).
 
-        Sessions are made on their first use. *state* is the app's initial `app:` state.
+        Sessions are made on their first use. *state* is the app's initial `app:` state, committed when this returns.
         """
 
         def make() -> App:
             made = what() if callable(what) and not isinstance(what, (App, BaseAgent)) else what
             return made if isinstance(made, App) else App(app_name, made)
 
-        runner = Runner(app=make(), session_service=self._life.service, auto_create_session=True)
-        self._runners.append(_Runner(runner, make, dict(state or {})))
+        made = _Runner([], make)
+        for process in self._seats:
+            assert process is not None, "every seat is taken before a scenario begins"
+            made.runners.append(Runner(app=make(), session_service=process.service, auto_create_session=True))
+        self._runners.append(made)
         if state:
-            self._store.seed(runner.app_name, dict(state))
-        return runner
+            self._store.seed(made.runners[0].app_name, dict(state))
+        return made.runners[0]
 
-    async def say(self, runner: Runner, user_id: str, text: str, *, session_id: str | None = None) -> Event | None:
+    async def say(
+        self,
+        runner: Runner,
+        user_id: str,
+        text: str,
+        *,
+        session_id: str | None = None,
+        run_config: RunConfig | None = None,
+    ) -> Event | None:
         """
         Let a user say something and wait for the answer; the user's session is named after the user.
 
-        A user whose process dies, or whose message meets a faulty disk, asks again as soon as there is a next one.
-        What the run fails with otherwise is raised.
+        A user whose process dies, or whose message meets a faulty disk, looks whether the answer is stored, and asks
+        again if it is not. What the run fails with otherwise is raised.
         """
         session = user_id if session_id is None else session_id
         self._says[user_id] += 1
-        token = f"{user_id} {self._says[user_id]}"
-        while True:
-            life = self._life
-            try:
-                answer: Event | None = await self._in_life(
-                    life, token, lambda: self._converse(runner, user_id, session, text, token)
-                )
-                return answer
-            except _DiedError:
-                self.coverage["asked again after a crash"] += 1
-            except StorageError:
-                if self._healed:
-                    raise
-                self.coverage["asked again after a storage error"] += 1
-                await life.env.sleep(1)
-            await self._next_life()
+        saying = _Saying(self, runner, user_id, session, text, run_config, f"{user_id} {self._says[user_id]}")
+        return await saying.until_answered()
 
     def state(self, runner: Runner, *, user_id: str | None = None, session_id: str | None = None) -> dict[str, JSON]:
         """The committed state: of the app, with *user_id* that of the user too, with *session_id* all of it."""
@@ -196,22 +243,41 @@ class World:
         self._always.append(check)
 
     def eventually(self, check: Callable[[], object]) -> None:
-        """Let *check* be called at the end, when nothing goes wrong any more and everything has come to rest."""
+        """
+        Let *check* come true at the end, when nothing goes wrong any more; it has an hour of virtual time for it.
+
+        It is not true yet when it returns False or raises AssertionError.
+        """
         self._eventually.append(check)
 
     async def restart(self) -> None:
-        """End the process as `kill -9` does, and wait for the next one."""
-        self._die("is killed by the scenario")
-        await self._next_life()
+        """End all processes as `kill -9` does, and wait for the next ones."""
+        for process in self._living():
+            self._die(process, "is killed by the scenario")
+        await self._all_living()
 
     async def sleep(self, seconds: float) -> None:
         """Let virtual time pass."""
-        await self._life.env.sleep(seconds)
+        await trio.sleep(seconds)
+        await self.schedule.point("sleep")
 
     @property
     def now(self) -> float:
-        """Virtual time, in seconds since the epoch."""
-        return self._life.env.now()
+        """Virtual time, in seconds since the epoch, as the processes see it."""
+        return SimulatedEnv(self._machine, 0).now()
+
+    def strikes(self, kind: str, label: str) -> bool:
+        """Whether something of this kind goes wrong now."""
+        return not self._healed and self._rates.strikes(kind, label)
+
+    def note(self, who: str, what: str, event: Event | None = None) -> None:
+        """Write into the log that *who* (a process, a user, the disk) did or met *what*."""
+        text = None if event is None else event_to_json(event)
+        self.log.append(LogEntry(round(trio.current_time(), 6), who, what, text))
+
+    def reached(self, what: str) -> None:
+        """Count that something happened which simulations are for."""
+        self.coverage[what] += 1
 
     # --- the course of a world
 
@@ -221,14 +287,18 @@ class World:
         token = _CURRENT.set(self)
         try:
             with self._stored():
-                async with self.schedule.running(), trio.open_nursery() as nursery:
-                    nursery.start_soon(self._lives, name="processes")
-                    await self._born.wait()
+                async with self.schedule.running(), trio.open_nursery() as self._nursery:
+                    for seat in range(len(self._seats)):
+                        self._begin(seat)
+                    await self._all_living()
                     yield
                     self._healed = True
+                    self.schedule.stalled.clear()
+                    await self._all_living()
                     await self._check_end()
-                    self._life.is_dead = True
-                    nursery.cancel_scope.cancel()
+                    for process in self._living():
+                        process.is_dead = True
+                    self._nursery.cancel_scope.cancel()
         finally:
             _CURRENT.reset(token)
 
@@ -237,144 +307,410 @@ class World:
         """Make the store, and close it."""
         with ExitStack() as stack:
             if self._storage == "memory":
-                self._store = MemoryStore()
+                self._store = MemoryStore(self)
             else:
                 memory = Path("/dev/shm")  # a disk that needs no head
                 place = memory if memory.is_dir() else None
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="minirun-", dir=place))
-                self._store = SqliteStore(Path(folder), self.choices, self._disk_fault)
+                self._store = SqliteStore(Path(folder), self.choices, self, self._new_file)
             stack.callback(self._store.close)
             yield
 
-    async def _lives(self) -> None:
-        """One life after the other."""
-        number = 0
-        while True:
-            number += 1
-            self._store.prepare()
-            env = SimulatedEnv(self.schedule, number, self._clock_offset, self._store.vfs)
-            life = _Life(number, env, self._store.open(env))
-            for made in self._runners:
-                made.runner.session_service = life.service
-                made.runner._env = env
-                made.runner.app = made.make()
-            self._life = life
-            try:
-                with life.scope:
-                    async with trio.open_nursery() as life.nursery:
-                        self.note(f"process {number}", "begins")
-                        self._born.set()
-                        await trio.sleep_forever()
-            except* Exception as group:
-                if not life.is_dead:
-                    raise group from None
-            self._born = trio.Event()
-            life.nursery = None
-            self._store.bury()
-            self.note(f"process {number}", "is gone")
-            life.ended.set()
+    def _begin(self, seat: int) -> None:
+        self._numbers += 1
+        process = _Process(self._numbers, seat)
+        self._nursery.start_soon(self._run, process, name=process.name)
+
+    async def _run(self, process: _Process) -> None:
+        """A process, from its beginning to its burial, after which the next one takes its seat."""
+        if process.number > len(self._seats):
             await self.schedule.point("restart")
+        await self._power_is_on.wait()
 
-    def _die(self, how: str) -> None:
-        life = self._life
-        if not life.is_dead:
-            life.is_dead = True
-            self._deaths += 1
-            self.coverage["crash"] += 1
-            self.note(f"process {life.number}", how)
-            self._store.die(power="power" in how)
-            life.scope.cancel()
+        def fault(operation: Operation, file: str) -> int:
+            return self._disk_fault(process, operation, file)
 
-    async def _next_life(self) -> None:
-        if self._life.is_dead:
-            await self._life.ended.wait()
+        process.env = SimulatedEnv(self._machine, process.number, self._store.disk_for(process, fault))
+        process.service = self._store.open(process)
+        self._unburied += 1
+        for made in self._runners:
+            runner = made.runners[process.seat]
+            runner.session_service = process.service
+            runner._env = process.env
+            runner.app = made.make()
+        try:
+            with process.scope:
+                async with trio.open_nursery() as process.nursery:
+                    self.note(process.name, "begins")
+                    self._seats[process.seat] = process
+                    self._born.set()
+                    self._born = trio.Event()
+                    await trio.sleep_forever()
+        except* Exception as group:
+            if not process.is_dead:
+                raise group from None
+        finally:
+            process.is_dead = True
+        self._store.bury(process)
+        self.note(process.name, "is gone")
+        self._unburied -= 1
+        if not self._unburied and not self._power_is_on.is_set():
+            self._store.power_is_back()
+            self._power_is_on.set()
+        if not self._unburied or self._power_is_on.is_set():
+            self._find()
+        self._begin(process.seat)
+
+    def _living(self) -> list[_Process]:
+        return [process for process in self._seats if process is not None and not process.is_dead]
+
+    async def _all_living(self) -> None:
+        while len(self._living()) < len(self._seats):
             await self._born.wait()
-        await self.schedule.point("next life")
+        await self.schedule.point("next process")
 
-    async def _in_life(self, life: _Life, name: str, work: Callable[[], Awaitable[Any]]) -> Any:
-        """Do *work* in a task of the process; what it comes to is heard only while the process lives."""
-        if life.is_dead or life.nursery is None:
-            raise _DiedError
-        result: list[Any] = []
-        done = trio.Event()
+    async def _any_living(self) -> _Process:
+        """A living process: which, is a choice."""
+        while not self._living():
+            await self._born.wait()
+            await self.schedule.point("next process")
+        living = self._living()
+        return living[self.choices.choose(len(living), "which process is asked")]
 
-        async def task() -> None:
-            try:
-                result.append((await work(), None))
-            except Exception as error:
-                result.append((None, error))
-            finally:
-                done.set()
+    def _die(self, process: _Process, how: str) -> None:
+        if process.is_dead:
+            return
+        process.is_dead = True
+        self._deaths += 1
+        self.reached("crash")
+        if any(label in ("recover", "message") and f"/{process.name}/" in name for name, label in self._points()):
+            self.reached("crash in recovery")
+        self.note(process.name, how)
+        self.schedule.stalled.pop(self._path_of(process), None)
+        process.scope.cancel()
 
-        with trio.CancelScope() as leaving:
-            life.nursery.start_soon(task, name=f"say {name}")
-            await done.wait()
-        await self.schedule.point("heard")
-        if leaving.cancelled_caught:
-            self.coverage["user left"] += 1
-        if life.is_dead or not result:
-            raise _DiedError
-        value, error = result[0]
-        if error is not None:
-            raise error
-        return value
+    def _points(self) -> Iterator[tuple[str, str]]:
+        yield from self.schedule.waiting()
 
-    async def _converse(self, runner: Runner, user_id: str, session: str, text: str, token: str) -> Event | None:
-        config = RunConfig(custom_metadata={"say": token})
-        seen = 0
-        async with runner.run_async(user_id=user_id, session_id=session, new_message=text, run_config=config) as run:
-            async for event in run:
-                if event.seq is not None:
-                    if event.seq <= seen:
-                        self._fail(f"{token} has seen event {event.seq} after {seen}")
-                    seen = event.seq
-                    key = SessionKey(runner.app_name, user_id, session)
-                    if self._store.acknowledged.get((key, event.seq)) != event.id:
-                        self._fail(f"{token} has seen event {event.seq} of {key}, which is not stored")
-                self.note(user_id, "sees", event)
-        return run.answer
+    def _path_of(self, process: _Process) -> str:
+        return f"/scenario/{process.name}"
+
+    def _fail_power(self, how: str) -> None:
+        self.reached("power cut")
+        self._power_is_on = trio.Event()
+        for process in self._living():
+            self._die(process, how)
+
+    # --- what the stores tell
+
+    def storing(self, key: SessionKey, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
+        """An append was acknowledged."""
+        assert event.seq is not None
+        log = self._ledger.logs.get(key)
+        if log is None or event.seq > len(log):
+            self._find_log(key, event.seq)
+            log = self._ledger.logs[key]
+        if event.seq >= len(log) or log[event.seq].id != event.id:  # else a look at the disk has found it already
+            by = None if writer is None else writer.invocation_id
+            self._checkers.storing(key, event, by=by, begins=begins)
+            self._ledger.add(key, event, tracked=writer is not None)
+        for process in self._living():
+            process.acknowledged += self._is_of(process)
+        if writer is None:
+            return
+        if begins:
+            self._ledger.begun[_SAYING.get("")] = (key, writer.invocation_id)
+            self._note_holder(key, writer.invocation_id)
+        elif event.invocation_id == writer.invocation_id:
+            self._ledger.acknowledged[writer.invocation_id].append(event)
+
+    def _note_holder(self, key: SessionKey, invocation_id: str) -> None:
+        number = next((process.number for process in self._seats if process is not None and self._is_of(process)), 0)
+        before = self._holders.get(key)
+        self._holders[key] = (number, invocation_id)
+        if before is not None and before[0] != number and before[1] not in self._ledger.ended:
+            self.reached("lease taken over")
+
+    def created(self, key: SessionKey, events: Sequence[Event], own: int) -> None:
+        """A session was made."""
+        past = self._store.log(key) if own < 0 else events
+        self._ledger.create(key, past, own=len(past) if own < 0 else own)
+
+    def deleted(self, key: SessionKey) -> None:
+        """A session was deleted."""
+        if key in self._ledger.logs:
+            self._ledger.delete(key)
+
+    def ended(self, key: SessionKey, invocation_id: str, status: InvocationStatus) -> None:
+        """The end of an invocation was recorded."""
+        self._checkers.ended(key, invocation_id, status)
+        self._ledger.ended[invocation_id] = status
+
+    def _find(self) -> None:
+        """Compare with what is on the disk, and take into the ledger what nobody was told of: crashes leave that."""
+        stored = self._store.stored()
+        self._checkers.found(stored)
+        for key, ids in stored.items():
+            log = self._ledger.logs.get(key)
+            if log is None or max(ids, default=-1) >= len(log):
+                self._find_log(key, None)
+
+    def _find_log(self, key: SessionKey, until: int | None) -> None:
+        found = self._store.log(key)[:until]
+        self.reached("stored and not told")
+        if key not in self._ledger.logs:
+            self._ledger.create(key, found)
+        for event in found[len(self._ledger.logs[key]) :]:
+            self._ledger.add(key, event, tracked=event.invocation_id is not None)
+
+    def _is_of(self, process: _Process) -> bool:
+        """Whether the current task is one of the process."""
+        path = self.schedule.name_of(trio.lowlevel.current_task())
+        return f"{path}/".startswith(f"{self._path_of(process)}/")
 
     # --- steps, faults and checks
 
     def _step(self) -> None:
-        if self._life.is_dead:
-            return  # what is stored is what the next process will find
+        if self.problem is not None:
+            raise self.problem
+        if not self._power_is_on.is_set():
+            return  # what is stored is what the power cut will leave
         for check in self._always:
             if check() is False:
                 self._fail(f"always({getattr(check, '__qualname__', check)}) is False")
-        if self._may_die() and self.choices.maybe("the process is killed", DEATH_ONE_IN):
-            self._die("is killed")
+        living = self._living()
+        if not living:
+            return
+        if self._deaths < DEATHS_MAX and self.strikes("death", "a process is killed"):
+            victim = living[self.choices.choose(len(living), "which process is killed")]
+            self._die(victim, "is killed")
+        elif self.strikes("clock", "the clock on the wall jumps"):
+            jump = CLOCK_JUMPS_S[self.choices.choose(len(CLOCK_JUMPS_S), "by how much")]
+            self._machine.clock_offset_s += jump
+            self.reached("clock set back" if jump < 0 else "clock set forward")
+            self.note("the clock", f"jumps by {jump:+.0f} s")
+        elif len(living) > 1 and self.strikes("stall", "a process stands still"):
+            victim = living[self.choices.choose(len(living), "which process stands still")]
+            how_long = STALLS_S[self.choices.choose(len(STALLS_S), "for how long")]
+            self.schedule.stalled[self._path_of(victim)] = trio.current_time() + how_long
+            self.reached("stall")
+            self.note(victim.name, f"stands still for {how_long:.0f} s")
 
-    def _may_die(self) -> bool:
-        return "crash" in self.faults and not self._healed and self._deaths < DEATHS_MAX and not self._life.is_dead
-
-    def _disk_fault(self, operation: Operation, file: str) -> int:
+    def _disk_fault(self, process: _Process, operation: Operation, file: str) -> int:
         """What the disk answers: 0, or an error of SQLite's."""
-        if self._healed or self._life.is_dead:
-            return 0
-        changing = operation in ("write", "sync")
-        label = f"the power fails before a {operation} of {file}"
-        if changing and self._may_die() and self.choices.maybe(label, DISK_FAULT_ONE_IN):
-            self._die(f"loses power before a {operation} of {file}")
+        if operation == "sync" and file.endswith("-wal"):
+            if process.acknowledged > 1:
+                self.reached("group commit")
+            process.acknowledged = 0
+        what = f"power before a {operation} of {file}"
+        may_end = operation in ("write", "sync") and self._deaths < DEATHS_MAX
+        if may_end and self.strikes("power cut", f"lost {what}"):
+            self._fail_power(f"loses {what}")
             return self._store.error
-        if "storage" in self.faults and self.choices.maybe(f"a {operation} of {file} fails", DISK_FAULT_ONE_IN):
-            self.coverage["disk fault"] += 1
+        if self.strikes("disk", f"a {operation} of {file} fails"):
+            self.reached("disk fault")
             self.note("the disk", f"fails a {operation} of {file}")
             return self._store.error
         return 0
 
+    def _passed(self, label: str) -> Awaitable[None] | None:
+        """A task has passed a point of the runtime's: tell the checkers, and let what it stands for go wrong."""
+        task = self.schedule.name_of(trio.lowlevel.current_task())
+        found = _INVOCATION.findall(task)
+        invocation = found[-1] if found else None
+        self._checkers.point(label, invocation)
+        if label.startswith(MODEL) and self.strikes("model", "the model fails"):
+            return self._model_fails()
+        if label.startswith(TOOL) and self.strikes("tool", f"the {label.partition('#')[0]} fails"):
+            return self._tool_fails(label, task)
+        if label.startswith(RESULT) and self.strikes("tool", f"the {label.partition('#')[0]} is lost"):
+            self.reached("tool: raises after its work")
+            raise SimulatedFault(f"the {label} was lost (simulated)")
+        return None
+
+    async def _model_fails(self) -> None:
+        if self.choices.choose(2, "how the model fails: stalls"):
+            self.reached("model: stalls")
+            await self.sleep(HANGS_S)
+        else:
+            self.reached("model: raises")
+            raise ModelError("the model is overloaded (simulated)")
+
+    async def _tool_fails(self, label: str, task: str) -> None:
+        kinds = ("raises", "slow", "hangs", "cancelled")
+        kind = kinds[self.choices.choose(len(kinds), "how the tool fails", names=kinds)]
+        self.reached(f"tool: {kind}")
+        if kind == "raises":
+            raise SimulatedFault(f"{label} failed (simulated)")
+        if kind == "cancelled":
+            for token, scope in self._leavers.items():
+                if f"/say {token}/" in f"{task}/":
+                    scope.cancel()
+        await self.sleep({"slow": 5, "hangs": HANGS_S}.get(kind, 0))
+
     async def _check_end(self) -> None:
-        while self._life.is_dead:
-            await self._next_life()
-        await self._store.check(self._fail)
+        while self._devices:
+            await self.sleep(1)
         for check in self._eventually:
-            if check() is False:
-                self._fail(f"eventually({getattr(check, '__qualname__', check)}) is False")
+            await self._until_true(check)
+        self._find()
+        for invocation in await self._living()[0].service.list_invocations():
+            if invocation.status is InvocationStatus.RUNNING:
+                self._fail(f"invocation {invocation.invocation_id} is listed as running, and nothing runs")
+            told = self._ledger.ended.get(invocation.invocation_id)
+            if told is not None and invocation.status not in (told, InvocationStatus.INTERRUPTED):
+                self._fail(f"{invocation.invocation_id} has ended as {told}, and is listed as {invocation.status}")
+        logs = {key: self._store.log(key) for key in self._store.stored()}
+        self._checkers.closed(logs, self._store.all_state())
+        if self._deep:
+            for damage in self._store.damages():
+                self._fail(damage)
+
+    async def _until_true(self, check: Callable[[], object]) -> None:
+        pause, until = 1.0, trio.current_time() + PATIENCE_S
+        while True:
+            try:
+                if check() is not False:
+                    return
+                problem: AssertionError = CheckError(f"eventually({getattr(check, '__qualname__', check)}) is False")
+            except AssertionError as error:
+                problem = error
+            if trio.current_time() >= until:
+                raise problem
+            await self.sleep(pause)
+            pause *= 2
 
     def _fail(self, what: str) -> None:
-        raise CheckError(what)
+        """Fail the simulation, whoever catches this on the way."""
+        error = CheckError(what)
+        self.problem = self.problem or error
+        raise error
 
-    def note(self, who: str, what: str, event: Event | None = None) -> None:
-        """Write into the log that *who* (a process, a user, the disk) did or met *what*."""
-        text = None if event is None else event_to_json(event)
-        self.log.append(LogEntry(round(trio.current_time(), 6), who, what, text))
+
+@attrs.define
+class _Saying:
+    """Something that a user says, until it is answered."""
+
+    world: World
+    runner: Runner
+    user_id: str
+    session_id: str
+    text: str
+    run_config: RunConfig | None
+    token: str
+
+    async def until_answered(self) -> Event | None:
+        world = self.world
+        for _ in range(ATTEMPTS_MAX):
+            process = await world._any_living()
+            try:
+                return await self._ask(process)
+            except _DiedError:
+                world.reached("asked again after a crash")
+            except _LeftError:
+                world.reached("user left")
+            except (StorageError, StaleSessionError, SessionBusyError) as error:
+                if world._healed or not (world.faults & {"crash", "storage"}):
+                    raise
+                world.reached(f"asked again after {type(error).__name__}")
+                await world.sleep(1)
+            answered, answer = self._stored_answer()
+            if answered:
+                world.reached("answer found after a crash")
+                return answer
+        world._fail(f"{self.user_id} was not answered in {ATTEMPTS_MAX} attempts")
+        raise AssertionError
+
+    def _stored_answer(self) -> tuple[bool, Event | None]:
+        """Whether what was said is done, and what was answered to it: what a client sees that connects again."""
+        key, invocation = self.world._ledger.begun.pop(self.token, (None, ""))
+        if key is None or self.world._ledger.ended.get(invocation) is not InvocationStatus.COMPLETED:
+            return False, None
+        answer = None
+        for event in self.world._ledger.logs.get(key, ()):
+            if event.invocation_id == invocation and event.author != "user" and event.content is not None:
+                answer = event if event.is_final_response() else answer
+        return True, answer
+
+    async def _ask(self, process: _Process) -> Event | None:
+        """Ask a process; what it comes to is heard only while the process lives."""
+        world = self.world
+        if process.is_dead:
+            raise _DiedError
+        made = next((made for made in world._runners if made.runners[0] is self.runner), None)
+        runner = self.runner if made is None else made.runners[process.seat]
+        result: list[tuple[Event | None, Exception | None]] = []
+        done = trio.Event()
+
+        async def ask() -> None:
+            _SAYING.set(self.token)
+            try:
+                with trio.CancelScope() as world._leavers[self.token]:
+                    result.append((await self._converse(runner), None))
+            except Exception as error:
+                result.append((None, error))
+            finally:
+                world._leavers.pop(self.token, None)
+                done.set()
+
+        twice = world.strikes("user", f"{self.user_id} sends it twice")
+        process.nursery.start_soon(ask, name=f"say {self.token}")
+        if twice:
+            world.reached("double send")
+            process.nursery.start_soon(self._ask_beside, runner, name=f"say {self.token} again")
+        await done.wait()
+        await world.schedule.point("heard")
+        if process.is_dead:
+            raise _DiedError
+        if not result:
+            raise _LeftError
+        answer, error = result[0]
+        if error is not None:
+            raise error
+        return answer
+
+    async def _ask_beside(self, runner: Runner) -> None:
+        """Say it on another device; nobody waits for what it comes to but the end of the world."""
+        _SAYING.set(f"{self.token} again")
+        self.world._devices += 1
+        try:
+            await self._converse(runner)
+        except Exception as error:
+            self.world.note(self.user_id, f"meets {type(error).__name__} on another device")
+        finally:
+            self.world._devices -= 1
+
+    async def _converse(self, runner: Runner) -> Event | None:
+        world = self.world
+        config = self.run_config or RunConfig()
+        key = SessionKey(runner.app_name, self.user_id, self.session_id)
+        seen: list[Event] = []
+        scope = runner.run_async(
+            user_id=self.user_id, session_id=self.session_id, new_message=self.text, run_config=config
+        )
+        run: Run | None = None
+        try:
+            async with scope as run:
+                world._checkers.budget.limits[run.invocation_id] = (config.max_llm_calls, config.max_tool_calls)
+                async for event in run:
+                    if event.seq is not None:
+                        seen.append(event)
+                        world._checkers.seen(key, run.invocation_id, seen)
+                    world.note(self.user_id, "sees", event)
+                    await self._live_on()
+        finally:
+            if run is not None:
+                world._checkers.left(run.invocation_id, world.schedule.living())
+        return run.answer
+
+    async def _live_on(self) -> None:
+        """What users do between two events: sometimes they are slow, or leave."""
+        world = self.world
+        if world.strikes("user", f"{self.user_id} leaves"):
+            world.note(self.user_id, "leaves")
+            scope = world._leavers.get(_SAYING.get())
+            if scope is None or not world.choices.choose(2, "by a cancellation"):
+                raise _LeftError
+            scope.cancel()
+        elif world.choices.maybe(f"{self.user_id} reads slowly", 16):
+            await world.sleep(1)

@@ -75,7 +75,9 @@ class _Call:
             return
         try:
             await self.context._core.env.point(f"tool {self.context._path}")
-            self._returned(await tool.run_async(args=thaw(self.call.args), tool_context=self.context))
+            value = await tool.run_async(args=thaw(self.call.args), tool_context=self.context)
+            await self.context._core.env.point(f"result of {self.context._path}")
+            self._returned(value)
         except Exception as error:
             self._raised(error)
         except BaseException:

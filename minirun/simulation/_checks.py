@@ -1,0 +1,331 @@
+"""
+What must hold in every world, whatever goes wrong: one property, one class.
+
+They are told of what becomes true (`stored`, `ended`, `seen`, ...) and check that, not everything again; what needs a
+look at everything is done when a process has died, and at the end. The truth they compare with is their own: the
+*ledger* has what was acknowledged, in plain lists, and folds are computed here once more, in the most obvious way.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from .._json import JSON
+from ..events import Event
+from ..sessions import InvocationStatus, SessionKey
+
+__all__ = ["FIRST", "Checkers", "Ledger", "State"]
+
+Fail = Callable[[str], None]
+
+# The id of the event that holds an app's initial state; it comes before all others.
+FIRST = "simulation"
+
+# What the runtime asks for when a call's tool begins: a place that ends with the call's id.
+TOOL = "tool "
+RESULT = "result of "
+MODEL = "model "
+
+
+class Ledger:
+    """What was acknowledged, and what was found on the disk after a crash: the history as it must stay."""
+
+    def __init__(self) -> None:
+        self.logs: dict[SessionKey, list[Event]] = {}
+        """The events of each session, by seq, its shared past included."""
+        self.own: dict[SessionKey, int] = {}
+        """From which seq on they are its own; what stands before belongs to the session it was forked from."""
+        self.acknowledged: defaultdict[str, list[Event]] = defaultdict(list)
+        """The events that were acknowledged to each invocation, without the message that began it."""
+        self.begun: dict[str, tuple[SessionKey, str]] = {}
+        """What was said, by its token: where, and in which invocation."""
+        self.ended: dict[str, InvocationStatus] = {}
+        """How invocations have ended."""
+        self.open_calls: dict[SessionKey, dict[str, int]] = {}
+        """The calls that wait for an answer, and the seq of the events that make them."""
+        self.calls: set[str] = set()
+        """The ids of all calls that were ever stored."""
+        self.deleted: list[tuple[SessionKey, Event]] = []
+        """The events of deleted sessions: what they wrote to shared scopes stays."""
+
+    def create(self, key: SessionKey, events: Sequence[Event], *, own: int = 0) -> None:
+        """Note a new session, with its past."""
+        self.logs[key] = []
+        self.own[key] = own
+        self.open_calls[key] = {}
+        for event in events:
+            self.add(key, event, tracked=event.invocation_id is not None)
+
+    def delete(self, key: SessionKey) -> None:
+        """Note that a session is gone."""
+        self.deleted.extend((key, event) for event in self.logs.pop(key)[self.own.pop(key) :])
+        del self.open_calls[key]
+
+    def add(self, key: SessionKey, event: Event, *, tracked: bool) -> None:
+        """Note an event at the end of a session's log."""
+        self.logs[key].append(event)
+        calls = self.open_calls[key]
+        if event.content is not None:
+            self.calls.update(call.id or "" for call in event.get_function_calls())
+            if tracked:
+                calls.update((call.id, event.seq or 0) for call in event.get_function_calls() if call.id is not None)
+            for response in event.get_function_responses():
+                calls.pop(response.id or "", None)
+
+
+class Checker:
+    """One property. The methods do nothing here; each checker has those that it needs."""
+
+    def __init__(self, ledger: Ledger, fail: Fail) -> None:
+        self.ledger = ledger
+        self.fail = fail
+
+    def storing(self, key: SessionKey, event: Event, *, by: str | None, begins: bool) -> None:
+        """An append was acknowledged to the invocation *by*, if to one; the ledger does not have it yet."""
+
+    def ended(self, key: SessionKey, invocation_id: str, status: InvocationStatus) -> None:
+        """The end of an invocation was recorded."""
+
+    def point(self, label: str, invocation_id: str | None) -> None:
+        """A task of an invocation is about to do something."""
+
+    def seen(self, key: SessionKey, invocation_id: str, seen: list[Event]) -> None:
+        """A user has received the last of *seen*."""
+
+    def left(self, invocation_id: str, living: Iterable[str]) -> None:
+        """A user is through with a run; these tasks live."""
+
+    def found(self, stored: Mapping[SessionKey, Mapping[int, str | None]]) -> None:
+        """These event ids are on the disk: a process has died, or the world ends."""
+
+    def closed(self, logs: Mapping[SessionKey, list[Event]], state: State) -> None:
+        """The world ends; this is everything that is stored."""
+
+
+@attrs.frozen
+class State:
+    """All state that is stored."""
+
+    sessions: Mapping[SessionKey, Mapping[str, JSON]]
+    shared: Mapping[tuple[str, str], Mapping[str, JSON]]
+    """By app and user; the user of the app's own is empty."""
+
+
+class AcknowledgedIsStored(Checker):
+    """What was acknowledged is stored: after every crash, and at the end."""
+
+    def found(self, stored: Mapping[SessionKey, Mapping[int, str | None]]) -> None:
+        for key, log in self.ledger.logs.items():
+            there = stored.get(key, {})
+            for event in log[self.ledger.own.get(key, 0) :]:
+                assert event.seq is not None
+                if event.seq not in there or there[event.seq] != event.id:
+                    self.fail(f"{key}: event {event.seq} ({event.id}) was acknowledged and is not stored")
+
+
+class NoGaps(Checker):
+    """The events of a session are numbered without gaps, and no number is given twice."""
+
+    def storing(self, key: SessionKey, event: Event, *, by: str | None, begins: bool) -> None:
+        expected = len(self.ledger.logs[key])
+        if event.seq != expected:
+            self.fail(f"{key}: expected event {expected} to be next, found {event.seq}")
+
+    def found(self, stored: Mapping[SessionKey, Mapping[int, str | None]]) -> None:
+        for key, there in stored.items():
+            first = min(there, default=0)
+            if sorted(there) != list(range(first, first + len(there))):
+                self.fail(f"{key}: its log has gaps: {sorted(there)}")
+
+
+class SeenInOrder(Checker):
+    """A user sees what was stored, in that order, nothing before it is stored, and nothing twice."""
+
+    def seen(self, key: SessionKey, invocation_id: str, seen: list[Event]) -> None:
+        stored = self.ledger.acknowledged[invocation_id]
+        place = len(seen) - 1
+        if place >= len(stored) or stored[place].id != seen[place].id:
+            is_stored = any(event.id == seen[place].id for event in stored)
+            what = "in another order than it was stored" if is_stored else "before it is stored"
+            self.fail(f"{key}: event {seen[place].seq} ({seen[place].id}) was seen {what}")
+
+
+class CallsAreAnswered(Checker):
+    """
+    Every call is stored before its tool begins, and answered once; none is open when a run begins or has ended well.
+    """
+
+    def storing(self, key: SessionKey, event: Event, *, by: str | None, begins: bool) -> None:
+        calls = self.ledger.open_calls.get(key, {})
+        if begins and calls:
+            self.fail(f"{key}: the calls {sorted(calls)} are open while a new message is stored")
+        for response in () if by is None else event.get_function_responses():
+            if response.id not in calls:
+                self.fail(f"{key}: event {event.seq} answers the call {response.id}, which is not open")
+
+    def ended(self, key: SessionKey, invocation_id: str, status: InvocationStatus) -> None:
+        calls = self.ledger.open_calls.get(key)
+        if status is InvocationStatus.COMPLETED and calls:
+            self.fail(f"{key}: {invocation_id} is recorded as completed while the calls {sorted(calls)} are open")
+
+    def point(self, label: str, invocation_id: str | None) -> None:
+        if label.startswith(TOOL):
+            call = label.rpartition("#")[2]
+            if call not in self.ledger.calls:
+                self.fail(f"a tool begins while its call {call} is not stored")
+
+
+class OneEnd(Checker):
+    """An invocation ends once, after everything that belongs to it, and nothing that has ended is running."""
+
+    def storing(self, key: SessionKey, event: Event, *, by: str | None, begins: bool) -> None:
+        status = self.ledger.ended.get(by or "")
+        if status is not None:
+            self.fail(f"{key}: {by} stores event {event.seq} after its end ({status})")
+
+    def ended(self, key: SessionKey, invocation_id: str, status: InvocationStatus) -> None:
+        before = self.ledger.ended.get(invocation_id)
+        if before is not None:
+            self.fail(f"{key}: {invocation_id} is recorded as {status}, and was {before}")
+
+
+class BudgetIsKept(Checker):
+    """No invocation asks models more often than its RunConfig allows."""
+
+    def __init__(self, ledger: Ledger, fail: Fail) -> None:
+        super().__init__(ledger, fail)
+        self.limits: dict[str, tuple[int, int]] = {}
+        self._counts: defaultdict[tuple[str, str], int] = defaultdict(int)
+
+    def point(self, label: str, invocation_id: str | None) -> None:
+        if invocation_id is None or invocation_id not in self.limits:
+            return
+        for kind, limit in zip((MODEL, TOOL), self.limits[invocation_id], strict=True):
+            if label.startswith(kind):
+                self._counts[invocation_id, kind] += 1
+                if 0 < limit < self._counts[invocation_id, kind]:
+                    self.fail(f"{invocation_id} may use {limit} {kind}calls, and begins one more")
+
+
+class NothingIsLeft(Checker):
+    """When a user is through with a run, no task of it lives."""
+
+    def left(self, invocation_id: str, living: Iterable[str]) -> None:
+        left = [name for name in living if name.endswith(f" of {invocation_id}") or f" of {invocation_id}/" in name]
+        if left:
+            self.fail(f"the run {invocation_id} was left, and these tasks live: {sorted(left)}")
+
+
+class StateIsTheFold(Checker):
+    """The state of a session is what its events make of it; sums and lists of shared scopes miss nothing."""
+
+    def closed(self, logs: Mapping[SessionKey, list[Event]], state: State) -> None:
+        for key, log in logs.items():
+            folded = _own_state(log)
+            stored = dict(state.sessions.get(key, {}))
+            if stored != folded:
+                self.fail(f"{key}: its state is {stored}; its events make {folded}")
+        own = [(key, event) for key, log in logs.items() for event in log[self.ledger.own.get(key, 0) :]]
+        shared: defaultdict[tuple[str, str, str], list[tuple[str, Any]]] = defaultdict(list)
+        for key, event in (*own, *self.ledger.deleted):
+            for name, kind, value in _writes(event):
+                if name.startswith("app:"):
+                    shared[key.app_name, "", name].append(("first" if event.id == FIRST else kind, value))
+                elif name.startswith("user:"):
+                    shared[key.app_name, key.user_id, name].append((kind, value))
+        for (app, user, name), writes in shared.items():
+            now = state.shared.get((app, user), {}).get(name)
+            problem = _shared_problem(writes, now)
+            if problem:
+                self.fail(f"{app}: {name} of {user or 'all'} is {now!r}; {problem}")
+
+
+def _writes(event: Event) -> list[tuple[str, str, Any]]:
+    """What an event writes: key, kind, value."""
+    actions = event.actions
+    return [
+        *((key, "remove", None) for key in actions.state_removed),
+        *((key, "set", value) for key, value in actions.state_delta.items()),
+        *((key, kind, value) for key, op in actions.state_ops.items() for kind, value in op.items()),
+    ]
+
+
+def _own_state(log: list[Event]) -> dict[str, Any]:
+    """The session-scoped state after *log*, folded in the most obvious way."""
+    visible: list[Event] = []
+    for event in log:
+        target = event.actions.rewind_before_seq
+        if target is not None:
+            visible = [earlier for earlier in visible if (earlier.seq or 0) < target]
+        else:
+            visible.append(event)
+    state: dict[str, Any] = {}
+    for event in visible:
+        for name, kind, value in _writes(event):
+            if not name.startswith(("app:", "user:")):
+                _apply(state, name, kind, value)
+    return state
+
+
+def _apply(state: dict[str, Any], name: str, kind: str, value: Any) -> None:
+    if kind == "add":
+        state[name] = state.get(name, 0) + value
+    elif kind == "extend":
+        state[name] = (*state.get(name, ()), *value)
+    elif kind == "remove":
+        state.pop(name, None)
+    else:
+        state[name] = value
+
+
+def _shared_problem(writes: list[tuple[str, Any]], now: Any) -> str:
+    """Why a value cannot be what concurrent *writes* have made, in whatever order."""
+    kinds = {kind for kind, _ in writes}
+    values = [value for _, value in writes]
+    if "add" in kinds and kinds <= {"add", "first"} and now != sum(values):
+        return f"what was added makes {sum(values)}"
+    if "extend" in kinds and kinds <= {"extend", "first"}:
+        items = sorted(repr(item) for value in values for item in value)
+        if sorted(repr(item) for item in now or ()) != items:
+            return f"what was added are {items}"
+    if kinds <= {"set", "first"} and now not in values:
+        return f"what was written are {values}"
+    return ""
+
+
+class Checkers:
+    """All of them; each method tells those that want to know."""
+
+    def __init__(self, ledger: Ledger, fail: Fail) -> None:
+        self.budget = BudgetIsKept(ledger, fail)
+        checkers: list[Checker] = [
+            AcknowledgedIsStored(ledger, fail),
+            NoGaps(ledger, fail),
+            SeenInOrder(ledger, fail),
+            CallsAreAnswered(ledger, fail),
+            OneEnd(ledger, fail),
+            self.budget,
+            NothingIsLeft(ledger, fail),
+            StateIsTheFold(ledger, fail),
+        ]
+        self.storing = _all(checkers, "storing")
+        self.ended = _all(checkers, "ended")
+        self.point = _all(checkers, "point")
+        self.seen = _all(checkers, "seen")
+        self.left = _all(checkers, "left")
+        self.found = _all(checkers, "found")
+        self.closed = _all(checkers, "closed")
+
+
+def _all(checkers: Iterable[Checker], name: str) -> Callable[..., None]:
+    wanted = [getattr(checker, name) for checker in checkers if name in type(checker).__dict__]
+
+    def tell(*arguments: Any, **options: Any) -> None:
+        for checker in wanted:
+            checker(*arguments, **options)
+
+    return tell

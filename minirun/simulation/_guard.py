@@ -1,0 +1,121 @@
+"""
+A simulation may depend on nothing but its choices; what asks the machine for something else is refused, and told of.
+
+An audit hook sees threads, sockets, processes and real sleeping. The clock and luck make no audit events, so their
+functions are replaced while a simulation runs; what was imported by name before is not seen (`from time import time`),
+nor is `datetime.now()`, which is written in C. The state of `random` is compared, too, so that nobody draws from it
+unnoticed. Refusing raises where it happens, and fails the simulation even where somebody catches that.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import trio
+
+from ..errors import MinirunError
+
+__all__ = ["Guard", "LeakError"]
+
+
+class LeakError(MinirunError):
+    """A simulation has used what differs from run to run: a thread, a socket, the real clock, real luck."""
+
+
+_EVENTS: Final = {
+    "time.sleep": "really sleeps; use ctx.sleep or trio.sleep",
+    "_thread.start_new_thread": "starts a thread; use a synchronous tool, which runs inline here",
+    "_thread.start_joinable_thread": "starts a thread; use a synchronous tool, which runs inline here",
+    "subprocess.Popen": "starts a process",
+    "os.fork": "starts a process",
+    "os.forkpty": "starts a process",
+    "os.posix_spawn": "starts a process",
+    "os.exec": "becomes another process",
+    "os.system": "starts a process",
+    "pty.spawn": "starts a process",
+}
+_SOCKETS: Final = "uses a socket"
+
+# Modules whose own use of the clock shows in no simulation: stamps of log records, times of test runners.
+_EXEMPT: Final = ("logging", "_pytest", "pytest", "hypothesis", "trio", "warnings", "threading", "concurrent")
+
+_LUCK: Final = tuple(name for name in random.__all__ if not name[0].isupper() and name not in ("getstate", "setstate"))
+_REPLACED: Final[tuple[tuple[Any, str, str], ...]] = (
+    (time, "time", "asks the real clock; use the Env's now()"),
+    (time, "time_ns", "asks the real clock; use the Env's now()"),
+    (uuid, "uuid1", "makes an id of time and machine; use the Env's new_id()"),
+    (uuid, "uuid4", "makes an id by luck; use the Env's new_id()"),
+    (os, "urandom", "asks for real luck; use the Env's random()"),
+    (random, "_urandom", "asks for real luck; use the Env's random()"),
+    (trio.to_thread, "run_sync", "uses a thread; use the Env's run_sync()"),
+    (trio.lowlevel, "start_thread_soon", "uses a thread; use the Env's run_sync()"),
+    *((random, name, "draws from luck that no seed decides; use the Env's random()") for name in _LUCK),
+)
+
+_ACTIVE: dict[int, Guard] = {}  # by thread
+
+
+def _audit(event: str, arguments: tuple[object, ...]) -> None:
+    if _ACTIVE and (event in _EVENTS or event.startswith("socket.")):
+        guard = _ACTIVE.get(threading.get_ident())
+        if guard is not None:
+            guard.refuse(event, _EVENTS.get(event, _SOCKETS))
+
+
+_installed = False
+
+
+def _install() -> None:
+    """Add the audit hook. It stays as long as the process: there is no way to remove one."""
+    global _installed
+    if not _installed:
+        _installed = True
+        sys.addaudithook(_audit)
+
+
+class Guard:
+    """Watches one simulation."""
+
+    def __init__(self) -> None:
+        self.leak: LeakError | None = None
+
+    def refuse(self, what: str, why: str) -> None:
+        """Note it, and raise."""
+        error = LeakError(f"{what} {why}: expected what a simulation does to follow from its choices alone")
+        self.leak = self.leak or error
+        raise error
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Refuse in the block what leaks."""
+        _install()
+        before = [(module, name, getattr(module, name)) for module, name, _ in _REPLACED if hasattr(module, name)]
+        luck = random.getstate()
+        for module, name, why in _REPLACED:
+            if hasattr(module, name):
+                setattr(module, name, self._refusing(f"{module.__name__}.{name}()", getattr(module, name), why))
+        _ACTIVE[threading.get_ident()] = self
+        try:
+            yield
+        finally:
+            del _ACTIVE[threading.get_ident()]
+            for module, name, real in before:
+                setattr(module, name, real)
+            if self.leak is None and random.getstate() != luck:
+                self.leak = LeakError("something drew from `random`, whose luck no seed decides; use Env.random()")
+
+    def _refusing(self, what: str, real: Callable[..., Any], why: str) -> Callable[..., Any]:
+        def refusing(*args: Any, **options: Any) -> Any:
+            if sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] not in _EXEMPT:
+                self.refuse(what, why)
+            return real(*args, **options)
+
+        return refusing
