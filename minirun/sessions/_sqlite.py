@@ -175,6 +175,7 @@ class SqliteSessionService(BaseSessionService):
         self._scopes: WeakValueDictionary[tuple[str, str], _Scope] = WeakValueDictionary()
         self._owner = self._env.new_id("owner")[:16]
         self._owner_lock: OwnerLock | None = None
+        self._outlived: dict[int, tuple[int, float]] = {}  # leases of others that are over whatever the clock says
         self._running: set[tuple[int, str]] = set()  # the invocations of this process, by session and id
         self.renew_every_s = None if self._path is None else RENEW_EVERY_S
 
@@ -240,18 +241,17 @@ class SqliteSessionService(BaseSessionService):
         return row
 
     async def _delete(self, key: SessionKey) -> None:
-        pause, longest = LEASE_POLL_S
-        while not await self._file.write(partial(self._do_delete, key)):
-            await self._env.sleep(pause)
-            pause = min(2 * pause, longest)
+        waiting = _Waiting(self)
+        while (row := await self._file.write(partial(self._do_delete, key))) is not None:
+            await waiting.sleep(row)
 
-    def _do_delete(self, key: SessionKey, transaction: Transaction) -> bool:
-        """Delete the session and return True, unless another process is running it."""
+    def _do_delete(self, key: SessionKey, transaction: Transaction) -> Row | None:
+        """Delete the session, unless another process is running it: then its row is returned."""
         db = transaction.db
         row = find_session(db, key)
         if row is not None:
             if not self._is_free(row):
-                return False
+                return row
             self._write_base(transaction, key)
             logs = [segment.log for segment in read_segments(db, row.id)]
             db.execute("DELETE FROM sessions WHERE id = ?", (row.id,))
@@ -260,7 +260,7 @@ class SqliteSessionService(BaseSessionService):
                     [kept] = db.execute("SELECT max(last_seq) FROM shared_pasts WHERE log = ?", (log,)).fetchone()
                     db.execute("DELETE FROM events WHERE log = ? AND seq > ?", (log, -1 if kept is None else kept))
         transaction.after_commit(partial(self._uncache, key))
-        return True
+        return None
 
     def _write_base(self, transaction: Transaction, key: SessionKey) -> None:
         """Let the shared scopes no longer depend on the deltas of a session that is about to go (promise P4)."""
@@ -367,7 +367,7 @@ class SqliteSessionService(BaseSessionService):
         return None if opened is None else opened[0]
 
     async def _open_free(self, key: SessionKey, config: GetSessionConfig | None, *, reject: bool) -> LiveSession | None:
-        pause, longest = LEASE_POLL_S
+        waiting = _Waiting(self)
         while True:
             opened = await self._open_row(key, config)
             if opened is None:
@@ -378,8 +378,7 @@ class SqliteSessionService(BaseSessionService):
             if reject:
                 msg = f"another process is running {key}; wait for it, or try again later"
                 raise SessionBusyError(msg)
-            await self._env.sleep(pause)
-            pause = min(2 * pause, longest)
+            await waiting.sleep(row)
 
     def _at_hand(self, key: SessionKey) -> LiveSession | None:
         return self._cache.get(key)
@@ -683,6 +682,8 @@ class SqliteSessionService(BaseSessionService):
         """Whether no other living owner has the session. Within this process the gate decides."""
         if row.owner is None or row.owner == self._owner or row.expires is None or row.expires <= self._env.now():
             return True
+        if self._outlived.get(row.id) == (row.epoch, row.expires):
+            return True
         return self._path is not None and owner_is_gone(self._path, row.owner)
 
     def _sign(self) -> None:
@@ -784,6 +785,33 @@ class SqliteSessionService(BaseSessionService):
         await self._file.close()
         if self._owner_lock is not None:
             self._owner_lock.release()
+
+
+class _Waiting:
+    """
+    Waiting for the lease of another process to end.
+
+    Its time of expiry is on the wall clock, which may have been set back since, or be another machine's. A living owner
+    renews its lease every few seconds; so one that stays the same for as long as a lease lasts, on our own steady
+    clock, is over whatever the time of expiry says.
+    """
+
+    def __init__(self, service: SqliteSessionService) -> None:
+        self._service = service
+        self._pause_s, self._longest_s = LEASE_POLL_S
+        self._lease: tuple[int, float] | None = None
+        self._since = 0.0
+
+    async def sleep(self, row: Row) -> None:
+        """Sleep until it is time to look again at the session, of which *row* was found."""
+        assert row.expires is not None, "a session without a lease is free"
+        lease, now = (row.epoch, row.expires), trio.current_time()
+        if lease != self._lease:
+            self._lease, self._since = lease, now
+        elif now - self._since >= LEASE_S:
+            self._service._outlived[row.id] = lease
+        await self._service._env.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, self._longest_s)
 
 
 class _Append:
