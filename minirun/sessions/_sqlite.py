@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -176,6 +176,7 @@ class SqliteSessionService(BaseSessionService):
         self._owner = self._env.new_id("owner")[:16]
         self._owner_lock: OwnerLock | None = None
         self._outlived: dict[int, tuple[int, float]] = {}  # leases of others that are over whatever the clock says
+        self._unfinished: dict[tuple[int, str], Callable[[Transaction], None]] = {}  # ends that are not recorded yet
         self._running: set[tuple[int, str]] = set()  # the invocations of this process, by session and id
         self.renew_every_s = None if self._path is None else RENEW_EVERY_S
 
@@ -537,6 +538,8 @@ class SqliteSessionService(BaseSessionService):
 
     def _do_append(self, append: _Append, transaction: Transaction) -> None:
         db, live, event, writer = transaction.db, append.live, append.event, append.writer
+        if self._unfinished:
+            self._finish_late(transaction)
         row = read_session(db, live.incarnation)
         epoch = append.epoch = self._check_turn(live, row, writer, append)
         assert row is not None
@@ -719,7 +722,23 @@ class SqliteSessionService(BaseSessionService):
                 (writer.live.incarnation, writer.epoch, self._owner),
             )
 
-        await self._file.write(finish, durable=False)
+        try:
+            await self._file.write(finish, durable=False)
+        except StorageError:
+            self._unfinished[writer.live.incarnation, writer.invocation_id] = finish  # the next append tries again
+            raise
+
+    def _finish_late(self, transaction: Transaction) -> None:
+        """Record the ends of runs that met a failing store; doing so twice changes nothing."""
+        late = list(self._unfinished.items())
+        for _, finish in late:
+            finish(transaction)
+
+        def forget() -> None:
+            for place, _ in late:
+                self._unfinished.pop(place, None)
+
+        transaction.after_commit(forget)
 
     async def _list_invocations(self, app_name: str | None) -> list[Invocation]:
         query = (
