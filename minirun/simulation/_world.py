@@ -37,7 +37,7 @@ from ..errors import (
 from ..events import Event
 from ..runners import Runner
 from ..runtime import Run, RunConfig
-from ..sessions import BaseSessionService, InvocationStatus, SessionKey, SessionWriter
+from ..sessions import BaseSessionService, Invocation, InvocationStatus, SessionKey, SessionWriter
 from ._checks import MODEL, RESULT, TOOL, Checkers, Ledger
 from ._choices import Choices
 from ._env import Machine, SimulatedEnv
@@ -188,6 +188,7 @@ class World:
         self._born = trio.Event()
         self._leavers: dict[str, trio.CancelScope] = {}
         self._holders: dict[SessionKey, tuple[int, str]] = {}  # the process and the run that wrote a session last
+        self._clock_offset_max_s = 0.0
         self._devices = 0  # that say things for which no scenario waits
         self._store: Store
         self._nursery: trio.Nursery
@@ -292,8 +293,7 @@ class World:
                         self._begin(seat)
                     await self._all_living()
                     yield
-                    self._healed = True
-                    self.schedule.stalled.clear()
+                    self._heal()
                     await self._all_living()
                     await self._check_end()
                     for process in self._living():
@@ -301,6 +301,12 @@ class World:
                     self._nursery.cancel_scope.cancel()
         finally:
             _CURRENT.reset(token)
+
+    def _heal(self) -> None:
+        """Nothing goes wrong from now on, and clocks that were set back are set right: leases run out."""
+        self._healed = True
+        self.schedule.stalled.clear()
+        self._machine.clock_offset_s = self._clock_offset_max_s
 
     @contextmanager
     def _stored(self) -> Iterator[None]:
@@ -487,6 +493,7 @@ class World:
         elif self.strikes("clock", "the clock on the wall jumps"):
             jump = CLOCK_JUMPS_S[self.choices.choose(len(CLOCK_JUMPS_S), "by how much")]
             self._machine.clock_offset_s += jump
+            self._clock_offset_max_s = max(self._clock_offset_max_s, self._machine.clock_offset_s)
             self.reached("clock set back" if jump < 0 else "clock set forward")
             self.note("the clock", f"jumps by {jump:+.0f} s")
         elif len(living) > 1 and self.strikes("stall", "a process stands still"):
@@ -554,9 +561,7 @@ class World:
         for check in self._eventually:
             await self._until_true(check)
         self._find()
-        for invocation in await self._living()[0].service.list_invocations():
-            if invocation.status is InvocationStatus.RUNNING:
-                self._fail(f"invocation {invocation.invocation_id} is listed as running, and nothing runs")
+        for invocation in await self._ended_invocations():
             told = self._ledger.ended.get(invocation.invocation_id)
             if told is not None and invocation.status not in (told, InvocationStatus.INTERRUPTED):
                 self._fail(f"{invocation.invocation_id} has ended as {told}, and is listed as {invocation.status}")
@@ -565,6 +570,18 @@ class World:
         if self._deep:
             for damage in self._store.damages():
                 self._fail(damage)
+
+    async def _ended_invocations(self) -> list[Invocation]:
+        """All invocations, once those whose end could not be recorded have lost their leases."""
+        until = trio.current_time() + PATIENCE_S
+        while True:
+            invocations = await self._living()[0].service.list_invocations()
+            running = [each.invocation_id for each in invocations if each.status is InvocationStatus.RUNNING]
+            if not running:
+                return invocations
+            if trio.current_time() >= until:
+                self._fail(f"the invocations {running} are listed as running, and nothing runs")
+            await self.sleep(10)
 
     async def _until_true(self, check: Callable[[], object]) -> None:
         pause, until = 1.0, trio.current_time() + PATIENCE_S
