@@ -16,9 +16,11 @@ import pytest
 __all__: list[str] = []
 
 MARKER = (
-    "simulation(seeds=100, faults=(), storage='sqlite'): run this async test, which takes `world`, in as many simulated"
-    " worlds; faults: any of 'crash', 'storage', 'model', 'tools', 'users', or 'all'"
+    "simulation(seeds=100, *, reach=(), faults=(), storage='sqlite', ...): run this async test, which takes `world`, in"
+    " as many simulated worlds; reach: coverage counters that must not stay 0; faults: any of 'crash', 'storage',"
+    " 'model', 'tools', 'users', or 'all'; and all other options of minirun.simulation.simulate"
 )
+WORK = "minirun.simulation._pytest"
 
 
 def pytest_configure(config: Any) -> None:
@@ -28,18 +30,45 @@ def pytest_configure(config: Any) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(collector: Any, name: str, obj: Any) -> Any:
-    """Collect a marked coroutine function before others do, as a plain function."""
-    marks = [mark for mark in getattr(obj, "pytestmark", ()) if mark.name == "simulation"]
-    if not marks or not inspect.iscoroutinefunction(obj):
+    """
+    Collect a marked test before others do, as a plain function.
+
+    What cannot be simulated is refused, if it is marked itself. The marker of a class or a module means its async tests
+    that take `world`.
+    """
+    if inspect.isclass(obj) or not collector.istestfunction(obj, name):
+        return None
+    own = [mark for mark in getattr(obj, "pytestmark", ()) if mark.name == "simulation"]
+    mark = own[-1] if own else collector.get_closest_marker("simulation")
+    if mark is None or not (own or (inspect.iscoroutinefunction(obj) and "world" in inspect.signature(obj).parameters)):
         return None
     plugins = collector.config.pluginmanager
-    plugins.import_plugin("minirun.simulation._pytest")  # with all that it needs, now that it is needed
-    run_test = plugins.get_plugin("minirun.simulation._pytest").run_test
-    node = f"{collector.nodeid}::{name}"
-
-    @functools.wraps(obj)
-    def run(*args: Any, **fixtures: Any) -> None:
-        run_test(functools.partial(obj, *args), fixtures, node, *marks[0].args, **marks[0].kwargs)
-
+    plugins.import_plugin(WORK)  # with all that it needs, now that it is needed
+    work = plugins.get_plugin(WORK)
+    _checked(collector, name, functools.partial(work.check_test, obj, mark))
+    run = _plain(obj, work.run_test)
     setattr(collector.obj, name, run)  # pytest looks the function up again, by its name
-    return list(collector._genfunctions(name, run))
+    items = list(collector._genfunctions(name, run))
+    for item in items:
+        _checked(collector, name, functools.partial(work.check_item, item))
+    return items
+
+
+def _checked(collector: Any, name: str, check: Any) -> None:
+    try:
+        check()
+    except ValueError as error:  # ConfigurationError is one; its module may not be imported here
+        message = f"{collector.nodeid}::{name}: {error}"
+        raise collector.CollectError(message) from None
+
+
+def _plain(test: Any, run_test: Any) -> Any:
+    @functools.wraps(test)
+    def run(*args: Any, **fixtures: Any) -> None:
+        __tracebackhide__ = True
+        run_test(functools.partial(test, *args), fixtures)
+
+    # anyio asks for its backends, one test for each, wherever it meets an async function in a module marked `anyio`
+    others = [mark for mark in getattr(test, "pytestmark", ()) if mark.args != ("anyio_backend",)]
+    run.pytestmark = others  # type: ignore[attr-defined]
+    return run

@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from minirun.simulation import why_unavailable
+from minirun.simulation._kept import file_of
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 
@@ -91,21 +93,255 @@ def test_seeds_are_run_whatever_other_plugins_claim(folder: Path) -> None:
     assert not (folder / ".minirun").exists()
 
 
+def kept_files(folder: Path) -> list[Path]:
+    return sorted((folder / ".minirun" / "failures").glob("*"))
+
+
 def test_a_failure_is_told_kept_and_tried_first(folder: Path) -> None:
     """The seed, what was chosen, what happened; its choices are a file, which the next run begins with, until fixed."""
     done = run_pytest(folder, "-q", "-k", "lost")
     assert done.returncode == 1
-    for words in ("CheckError: always(", "seed ", "goes on before", "what happened:", "ada sees", "kept in .minirun"):
+    [kept] = kept_files(folder)
+    for words in (
+        "CheckError: always(",
+        "seed 0 fails with CheckError; its ",
+        "faults: none; storage: sqlite",
+        " runs before ",
+        "what happened:",
+        '"one moment"',
+        "app:ada = ",
+        f"kept in .minirun/failures/{kept.name}, which the next run tries first",
+        f"minirun simulate test_bank.py::test_money_is_lost --replay .minirun/failures/{kept.name}",
+        "or: pytest test_bank.py::test_money_is_lost",
+    ):
         assert words in done.stdout, done.stdout
-    [kept] = (folder / ".minirun" / "failures").iterdir()
-    assert all(isinstance(pick, int) for pick in json.loads(kept.read_text())["choices"])
+    assert "trio/_core" not in done.stdout
+    assert "Exception Group" not in done.stdout
     again = run_pytest(folder, "-q", "-k", "lost")
     assert again.returncode == 1
-    assert f"the failure in .minirun/failures/{kept.name}" in again.stdout
+    assert "the kept failure (found with seed 0) fails with CheckError" in again.stdout
     (folder / "test_bank.py").write_text(TESTS.replace("CarelessBank(name", "Bank(name"))
     fixed = run_pytest(folder, "-q", "-k", "lost")
     assert fixed.returncode == 0, fixed.stdout
     assert not kept.exists()
+
+
+def test_what_is_kept_lies_below_the_root_a_file_for_each_set_of_parameters(folder: Path) -> None:
+    """Whatever folder pytest is started in, and however much the names of two tests look alike."""
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    inner = folder / "inner"
+    inner.mkdir()
+    (inner / "test_parameters.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.simulation(1, storage='memory')\n"
+        "@pytest.mark.parametrize('text', ['a/b', 'a b', 'fine', 'x' * 300])\n"
+        "async def test_it(world, text):\n"
+        "    assert text == 'fine'\n"
+    )
+    done = run_pytest(inner, "-q", "test_parameters.py")
+    assert "3 failed, 1 passed" in done.stdout, done.stdout
+    assert "replay: pytest 'test_parameters.py::test_it[a b]'" in done.stdout, "no command line without fixtures"
+    assert len(kept_files(folder)) == 3
+    assert not (inner / ".minirun").exists()
+
+
+DAMAGES = {
+    "{": "a file that cannot be read",
+    "[]": "another kind of file",
+    '{"format": 99}': "found format 99",
+    '{"format": 1, "choices": [-1]}': "damaged test, seed, options",
+    "GOOD": "kept with other options than the marker's",
+}
+
+
+def test_a_damaged_file_is_told_and_ignored(folder: Path) -> None:
+    """Whatever lies where a failure is kept: it is no failure of the test, not even where warnings are errors."""
+    good = {"format": 1, "test": "t", "seed": 0, "failure": "E", "message": "", "choices": [1], "minirun": "0"}
+    other = json.dumps({**good, "options": {"storage": "sqlite"}})
+    (folder / "test_bank.py").write_text(
+        f"import pytest\n@pytest.mark.simulation(1, storage='memory')\n"
+        f"@pytest.mark.parametrize('number', range({len(DAMAGES)}))\nasync def test_it(world, number): pass\n"
+    )
+    for number, content in enumerate(DAMAGES):
+        file = file_of(folder, f"test_bank.py::test_it[{number}]")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(other if content == "GOOD" else content)
+    done = run_pytest(folder, "-q", "-W", "error")
+    assert done.returncode == 0, done.stdout
+    assert "kept failures that were ignored" in done.stdout
+    for told in DAMAGES.values():
+        assert told in done.stdout, done.stdout
+    assert len(kept_files(folder)) == len(DAMAGES), "they are not ours to delete"
+
+
+ENDS = """
+import pytest, trio
+
+pytestmark = pytest.mark.simulation(seeds=3, storage="memory")
+
+async def look(world):
+    "No test: a helper that takes the world."
+
+class TestMethods:
+    async def test_method(self, world, capsys):
+        assert isinstance(self, TestMethods)
+        await look(world)
+
+@pytest.mark.simulation(seeds=2, storage="memory")
+class TestMarked:
+    async def test_method(self, world):
+        pass
+
+    def test_plain(self):
+        pass
+
+def test_plain():
+    pass
+
+async def test_skipped(world):
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(skip)
+
+async def skip():
+    pytest.skip("not today")
+
+async def test_xfailed(world):
+    pytest.xfail("known")
+
+@pytest.mark.xfail(raises=ZeroDivisionError)
+async def test_expected(world):
+    1 / 0
+
+async def test_raises(world):
+    with pytest.raises(ValueError, match="no"):
+        raise ValueError("no")
+
+async def test_did_not_raise(world):
+    with pytest.raises(ValueError):
+        await world.sleep(1)
+
+async def test_assertion(world):
+    one, two = [1, 2, 3], [1, 2, 4]
+    assert one == two
+"""
+
+
+def test_what_ends_a_test_ends_it_as_usual(folder: Path) -> None:
+    """Skipping, expected failures, `pytest.raises`, rewritten assertions; in functions, methods and marked modules."""
+    (folder / "test_bank.py").write_text(ENDS)
+    done = run_pytest(folder, "-q", "-rA", "-W", "error")
+    assert "2 failed, 5 passed, 1 skipped, 2 xfailed" in done.stdout, done.stdout
+    for words in ("Failed: DID NOT RAISE", "assert [1, 2, 3] == [1, 2, 4]", "At index 2 diff: 3 != 4", "seed 0 fails"):
+        assert words in done.stdout, done.stdout
+    assert "1 failed" in run_pytest(folder, "-q", "-x", "-k", "raise or assertion").stdout
+
+
+def test_ctrl_c_goes_through(folder: Path) -> None:
+    """An interruption is no failure of the test: pytest ends, and nothing is kept."""
+    (folder / "test_bank.py").write_text(
+        "import pytest\n@pytest.mark.simulation(3)\nasync def test_it(world):\n    raise KeyboardInterrupt\n"
+    )
+    done = run_pytest(folder, "-q")
+    assert done.returncode == 2, done.stdout
+    assert not kept_files(folder)
+
+
+REACH = """
+import pytest
+
+@pytest.mark.simulation(seeds=7, storage="memory", reach=("mine", "crash"))
+async def test_reached_in_part(world):
+    world.reached("mine")
+
+@pytest.mark.simulation(seeds=2, storage="memory", reach="mine")
+async def test_reached(world):
+    world.reached("mine")
+
+runs = []
+
+@pytest.mark.simulation(seeds=2, storage="memory")
+async def test_not_the_same_twice(world):
+    runs.append(1)
+    world.note("ada", f"is here for the time {len(runs)}")
+"""
+
+
+def test_what_was_never_reached_fails_and_so_does_what_differs(folder: Path) -> None:
+    """A run that does not test what it claims to, and one that could not be replayed, are failures of their own."""
+    (folder / "test_bank.py").write_text(REACH)
+    done = run_pytest(folder, "-q")
+    assert "2 failed, 1 passed" in done.stdout, done.stdout
+    assert "CoverageError: 7 seeds have never reached 'crash'; they have reached: mine (7)." in done.stdout
+    assert "NondeterminismError: the same choices have led to two outcomes: entry " in done.stdout
+    assert "ada is here for the time " in done.stdout
+
+
+REFUSED = [
+    ("faults='flood'", "async def test_it(world): pass", "expected faults out of crash, storage"),
+    ("faults=3", "async def test_it(world): pass", "expected faults to be names, or 'all'; found 3"),
+    ("storage='paper'", "async def test_it(world): pass", "expected storage to be 'memory' or 'sqlite'"),
+    ("processes=0", "async def test_it(world): pass", "expected processes to be a whole number from 1 on"),
+    ("seeds=-1", "async def test_it(world): pass", "expected seeds to be a whole number from 1 on, found -1"),
+    ("seeds='3'", "async def test_it(world): pass", "expected seeds to be a whole number from 1 on, found '3'"),
+    ("sedes=3", "async def test_it(world): pass", "found sedes"),
+    ("3, 'all'", "async def test_it(world): pass", "all but seeds by name"),
+    ("reach=[3]", "async def test_it(world): pass", "names of coverage counters"),
+    ("", "def test_it(world): pass", "to be an async function"),
+    ("", "async def test_it(tmp_path): pass", "to take `world`"),
+    ("", "async def test_it(world, slow): pass", "found 'slow', which is async"),
+    ("", "async def test_it(world, given): pass", "found 'given', which is async"),
+]
+
+
+def test_what_makes_no_sense_is_refused_at_collection(tmp_path: Path) -> None:
+    """Unknown arguments and values, sync tests, tests without a world, and async fixtures."""
+    for number, (arguments, test, _) in enumerate(REFUSED):
+        (tmp_path / f"test_{number:02}.py").write_text(
+            "import pytest\n"
+            "@pytest.fixture\nasync def slow(): pass\n"
+            "@pytest.fixture\nasync def given():\n    yield\n"
+            f"@pytest.mark.simulation({arguments})\n{test}\n"
+        )
+    done = run_pytest(tmp_path, "-q", "--collect-only")
+    assert done.returncode == 2
+    sections = done.stdout.split("ERROR collecting ")[1:]
+    for number, (section, (_, _, told)) in enumerate(zip(sections, REFUSED, strict=True)):
+        assert f"test_{number:02}.py::test_it: " in section
+        assert told in section, section
+
+
+def test_a_world_outside_of_a_simulation_says_so(folder: Path) -> None:
+    """A fixture cannot use the world, and a fixture of the same name is not ours."""
+    (folder / "test_bank.py").write_text(
+        "import pytest\n"
+        "@pytest.fixture\ndef bank(world):\n    return world.runner(None)\n"
+        "@pytest.mark.simulation\nasync def test_one(world, bank): pass\n"
+        "class TestOther:\n"
+        "    @pytest.fixture\n    def world(self):\n        return 3\n"
+        "    @pytest.mark.simulation\n    async def test_two(self, world): pass\n"
+    )
+    done = run_pytest(folder, "-q")
+    assert "expected `world.runner` to be used in a test" in done.stdout, done.stdout
+    assert "expected `world` to be minirun's fixture" in done.stdout
+
+
+OTHER_PLUGINS = {
+    "pytest_asyncio": ("pytest-asyncio", ["-o", "asyncio_mode=auto", "-p", "no:trio"]),
+    "anyio": ("anyio", ["-p", "no:trio"]),
+}
+
+
+@pytest.mark.parametrize("module", OTHER_PLUGINS)
+def test_the_marker_wins_over_other_plugins(folder: Path, module: str) -> None:
+    """Plugins that claim all async tests, or those of a module, do not run marked ones, nor change their number."""
+    name, options = OTHER_PLUGINS[module]
+    if find_spec(module) is None:
+        pytest.skip(f"{name} is not installed")
+    tests = TESTS.replace("PEOPLE", "pytestmark = pytest.mark.anyio\nPEOPLE", 1) if module == "anyio" else TESTS
+    (folder / "test_bank.py").write_text(tests)
+    ours = ("test_bank.py::test_money_is_conserved", "test_bank.py::test_with_faults_and_fixtures")
+    done = run_pytest(folder, "-q", *options, *ours)
+    assert "3 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_the_way_in_imports_nothing_heavy() -> None:

@@ -1,5 +1,5 @@
 """
-Many seeds of one scenario: what fails is made small, what is not the same twice is found, what was never reached is told.
+Many seeds of one scenario: what fails is shrunk, what is not the same twice is found, what was never reached is told.
 
 The rules of this file:
 
@@ -122,7 +122,10 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
     checked = {**_DEFAULTS, **options}
     try:
         checked["faults"] = sorted(checked_faults(checked["faults"]))
-    except (TypeError, ValueError) as error:
+    except TypeError as error:
+        msg = f"expected faults to be names, or 'all'; found {checked['faults']!r}"
+        raise ConfigurationError(msg) from error
+    except ValueError as error:
         raise ConfigurationError(str(error)) from error
     if checked["storage"] not in get_args(Storage):
         msg = f"expected storage to be {' or '.join(map(repr, get_args(Storage)))}, found {checked['storage']!r}"

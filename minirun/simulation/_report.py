@@ -2,35 +2,243 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+import os
+import re
+import sys
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+import outcome as results
+import trio
+
+from .._codec import event_from_json
+from .._json import dumps
+from ..errors import MinirunError
+from ..events import Event
 from ._choices import Choice
 
 if TYPE_CHECKING:
     from ._simulate import Outcome
+    from ._world import LogEntry
 
-__all__ = ["report"]
+__all__ = ["headline", "in_words", "report", "story", "task_in_words", "tidied"]
 
-LINES_MAX = 60
-LINE_CHARS_MAX = 200
+# What a screen can take. The whole log is `Outcome.log`.
+CHOICES_MAX = 40
+ENTRIES_MAX = 60
+OTHERS_MAX = 3
+CELL_CHARS_MAX = 60
+
+# Choices that mean nothing to people, though a replay needs them.
+_OF_MACHINES = frozenset({"order within trio", "policy", "salts of SQLite"})
 
 
 def report(outcome: Outcome) -> str:
-    """The choices that matter, in their order, and the end of the log."""
-    lines = ["the choices that are not dull:"]
-    for place, choice in enumerate(outcome.trace):
-        if choice.picked:
-            lines.append(f"  choice {place}: {_in_words(choice)}")
-    shown = [str(entry) for entry in outcome.log[-LINES_MAX:]]
-    cut = f" (the last {LINES_MAX} of {len(outcome.log)} lines)" if len(shown) < len(outcome.log) else ""
+    """The choices that matter, in their order, and the end of the log as a table."""
+    chosen = list(in_words(outcome.trace))
+    lines = ["choices that are not dull:"] if chosen else ["every choice is dull: it fails whatever happens"]
+    lines += _cut(chosen, CHOICES_MAX)
+    shown = outcome.log[-ENTRIES_MAX:]
+    cut = f" (the last {len(shown)} of {len(outcome.log)} entries)" if len(shown) < len(outcome.log) else ""
     lines.append(f"what happened{cut}:")
-    lines.extend(f"  {line if len(line) <= LINE_CHARS_MAX else line[: LINE_CHARS_MAX - 1] + '…'}" for line in shown)
+    lines += _table(shown)
     return "\n".join(lines)
 
 
-def _in_words(choice: Choice) -> str:
+def story(headline: str, options: Mapping[str, Any], outcome: Outcome, *, file: str, commands: Sequence[str]) -> str:
+    """All that a person wants to know of a failure: what failed, under what, why, and how to see it again."""
+    told = [
+        f"{name}: {', '.join(value) or 'none' if isinstance(value, list) else value}" for name, value in options.items()
+    ]
+    lines = [headline, "; ".join(told), report(outcome), f"kept in {file}, which the next run tries first"]
+    lines += [f"{'replay' if place == 0 else '    or'}: {command}" for place, command in enumerate(commands)]
+    return "\n".join(lines)
+
+
+def headline(what: str, outcome: Outcome, found_choices: int | None = None) -> str:
+    """`seed 17 fails with CheckError; its 214 choices were shrunk to 3 that are not dull`."""
+    assert outcome.failure is not None
+    left = sum(1 for choice in outcome.trace if choice.picked)
+    told = "" if found_choices is None else f"; its {found_choices} choices were shrunk to {left} that are not dull"
+    return f"{what} fails with {type(outcome.failure).__name__}{told}"
+
+
+# What stands between a scenario and its failure, and tells nothing of either.
+_MACHINERY = tuple(
+    os.path.join(os.path.dirname(module.__file__ or ""), "") for module in (trio, results, sys.modules["minirun"])
+)
+
+
+def tidied(failure: BaseException) -> BaseException:
+    """
+    A failure whose traceback a person can read.
+
+    It has no frames of trio's and minirun's but the innermost, where something was raised, and not the groups that
+    nurseries have packed it in.
+    """
+    if isinstance(failure.__cause__, BaseExceptionGroup):
+        failure.__cause__ = None
+        failure.__suppress_context__ = isinstance(failure.__context__, BaseExceptionGroup)
+    frames = []
+    traceback = failure.__traceback__
+    while traceback is not None:
+        frames.append(traceback)
+        traceback = traceback.tb_next
+    kept = None
+    for frame in reversed(frames):
+        file = frame.tb_frame.f_code.co_filename
+        if frame is frames[-1] or not (file.startswith(_MACHINERY) or file == contextlib.__file__):
+            kept = types.TracebackType(kept, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return failure.with_traceback(kept)
+
+
+def _cut(lines: Sequence[str], most: int) -> list[str]:
+    shown = [f"  {line}" for line in lines[:most]]
+    return shown if len(lines) <= most else [*shown, f"  and {len(lines) - most} more"]
+
+
+# --- choices ----------------------------------------------------------------------------------------------------------
+
+
+def in_words(trace: Iterable[Choice]) -> Iterator[str]:
+    """
+    The choices that are not dull, a line each. Steps that follow each other and say the same are one line.
+    """
+    first = last = step = 0
+    held = ""
+    for choice in trace:
+        is_step = re.fullmatch(r"step (\d+)", choice.label)
+        if is_step:
+            step = int(is_step[1])
+        if not choice.picked or choice.label in _OF_MACHINES:
+            continue
+        told = _order(choice) if is_step else ""
+        if told and told == held and step == last + 1:
+            last = step
+            continue
+        if held:
+            yield f"{_steps(first, last)}: {held}"
+        held, first, last = told, step, step
+        if not is_step:
+            yield f"{f'after step {step}' if step else 'before the first step'}: {_other(choice)}"
+    if held:
+        yield f"{_steps(first, last)}: {held}"
+
+
+def _steps(first: int, last: int) -> str:
+    return f"step {first}" if first == last else f"steps {first} to {last}"
+
+
+def _order(choice: Choice) -> str:
+    """Which task was let through, and which had to wait."""
+    if choice.picked >= len(choice.names):
+        return f"{choice.picked} of {choice.options}"
+    others = [task_in_words(name) for place, name in enumerate(choice.names) if place != choice.picked]
+    more = f" and {len(others) - OTHERS_MAX} others" if len(others) > OTHERS_MAX else ""
+    return f"{task_in_words(choice.names[choice.picked])} runs before {', '.join(others[:OTHERS_MAX])}{more}"
+
+
+def _other(choice: Choice) -> str:
     if choice.names:
-        chosen = choice.names[choice.picked]
-        others = ", ".join(name for name in choice.names if name != chosen)
-        return f"{choice.label}: {chosen} goes on before {others}"
+        return f"{choice.label}: {choice.names[choice.picked]}"
     return choice.label if choice.options == 2 else f"{choice.label}: {choice.picked} of {choice.options}"
+
+
+def task_in_words(name: str) -> str:
+    """
+    A task's logical name, as a person would say it.
+
+    `/scenario/processes/say ada 2/minirun agent bank of e-1f/tool transfer:3` is "tool `transfer` (3rd) of ada's
+    message 2".
+    """
+    parts = [part for part in name.split("/") if part]
+    whose = next(filter(None, map(_whose, parts)), "")
+    place = len(parts) - 1
+    last = parts[place] if parts else "scenario"
+    if _whose(last):
+        return whose
+    own, _, count = last.rpartition(":") if re.search(r":\d+$", last) else (last, "", "")
+    told = _kind(own)
+    if count:
+        told = f"{told} ({_ordinal(int(count))})"
+    return f"{told} of {whose}" if whose else told
+
+
+def _whose(part: str) -> str:
+    """Whose message a task is about: `say ada 2:3` is what ada says second, when it is tried for the third time."""
+    said = re.fullmatch(r"say (.+) (\d+)(?::(\d+))?", part)
+    if not said:
+        return ""
+    user, number, attempt = said.groups()
+    whose = user if number == "1" else f"{user}'s message {number}"
+    return whose if attempt is None else f"{whose} (try {attempt})"
+
+
+def _kind(own: str) -> str:
+    if own in ("scenario", "processes"):
+        return "the scenario" if own == "scenario" else "the next process"
+    if own.startswith("tool "):
+        return f"tool `{own.removeprefix('tool ')}`"
+    if own.startswith("minirun "):
+        own = re.sub(r" of \S+$", "", own).removeprefix("minirun ")
+        return f"agent `{own.removeprefix('agent ')}`" if own.startswith("agent ") else f"the {own}"
+    return f"task `{own}`"
+
+
+def _ordinal(number: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th") if number % 100 not in (11, 12, 13) else "th"
+    return f"{number}{ending}"
+
+
+# --- the log ----------------------------------------------------------------------------------------------------------
+
+_HEAD = ("time s", "who", "what", "seq", "author", "content", "state")
+
+
+def _table(entries: Iterable[LogEntry]) -> list[str]:
+    rows = [_HEAD, *map(_row, entries)]
+    cells = [[_cell(cell) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEAD))]
+    used = [column for column in range(len(_HEAD)) if any(row[column] for row in cells[1:])]
+    return ["  " + "  ".join(row[column].ljust(widths[column]) for column in used).rstrip() for row in cells]
+
+
+def _row(entry: LogEntry) -> tuple[str, ...]:
+    common = (f"{entry.at_s:.6f}", entry.who, entry.what)
+    if entry.event is None:
+        return (*common, "", "", "", "")
+    try:
+        event = event_from_json(entry.event)
+    except MinirunError:  # what a user's own note holds may be anything
+        return (*common, "", "", entry.event, "")
+    seq = "" if event.seq is None else str(event.seq)
+    return (*common, seq, event.author or "", "; ".join(_content(event)), "; ".join(_state(event)))
+
+
+def _content(event: Event) -> Iterator[str]:
+    if event.text:
+        yield dumps(event.text)
+    for call in event.get_function_calls():
+        yield f"call {call.name}({', '.join(f'{name}={dumps(value)}' for name, value in call.args.items())})"
+    for answer in event.get_function_responses():
+        yield f"{answer.name} -> {dumps(answer.response)}"
+    if event.error_code:
+        yield f"{event.error_code}: {event.error_message}"
+
+
+def _state(event: Event) -> Iterator[str]:
+    actions = event.actions
+    for key, value in actions.state_delta.items():
+        yield f"{key} = {dumps(value)}"
+    for key in actions.state_removed:
+        yield f"{key} deleted"
+    for key, operation in actions.state_ops.items():
+        yield f"{key}: {dumps(operation)}"
+
+
+def _cell(text: str) -> str:
+    """Text of any kind on one line, with nothing in it that could move a cursor or turn the reading order round."""
+    plain = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[: CELL_CHARS_MAX + 1])
+    return plain if len(plain) <= CELL_CHARS_MAX else plain[: CELL_CHARS_MAX - 1] + "…"
