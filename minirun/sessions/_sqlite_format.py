@@ -97,7 +97,7 @@ def check_untouched(path: Path, wanted: Format, env: Env) -> None:
     its locks are taken, and its log is not read: so a file of ours may look damaged here, while or after a process
     wrote back its log and got half way. Only what is certainly foreign is refused.
     """
-    if not path.exists():
+    if not path.exists() or _has_our_header(path, wanted):
         return
     connection = env.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)
     try:
@@ -108,6 +108,18 @@ def check_untouched(path: Path, wanted: Format, env: Env) -> None:
             raise
     finally:
         connection.close()
+
+
+def _has_our_header(path: Path, wanted: Format) -> bool:
+    """Whether the file begins as one of ours does (https://sqlite.org/fileformat2.html#the_database_header)."""
+    with open(path, "rb") as file:
+        header = file.read(100)
+    version, application = header[60:64], header[68:72]
+    return (
+        header.startswith(b"SQLite format 3\0")
+        and int.from_bytes(application, "big") == APPLICATION_ID
+        and int.from_bytes(version, "big") == wanted.version
+    )
 
 
 def _is_half_made(path: Path) -> bool:

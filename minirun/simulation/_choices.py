@@ -62,6 +62,10 @@ class Choices(ABC):
         """Whether something happens that happens once in *one_in* times."""
         return self.choose(2, label, lambda luck: int(luck.randrange(one_in) == 0)) == 1
 
+    def explain(self, place: int, label: str) -> None:
+        """Say in other words what the choice at *place* was about: by now it is known what it has led to."""
+        self.trace[place] = attrs.evolve(self.trace[place], label=label)
+
     @property
     def picks(self) -> list[int]:
         """The bare numbers, as `RecordedChoices` takes them."""

@@ -67,7 +67,7 @@ class Explored:
 
     seed: int
     outcome: Outcome
-    """Where it has failed, the shrunk one."""
+    """Where it has failed and was worth it, the shrunk one."""
     coverage: Counter[str]
     """Of the seed itself, before shrinking."""
     found_choices: int
@@ -143,11 +143,17 @@ def _check_count(name: str, count: object) -> None:
 # --- searching --------------------------------------------------------------------------------------------------------
 
 
-def explore(scenario: Scenario, seeds: Iterable[int], **options: Any) -> Iterator[Explored]:
+def explore(
+    scenario: Scenario,
+    seeds: Iterable[int],
+    options: Mapping[str, Any],
+    *,
+    shrinks: Callable[[BaseException], bool] = lambda failure: True,
+) -> Iterator[Explored]:
     """
     Simulate *seeds* one after another, each when it is asked for. *options* are those of `simulate`.
 
-    After a failure it can be asked to go on. A `BaseException` that is no failure (Ctrl-C, skipping) is raised.
+    *shrinks* says which failures are worth it. After a failure it can be asked to go on. A `BaseException` that is no failure (Ctrl-C, skipping) is raised.
     """
     for seed in seeds:
         often = seed % TWICE_EVERY_SEEDS == 0
@@ -156,13 +162,13 @@ def explore(scenario: Scenario, seeds: Iterable[int], **options: Any) -> Iterato
         if often or outcome.failure is not None:
             outcome = _compared(outcome, run(SeededChoices(seed)))
         small = outcome
-        if outcome.failure is not None:
+        if outcome.failure is not None and shrinks(outcome.failure):
             small = _small(run, outcome)
             _look_deeper(small, scenario, options)
         yield Explored(seed, small, outcome.coverage, len(outcome.picks))
 
 
-def replay(scenario: Scenario, picks: Sequence[int], **options: Any) -> Outcome:
+def replay(scenario: Scenario, picks: Sequence[int], options: Mapping[str, Any]) -> Outcome:
     """What the choices of a list lead to: twice, and with all checks."""
     return _twice(_runner(scenario, {**options, **_DEEP}), picks)
 

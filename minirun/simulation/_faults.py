@@ -7,7 +7,7 @@ Nothing of it happens unless it is asked for. How often is drawn for each simula
 
 from __future__ import annotations
 
-from collections import Counter
+import random
 from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 
@@ -41,9 +41,9 @@ def checked_faults(faults: Iterable[str] | str) -> frozenset[FaultName]:
 
 # What happens once in so many times: the usual rate first, for that is what a dull choice takes.
 _ONE_IN: Final = {
-    "death": (60, 15, 200),  # steps of the schedule
-    "power cut": (60, 15, 300),  # changes of the disk
-    "disk": (60, 15, 300),  # operations of the disk
+    "death": (100, 25, 400),  # steps of the schedule
+    "power cut": (200, 50, 800),  # changes of the disk
+    "disk": (200, 50, 800),  # operations of the disk
     "clock": (200, 40, 1000),  # steps
     "stall": (100, 20, 500),  # steps
     "model": (8, 3, 30),  # questions
@@ -51,7 +51,10 @@ _ONE_IN: Final = {
     "user": (8, 3, 30),  # things that are said or read
 }
 # How often one kind of thing may happen in a simulation, so that it comes to its end.
-STRIKES_MAX: Final = 12
+STRIKES_MAX: Final = 6
+
+# Beyond so many chances a strike is put off for ever.
+HORIZON: Final = 4096
 
 _OF: Final[dict[FaultName, tuple[str, ...]]] = {
     "crash": ("death", "power cut", "clock", "stall"),
@@ -63,12 +66,17 @@ _OF: Final[dict[FaultName, tuple[str, ...]]] = {
 
 
 class Rates:
-    """How often what may go wrong in this simulation does; drawn once."""
+    """
+    When what may go wrong in this simulation does.
+
+    How often is drawn once; then, for each kind, how many times it spares the simulation until it strikes: one choice
+    for each strike, not for each chance of one.
+    """
 
     def __init__(self, choices: Choices, faults: frozenset[FaultName]) -> None:
         self._choices = choices
         self._one_in: dict[str, int] = {}
-        self._struck: Counter[str] = Counter()
+        self._waits: dict[str, _Wait] = {}
         for fault in FAULTS:
             if fault in faults:
                 for kind in _OF[fault]:
@@ -80,7 +88,40 @@ class Rates:
     def strikes(self, kind: str, label: str) -> bool:
         """Whether it happens now; *label* says what, for people."""
         one_in = self._one_in.get(kind)
-        if one_in is None or self._struck[kind] >= STRIKES_MAX or not self._choices.maybe(label, one_in):
+        if one_in is None:
             return False
-        self._struck[kind] += 1
+        wait = self._waits.get(kind)
+        if wait is None:
+            wait = self._waits[kind] = _Wait()
+            self._draw(kind, wait, one_in)
+        wait.left -= 1
+        if wait.left:
+            return False
+        self._choices.explain(wait.place, label)
+        wait.struck += 1
+        self._draw(kind, wait, one_in)
         return True
+
+    def _draw(self, kind: str, wait: _Wait, one_in: int) -> None:
+        """Choose how many times it is spared; 0 is for ever."""
+        wait.place = len(self._choices.trace)
+        if wait.struck == STRIKES_MAX:
+            wait.left = 0
+            return
+
+        def prefer(luck: random.Random) -> int:
+            drawn = 1 + int(luck.expovariate(1 / one_in))
+            return drawn if drawn < HORIZON else 0
+
+        wait.left = self._choices.choose(HORIZON, f"{kind}: when", prefer)
+
+
+class _Wait:
+    """For the next strike of one kind: how many chances away it is, and which choice said so."""
+
+    __slots__ = ("left", "place", "struck")
+
+    def __init__(self) -> None:
+        self.left = 0
+        self.place = 0
+        self.struck = 0

@@ -22,7 +22,7 @@ from ..errors import ConfigurationError, MinirunError
 from ._explore import checked_options, stripped
 from ._simulate import Outcome
 
-__all__ = ["FOLDER", "Kept", "KeptFileError", "file_of", "keep", "read_kept"]
+__all__ = ["FOLDER", "Kept", "KeptFileError", "file_of", "keep", "kept_of", "read_kept"]
 
 FOLDER = Path(".minirun/failures")
 FORMAT = 1
@@ -47,8 +47,8 @@ class Kept:
     """The type of the error."""
     message: str
     choices: tuple[int, ...]
-    version: str
-    """Of the minirun that has found it."""
+    minirun: str
+    """The version of the minirun that has found it."""
 
 
 def file_of(root: Path, test: str) -> Path:
@@ -58,22 +58,19 @@ def file_of(root: Path, test: str) -> Path:
     return root / FOLDER / f"{readable}-{digest}.json"
 
 
-def keep(file: Path, test: str, seed: int | None, options: Mapping[str, Any], outcome: Outcome) -> None:
-    """Write the choices of a failure, all at once: a process that dies leaves the old file or the new one."""
+def kept_of(test: str, seed: int | None, options: Mapping[str, Any], outcome: Outcome) -> Kept:
+    """What there is to keep of a failure."""
     assert outcome.failure is not None, "only failures are kept"
-    kept = {
-        "format": FORMAT,
-        "minirun": _version(),
-        "test": test,
-        "seed": seed,
-        "options": dict(options),
-        "failure": type(outcome.failure).__name__,
-        "message": str(outcome.failure),
-        "choices": stripped(outcome.picks),
-    }
+    kind, choices = type(outcome.failure).__name__, tuple(stripped(outcome.picks))
+    return Kept(test, seed, dict(options), kind, str(outcome.failure), choices, _version())
+
+
+def keep(file: Path, kept: Kept) -> None:
+    """Write a failure, all at once: a process that dies leaves the old file or the new one."""
+    content = {"format": FORMAT, **attrs.asdict(kept)}
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_name(f"{file.name}.{os.getpid()}")
-    new.write_text(json.dumps(kept, indent=1).replace(",\n  ", ", ") + "\n", "utf-8")
+    new.write_text(json.dumps(content, indent=1).replace(",\n  ", ", ") + "\n", "utf-8")
     new.replace(file)
 
 
@@ -115,8 +112,8 @@ def read_kept(file: Path) -> Kept:
     except ConfigurationError as error:
         msg = f"{file}: expected a kept failure, found one with options that are none here: {error}"
         raise KeptFileError(msg) from error
-    values = {name: found[name] for name in ("test", "seed", "failure", "message")}
-    return Kept(**values, options=options, choices=tuple(found["choices"]), version=found["minirun"])
+    values = {name: found[name] for name in ("test", "seed", "failure", "message", "minirun")}
+    return Kept(**values, options=options, choices=tuple(found["choices"]))
 
 
 def _version() -> str:

@@ -19,9 +19,10 @@ import pytest
 
 from ..errors import ConfigurationError
 from ._explore import Settings, check_reached, explore, replay, settings
-from ._kept import Kept, KeptFileError, file_of, keep, read_kept
-from ._report import headline, story, tidied
+from ._kept import Kept, KeptFileError, file_of, keep, kept_of, read_kept
+from ._report import headline, report, story, tidied
 from ._simulate import Outcome
+from ._vfs import why_unavailable
 from ._world import World
 
 __all__ = ["check_item", "check_test", "run_test", "world"]
@@ -138,14 +139,16 @@ class _Test:
         """Try the kept failure, then all seeds."""
         __tracebackhide__ = True
         options = self.settings.options
+        if options["storage"] == "sqlite" and why_unavailable() is not None:
+            pytest.skip(f"no simulated disk here, only storage='memory': {why_unavailable()}")
         kept = self._kept()
         if kept is not None:
-            tried = replay(self._scenario, kept.choices, **options)
+            tried = replay(self._scenario, kept.choices, options)
             if tried.failure is not None:
                 self._fail(tried, f"the kept failure (found with seed {kept.seed})", kept.seed)
             self.file.unlink(missing_ok=True)
         coverage: Counter[str] = Counter()
-        for explored in explore(self._scenario, range(self.settings.seeds), **options):
+        for explored in explore(self._scenario, range(self.settings.seeds), options):
             coverage += explored.coverage
             if explored.outcome.failure is not None:
                 self._fail(explored.outcome, f"seed {explored.seed}", explored.seed, explored.found_choices)
@@ -171,13 +174,13 @@ class _Test:
     def _fail(self, failed: Outcome, what: str, seed: int | None, found_choices: int | None = None) -> NoReturn:
         __tracebackhide__ = True
         assert failed.failure is not None
-        keep(self.file, self.node.nodeid, seed, self.settings.options, failed)
+        keep(self.file, kept_of(self.node.nodeid, seed, self.settings.options, failed))
         failed.failure.add_note(
             story(
                 headline(what, failed, found_choices),
                 self.settings.options,
-                failed,
-                file=self._seen_from_here(self.file),
+                report(failed),
+                kept=f"{self._seen_from_here(self.file)}, which the next run tries first",
                 commands=list(self._commands()),
             )
         )

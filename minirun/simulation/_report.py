@@ -47,12 +47,12 @@ def report(outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
-def story(headline: str, options: Mapping[str, Any], outcome: Outcome, *, file: str, commands: Sequence[str]) -> str:
-    """All that a person wants to know of a failure: what failed, under what, why, and how to see it again."""
-    told = [
+def story(headline: str, options: Mapping[str, Any], told: str, *, kept: str, commands: Sequence[str]) -> str:
+    """All that a person wants to know of a failure: what failed, under what, why (a report), and how to see it again."""
+    under = [
         f"{name}: {', '.join(value) or 'none' if isinstance(value, list) else value}" for name, value in options.items()
     ]
-    lines = [headline, "; ".join(told), report(outcome), f"kept in {file}, which the next run tries first"]
+    lines = [headline, "; ".join(under), told, f"kept in {kept}"]
     lines += [f"{'replay' if place == 0 else '    or'}: {command}" for place, command in enumerate(commands)]
     return "\n".join(lines)
 

@@ -100,11 +100,20 @@ def simulate(
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """What ends with an object ends when it is dropped, not when the collector happens to come by."""
-    was_enabled = gc.isenabled()
+    """
+    What ends with an object ends when it is dropped, not when the collector happens to come by.
+
+    Afterwards only what the simulation has left is collected: everything older is set aside meanwhile.
+    """
+    was_enabled, nothing_frozen = gc.isenabled(), gc.get_freeze_count() == 0
     gc.disable()
+    if nothing_frozen:
+        gc.freeze()
     try:
         yield
     finally:
+        if nothing_frozen:
+            gc.collect()
+            gc.unfreeze()
         if was_enabled:
             gc.enable()

@@ -34,6 +34,7 @@ import sys
 import time
 from collections.abc import Callable
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int64, c_void_p
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, TypeAlias, TypeVar
@@ -130,7 +131,7 @@ def why_unavailable() -> str | None:
     if path is None:
         return "this Python has SQLite built in, where ctypes cannot find it"
     try:
-        library = _library()
+        library = _library(path)
     except (OSError, AttributeError) as error:
         return f"ctypes cannot reach the SQLite that Python uses: {error}"
     if library.sqlite3_sourceid().decode() != _source_id():
@@ -140,9 +141,10 @@ def why_unavailable() -> str | None:
     return None
 
 
-def _library() -> ctypes.CDLL:
+@cache
+def _library(path: str) -> ctypes.CDLL:
     # Names are looked up in what the extension module itself was linked with, so this is its library and no other.
-    library = ctypes.CDLL(_sqlite3.__file__)
+    library = ctypes.CDLL(path)
     library.sqlite3_sourceid.restype = c_char_p
     library.sqlite3_vfs_find.argtypes = [c_char_p]
     library.sqlite3_vfs_find.restype = POINTER(_VFSTable)
@@ -152,6 +154,7 @@ def _library() -> ctypes.CDLL:
     return library
 
 
+@cache
 def _source_id() -> str:
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         [source_id] = connection.execute("SELECT sqlite_source_id()").fetchone()
@@ -188,7 +191,7 @@ class RecordingVFS:
         self._files: dict[int, str] = {}  # the names of the open files, by their address
         self._tables: dict[int, tuple[_FileTable, _FileTable]] = {}  # the default's and ours, by address of the first
         self._callbacks: list[Any] = []
-        self._library = _library()
+        self._library = _library(_sqlite3.__file__)
         self._default = self._library.sqlite3_vfs_find(None)
         self._real = _Functions(self._default.contents, "xOpen xDelete")
         self.name = f"minirun-{id(self):x}"
