@@ -7,17 +7,26 @@ The map:
     _schedule  which task goes on next: a gate at every point, driven when nothing else can go on
     _private   trio's own luck, made to follow from a seed; the only place that knows trio's internals
     _env       what a simulated process sees of the world: time, ids, no threads
+    _guard     nothing else of the machine may be used
     _stores    what outlives a process
-    _world     users, processes that die, and what is checked
+    _faults    what may go wrong, by name, and when
+    _checks    what must hold in every world
+    _world     users, processes that die, and who is told of what
     _chaos     a model that calls the tools it is offered, and has bad days
     _simulate  one simulation and its outcome
     _report    a failure in words
+    _strategy  worlds(), for hypothesis: imported when it is asked for
     _explore   many seeds: what fails is made small, what is not the same twice is found
+    _kept      failures in files, to be tried again
+    _pytest    the marker `simulation`
 
     _disk      what a power cut may leave of what was done to a disk: a model, pure
     _vfs       a disk below the real SQLite that records what is done to it, and fails where it is told to
 """
 
+from typing import TYPE_CHECKING, Any
+
+from ..errors import MinirunError
 from ._chaos import ChaosLlm as ChaosLlm
 from ._choices import Choice as Choice
 from ._choices import Choices as Choices
@@ -38,7 +47,10 @@ from ._disk import Sync as Sync
 from ._disk import Truncate as Truncate
 from ._disk import Write as Write
 from ._disk import write_image as write_image
+from ._explore import CoverageError as CoverageError
+from ._explore import NondeterminismError as NondeterminismError
 from ._explore import shrink as shrink
+from ._guard import LeakError as LeakError
 from ._schedule import DeadlockError as DeadlockError
 from ._schedule import LivelockError as LivelockError
 from ._simulate import Outcome as Outcome
@@ -52,6 +64,9 @@ from ._world import CheckError as CheckError
 from ._world import LogEntry as LogEntry
 from ._world import World as World
 
+if TYPE_CHECKING:
+    from ._strategy import worlds as worlds
+
 __all__ = [
     "CUTS",
     "Change",
@@ -59,6 +74,7 @@ __all__ = [
     "CheckError",
     "Choice",
     "Choices",
+    "CoverageError",
     "Cut",
     "DeadlockError",
     "Delete",
@@ -68,10 +84,13 @@ __all__ = [
     "Entry",
     "Fault",
     "Image",
+    "LeakError",
     "LivelockError",
     "LogEntry",
     "Luck",
     "Mark",
+    "MissingExtraError",
+    "NondeterminismError",
     "Operation",
     "Outcome",
     "RecordedChoices",
@@ -87,3 +106,21 @@ __all__ = [
     "why_unavailable",
     "write_image",
 ]
+
+
+class MissingExtraError(MinirunError, ImportError):
+    """Something was asked for that needs a package which minirun alone does not bring."""
+
+
+def __getattr__(name: str) -> Any:
+    if name != "worlds":  # not in __all__: `import *` shall not need hypothesis
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    try:
+        from ._strategy import worlds
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "hypothesis":
+            raise
+        msg = 'worlds() needs hypothesis; run: pip install "minirun[simulation]"'
+        raise MissingExtraError(msg) from error
+    return worlds

@@ -1,0 +1,145 @@
+"""What differs from run to run has no place in a simulation: it is refused where it is used, and fails the run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+
+from minirun import BaseAgent, Event, InvocationContext, LlmAgent
+from minirun.simulation import LeakError, SeededChoices, World, simulate
+from minirun.testing import ScriptedLlm, call
+
+imported_by_name = random.random
+
+
+async def in_a_thread() -> None:
+    await trio.to_thread.run_sync(time.perf_counter)
+
+
+async def in_a_process() -> None:
+    await trio.run_process([sys.executable, "-c", ""])
+
+
+async def over_the_net() -> None:
+    with trio.socket.socket():
+        pass
+
+
+LEAKS: dict[str, Callable[[], Any]] = {
+    "time.time": lambda: time.time(),
+    "time.time_ns": lambda: time.time_ns(),
+    "time.sleep": lambda: time.sleep(0),
+    "uuid4": lambda: uuid.uuid4(),
+    "uuid1": lambda: uuid.uuid1(),
+    "os.urandom": lambda: os.urandom(1),
+    "secrets": lambda: secrets.token_hex(),
+    "SystemRandom": lambda: random.SystemRandom().random(),
+    "random": lambda: random.random(),
+    "random.shuffle": lambda: random.shuffle([1, 2]),
+    "random, imported by name": imported_by_name,
+    "thread": lambda: threading.Thread(target=print).start(),
+    "trio thread": in_a_thread,
+    "process": lambda: subprocess.run([sys.executable, "-c", ""], check=False),
+    "trio process": in_a_process,
+    "fork": lambda: os.fork(),
+    "socket": lambda: socket.socket(),
+    "trio socket": over_the_net,
+}
+
+
+async def maybe_await(found: Any) -> None:
+    if isinstance(found, Awaitable):
+        await found
+
+
+@pytest.mark.parametrize("leak", LEAKS)
+def test_what_leaks_fails_the_simulation(leak: str) -> None:
+    """Each way to ask the machine for something else is named in the error, with what to use instead."""
+
+    async def scenario(world: World) -> None:
+        await maybe_await(LEAKS[leak]())
+
+    failure = simulate(scenario, SeededChoices(1), storage="memory").failure
+    assert isinstance(failure, LeakError)
+    assert "choices alone" in str(failure) or "no seed decides" in str(failure)
+
+
+@pytest.mark.parametrize("leak", ["time.time", "thread", "random, imported by name"])
+def test_it_fails_even_where_somebody_catches_it(leak: str) -> None:
+    """A tool's error becomes an answer for the model; a leak in a tool fails the simulation all the same."""
+
+    async def stamp() -> str:
+        """A tool that leaks."""
+        await maybe_await(LEAKS[leak]())
+        return "done"
+
+    def answer(request: Any) -> Any:
+        return "done" if request.contents[-1].parts[-1].function_response else call("stamp")
+
+    async def scenario(world: World) -> None:
+        runner = world.runner(lambda: LlmAgent(name="agent", model=ScriptedLlm(answer), tools=[stamp]))
+        await world.say(runner, "ada", "hello")
+
+    assert isinstance(simulate(scenario, SeededChoices(1), storage="memory").failure, LeakError)
+
+
+def test_the_world_is_whole_again_afterwards() -> None:
+    """What was replaced is put back, whether the simulation failed or not."""
+    before = (time.time, uuid.uuid4, os.urandom, random.random, trio.to_thread.run_sync)
+
+    async def scenario(world: World) -> None:
+        time.time()
+
+    simulate(scenario, SeededChoices(1), storage="memory")
+    assert (time.time, uuid.uuid4, os.urandom, random.random, trio.to_thread.run_sync) == before
+    assert abs(time.time() - time.time()) < 1
+
+
+def test_what_cannot_leak_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
+    """Logging, luck with a seed of its own, virtual sleep, synchronous tools, and another thread's own business."""
+    own = random.Random(1)
+    stop = threading.Event()
+    seen: list[float] = []
+
+    def other() -> None:
+        while not stop.wait(0.001):
+            seen.append(time.perf_counter())
+
+    def inline() -> str:
+        """A synchronous tool."""
+        return "inline"
+
+    class Sleeper(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            logging.getLogger("minirun.test").warning("logged")
+            await trio.sleep(1000)
+            await ctx.emit(Event(message=str(own.random())))
+
+    def answer(request: Any) -> Any:
+        return "done" if request.contents[-1].parts[-1].function_response else call("inline")
+
+    async def scenario(world: World) -> None:
+        await world.say(world.runner(lambda: Sleeper(name="sleeper"), app_name="one"), "ada", "hello")
+        model = world.runner(lambda: LlmAgent(name="a", model=ScriptedLlm(answer), tools=[inline]), app_name="two")
+        await world.say(model, "ada", "hello")
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    try:
+        assert simulate(scenario, SeededChoices(1), storage="memory").failure is None
+    finally:
+        stop.set()
+        thread.join()
