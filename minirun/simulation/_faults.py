@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 
-from ..errors import MinirunError
+from ..errors import ConfigurationError, MinirunError
 from ._choices import Choices
 
 __all__ = ["FAULTS", "FaultName", "Rates", "SimulatedFault", "checked_faults"]
@@ -29,13 +29,13 @@ def checked_faults(faults: Iterable[str] | str) -> frozenset[FaultName]:
     The set of faults that was named; `"all"` are all of them.
 
     Raises:
-        ValueError: One of them is unknown.
+        ConfigurationError: One of them is unknown.
     """
     names = FAULTS if faults == "all" else (faults,) if isinstance(faults, str) else tuple(faults)
     known = [name for name in FAULTS if name in names]
     if len(known) != len(set(names)):
         msg = f"expected faults out of {', '.join(FAULTS)}, or 'all'; found {names}"
-        raise ValueError(msg)
+        raise ConfigurationError(msg)
     return frozenset(known)
 
 

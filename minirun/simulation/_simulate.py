@@ -13,6 +13,7 @@ import attrs
 import trio
 from trio.testing import MockClock
 
+from ..errors import ConfigurationError
 from ..runtime._failure import first_failure
 from ._choices import Choice, Choices
 from ._faults import checked_faults
@@ -22,6 +23,8 @@ from ._report import report
 from ._world import LogEntry, World
 
 __all__ = ["Outcome", "Scenario", "checked_faults", "simulate"]
+
+PROCESSES_MAX = 8
 
 Scenario: TypeAlias = Callable[[World], Awaitable[object]]
 Storage: TypeAlias = Literal["memory", "sqlite"]
@@ -76,7 +79,11 @@ def simulate(
         storage: `"sqlite"`, the real one on a simulated disk, or `"memory"`, which is faster.
         processes: How many processes serve the users at once, over one file.
         deep: Whether the file is verified at the end, beside what is checked always.
+
+    Raises:
+        ConfigurationError: The settings are none, or do not go together.
     """
+    _check_settings(storage, processes)
     world = World(choices, faults=checked_faults(faults), storage=storage, processes=processes, deep=deep)
     guard = Guard()
     failure: BaseException | None = None
@@ -96,6 +103,18 @@ def simulate(
             raise failure from None
     failure = guard.leak or world.problem or failure
     return Outcome(failure, tuple(world.log), tuple(choices.trace), world.coverage, world.schedule.steps)
+
+
+def _check_settings(storage: object, processes: object) -> None:
+    if storage not in ("memory", "sqlite"):
+        msg = f"expected storage 'memory' or 'sqlite', found {storage!r:.80}"
+        raise ConfigurationError(msg)
+    if isinstance(processes, bool) or not isinstance(processes, int) or not 1 <= processes <= PROCESSES_MAX:
+        msg = f"expected 1 to {PROCESSES_MAX} processes, found {processes!r:.80}"
+        raise ConfigurationError(msg)
+    if storage == "memory" and processes > 1:
+        msg = f"expected one process over storage='memory', found {processes}; several share storage='sqlite'"
+        raise ConfigurationError(msg)
 
 
 @contextmanager

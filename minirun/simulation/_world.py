@@ -52,6 +52,8 @@ Runnable: TypeAlias = App | BaseAgent | Callable[[], App | BaseAgent]
 
 # How often processes may die in one simulation: enough for a crash during the recovery from a crash.
 DEATHS_MAX = 3
+# A user who loses patience does so after at most so many turns of its own.
+PATIENCE_STEPS_MAX = 16
 # A user who is not answered for so many times gives up, and the simulation fails.
 ATTEMPTS_MAX = 50
 # How long something that must come true in the end may take, in seconds, once nothing goes wrong any more.
@@ -633,7 +635,7 @@ class _Saying:
                 await world.sleep(1)
             answered, answer = self._stored_answer()
             if answered:
-                world.reached("answer found after a crash")
+                world.reached("answer found when asking again")
                 return answer
         world._fail(f"{self.user_id} was not answered in {ATTEMPTS_MAX} attempts")
         raise AssertionError
@@ -675,6 +677,8 @@ class _Saying:
         if twice:
             world.reached("double send")
             process.nursery.start_soon(self._ask_beside, runner, name=f"say {self.token} again")
+        if world.strikes("user", f"{self.user_id} loses patience"):
+            process.nursery.start_soon(self._lose_patience, done, name=f"say {self.token} leaving")
         await done.wait()
         await world.schedule.point("heard")
         if process.is_dead:
@@ -685,6 +689,15 @@ class _Saying:
         if error is not None:
             raise error
         return answer
+
+    async def _lose_patience(self, done: trio.Event) -> None:
+        """Leave at any step there is, also while something is being stored."""
+        for _ in range(1 + self.world.choices.choose(PATIENCE_STEPS_MAX, "after how many steps of patience")):
+            await self.world.schedule.point("leaving")
+        scope = self.world._leavers.get(self.token)
+        if scope is not None and not done.is_set():
+            self.world.note(self.user_id, "leaves")
+            scope.cancel()
 
     async def _ask_beside(self, runner: Runner) -> None:
         """Say it on another device; nobody waits for what it comes to but the end of the world."""

@@ -1,0 +1,248 @@
+"""A world: what goes wrong in it, what it checks, and what its users see of all that."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import trio
+
+from minirun import BaseAgent, Event, InvocationContext, LlmAgent, RunConfig
+from minirun.errors import ConfigurationError, DeadlineExceededError, LlmCallsLimitExceededError, ModelError
+from minirun.sessions import InvocationStatus
+from minirun.simulation import ChaosLlm, CheckError, SeededChoices, World, simulate, why_unavailable
+from minirun.simulation._faults import FAULTS
+from minirun.testing import ScriptedLlm, call
+
+pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
+
+
+async def look_up(name: str, tool_context: Any) -> str:
+    """A tool that counts."""
+    tool_context.state.add("app:looked", 1)
+    return name.upper()
+
+
+def scripted(request: Any) -> Any:
+    waiting = request.contents[-1].parts[-1].function_response is None
+    return [call("look_up", name="a"), call("look_up", name="b")] if waiting else "done"
+
+
+async def busy(world: World) -> None:
+    """Three users, two of them on one session, with a model that calls tools."""
+    runner = world.runner(lambda: LlmAgent(name="agent", model=ScriptedLlm(scripted), tools=[look_up]))
+
+    async def talk(user: str, session: str) -> None:
+        try:
+            await world.say(runner, user, "hello", session_id=session)
+        except ModelError:
+            world.reached("told of the model's failure")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(talk, "ada", "one")
+        nursery.start_soon(talk, "ada", "one")
+        nursery.start_soon(talk, "bob", "two")
+
+
+def coverage_of(seeds: int, **options: Any) -> Counter[str]:
+    """What *busy* has reached; it must not fail."""
+    found: Counter[str] = Counter()
+    for seed in range(seeds):
+        outcome = simulate(busy, SeededChoices(seed), **options)
+        assert outcome.failure is None, f"seed {seed} {options}: {outcome.failure!r}"
+        found += outcome.coverage
+    return found
+
+
+REACHED = {
+    "crash": {"crash", "crash in recovery", "power cut", "stored and not told", "asked again after a crash"}
+    | {"answer found when asking again", "clock set back", "clock set forward"},
+    "storage": {"disk fault", "asked again after StorageUncertainError", "asked again after StorageRolledBackError"},
+    "model": {"model: raises", "model: stalls", "told of the model's failure"},
+    "tools": {"tool: raises", "tool: slow", "tool: hangs", "tool: cancelled", "tool: raises after its work"},
+    "users": {"user left", "double send", "cancel during commit"},
+}
+ALWAYS = {"group commit"}
+OF_SEVERAL = {"lease taken over", "conflict", "stall"}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_happens_where_it_is_asked_for_and_nowhere_else(fault: str) -> None:
+    """Each name brings the troubles it stands for, all of them in a few seeds, and none of the others'."""
+    found = coverage_of(150, faults=fault)
+    assert REACHED[fault] <= set(found), REACHED[fault] - set(found)
+    others = set().union(*(REACHED[other] for other in FAULTS if other != fault)) - REACHED[fault]
+    shared = {
+        "answer found when asking again",
+        "user left",
+        "cancel during commit",
+        "asked again after StorageUncertainError",
+        "stored and not told",
+    }
+    assert not (others - shared) & set(found)
+
+
+def test_nothing_goes_wrong_unasked() -> None:
+    """A plain simulation varies the order of things, delays and ids; no fault needs handling."""
+    assert set(coverage_of(40)) <= ALWAYS
+
+
+def test_several_processes_share_a_file() -> None:
+    """Leases are taken over, runs meet conflicts and stand still, and every promise is kept."""
+    found = coverage_of(150, faults="all", processes=2)
+    wanted = OF_SEVERAL | ALWAYS | set().union(*REACHED.values())
+    assert wanted <= set(found), wanted - set(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"faults": "fire"}, "crash, storage, model, tools, users"),
+        ({"faults": ["crash", "fire"]}, "crash, storage, model, tools, users"),
+        ({"storage": "tape"}, "'memory' or 'sqlite'"),
+        ({"processes": 0}, "1 to 8 processes"),
+        ({"processes": True}, "1 to 8 processes"),
+        ({"processes": 2, "storage": "memory"}, "one process over storage='memory'"),
+    ],
+)
+def test_settings_that_are_none_are_refused(options: dict[str, Any], problem: str) -> None:
+    """Before anything runs, with what was expected."""
+    with pytest.raises(ConfigurationError, match=problem):
+        simulate(busy, SeededChoices(1), **options)
+
+
+# --- what users see ---------------------------------------------------------------------------------------------------
+
+
+class Slow(BaseAgent):
+    """Takes its time, and says how often it has run."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        ctx.state.add("app:runs", 1)
+        await ctx.emit(Event(message="working"))
+        await trio.sleep(10)
+        await ctx.emit(Event(message="done"))
+
+
+def test_a_user_whose_answer_was_stored_does_not_ask_again() -> None:
+    """After a crash that came too late to matter, the answer is read from the log; the agent runs once."""
+    runs: Counter[int] = Counter()
+
+    async def scenario(world: World) -> None:
+        runner = world.runner(lambda: Slow(name="slow"))
+        answer = await world.say(runner, "ada", "go")
+        assert answer is not None
+        assert answer.text == "done"
+        count = world.state(runner)["app:runs"]
+        assert count == 1 or world.coverage["asked again after a crash"] > 0
+        if world.coverage["answer found when asking again"] and not world.coverage["asked again after a crash"] > 1:
+            assert count == 1
+        runs[count] += 1
+
+    for seed in range(150):
+        outcome = simulate(scenario, SeededChoices(seed), storage="memory", faults="crash")
+        assert outcome.failure is None, f"seed {seed}: {outcome.failure!r}"
+    assert runs[1] > 0
+    assert len(runs) > 1
+
+
+def test_time_passes_without_anybody_waiting() -> None:
+    """Virtual time is what the processes see, too; a restart takes none of it, and a day is over at once."""
+
+    async def scenario(world: World) -> None:
+        before = world.now
+        await world.restart()
+        await world.sleep(86_400)
+        assert world.now == before + 86_400
+
+    assert simulate(scenario, SeededChoices(1), storage="memory").failure is None
+
+
+def test_what_must_come_true_in_the_end_has_time_for_it() -> None:
+    """`eventually` waits for an hour of virtual time, whether the check returns False or asserts."""
+
+    async def scenario(world: World, patience_s: float) -> None:
+        until = world.now + patience_s
+        world.eventually(lambda: world.now >= until)
+
+        def asserts() -> None:
+            assert world.now >= until, "not yet"
+
+        world.eventually(asserts)
+
+    async def short(world: World) -> None:
+        await scenario(world, 1800)
+
+    async def long(world: World) -> None:
+        await scenario(world, 86_400)
+
+    assert simulate(short, SeededChoices(1), storage="memory").failure is None
+    assert isinstance(simulate(long, SeededChoices(1), storage="memory").failure, CheckError)
+
+
+def test_budgets_and_deadlines_are_those_of_the_run_config() -> None:
+    """A run that says so gets them: a model that never stops meets its limit, a hanging one the deadline."""
+
+    def never_stops(request: Any) -> Any:
+        return call("look_up", name="again")
+
+    async def scenario(world: World) -> None:
+        runner = world.runner(lambda: LlmAgent(name="agent", model=ScriptedLlm(never_stops), tools=[look_up]))
+        with pytest.raises((LlmCallsLimitExceededError, DeadlineExceededError)) as caught:
+            await world.say(runner, "ada", "go", run_config=RunConfig(max_llm_calls=3, deadline_s=60))
+        world.reached(type(caught.value).__name__)
+
+    found: Counter[str] = Counter()
+    for seed in range(40):
+        outcome = simulate(scenario, SeededChoices(seed), storage="memory", faults="tools")
+        assert outcome.failure is None, f"seed {seed}: {outcome.failure!r}"
+        found += outcome.coverage
+    assert {"LlmCallsLimitExceededError", "DeadlineExceededError"} <= set(found)
+
+
+def test_state_is_what_is_committed() -> None:
+    """Of the app, of a user, of a session; initial state is there before anything runs, and outlives crashes."""
+
+    class Writer(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            ctx.state["app:a"], ctx.state["user:u"], ctx.state["s"] = 1, 2, 3
+            await ctx.emit(Event(message="written"))
+
+    async def scenario(world: World) -> None:
+        runner = world.runner(lambda: Writer(name="writer"), state={"app:b": 0})
+        assert world.state(runner) == {"app:b": 0}
+        await world.say(runner, "ada", "go", session_id="x")
+        await world.restart()
+        assert world.state(runner) == {"app:a": 1, "app:b": 0}
+        assert world.state(runner, user_id="ada") == {"app:a": 1, "app:b": 0, "user:u": 2}
+        assert world.state(runner, user_id="ada", session_id="x") == {"app:a": 1, "app:b": 0, "user:u": 2, "s": 3}
+        assert world.state(runner, user_id="bob", session_id="x") == {"app:a": 1, "app:b": 0}
+        [invocation] = await runner.session_service.list_invocations()
+        assert invocation.status is InvocationStatus.COMPLETED
+
+    for storage in ("memory", "sqlite"):
+        assert simulate(scenario, SeededChoices(1), storage=storage).failure is None
+
+
+def test_a_model_without_a_script_needs_no_more() -> None:
+    """ChaosLlm in every world there is: nothing it does breaks a promise, and what it may say comes up."""
+    found: Counter[str] = Counter()
+
+    async def scenario(world: World) -> None:
+        runner = world.runner(lambda: LlmAgent(name="agent", model=ChaosLlm(), tools=[look_up]))
+        for _ in range(2):
+            try:
+                await world.say(runner, "ada", "hello")
+            except (ModelError, DeadlineExceededError):
+                world.reached("told of a failure")
+
+    storages: Sequence[dict[str, Any]] = ({"storage": "memory"}, {"storage": "sqlite", "processes": 2})
+    for seed in range(80):
+        outcome = simulate(scenario, SeededChoices(seed), faults="all", **storages[seed % 2])
+        assert outcome.failure is None, f"seed {seed}: {outcome.failure!r}"
+        found += outcome.coverage
+    assert found["model: unknown tool"]
+    assert found["model: same ids"]
+    assert found["model: cut stream"]
