@@ -231,8 +231,10 @@ def test_what_ends_a_test_ends_it_as_usual(folder: Path) -> None:
     (folder / "test_bank.py").write_text(ENDS)
     done = run_pytest(folder, "-q", "-rA", "-W", "error")
     assert "2 failed, 5 passed, 1 skipped, 2 xfailed" in done.stdout, done.stdout
-    for words in ("Failed: DID NOT RAISE", "assert [1, 2, 3] == [1, 2, 4]", "At index 2 diff: 3 != 4", "seed 0 fails"):
+    for words in ("Failed: DID NOT RAISE", "assert [1, 2, 3] == [1, 2, 4]", "At index 2 diff: 3 != 4"):
         assert words in done.stdout, done.stdout
+    assert "seed 0 fails with Failed" in done.stdout
+    assert "seed 0 fails with AssertionError" in done.stdout
     assert "1 failed" in run_pytest(folder, "-q", "-x", "-k", "raise or assertion").stdout
 
 

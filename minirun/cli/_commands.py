@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -41,9 +42,25 @@ PAGE_EVENTS = 500
 PIPE_WIDTH = 10_000
 
 
-@click.group()
+# Commands in modules of their own, which are imported when they are asked for: a simulation brings much along that a
+# conversation need not wait for.
+LATER = {"simulate": "._simulate"}
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *LATER])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in LATER:
+            return super().get_command(ctx, cmd_name)
+        command: click.Command = getattr(import_module(LATER[cmd_name], __package__), cmd_name)
+        return command
+
+
+@click.group(cls=_Commands)
 def cli() -> None:
-    """Run agents, and look at what their sessions hold."""
+    """Run agents, look at what their sessions hold, and simulate them."""
 
 
 # --- run ----------------------------------------------------------------------------------------------------------

@@ -1,12 +1,15 @@
-"""From `FILE.py[:name]` to an App."""
+"""From `FILE.py[:name]` to an App, and from `FILE.py::name` to a scenario of a simulation."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import inspect
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import click
 
@@ -14,7 +17,7 @@ from ..agents import BaseAgent
 from ..apps import App
 from ..errors import MinirunError
 
-__all__ = ["load_app"]
+__all__ = ["load_app", "load_scenario"]
 
 # What is looked for in a file when the command names nothing, in this order.
 USUAL_NAMES = ("app", "root_agent", "agent")
@@ -43,6 +46,68 @@ def load_app(target: str) -> App:
     if isinstance(found, App):
         return found
     raise click.ClickException(f"{target}: expected an App, an agent or a function that makes one, found {found!r:.80}")
+
+
+def load_scenario(target: str) -> tuple[Path, Callable[..., Any], tuple[tuple[Any, ...], dict[str, Any]]]:
+    """
+    Load what *target* names: an async function or method that takes `world` alone.
+
+    Returns:
+        The file, the function, and the arguments of its marker `simulation`, or of its class's or its module's.
+
+    Raises:
+        click.UsageError: There is no such file, or nothing is named.
+        click.ClickException: What is named cannot be simulated.
+    """
+    file, colons, names = target.partition("::")
+    path = Path(file)
+    if not path.is_file():
+        raise click.UsageError(f"expected FILE.py::name, found no file at {file!r}")
+    if not colons or not names:
+        raise click.UsageError(f"expected FILE.py::name, found no name in {target!r}")
+    module = _import_like_pytest(path)
+    found: Any = module
+    holders = [module]
+    for name in names.split("::"):
+        if not hasattr(found, name):
+            raise click.ClickException(f"{file} has no {names!r}; it has {', '.join(_scenarios(module)) or 'nothing'}")
+        found = getattr(found() if inspect.isclass(found) else found, name)
+        holders.append(found)
+    parameters = inspect.signature(found).parameters.values() if inspect.iscoroutinefunction(found) else ()
+    wanted = [each.name for each in parameters if each.default is each.empty]
+    if wanted != ["world"]:
+        told = f"one that takes {', '.join(wanted) or 'nothing'}" if parameters else f"{found!r:.80}"
+        hint = "; pytest can run it with its fixtures and parameters" if "world" in wanted else ""
+        raise click.ClickException(f"{target}: expected an async function that takes `world` alone, found {told}{hint}")
+    return path, found, _marked(holders)
+
+
+def _marked(holders: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of the closest marker. What pytest's markers are made of is read without importing pytest."""
+    for holder in reversed(holders):
+        marks = getattr(holder, "pytestmark", ())
+        for mark in reversed(marks if isinstance(marks, (list, tuple)) else [marks]):
+            found: Any = getattr(mark, "mark", mark)  # a decorator has the mark inside
+            if getattr(found, "name", "") == "simulation":
+                return found.args, dict(found.kwargs)
+    return (), {}
+
+
+def _scenarios(module: ModuleType) -> list[str]:
+    return [name for name, value in vars(module).items() if inspect.iscoroutinefunction(value)]
+
+
+def _import_like_pytest(path: Path) -> ModuleType:
+    """Import the file; one in a package by its full name, so that its relative imports work."""
+    folder = path.parent.resolve()
+    names = [path.stem]
+    while (folder / "__init__.py").is_file():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    if len(names) == 1:
+        return _import(path)
+    sys.path.insert(0, str(folder))
+    return importlib.import_module(".".join(names))
 
 
 def _import(path: Path) -> ModuleType:

@@ -153,7 +153,8 @@ def explore(
     """
     Simulate *seeds* one after another, each when it is asked for. *options* are those of `simulate`.
 
-    *shrinks* says which failures are worth it. After a failure it can be asked to go on. A `BaseException` that is no failure (Ctrl-C, skipping) is raised.
+    *shrinks* says which failures are worth it. After one it can be asked to go on. A `BaseException` that is no failure
+    (Ctrl-C, skipping) is raised.
     """
     for seed in seeds:
         often = seed % TWICE_EVERY_SEEDS == 0
@@ -226,7 +227,8 @@ class _Carrier(Exception):
 
 def _is_pytest_failure(failure: BaseException) -> bool:
     """Whether it is that of `pytest.fail()`, which `pytest.raises` uses, too; without importing pytest."""
-    return type(failure).__module__ == "_pytest.outcomes" and type(failure).__name__ == "Failed"
+    bases = (kind.__module__ for kind in type(failure).__mro__)  # it says of itself that it is a builtin
+    return type(failure).__name__ == "Failed" and "_pytest.outcomes" in bases
 
 
 def _compared(first: Outcome, second: Outcome) -> Outcome:

@@ -48,7 +48,7 @@ def report(outcome: Outcome) -> str:
 
 
 def story(headline: str, options: Mapping[str, Any], told: str, *, kept: str, commands: Sequence[str]) -> str:
-    """All that a person wants to know of a failure: what failed, under what, why (a report), and how to see it again."""
+    """What a person wants to know of a failure: what failed, under what, why (a report), and how to see it again."""
     under = [
         f"{name}: {', '.join(value) or 'none' if isinstance(value, list) else value}" for name, value in options.items()
     ]
