@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import random
-import subprocess
-import sys
 import warnings
 from collections import Counter
 from typing import Any
@@ -137,49 +132,7 @@ def run(name: str, seed: int, storage: Storage, faults: tuple[str, ...] | None =
     )
 
 
-# --- sameness ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("storage", STORAGES)
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_the_same_seed_is_the_same_world(name: str, storage: Storage) -> None:
-    """Over and over in one process, with other objects at other addresses, and replayed from its list of choices."""
-    for seed in (3, 4):
-        first = run(name, seed, storage)
-        clutter = []
-        for number in range(6):
-            clutter.append(bytearray(random.Random(number).randrange(5000)))
-            again = run(name, seed, storage)
-            assert (again.log, again.picks) == (first.log, first.picks)
-        replayed = simulate(SCENARIOS[name], RecordedChoices(first.picks), storage=storage, faults=FAULTS[storage])
-        assert (replayed.digest, replayed.picks) == (first.digest, first.picks)
-
-
-def test_the_same_seed_is_the_same_world_in_every_process() -> None:
-    """Fresh processes whose hashes of strings differ agree on every byte of the logs."""
-    program = (
-        "import json; from tests.test_simulation import *; "
-        "print(json.dumps([run(name, 7, storage).digest for name in SCENARIOS for storage in STORAGES]))"
-    )
-    digests = set()
-    for hash_seed in ("0", "1", "random"):
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        digests.add(done.stdout)
-    assert digests == {json.dumps([run(name, 7, storage).digest for name in SCENARIOS for storage in STORAGES]) + "\n"}
-
-
-def test_other_seeds_are_other_worlds() -> None:
-    """Of as many seeds, nearly as many orders in which four agents say five things each."""
-    orders = {
-        next(entry.what for entry in run("four", seed, "memory", ()).log if entry.who == "order") for seed in range(100)
-    }
-    assert len(orders) >= 95
+# --- trio -------------------------------------------------------------------------------------------------------------
 
 
 def test_trio_is_left_as_it_was() -> None:
