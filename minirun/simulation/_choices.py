@@ -28,6 +28,8 @@ class Choice:
     options: int
     picked: int
     names: tuple[str, ...] = ()
+    came_true: int | None = None
+    """How many choices were made when it came true, of one that was about later; None if it was about now."""
 
 
 class Choices(ABC):
@@ -64,7 +66,7 @@ class Choices(ABC):
 
     def explain(self, place: int, label: str) -> None:
         """Say in other words what the choice at *place* was about: by now it is known what it has led to."""
-        self.trace[place] = attrs.evolve(self.trace[place], label=label)
+        self.trace[place] = attrs.evolve(self.trace[place], label=label, came_true=len(self.trace))
 
     @property
     def picks(self) -> list[int]:

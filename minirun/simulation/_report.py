@@ -31,8 +31,10 @@ ENTRIES_MAX = 60
 OTHERS_MAX = 3
 CELL_CHARS_MAX = 60
 
-# Choices that mean nothing to people, though a replay needs them.
-_OF_MACHINES = frozenset({"order within trio", "policy", "salts of SQLite"})
+# Choices that mean nothing to people, though a replay needs them: those of machinery, and faults that never came.
+_OF_MACHINES = re.compile(r"order within trio|policy|salts of SQLite|how often: .*|.*: when")
+# Choices whose number is their answer; others, of two options, are told by their label alone.
+_QUESTION = re.compile(r"(which|what|how|by how|for how|after how)\b")
 
 
 def report(outcome: Outcome) -> str:
@@ -108,11 +110,11 @@ def in_words(trace: Iterable[Choice]) -> Iterator[str]:
     """
     first = last = step = 0
     held = ""
-    for choice in trace:
+    for choice in _as_they_came_true(trace):
         is_step = re.fullmatch(r"step (\d+)", choice.label)
         if is_step:
             step = int(is_step[1])
-        if not choice.picked or choice.label in _OF_MACHINES:
+        if not choice.picked or _OF_MACHINES.fullmatch(choice.label):
             continue
         told = _order(choice) if is_step else ""
         if told and told == held and step == last + 1:
@@ -127,6 +129,12 @@ def in_words(trace: Iterable[Choice]) -> Iterator[str]:
         yield f"{_steps(first, last)}: {held}"
 
 
+def _as_they_came_true(trace: Iterable[Choice]) -> list[Choice]:
+    """A fault is chosen long before it strikes; people want to know of it when it does."""
+    placed = [(place if each.came_true is None else each.came_true, each) for place, each in enumerate(trace)]
+    return [each for _, each in sorted(placed, key=lambda one: one[0])]
+
+
 def _steps(first: int, last: int) -> str:
     return f"step {first}" if first == last else f"steps {first} to {last}"
 
@@ -136,14 +144,17 @@ def _order(choice: Choice) -> str:
     if choice.picked >= len(choice.names):
         return f"{choice.picked} of {choice.options}"
     others = [task_in_words(name) for place, name in enumerate(choice.names) if place != choice.picked]
-    more = f" and {len(others) - OTHERS_MAX} others" if len(others) > OTHERS_MAX else ""
+    more = f" and {len(others) - OTHERS_MAX} more" if len(others) > OTHERS_MAX else ""
     return f"{task_in_words(choice.names[choice.picked])} runs before {', '.join(others[:OTHERS_MAX])}{more}"
 
 
 def _other(choice: Choice) -> str:
+    if choice.came_true is not None:
+        return choice.label
     if choice.names:
         return f"{choice.label}: {choice.names[choice.picked]}"
-    return choice.label if choice.options == 2 else f"{choice.label}: {choice.picked} of {choice.options}"
+    is_told = choice.options == 2 and not _QUESTION.match(choice.label)
+    return choice.label if is_told else f"{choice.label}: {choice.picked} of {choice.options}"
 
 
 def task_in_words(name: str) -> str:
@@ -168,17 +179,23 @@ def task_in_words(name: str) -> str:
 
 def _whose(part: str) -> str:
     """Whose message a task is about: `say ada 2:3` is what ada says second, when it is tried for the third time."""
-    said = re.fullmatch(r"say (.+) (\d+)(?::(\d+))?", part)
+    said = re.fullmatch(r"say (.+) (\d+)( again| leaving)?(?::(\d+))?", part)
     if not said:
         return ""
-    user, number, attempt = said.groups()
+    user, number, beside, attempt = said.groups()
     whose = user if number == "1" else f"{user}'s message {number}"
-    return whose if attempt is None else f"{whose} (try {attempt})"
+    also = [
+        *({" again": ["sent again"], " leaving": ["patience"]}.get(beside, [])),
+        *([f"try {attempt}"] if attempt else []),
+    ]
+    return f"{whose} ({', '.join(also)})" if also else whose
 
 
 def _kind(own: str) -> str:
     if own in ("scenario", "processes"):
         return "the scenario" if own == "scenario" else "the next process"
+    if re.fullmatch(r"process \d+", own):
+        return own
     if own.startswith("tool "):
         return f"tool `{own.removeprefix('tool ')}`"
     if own.startswith("minirun "):
