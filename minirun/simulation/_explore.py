@@ -24,7 +24,6 @@ import attrs
 from ..errors import ConfigurationError, MinirunError
 from ..runtime._failure import first_failure
 from ._choices import Choice, Choices, RecordedChoices, SeededChoices
-from ._report import in_words
 from ._simulate import Outcome, Scenario, Storage, checked_faults, simulate
 from ._world import World
 
@@ -248,7 +247,7 @@ def _compared(first: Outcome, second: Outcome) -> Outcome:
 
 def _difference(first: Outcome, second: Outcome) -> str | None:
     """Where two outcomes begin to differ; None if they are the same."""
-    if (first.digest, first.picks) == (second.digest, second.picks):
+    if (first.digest, first.trace) == (second.digest, second.trace):
         return None
     entry = _first_difference(first.log, second.log)
     if entry is not None:
@@ -268,10 +267,7 @@ def _first_difference(first: Sequence[T], second: Sequence[T]) -> tuple[int, T |
 
 
 def _told(choice: Choice | None) -> str:
-    if choice is None:
-        return "missing"
-    words = next(in_words([choice]), f"{choice.label}, 0 of {choice.options}")
-    return _quoted(words)
+    return _quoted(choice and f"{choice.label}: {choice.picked} of {choice.options}")
 
 
 def _described(failure: BaseException | None) -> str:
@@ -370,10 +366,13 @@ def _dropped(picks: list[int], at: int, size: int) -> Iterator[list[int]]:
 
 
 def _with_smaller_ones(picks: list[int], fails: Callable[[Sequence[int]], bool]) -> None:
-    """Make single choices smaller."""
-    for at, pick in enumerate(picks):
-        for smaller in sorted({1, pick // 2, pick - 1}):
-            candidate = [*picks[:at], smaller, *picks[at + 1 :]]
-            if 0 < smaller < pick and fails(candidate):
+    """Make single choices as small as they can be, if smaller ones are no worse than larger ones."""
+    for at in range(len(picks)):
+        too_small = 0
+        while picks[at] - too_small > 1:
+            tried = (picks[at] + too_small) // 2
+            candidate = [*picks[:at], tried, *picks[at + 1 :]]
+            if fails(candidate):
                 picks = candidate
-                break
+            else:
+                too_small = tried
