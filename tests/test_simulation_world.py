@@ -59,7 +59,14 @@ def coverage_of(seeds: int, **options: Any) -> Counter[str]:
 REACHED = {
     "crash": {"crash", "crash in recovery", "power cut", "stored and not told", "asked again after a crash"}
     | {"answer found when asking again", "clock set back", "clock set forward"},
-    "storage": {"disk fault", "asked again after StorageUncertainError", "asked again after StorageRolledBackError"},
+    "storage": {
+        "disk fault",
+        "disk full",
+        "slow disk",
+        "locked by another program",
+        "asked again after StorageUncertainError",
+        "asked again after StorageRolledBackError",
+    },
     "model": {"model: raises", "model: stalls", "told of the model's failure"},
     "tools": {"tool: raises", "tool: slow", "tool: hangs", "tool: cancelled", "tool: raises after its work"},
     "users": {"user left", "double send", "cancel during commit"},

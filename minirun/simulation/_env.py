@@ -16,10 +16,12 @@ from ..errors import NotSupportedError
 from ._schedule import Schedule
 from ._vfs import RecordingVFS
 
-__all__ = ["EPOCH_S", "Machine", "SimulatedEnv"]
+__all__ = ["COMMIT", "EPOCH_S", "Machine", "SimulatedEnv"]
 
 T = TypeVar("T")
 
+# What waits for the disk, in what `Machine.passed` is told.
+COMMIT = "commit"
 # When simulations begin, on the wall clock: 1 January 2030.
 EPOCH_S = 1_893_456_000.0
 
@@ -78,6 +80,9 @@ class SimulatedEnv(Env):
     ) -> T:
         """Call *fn* here, between two points: others may go on before it and after it, as with a thread."""
         await self.machine.schedule.point("thread begins")
+        meanwhile = self.machine.passed(COMMIT if limiter is None else "thread")  # tools have a limiter
+        if meanwhile is not None:
+            await meanwhile
         try:
             return fn()
         finally:

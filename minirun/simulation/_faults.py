@@ -44,6 +44,8 @@ _ONE_IN: Final = {
     "death": (100, 25, 400),  # steps of the schedule
     "power cut": (200, 50, 800),  # changes of the disk
     "disk": (200, 50, 800),  # operations of the disk
+    "slow disk": (50, 10, 200),  # commits
+    "lock": (200, 50, 800),  # steps
     "clock": (200, 40, 1000),  # steps
     "stall": (100, 20, 500),  # steps
     "model": (8, 3, 30),  # questions
@@ -58,7 +60,7 @@ HORIZON: Final = 4096
 
 _OF: Final[dict[FaultName, tuple[str, ...]]] = {
     "crash": ("death", "power cut", "clock", "stall"),
-    "storage": ("disk",),
+    "storage": ("disk", "slow disk", "lock"),
     "model": ("model",),
     "tools": ("tool",),
     "users": ("user",),

@@ -86,6 +86,7 @@ class Store(ABC):
     """What a world keeps its sessions in."""
 
     error = sqlite3.SQLITE_IOERR
+    full = sqlite3.SQLITE_FULL
 
     def disk_for(self, process: Process, fault: Callable[[Operation, str], int]) -> RecordingVFS | None:
         """What a new process is to use as its disk; *fault* says what that answers while the process lives."""
@@ -101,6 +102,13 @@ class Store(ABC):
 
     def power_is_back(self) -> None:
         """The power was gone, and all processes are buried: make what it has left."""
+
+    def lock(self) -> bool:
+        """Let somebody else hold the right to write; False where nobody can, or another one has it now."""
+        return False
+
+    def unlock(self) -> None:
+        """Let that one give it back."""
 
     def close(self) -> None:
         """The world has ended."""
@@ -317,6 +325,7 @@ class SqliteStore(Store):
         self._services: dict[int, _SqliteService] = {}
         self._disks: dict[int, RecordingVFS] = {}
         self._observer: sqlite3.Connection | None = None
+        self._locker: sqlite3.Connection | None = None
         self._read_at = -1  # how much of the trace the cached state knows of
         self._read: dict[tuple[str, str | None, str | None], dict[str, JSON]] = {}
         self._calm = RecordingVFS()  # for looking without being noticed
@@ -347,8 +356,29 @@ class SqliteStore(Store):
             service._owner_lock.release()
         vfs.close()
 
+    def lock(self) -> bool:
+        """Let another program hold the write lock of the file."""
+        if self._locker is not None or not (self._folder / "world.db").exists():
+            return False
+        locker = self._calm.connect(str(self._folder / "world.db"))
+        try:
+            locker.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            self._close_calmly(locker)
+            return False
+        self._locker = locker
+        return True
+
+    def unlock(self) -> None:
+        """Let it give the lock back."""
+        locker, self._locker = self._locker, None
+        if locker is not None:
+            locker.execute("ROLLBACK")
+            self._close_calmly(locker)
+
     def power_is_back(self) -> None:
         """Make the folder that the power cut has left."""
+        self.unlock()
         self._stop_observing()
         self._disk.replay(self._trace)
         del self._trace[:]
@@ -361,6 +391,7 @@ class SqliteStore(Store):
 
     def close(self) -> None:
         """Close what is open; SQLite must not call a disk that is gone."""
+        self.unlock()
         self._stop_observing()
         for service in self._services.values():
             service._file._disconnect()
@@ -374,6 +405,7 @@ class SqliteStore(Store):
         service = next(iter(self._services.values()))
         key = SessionKey(app_name, SETTER, SETTER)
         creation = _creation(state)
+        self.unlock()
         with self._nothing_fails():
             db = service._file._begin("BEGIN IMMEDIATE")
             transaction = Transaction(db, {})
@@ -400,7 +432,6 @@ class SqliteStore(Store):
     def _rows(self, query: str, *arguments: object) -> list[Any]:
         """Read through a connection of its own, to which nothing happens."""
         if self._observer is None:
-            self._calm.fault = None
             self._observer = self._calm.connect(str(self._folder / "world.db"))
         try:
             return self._observer.execute(query, arguments).fetchall()
@@ -411,10 +442,15 @@ class SqliteStore(Store):
 
     def _stop_observing(self) -> None:
         self._read_at = -1
-        if self._observer is not None:
-            self._calm.fault = lambda operation, file: self.error  # the last one to close must not check in the log
-            self._observer.close()
-            self._observer = None
+        observer, self._observer = self._observer, None
+        if observer is not None:
+            self._close_calmly(observer)
+
+    def _close_calmly(self, connection: sqlite3.Connection) -> None:
+        """Close a connection without a change of the disk: the last one to close would check in the log."""
+        self._calm.fault = lambda operation, file: self.error
+        connection.close()
+        self._calm.fault = None
 
     def state(self, app_name: str, user_id: str | None, session_id: str | None) -> dict[str, JSON]:
         """The committed state; read again only if the disk has changed."""

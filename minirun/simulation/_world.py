@@ -40,7 +40,7 @@ from ..runtime import Run, RunConfig
 from ..sessions import BaseSessionService, Invocation, InvocationStatus, SessionKey, SessionWriter
 from ._checks import MODEL, RESULT, TOOL, Checkers, Ledger
 from ._choices import Choices
-from ._env import Machine, SimulatedEnv
+from ._env import COMMIT, Machine, SimulatedEnv
 from ._faults import FaultName, Rates, SimulatedFault
 from ._schedule import POLICIES, Schedule
 from ._stores import MemoryStore, SqliteStore, Store, new_file
@@ -60,6 +60,9 @@ ATTEMPTS_MAX = 50
 PATIENCE_S = 3600.0
 # How long a process may stand still: longer than its leases last.
 STALLS_S = (1.0, 20.0, 60.0)
+# How long a slow commit takes, and how long somebody else locks the file, in seconds.
+SLOW_COMMITS_S = (0.1, 5.0, 40.0)
+LOCKS_S = (0.1, 5.0, 15.0)
 # How long a model or a tool hangs: shorter than a run may take, if its RunConfig does not say so.
 HANGS_S = 600.0
 CLOCK_JUMPS_S = (-3600.0, -1.0, 3600.0)
@@ -486,6 +489,8 @@ class World:
         for check in self._always:
             if check() is False:
                 self._fail(f"always({getattr(check, '__qualname__', check)}) is False")
+        if self.strikes("lock", "another program locks the file"):
+            self._nursery.start_soon(self._hold_lock, name="another program")
         living = self._living()
         if not living:
             return
@@ -517,6 +522,10 @@ class World:
             self._fail_power(f"loses {what}")
             return self._store.error
         if self.strikes("disk", f"a {operation} of {file} fails"):
+            if operation == "write" and self.choices.choose(2, "because the disk is full"):
+                self.reached("disk full")
+                self.note("the disk", f"is full at a write of {file}")
+                return self._store.full
             self.reached("disk fault")
             self.note("the disk", f"fails a {operation} of {file}")
             return self._store.error
@@ -528,6 +537,8 @@ class World:
         found = _INVOCATION.findall(task)
         invocation = found[-1] if found else None
         self._checkers.point(label, invocation)
+        if label == COMMIT:
+            return self._slow_disk() if self.strikes("slow disk", "a commit is slow") else None
         if label.startswith(MODEL) and self.strikes("model", "the model fails"):
             return self._model_fails()
         if label.startswith(TOOL) and self.strikes("tool", f"the {label.partition('#')[0]} fails"):
@@ -536,6 +547,19 @@ class World:
             self.reached("tool: raises after its work")
             raise SimulatedFault(f"the {label} was lost (simulated)")
         return None
+
+    async def _slow_disk(self) -> None:
+        self.reached("slow disk")
+        await self.sleep(SLOW_COMMITS_S[self.choices.choose(len(SLOW_COMMITS_S), "how slow")])
+
+    async def _hold_lock(self) -> None:
+        """Somebody else holds the write lock, for shorter or longer than minirun waits for it."""
+        if self._store.lock():
+            self.reached("locked by another program")
+            held_s = LOCKS_S[self.choices.choose(len(LOCKS_S), "how long the file is locked")]
+            self.note("another program", f"holds the write lock for {held_s:g} s")
+            await trio.sleep(held_s)
+            self._store.unlock()
 
     async def _model_fails(self) -> None:
         if self.choices.choose(2, "how the model fails: stalls"):
