@@ -177,29 +177,98 @@ def test_every_way_is_gone_once() -> None:
     assert found == [(0,), (1, 0), (1, 1), (2, 0, 0), (2, 0, 1), (2, 1, 0), (2, 1, 1)]
 
 
-def test_a_small_configuration_is_exhausted() -> None:
-    """All orders of two appends to one session: each is stored, in one of two orders, whatever happens."""
-    orders: Counter[str] = Counter()
-
-    async def scenario(world: World) -> None:
-        runner = world.runner(lambda: Quiet(name="quiet"))
-        async with trio.open_nursery() as nursery:
-            for text in ("x", "y"):
-                nursery.start_soon(world.say, runner, "ada", text)
-        log = await runner.session_service.read_events(app_name="app", user_id="ada", session_id="ada")
-        orders["".join(event.text for event in log)] += 1
-
-    for runs, choices in enumerate(depth_first(14)):
-        choices.choose = _without_policy(choices)  # type: ignore[method-assign]  # the first two are not about order
-        assert simulate(scenario, choices, storage="memory").failure is None
-        if runs > 400:
-            break
-    assert set(orders) == {"xy", "yx"}
-
-
 class Quiet(BaseAgent):
+    """Says nothing."""
+
     async def _run_async_impl(self, ctx: InvocationContext) -> None:
         pass
+
+
+class Once(BaseAgent):
+    """Says one thing."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        ctx.state.add("said", 1)
+        await ctx.emit(Event(message="once"))
+
+
+class Both(BaseAgent):
+    """Says two things at the same time."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ctx.emit, Event(message="a"))
+            nursery.start_soon(ctx.emit, Event(message="b"))
+
+
+async def two_users(world: World) -> None:
+    """Two messages to one session at once."""
+    runner = world.runner(lambda: Once(name="once"))
+    async with trio.open_nursery() as nursery:
+        for text in ("x", "y"):
+            nursery.start_soon(world.say, runner, "ada", text)
+    log = await runner.session_service.read_events(app_name="app", user_id="ada", session_id="ada")
+    world.note("order", " ".join(event.text for event in log if event.author == "user"))
+
+
+async def two_emitters(world: World) -> None:
+    """One run that says two things at once."""
+    runner = world.runner(lambda: Both(name="both"))
+    await world.say(runner, "ada", "go")
+    log = await runner.session_service.read_events(app_name="app", user_id="ada", session_id="ada")
+    world.note("order", " ".join(event.text for event in log if event.author == "both"))
+
+
+async def left_at_any_step(world: World) -> None:
+    """A user who leaves, at every step at which one can, and then says something else."""
+    runner = world.runner(lambda: Once(name="once"))
+
+    async def user(scope: trio.CancelScope) -> None:
+        with scope:
+            await world.say(runner, "ada", "x")
+
+    async with trio.open_nursery() as nursery:
+        scope = trio.CancelScope()
+        nursery.start_soon(user, scope)
+        await world.schedule.point("leaving")
+        scope.cancel()
+    await world.say(runner, "ada", "y")
+    log = await runner.session_service.read_events(app_name="app", user_id="ada", session_id="ada")
+    world.note("order", " ".join(event.text for event in log if event.author == "user"))
+
+
+async def killed_at_any_step(world: World) -> None:
+    """A process that dies at every step at which one can; its user asks again."""
+    runner = world.runner(lambda: Once(name="once"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.say, runner, "ada", "x")
+        await world.schedule.point("dying")
+        await world.restart()
+    log = await runner.session_service.read_events(app_name="app", user_id="ada", session_id="ada")
+    world.note("order", " ".join(event.text for event in log if event.text))
+
+
+SMALL: dict[str, tuple[Scenario, Storage, set[str]]] = {
+    "two users": (two_users, "memory", {"x y", "y x"}),
+    "two emitters": (two_emitters, "memory", {"a b", "b a"}),
+    "left": (left_at_any_step, "memory", {"y", "x y"}),
+    "killed": (killed_at_any_step, "memory", {"x once", "x x once"}),
+    "two users on disk": (two_users, "sqlite", {"x y", "y x"}),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_small_configuration_is_exhausted(name: str) -> None:
+    """Every schedule there is: none fails, and what can come of them all does."""
+    scenario, storage, possible = SMALL[name]
+    orders: Counter[str] = Counter()
+    for choices in depth_first():
+        choices.choose = _without_policy(choices)  # type: ignore[method-assign]  # choices that are not about order
+        outcome = simulate(scenario, choices, storage=storage)
+        assert outcome.failure is None, f"{outcome.picks}: {outcome.failure!r}"
+        orders[next(entry.what for entry in outcome.log if entry.who == "order")] += 1
+    print(f"{name}: {orders.total()} schedules")
+    assert set(orders) == possible
 
 
 def _without_policy(choices: Choices) -> Any:

@@ -130,6 +130,7 @@ class RunScope:
             raise RuntimeError(msg)
         self._entered = True
         self._plan.check()
+        await self._plan.env.point("enter")
         writer = await self._plan.open()
         try:
             message = await self._store_message(writer)

@@ -120,9 +120,9 @@ class DrawnChoices(Choices):
         return self._tail.randrange(options) if prefer is None else prefer(self._tail)
 
 
-def depth_first(depth: int) -> Iterator[Choices]:
+def depth_first(depth: int | None = None) -> Iterator[Choices]:
     """
-    Choices for one run after another, until every way through the first *depth* of them was gone.
+    Choices for one run after another, until every way through them was gone; with a *depth*, through the first of them.
 
     After each run the next one differs in the last choice that has an option left. Deeper choices are dull.
     """

@@ -148,6 +148,7 @@ class _Observed(BaseSessionService):
         self, live: LiveSession, event: Event, *, writer: SessionWriter | None = None, begins: bool = False, **rest: Any
     ) -> Event:
         key = live.key
+        await self._env.point("append")
         try:
             stored = await super()._append(live, event, writer=writer, begins=begins, **rest)
         except StaleSessionError:
@@ -184,7 +185,6 @@ class _MemoryService(_Observed, InMemorySessionService):
     """A service whose dicts are a disk: another process may go on with them, once this one is dead."""
 
     async def _commit(self, live: LiveSession, event: Event, **options: Any) -> None:
-        await self._env.point("commit")
         self._refuse_the_dead()
         await super()._commit(live, event, **options)
 

@@ -684,11 +684,12 @@ class _Saying:
         runner = self.runner if made is None else made.runners[process.seat]
         result: list[tuple[Event | None, Exception | None]] = []
         done = trio.Event()
+        scope = world._leavers[self.token] = trio.CancelScope()
 
         async def ask() -> None:
             _SAYING.set(self.token)
             try:
-                with trio.CancelScope() as world._leavers[self.token]:
+                with scope:
                     result.append((await self._converse(runner), None))
             except Exception as error:
                 result.append((None, error))
@@ -703,7 +704,12 @@ class _Saying:
             process.nursery.start_soon(self._ask_beside, runner, name=f"say {self.token} again")
         if world.strikes("user", f"{self.user_id} loses patience"):
             process.nursery.start_soon(self._lose_patience, done, name=f"say {self.token} leaving")
-        await done.wait()
+        try:
+            await done.wait()
+        finally:  # a scenario may cancel what it lets a user say: then the user leaves
+            scope.cancel()
+            with trio.CancelScope(shield=True):
+                await done.wait()
         await world.schedule.point("heard")
         if process.is_dead:
             raise _DiedError
