@@ -180,7 +180,11 @@ def test_a_file_in_a_package_imports_its_neighbours(folder: Path) -> None:
         (["scenarios.py::fine", "--storage", "paper"], 2, "expected storage to be 'memory' or 'sqlite'"),
         (["scenarios.py::fine", "--replay", "scenarios.py"], 2, "expected a kept failure, found a file that cannot"),
         (["scenarios.py::fine", "--replay", "nix.json"], 2, "expected a kept failure, found a file that cannot"),
-        (["scenarios.py::dies", "--storage", "memory"], 1, "a worker could not go on: its process has died with exit status 7"),
+        (
+            ["scenarios.py::dies", "--storage", "memory"],
+            1,
+            "a worker could not go on: its process has died with exit status 7",
+        ),
         (["scenarios.py::exits"], 1, "a worker could not go on: it ended with SystemExit: 3"),
     ],
 )
