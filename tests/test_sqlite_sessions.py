@@ -970,6 +970,54 @@ async def test_a_lease_whose_commit_is_uncertain_is_given_back(happened: bool, t
         await again.finish(InvocationStatus.COMPLETED)
 
 
+async def test_a_lease_that_nobody_renews_is_over_whatever_the_clock_says(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Whoever waits for as long as a lease lasts, and sees no renewal, enters, though the clock was set back an hour."""
+    async with two_processes(tmp_path / "a.db") as (one, two, clock):
+        mine = await enter(one)
+        await begin(mine)
+        clock.seconds[0] -= 3600
+        entered = trio.Event()
+
+        async def wait() -> None:
+            theirs = await enter(two, "e-2")
+            entered.set()
+            await begin(theirs)
+            await theirs.finish(InvocationStatus.COMPLETED)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            for _ in range(10):  # a living owner renews, and keeps it
+                await trio.sleep(_sqlite.RENEW_EVERY_S)
+                await mine.renew()
+                clock.seconds[0] -= 100
+                assert not entered.is_set()
+            start = trio.current_time()
+            await entered.wait()
+            assert _sqlite.LEASE_S <= trio.current_time() - start < _sqlite.LEASE_S + 1
+        await mine.finish(InvocationStatus.COMPLETED)
+
+
+async def test_an_end_that_met_a_failing_store_is_recorded_with_the_next_append(tmp_path: Path) -> None:
+    """The lease is given back and the status recorded by whatever the process stores next, in any session."""
+    async with two_processes(tmp_path / "a.db") as (one, two, _):
+        writer = await enter(one)
+        await begin(writer)
+        inject(one, {"COMMIT": failing(sqlite3.SQLITE_IOERR)})
+        await writer.finish(InvocationStatus.COMPLETED)
+        with pytest.raises(SessionBusyError):
+            await enter(two, "e-2", reject=True)
+        await append(one, await one.create_session(app_name="app", user_id="u", session_id="other"), "elsewhere")
+        assert [found.status for found in await two.list_invocations()] == [InvocationStatus.COMPLETED]
+        theirs = await enter(two, "e-2", reject=True)
+        await begin(theirs)
+        await append(one, await one.create_session(app_name="app", user_id="u", session_id="third"), "once is enough")
+        await theirs.append(Event(author="a", message="still mine", invocation_id="e-2"))
+        await theirs.finish(InvocationStatus.FAILED)
+        assert [found.status for found in await one.list_invocations()] == ["completed", "failed"]
+
+
 def test_an_owners_lock_is_seen_by_all_who_ask_at_once(tmp_path: Path) -> None:
     """A living owner is never taken for gone; of a dead one everybody hears, also two who ask together."""
     database = tmp_path / "a.db"
