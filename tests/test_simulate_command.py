@@ -177,7 +177,7 @@ def test_a_file_in_a_package_imports_its_neighbours(folder: Path) -> None:
         (["scenarios.py::Bank"], 1, "expected an async function that takes `world` alone, found <class"),
         (["scenarios.py::takes_more"], 1, "one that takes world, more; pytest can run it"),
         (["scenarios.py::fine", "--faults", "flood"], 2, "expected faults out of crash, storage"),
-        (["scenarios.py::fine", "--storage", "paper"], 2, "expected storage to be 'memory' or 'sqlite'"),
+        (["scenarios.py::fine", "--storage", "paper"], 2, "expected storage 'memory' or 'sqlite'"),
         (["scenarios.py::fine", "--replay", "scenarios.py"], 2, "expected a kept failure, found a file that cannot"),
         (["scenarios.py::fine", "--replay", "nix.json"], 2, "expected a kept failure, found a file that cannot"),
         (

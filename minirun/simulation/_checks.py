@@ -20,7 +20,7 @@ from ..sessions import InvocationStatus, SessionKey
 
 __all__ = ["FIRST", "Checkers", "Ledger", "State"]
 
-Fail = Callable[[str], None]
+Fail = Callable[[str, str], None]
 
 # The id of the event that holds an app's initial state; it comes before all others.
 FIRST = "simulation"
@@ -82,7 +82,11 @@ class Checker:
 
     def __init__(self, ledger: Ledger, fail: Fail) -> None:
         self.ledger = ledger
-        self.fail = fail
+        self._fail = fail
+
+    def fail(self, message: str) -> None:
+        """Say that the property does not hold."""
+        self._fail(message, type(self).__name__)
 
     def storing(self, key: SessionKey, event: Event, *, by: str | None, begins: bool) -> None:
         """An append was acknowledged to the invocation *by*, if to one; the ledger does not have it yet."""

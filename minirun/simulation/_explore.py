@@ -17,15 +17,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, TypeAlias, TypeVar, get_args
+from typing import Any, TypeAlias, TypeVar
 
 import attrs
 
 from ..errors import ConfigurationError, MinirunError
 from ..runtime._failure import first_failure
 from ._choices import Choice, Choices, RecordedChoices, SeededChoices
-from ._simulate import Outcome, Scenario, Storage, checked_faults, simulate
-from ._world import World
+from ._faults import checked_faults
+from ._simulate import Outcome, Scenario, check_settings, simulate
+from ._world import CheckError, World
 
 __all__ = [
     "CoverageError",
@@ -76,11 +77,11 @@ class Explored:
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 # What `simulate` can be told, beside the scenario and its choices; `deep` is for this file to say.
-_PARAMETERS = inspect.signature(simulate).parameters
 _DEFAULTS = {
-    name: each.default for name, each in _PARAMETERS.items() if each.kind is each.KEYWORD_ONLY and name != "deep"
+    name: each.default
+    for name, each in inspect.signature(simulate).parameters.items()
+    if each.kind is each.KEYWORD_ONLY and name != "deep"
 }
-_DEEP: Mapping[str, Any] = {"deep": True} if "deep" in _PARAMETERS else {}
 
 
 @attrs.frozen
@@ -124,12 +125,7 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
     except TypeError as error:
         msg = f"expected faults to be names, or 'all'; found {checked['faults']!r}"
         raise ConfigurationError(msg) from error
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from error
-    if checked["storage"] not in get_args(Storage):
-        msg = f"expected storage to be {' or '.join(map(repr, get_args(Storage)))}, found {checked['storage']!r}"
-        raise ConfigurationError(msg)
-    _check_count("processes", checked.get("processes", 1))
+    check_settings(checked["storage"], checked["processes"])
     return checked
 
 
@@ -157,7 +153,7 @@ def explore(
     """
     for seed in seeds:
         often = seed % TWICE_EVERY_SEEDS == 0
-        run = _runner(scenario, {**options, **_DEEP} if often else options)
+        run = _runner(scenario, {**options, "deep": often})
         outcome = run(SeededChoices(seed))
         if often or outcome.failure is not None:
             outcome = _compared(outcome, run(SeededChoices(seed)))
@@ -170,7 +166,7 @@ def explore(
 
 def replay(scenario: Scenario, picks: Sequence[int], options: Mapping[str, Any]) -> Outcome:
     """What the choices of a list lead to: twice, and with all checks."""
-    return _twice(_runner(scenario, {**options, **_DEEP}), picks)
+    return _twice(_runner(scenario, {**options, "deep": True}), picks)
 
 
 Run: TypeAlias = Callable[[Choices], Outcome]
@@ -190,10 +186,9 @@ def _small(run: Run, outcome: Outcome) -> Outcome:
 
 def _look_deeper(small: Outcome, scenario: Scenario, options: Mapping[str, Any]) -> None:
     """Note at a failure what all checks say to it: they may find its cause, where it was found by a consequence."""
-    if _DEEP:
-        deep = _runner(scenario, {**options, **_DEEP})(RecordedChoices(small.picks)).failure
-        if small.failure is not None and _described(deep) != _described(small.failure):
-            small.failure.add_note(f"with all checks it ends with {_described(deep)}")
+    deep = _runner(scenario, {**options, "deep": True})(RecordedChoices(small.picks)).failure
+    if small.failure is not None and _described(deep) != _described(small.failure):
+        small.failure.add_note(f"with all checks it ends with {_described(deep)}")
 
 
 def _runner(scenario: Scenario, options: Mapping[str, Any]) -> Run:
@@ -302,7 +297,8 @@ def check_reached(reach: Iterable[str], coverage: Mapping[str, int], seeds: int)
 
 def shrink(scenario: Scenario, outcome: Outcome, *, runs_max: int = SHRINK_RUNS_MAX, **options: Any) -> Outcome:
     """
-    Make the choices of a failure fewer and duller, as long as it fails with the same type of error.
+    Make the choices of a failure fewer and duller, as long as it fails in the same way: the type of the error, and of a
+    checker's the property that does not hold.
 
     First whole stretches are dropped, then single choices become 0 or smaller. *options* are those of `simulate`.
     """
@@ -310,12 +306,16 @@ def shrink(scenario: Scenario, outcome: Outcome, *, runs_max: int = SHRINK_RUNS_
     return shrink_with(lambda picks: run(RecordedChoices(picks)), outcome, runs_max=runs_max)
 
 
+def _kind_of(failure: BaseException | None) -> tuple[type, str]:
+    return type(failure), failure.what if isinstance(failure, CheckError) else ""
+
+
 def shrink_with(
     run: Callable[[Sequence[int]], Outcome], outcome: Outcome, *, runs_max: int = SHRINK_RUNS_MAX
 ) -> Outcome:
     """The same for anything that makes an outcome of a list."""
     assert outcome.failure is not None, "only a failure can be shrunk"
-    kind, best = type(outcome.failure), outcome
+    kind, best = _kind_of(outcome.failure), outcome
     tried: set[tuple[int, ...]] = set()
     deadline = time.monotonic() + SHRINK_S_MAX
 
@@ -325,7 +325,7 @@ def shrink_with(
             return False
         tried.add(tuple(picks))
         found = run(picks)
-        if type(found.failure) is not kind:
+        if _kind_of(found.failure) != kind:
             return False
         best = found
         return True

@@ -83,7 +83,7 @@ def simulate(
     Raises:
         ConfigurationError: The settings are none, or do not go together.
     """
-    _check_settings(storage, processes)
+    check_settings(storage, processes)
     world = World(choices, faults=checked_faults(faults), storage=storage, processes=processes, deep=deep)
     guard = Guard()
     failure: BaseException | None = None
@@ -105,7 +105,13 @@ def simulate(
     return Outcome(failure, tuple(world.log), tuple(choices.trace), world.coverage, world.schedule.steps)
 
 
-def _check_settings(storage: object, processes: object) -> None:
+def check_settings(storage: object, processes: object) -> None:
+    """
+    Look at what `simulate` is told.
+
+    Raises:
+        ConfigurationError: It makes no sense, or does not go together.
+    """
     if storage not in ("memory", "sqlite"):
         msg = f"expected storage 'memory' or 'sqlite', found {storage!r:.80}"
         raise ConfigurationError(msg)

@@ -71,7 +71,11 @@ _INVOCATION = re.compile(r" of ([^/ ]+)")
 
 
 class CheckError(MinirunError, AssertionError):
-    """A checker has found the world as it must never be."""
+    """A checker has found the world as it must never be; `what` names the property that does not hold."""
+
+    def __init__(self, message: str, what: str = "") -> None:
+        super().__init__(message)
+        self.what = what
 
 
 @attrs.frozen
@@ -623,9 +627,9 @@ class World:
             await self.sleep(pause)
             pause *= 2
 
-    def _fail(self, what: str) -> None:
+    def _fail(self, message: str, what: str = "") -> None:
         """Fail the simulation, whoever catches this on the way."""
-        error = CheckError(what)
+        error = CheckError(message, what)
         self.problem = self.problem or error
         raise error
 
