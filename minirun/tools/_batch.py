@@ -75,9 +75,8 @@ class _Call:
             return
         try:
             await self.context._core.env.point(f"tool {self.context._path}")
-            value = await tool.run_async(args=thaw(self.call.args), tool_context=self.context)
-            await self.context._core.env.point(f"result of {self.context._path}")
-            self._returned(value)
+            self._returned(await tool.run_async(args=thaw(self.call.args), tool_context=self.context))
+            await self.context._core.env.point(f"result of {self.context._path}")  # it has one, whatever happens here
         except Exception as error:
             self._raised(error)
         except BaseException:
