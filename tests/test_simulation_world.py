@@ -120,6 +120,25 @@ def test_settings_that_are_none_are_refused(options: dict[str, Any], problem: st
         simulate(busy, SeededChoices(1), **options)
 
 
+AGENT = LlmAgent(name="agent", model=ScriptedLlm([call("look_up", name="a"), "done"]), tools=[look_up])
+
+
+def test_scripts_begin_anew_for_every_process() -> None:
+    """An agent that is given as an object has its whole script in each seed, and after each restart."""
+
+    async def scenario(world: World) -> None:
+        runner = world.runner(AGENT)
+        for _ in range(2):
+            answer = await world.say(runner, "ada", "hello")
+            assert answer is not None
+            assert answer.text == "done"
+            await world.restart()
+
+    for seed in range(3):
+        outcome = simulate(scenario, SeededChoices(seed), storage="memory")
+        assert outcome.failure is None, outcome.failure
+
+
 # --- what users see ---------------------------------------------------------------------------------------------------
 
 

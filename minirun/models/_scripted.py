@@ -95,6 +95,12 @@ class ScriptedLlm(BaseLlm):
         self._next += 1
         return self._script[self._next - 1]
 
+    def restart(self) -> None:
+        """Begin the script again, as if nothing had been asked. A simulation does so for every process."""
+        self.requests.clear()
+        self._next = 0
+        self._checker = RequestChecker()
+
     def assert_done(self) -> None:
         """
         Check that the whole script was asked for.

@@ -32,6 +32,10 @@ class ChaosLlm(BaseLlm):
 
     def __init__(self, *, name: str = "chaos") -> None:
         self.name = name
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin anew, for a process that remembers nothing."""
         self._checker = RequestChecker()
         self._calls = 0
 

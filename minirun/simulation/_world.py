@@ -26,36 +26,26 @@ from .._codec import event_to_json
 from .._json import JSON
 from ..agents import BaseAgent
 from ..apps import App
-from ..errors import (
-    ConfigurationError,
-    MinirunError,
-    ModelError,
-    SessionBusyError,
-    StaleSessionError,
-    StorageError,
-)
+from ..errors import ConfigurationError, MinirunError, ModelError
 from ..events import Event
 from ..runners import Runner
-from ..runtime import Run, RunConfig
+from ..runtime import RunConfig
 from ..sessions import BaseSessionService, Invocation, InvocationStatus, SessionKey, SessionWriter
 from ._checks import MODEL, RESULT, TOOL, Checkers, Ledger
 from ._choices import Choices
 from ._env import COMMIT, Machine, SimulatedEnv
 from ._faults import FaultName, Rates, SimulatedFault
+from ._saying import SAYING, Saying
 from ._schedule import POLICIES, Schedule
 from ._stores import MemoryStore, SqliteStore, Store, new_file
 from ._vfs import Operation
 
-__all__ = ["CheckError", "LogEntry", "World", "current_world"]
+__all__ = ["CheckError", "LogEntry", "Process", "World", "current_world"]
 
 Runnable: TypeAlias = App | BaseAgent | Callable[[], App | BaseAgent]
 
 # How often processes may die in one simulation: enough for a crash during the recovery from a crash.
 DEATHS_MAX = 3
-# A user who loses patience does so after at most so many turns of its own.
-PATIENCE_STEPS_MAX = 16
-# A user who is not answered for so many times gives up, and the simulation fails.
-ATTEMPTS_MAX = 50
 # How long something that must come true in the end may take, in seconds, once nothing goes wrong any more.
 PATIENCE_S = 3600.0
 # How long a process may stand still: longer than its leases last.
@@ -92,8 +82,6 @@ class LogEntry:
 
 
 _CURRENT: ContextVar[World] = ContextVar("minirun simulated world")
-# What a user's task is saying, by its token.
-_SAYING: ContextVar[str] = ContextVar("minirun saying")
 
 
 def current_world() -> World:
@@ -110,15 +98,7 @@ def current_world() -> World:
         raise ConfigurationError(msg) from None
 
 
-class _DiedError(Exception):
-    """The process that was asked has died."""
-
-
-class _LeftError(Exception):
-    """The user has left the run."""
-
-
-class _Process:
+class Process:
     """One process: the next of those that have its seat."""
 
     env: SimulatedEnv
@@ -135,6 +115,15 @@ class _Process:
     @property
     def name(self) -> str:
         return f"process {self.number}"
+
+
+def _restart(agent: BaseAgent) -> None:
+    """Let the models of a tree of agents begin anew, if they remember anything."""
+    restart = getattr(getattr(agent, "model", None), "restart", None)
+    if callable(restart):
+        restart()
+    for child in agent.sub_agents:
+        _restart(child)
 
 
 @attrs.define
@@ -189,7 +178,7 @@ class World:
         self._healed = False
         self.problem: CheckError | None = None
         """What a checker has found first."""
-        self._seats: list[_Process | None] = [None] * processes
+        self._seats: list[Process | None] = [None] * processes
         self._numbers = 0
         self._unburied = 0  # processes that have not ended yet, and hold what they have open
         self._power_is_on = trio.Event()
@@ -208,12 +197,17 @@ class World:
         """
         A runner of an app, an agent, or a function that makes one (called again for every process).
 
-        Sessions are made on their first use. *state* is the app's initial `app:` state, committed when this returns.
+        Where it is no function, the scripts of its models begin anew for every process: `restart()` is called on those
+        that have one. Sessions are made on their first use. *state* is the app's initial `app:` state, committed when
+        this returns.
         """
 
         def make() -> App:
             made = what() if callable(what) and not isinstance(what, (App, BaseAgent)) else what
-            return made if isinstance(made, App) else App(app_name, made)
+            app = made if isinstance(made, App) else App(app_name, made)
+            if made is what:
+                _restart(app.root_agent)
+            return app
 
         made = _Runner([], make)
         for process in self._seats:
@@ -241,7 +235,7 @@ class World:
         """
         session = user_id if session_id is None else session_id
         self._says[user_id] += 1
-        saying = _Saying(self, runner, user_id, session, text, run_config, f"{user_id} {self._says[user_id]}")
+        saying = Saying(self, runner, user_id, session, text, run_config, f"{user_id} {self._says[user_id]}")
         return await saying.until_answered()
 
     def state(self, runner: Runner, *, user_id: str | None = None, session_id: str | None = None) -> dict[str, JSON]:
@@ -333,10 +327,10 @@ class World:
 
     def _begin(self, seat: int) -> None:
         self._numbers += 1
-        process = _Process(self._numbers, seat)
+        process = Process(self._numbers, seat)
         self._nursery.start_soon(self._run, process, name=process.name)
 
-    async def _run(self, process: _Process) -> None:
+    async def _run(self, process: Process) -> None:
         """A process, from its beginning to its burial, after which the next one takes its seat."""
         if process.number > len(self._seats):
             await self.schedule.point("restart")
@@ -376,7 +370,7 @@ class World:
             self._find()
         self._begin(process.seat)
 
-    def _living(self) -> list[_Process]:
+    def _living(self) -> list[Process]:
         return [process for process in self._seats if process is not None and not process.is_dead]
 
     async def _all_living(self) -> None:
@@ -384,7 +378,7 @@ class World:
             await self._born.wait()
         await self.schedule.point("next process")
 
-    async def _any_living(self) -> _Process:
+    async def _any_living(self) -> Process:
         """A living process: which, is a choice."""
         while not self._living():
             await self._born.wait()
@@ -392,7 +386,7 @@ class World:
         living = self._living()
         return living[self.choices.choose(len(living), "which process is asked")]
 
-    def _die(self, process: _Process, how: str) -> None:
+    def _die(self, process: Process, how: str) -> None:
         if process.is_dead:
             return
         process.is_dead = True
@@ -407,7 +401,7 @@ class World:
     def _points(self) -> Iterator[tuple[str, str]]:
         yield from self.schedule.waiting()
 
-    def _path_of(self, process: _Process) -> str:
+    def _path_of(self, process: Process) -> str:
         return f"/scenario/{process.name}"
 
     def _fail_power(self, how: str) -> None:
@@ -434,7 +428,7 @@ class World:
         if writer is None:
             return
         if begins:
-            self._ledger.begun[_SAYING.get("")] = (key, writer.invocation_id)
+            self._ledger.begun[SAYING.get("")] = (key, writer.invocation_id)
             self._note_holder(key, writer.invocation_id)
         elif event.invocation_id == writer.invocation_id:
             self._ledger.acknowledged[writer.invocation_id].append(event)
@@ -478,7 +472,7 @@ class World:
         for event in found[len(self._ledger.logs[key]) :]:
             self._ledger.add(key, event, tracked=event.invocation_id is not None)
 
-    def _is_of(self, process: _Process) -> bool:
+    def _is_of(self, process: Process) -> bool:
         """Whether the current task is one of the process."""
         path = self.schedule.name_of(trio.lowlevel.current_task())
         return f"{path}/".startswith(f"{self._path_of(process)}/")
@@ -514,7 +508,7 @@ class World:
             self.reached("stall")
             self.note(victim.name, f"stands still for {how_long:.0f} s")
 
-    def _disk_fault(self, process: _Process, operation: Operation, file: str) -> int:
+    def _disk_fault(self, process: Process, operation: Operation, file: str) -> int:
         """What the disk answers: 0, or an error of SQLite's."""
         if operation == "sync" and file.endswith("-wal"):
             if process.acknowledged > 1:
@@ -632,149 +626,3 @@ class World:
         error = CheckError(message, what)
         self.problem = self.problem or error
         raise error
-
-
-@attrs.define
-class _Saying:
-    """Something that a user says, until it is answered."""
-
-    world: World
-    runner: Runner
-    user_id: str
-    session_id: str
-    text: str
-    run_config: RunConfig | None
-    token: str
-
-    async def until_answered(self) -> Event | None:
-        world = self.world
-        for _ in range(ATTEMPTS_MAX):
-            process = await world._any_living()
-            try:
-                return await self._ask(process)
-            except _DiedError:
-                world.reached("asked again after a crash")
-            except _LeftError:
-                world.reached("user left")
-            except (StorageError, StaleSessionError, SessionBusyError) as error:
-                if world._healed or not (world.faults & {"crash", "storage"}):
-                    raise
-                world.reached(f"asked again after {type(error).__name__}")
-                await world.sleep(1)
-            answered, answer = self._stored_answer()
-            if answered:
-                world.reached("answer found when asking again")
-                return answer
-        world._fail(f"{self.user_id} was not answered in {ATTEMPTS_MAX} attempts")
-        raise AssertionError
-
-    def _stored_answer(self) -> tuple[bool, Event | None]:
-        """Whether what was said is done, and what was answered to it: what a client sees that connects again."""
-        key, invocation = self.world._ledger.begun.pop(self.token, (None, ""))
-        if key is None or self.world._ledger.ended.get(invocation) is not InvocationStatus.COMPLETED:
-            return False, None
-        answer = None
-        for event in self.world._ledger.logs.get(key, ()):
-            if event.invocation_id == invocation and event.author != "user" and event.content is not None:
-                answer = event if event.is_final_response() else answer
-        return True, answer
-
-    async def _ask(self, process: _Process) -> Event | None:
-        """Ask a process; what it comes to is heard only while the process lives."""
-        world = self.world
-        if process.is_dead:
-            raise _DiedError
-        made = next((made for made in world._runners if made.runners[0] is self.runner), None)
-        runner = self.runner if made is None else made.runners[process.seat]
-        result: list[tuple[Event | None, Exception | None]] = []
-        done = trio.Event()
-        scope = world._leavers[self.token] = trio.CancelScope()
-
-        async def ask() -> None:
-            _SAYING.set(self.token)
-            try:
-                with scope:
-                    result.append((await self._converse(runner), None))
-            except Exception as error:
-                result.append((None, error))
-            finally:
-                world._leavers.pop(self.token, None)
-                done.set()
-
-        twice = world.strikes("user", f"{self.user_id} sends it twice")
-        process.nursery.start_soon(ask, name=f"say {self.token}")
-        if twice:
-            world.reached("double send")
-            process.nursery.start_soon(self._ask_beside, runner, name=f"say {self.token} again")
-        if world.strikes("user", f"{self.user_id} loses patience"):
-            process.nursery.start_soon(self._lose_patience, done, name=f"say {self.token} leaving")
-        try:
-            await done.wait()
-        finally:  # a scenario may cancel what it lets a user say: then the user leaves
-            scope.cancel()
-            with trio.CancelScope(shield=True):
-                await done.wait()
-        await world.schedule.point("heard")
-        if process.is_dead:
-            raise _DiedError
-        if not result:
-            raise _LeftError
-        answer, error = result[0]
-        if error is not None:
-            raise error
-        return answer
-
-    async def _lose_patience(self, done: trio.Event) -> None:
-        """Leave at any step there is, also while something is being stored."""
-        for _ in range(1 + self.world.choices.choose(PATIENCE_STEPS_MAX, "after how many steps of patience")):
-            await self.world.schedule.point("leaving")
-        scope = self.world._leavers.get(self.token)
-        if scope is not None and not done.is_set():
-            self.world.note(self.user_id, "leaves")
-            scope.cancel()
-
-    async def _ask_beside(self, runner: Runner) -> None:
-        """Say it on another device; nobody waits for what it comes to but the end of the world."""
-        _SAYING.set(f"{self.token} again")
-        self.world._devices += 1
-        try:
-            await self._converse(runner)
-        except Exception as error:
-            self.world.note(self.user_id, f"meets {type(error).__name__} on another device")
-        finally:
-            self.world._devices -= 1
-
-    async def _converse(self, runner: Runner) -> Event | None:
-        world = self.world
-        config = self.run_config or RunConfig()
-        key = SessionKey(runner.app_name, self.user_id, self.session_id)
-        seen: list[Event] = []
-        scope = runner.run_async(
-            user_id=self.user_id, session_id=self.session_id, new_message=self.text, run_config=config
-        )
-        run: Run | None = None
-        try:
-            async with scope as run:
-                world._checkers.budget.limits[run.invocation_id] = (config.max_llm_calls, config.max_tool_calls)
-                async for event in run:
-                    if event.seq is not None:
-                        seen.append(event)
-                        world._checkers.seen(key, run.invocation_id, seen)
-                    world.note(self.user_id, "sees", event)
-                    await self._live_on()
-        finally:
-            if run is not None:
-                world._checkers.left(run.invocation_id, world.schedule.living())
-        return run.answer
-
-    async def _live_on(self) -> None:
-        """What users do between two events: sometimes they are slow, or leave."""
-        world = self.world
-        if world.strikes("user", f"{self.user_id} leaves"):
-            world.note(self.user_id, "leaves")
-            scope = world._leavers.get(_SAYING.get())
-            if scope is None or not world.choices.choose(2, "by a cancellation"):
-                raise _LeftError
-            scope.cancel()
-        elif world.choices.maybe(f"{self.user_id} reads slowly", 16):
-            await world.sleep(1)

@@ -1,0 +1,188 @@
+"""
+Something that a user says, until it is answered.
+
+A user is no process: it asks a living one, in a task of that one, and hears nothing of it once it is dead. Then it
+looks whether the answer was stored, and asks again if not. With the fault `users` it is also a user as they are: it
+sends things twice, leaves, and loses patience at any step.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from ..errors import SessionBusyError, StaleSessionError, StorageError
+from ..events import Event
+from ..runners import Runner
+from ..runtime import Run, RunConfig
+from ..sessions import InvocationStatus, SessionKey
+
+if TYPE_CHECKING:
+    from ._world import Process, World
+
+__all__ = ["SAYING", "Saying"]
+
+# What a task is saying, by its token.
+SAYING: ContextVar[str] = ContextVar("minirun saying")
+
+# A user who loses patience does so after at most so many turns of its own.
+PATIENCE_STEPS_MAX = 16
+# A user who is not answered for so many times gives up, and the simulation fails.
+ATTEMPTS_MAX = 50
+
+
+class _DiedError(Exception):
+    """The process that was asked has died."""
+
+
+class _LeftError(Exception):
+    """The user has left the run."""
+
+
+@attrs.define
+class Saying:
+    """Something that a user says, until it is answered."""
+
+    world: World
+    runner: Runner
+    user_id: str
+    session_id: str
+    text: str
+    run_config: RunConfig | None
+    token: str
+
+    async def until_answered(self) -> Event | None:
+        world = self.world
+        for _ in range(ATTEMPTS_MAX):
+            process = await world._any_living()
+            try:
+                return await self._ask(process)
+            except _DiedError:
+                world.reached("asked again after a crash")
+            except _LeftError:
+                world.reached("user left")
+            except (StorageError, StaleSessionError, SessionBusyError) as error:
+                if world._healed or not (world.faults & {"crash", "storage"}):
+                    raise
+                world.reached(f"asked again after {type(error).__name__}")
+                await world.sleep(1)
+            answered, answer = self._stored_answer()
+            if answered:
+                world.reached("answer found when asking again")
+                return answer
+        world._fail(f"{self.user_id} was not answered in {ATTEMPTS_MAX} attempts")
+        raise AssertionError
+
+    def _stored_answer(self) -> tuple[bool, Event | None]:
+        """Whether what was said is done, and what was answered to it: what a client sees that connects again."""
+        key, invocation = self.world._ledger.begun.pop(self.token, (None, ""))
+        if key is None or self.world._ledger.ended.get(invocation) is not InvocationStatus.COMPLETED:
+            return False, None
+        answer = None
+        for event in self.world._ledger.logs.get(key, ()):
+            if event.invocation_id == invocation and event.author != "user" and event.content is not None:
+                answer = event if event.is_final_response() else answer
+        return True, answer
+
+    async def _ask(self, process: Process) -> Event | None:
+        """Ask a process; what it comes to is heard only while the process lives."""
+        world = self.world
+        if process.is_dead:
+            raise _DiedError
+        made = next((made for made in world._runners if made.runners[0] is self.runner), None)
+        runner = self.runner if made is None else made.runners[process.seat]
+        result: list[tuple[Event | None, Exception | None]] = []
+        done = trio.Event()
+        scope = world._leavers[self.token] = trio.CancelScope()
+
+        async def ask() -> None:
+            SAYING.set(self.token)
+            try:
+                with scope:
+                    result.append((await self._converse(runner), None))
+            except Exception as error:
+                result.append((None, error))
+            finally:
+                world._leavers.pop(self.token, None)
+                done.set()
+
+        twice = world.strikes("user", f"{self.user_id} sends it twice")
+        process.nursery.start_soon(ask, name=f"say {self.token}")
+        if twice:
+            world.reached("double send")
+            process.nursery.start_soon(self._ask_beside, runner, name=f"say {self.token} again")
+        if world.strikes("user", f"{self.user_id} loses patience"):
+            process.nursery.start_soon(self._lose_patience, done, name=f"say {self.token} leaving")
+        try:
+            await done.wait()
+        finally:  # a scenario may cancel what it lets a user say: then the user leaves
+            scope.cancel()
+            with trio.CancelScope(shield=True):
+                await done.wait()
+        await world.schedule.point("heard")
+        if process.is_dead:
+            raise _DiedError
+        if not result:
+            raise _LeftError
+        answer, error = result[0]
+        if error is not None:
+            raise error
+        return answer
+
+    async def _lose_patience(self, done: trio.Event) -> None:
+        """Leave at any step there is, also while something is being stored."""
+        for _ in range(1 + self.world.choices.choose(PATIENCE_STEPS_MAX, "after how many steps of patience")):
+            await self.world.schedule.point("leaving")
+        scope = self.world._leavers.get(self.token)
+        if scope is not None and not done.is_set():
+            self.world.note(self.user_id, "leaves")
+            scope.cancel()
+
+    async def _ask_beside(self, runner: Runner) -> None:
+        """Say it on another device; nobody waits for what it comes to but the end of the world."""
+        SAYING.set(f"{self.token} again")
+        self.world._devices += 1
+        try:
+            await self._converse(runner)
+        except Exception as error:
+            self.world.note(self.user_id, f"meets {type(error).__name__} on another device")
+        finally:
+            self.world._devices -= 1
+
+    async def _converse(self, runner: Runner) -> Event | None:
+        world = self.world
+        config = self.run_config or RunConfig()
+        key = SessionKey(runner.app_name, self.user_id, self.session_id)
+        seen: list[Event] = []
+        scope = runner.run_async(
+            user_id=self.user_id, session_id=self.session_id, new_message=self.text, run_config=config
+        )
+        run: Run | None = None
+        try:
+            async with scope as run:
+                world._checkers.budget.limits[run.invocation_id] = (config.max_llm_calls, config.max_tool_calls)
+                async for event in run:
+                    if event.seq is not None:
+                        seen.append(event)
+                        world._checkers.seen(key, run.invocation_id, seen)
+                    world.note(self.user_id, "sees", event)
+                    await self._live_on()
+        finally:
+            if run is not None:
+                world._checkers.left(run.invocation_id, world.schedule.living())
+        return run.answer
+
+    async def _live_on(self) -> None:
+        """What users do between two events: sometimes they are slow, or leave."""
+        world = self.world
+        if world.strikes("user", f"{self.user_id} leaves"):
+            world.note(self.user_id, "leaves")
+            scope = world._leavers.get(SAYING.get())
+            if scope is None or not world.choices.choose(2, "by a cancellation"):
+                raise _LeftError
+            scope.cancel()
+        elif world.choices.maybe(f"{self.user_id} reads slowly", 16):
+            await world.sleep(1)
