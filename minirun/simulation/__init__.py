@@ -11,7 +11,8 @@ The map:
     _stores    what outlives a process
     _faults    what may go wrong, by name, and when
     _checks    what must hold in every world
-    _world     users, processes that die, and who is told of what
+    _world     processes that die, what goes wrong, and who is told of what
+    _saying    users, who ask until they are answered
     _chaos     a model that calls the tools it is offered, and has bad days
     _simulate  one simulation and its outcome
     _report    a failure in words
