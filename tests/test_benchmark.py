@@ -8,12 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from minirun.simulation import why_unavailable
+
 SCRIPT = Path(__file__).parent / "benchmarks" / "run.py"
 NUMBER = r" +\d+\.\d (?:µs |ms |/s |MiB|   ) "
 RATIO = r" +\d+\.\d\d \[\d+\.\d\d–\d+\.\d\d\]"
-TARGET = r" target (?:<=|>=) [\d.]+(?: MiB)?"
+TARGET = r" target (?:<=|>=) [\d.]+(?: MiB|/s)?"
 ROW = re.compile(rf".+{NUMBER}\| .+{NUMBER}\| ratio{RATIO}({TARGET})?( \(.+\))?")
 
+SEEDS = ("seeds: money, memory", "seeds: tools, memory", "    an empty world", "    one step", "    no faults, memory")
 CROWDS = ("append_event, power, 2 sessions", "    events per COMMIT", "4 sessions x 2 appends", "3 sessions x 5 tool")
 
 
@@ -31,7 +34,7 @@ def test_every_figure_stands_beside_its_floor() -> None:
     versions, *rows = lines_of("--quick")
     assert re.fullmatch(r"Python .+, trio .+, SQLite .+; files in .+, on .+", versions)
     assert [row for row in rows if not ROW.fullmatch(row)] == []
-    for scenario in ("import", "text turn", "tool turn", "emit", "streaming", "append_event", *CROWDS):
+    for scenario in ("import", "text turn", "tool turn", "emit", "streaming", "append_event", *CROWDS, *SEEDS):
         assert any(row.startswith(scenario) for row in rows), f"nothing is printed for {scenario}"
 
 
@@ -48,3 +51,12 @@ def test_no_session_of_a_crowd_fails() -> None:
     rows = lines_of("--quick", "--only", "turning")
     assert sum(row.endswith("(0 failed)") for row in rows) == 1
     assert sum(row.endswith("target <= 100 MiB") for row in rows) == 2
+
+
+def test_a_world_is_measured_in_seeds_per_second() -> None:
+    """Of the reference world the least and the aim are printed, for each kind of store, with faults and without."""
+    rows = [row for row in lines_of("--quick", "--only", "seeds") if row.startswith("seeds: money")]
+    assert sum(row.endswith("target >= 300/s (aim 600/s)") for row in rows) == 2
+    on_disk = 0 if why_unavailable() else 2
+    assert sum(row.endswith("target >= 100/s (aim 300/s)") for row in rows) == on_disk
+    assert len(rows) == 2 + on_disk

@@ -16,7 +16,8 @@ Rules of this file:
 *   What prepares a round (sessions, histories, files) is not measured, and histories are made by real turns.
 *   A scenario is an async function that returns rows. `SCENARIOS` lists them, and later work adds to it.
 *   What is asked of a process as a whole (its import, its memory, many sessions at once) is measured in one of its own:
-    `crowd.py` is the program of those that do many things at once.
+    `crowd.py` is the program of those that do many things at once, `seeds.py` that of simulations, each of which has a
+    `trio.run` of its own.
 
 Kinds of store: `memory`, and one SQLite file with durability `process` or `power`. The floor of a file is WAL at the
 same `synchronous`; for `power` twice, with COMMIT inline (the limit of the disk) and in a worker thread (the limit of a
@@ -42,7 +43,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import attrs
 import trio
@@ -78,7 +79,7 @@ SHORT_HISTORY_EVENTS = 100
 class Scale:
     """
     How much is measured: rounds (and those of slow scenarios), turns, events and appends in each, stored events before,
-    sessions that append at once and that take turns at once.
+    sessions that append at once and that take turns at once, simulated seeds in each round.
     """
 
     rounds: int
@@ -89,6 +90,7 @@ class Scale:
     histories: tuple[int, ...]
     crowd: int
     turning_crowd: int
+    seeds: int
 
 
 FULL = Scale(
@@ -100,8 +102,11 @@ FULL = Scale(
     histories=(0, 100, 1_000, 5_000),
     crowd=16,
     turning_crowd=1_000,
+    seeds=50,
 )
-QUICK = Scale(rounds=1, slow_rounds=1, turns=2, events=20, appends=10, histories=(0, 10), crowd=2, turning_crowd=3)
+QUICK = Scale(
+    rounds=1, slow_rounds=1, turns=2, events=20, appends=10, histories=(0, 10), crowd=2, turning_crowd=3, seeds=1
+)
 
 
 @attrs.frozen
@@ -652,11 +657,15 @@ class Crowd:
     def once(self) -> Took:
         """Let them, in a process and a file of their own."""
         with tempfile.TemporaryDirectory() as folder:
-            program = [sys.executable, "-m", "tests.benchmarks.crowd", self.side, self.what]
-            options = [str(self.sessions), str(self.times), str(Path(folder) / "crowd.db"), *self.looks]
-            root = Path(__file__).parents[2]
-            done = subprocess.run([*program, *options], check=True, stdout=subprocess.PIPE, text=True, cwd=root)
-        return Took(**json.loads(done.stdout))
+            size = str(self.sessions), str(self.times)
+            return Took(**told_by("crowd", self.side, self.what, *size, str(Path(folder) / "crowd.db"), *self.looks))
+
+
+def told_by(program: str, *arguments: str) -> Any:
+    """What a program beside this one tells, in a process of its own."""
+    started = [sys.executable, "-m", f"tests.benchmarks.{program}", *arguments]
+    done = subprocess.run(started, check=True, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+    return json.loads(done.stdout)
 
 
 def in_turns(rounds: int, *crowds: Crowd) -> list[list[Took]]:
@@ -716,6 +725,11 @@ async def turning(scale: Scale, folder: Path) -> list[Row]:
     ]
 
 
+async def seeds(scale: Scale, folder: Path) -> list[Row]:
+    """Simulated seeds in a second, and the parts of one."""
+    return [Row(**row) for row in told_by("seeds", str(scale.slow_rounds), str(scale.seeds))]
+
+
 Scenario: TypeAlias = Callable[[Scale, Path], Awaitable[list[Row]]]
 SCENARIOS: dict[str, Scenario] = {
     "import": imports,
@@ -731,6 +745,7 @@ SCENARIOS: dict[str, Scenario] = {
     "crowd": crowds,
     "waits": waits,
     "turning": turning,
+    "seeds": seeds,
 }
 
 
