@@ -198,6 +198,31 @@ async def bank(world: World) -> None:
         expect(counts == (moved[who], moved[who]), f"{who} has moved {moved[who]} times, and the state says {state}")
 
 
+async def choir(world: World) -> None:
+    """Three agents sing at the same time and are interrupted; what was cancelled is sung again, once."""
+
+    async def sing(ctx: InvocationContext) -> None:
+        for number in range(2):
+            ctx.state.add("app:sung")
+            is_sung = False
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(hurry_up, world, nursery.cancel_scope, 12)
+                await ctx.emit(Event(message=str(number)))
+                is_sung = True
+                nursery.cancel_scope.cancel()
+            if not is_sung:
+                await ctx.emit(Event(message=str(number)))
+
+    runner = world.runner(lambda: Logic(name="choir", logic=sing))
+    async with trio.open_nursery() as nursery:
+        for user in "abc":
+            nursery.start_soon(world.say, runner, user, "sing")
+    for log in (await read_logs(world, runner)).values():
+        sung = [event.text for event in log if event.author == "choir"]
+        expect(sung == ["0", "1"], f"two things were to be sung once, and were {sung}")
+    expect(world.state(runner)["app:sung"] == 6, f"6 things were sung, and the state says {world.state(runner)}")
+
+
 # --- models and tools -------------------------------------------------------------------------------------------------
 
 
@@ -295,13 +320,9 @@ async def shop(world: World) -> None:
         )
     )
 
-    async def buy_twice(user: str) -> None:
-        await world.say(runner, user, "buy")
-        await world.say(runner, user, "buy more")
-
     world.always(effects.are_told)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(buy_twice, "ada")
+        nursery.start_soon(world.say, runner, "ada", "buy")
         nursery.start_soon(world.say, runner, "bob", "buy")
     sold = 0
     for (user, _), log in (await read_logs(world, runner)).items():
@@ -473,6 +494,18 @@ async def impatient(world: World) -> None:
 
     runner = world.runner(agent)
     await world.say(runner, "ada", "hurry")
+    for (user, _), log in (await read_logs(world, runner)).items():
+        charged = charges.check(check_calls(world, log), crashed=world.coverage["crash"] > 0)
+        count = world.state(runner, user_id=user).get("user:charged", 0)
+        expect(count == charged, f"{user} was charged {charged} times, and the state says {count}")
+
+
+async def errands(world: World) -> None:
+    """A user sends an agent on three errands, one after another, and asks again wherever somebody answers."""
+    charges = Charges(world)
+    runner = world.runner(lambda: caller(charges.tools()))
+    for text in ("one", "two", "three"):
+        await world.say(runner, "ada", text)
     for (user, _), log in (await read_logs(world, runner)).items():
         charged = charges.check(check_calls(world, log), crashed=world.coverage["crash"] > 0)
         count = world.state(runner, user_id=user).get("user:charged", 0)
@@ -684,12 +717,13 @@ async def notebook(world: World) -> None:
 WORLDS: dict[str, tuple[Scenario, Options]] = {
     "panel in memory": (panel, {"faults": ("crash", "users"), "storage": "memory", "processes": 1}),
     "bank on disk": (bank, {"faults": ("crash", "storage"), "storage": "sqlite", "processes": 1}),
-    "bank in peace": (bank, {"faults": (), "storage": "sqlite", "processes": 1}),
+    "choir on disk": (choir, {"faults": (), "storage": "sqlite", "processes": 1}),
     "impatient in memory": (impatient, {"faults": ("crash",), "storage": "memory", "processes": 1}),
     "leavers in memory": (leavers, {"faults": (), "storage": "memory", "processes": 1}),
-    "desk in memory": (desk, {"faults": ("crash", "model", "tools", "users"), "storage": "memory", "processes": 1}),
     "notebook in memory": (notebook, {"faults": (), "storage": "memory", "processes": 1}),
     "panel on disk": (panel, {"faults": ("crash", "storage"), "storage": "sqlite", "processes": 1}),
+    "errands in two processes": (errands, {"faults": ("crash", "users"), "storage": "sqlite", "processes": 2}),
+    "desk in memory": (desk, {"faults": ("crash", "model", "tools", "users"), "storage": "memory", "processes": 1}),
     "budget in memory": (budget, {"faults": ("users",), "storage": "memory", "processes": 1}),
     "bank in two processes": (bank, {"faults": ("users",), "storage": "sqlite", "processes": 2}),
     "notebook on disk": (notebook, {"faults": (), "storage": "sqlite", "processes": 1}),
