@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections import Counter
 from typing import Any
 
@@ -151,6 +152,19 @@ def test_the_internals_of_trio_are_as_we_know_them(monkeypatch: pytest.MonkeyPat
         with _private.seeded_trio(1):
             pass
     assert ["no generator named _r" in str(one.message) for one in caught] == [True]
+
+
+def test_nothing_is_left_of_a_world() -> None:
+    """A simulation collects what it leaves, so thousands of them take no more memory than one."""
+    seen: list[weakref.ref[World]] = []
+
+    async def scenario(world: World) -> None:
+        seen.append(weakref.ref(world))
+        await tools(world)
+
+    for storage in STORAGES:
+        assert simulate(scenario, SeededChoices(1), storage=storage, faults="all").failure is None
+    assert [reference() for reference in seen] == [None, None]
 
 
 # --- choices ----------------------------------------------------------------------------------------------------------

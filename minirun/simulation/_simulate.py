@@ -84,7 +84,14 @@ def simulate(
         ConfigurationError: The settings are none, or do not go together.
     """
     check_settings(storage, processes)
-    world = World(choices, faults=checked_faults(faults), storage=storage, processes=processes, deep=deep)
+    named = checked_faults(faults)
+    with _without_garbage_collection():  # the world is out of reach when this ends
+        return _simulate(
+            scenario, choices, World(choices, faults=named, storage=storage, processes=processes, deep=deep)
+        )
+
+
+def _simulate(scenario: Scenario, choices: Choices, world: World) -> Outcome:
     guard = Guard()
     failure: BaseException | None = None
 
@@ -95,7 +102,7 @@ def simulate(
 
     seed = choices.choose(2**16, "order within trio", lambda luck: luck.randrange(2**16))
     try:
-        with seeded_trio(seed), _without_garbage_collection():
+        with seeded_trio(seed):
             trio.run(main, clock=MockClock(autojump_threshold=0))
     except BaseException as error:
         failure = first_failure(error)
