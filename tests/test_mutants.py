@@ -65,7 +65,8 @@ def test_a_planted_bug_is_found(mutant: Mutant, tmp_path: Path, finds: dict[str,
 )
 def test_where_nothing_is_planted_nothing_is_found(seeds: int, tmp_path: Path) -> None:
     """The same hunt finds nothing in minirun as it is."""
-    assert hunt_in_process(None, tmp_path, seeds) == Find()
+    find = hunt_in_process(None, tmp_path, seeds)
+    assert find == Find(), f"{find.world}, seed {find.seed}: {find.failure}: {find.message}"
 
 
 def test_every_mutant_says_which_promise_it_breaks() -> None:

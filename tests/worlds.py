@@ -464,9 +464,9 @@ class Charges:
 
         return [fetch, charge]
 
-    def check(self, answers: dict[str | None, dict[str, Any]], *, crashed: bool) -> int:
-        """Check that what took effect is told; return how often that was stored."""
-        allowed = {"result", "outcome_unknown"} if crashed else {"result"}
+    def check(self, answers: dict[str | None, dict[str, Any]], *, crashes: bool) -> int:
+        """Check that what took effect is told; return how often that was stored. A process may die, or be given up."""
+        allowed = {"result", "outcome_unknown"} if crashes else {"result"}
         for call_id in {*self._charged, *self._fetched} & answers.keys():
             kind = kind_of(answers[call_id])
             expect(kind in allowed, f"the call {call_id} took effect, and is answered with {kind!r}")
@@ -495,7 +495,7 @@ async def impatient(world: World) -> None:
     runner = world.runner(agent)
     await world.say(runner, "ada", "hurry")
     for (user, _), log in (await read_logs(world, runner)).items():
-        charged = charges.check(check_calls(world, log), crashed=world.coverage["crash"] > 0)
+        charged = charges.check(check_calls(world, log), crashes="crash" in world.faults)
         count = world.state(runner, user_id=user).get("user:charged", 0)
         expect(count == charged, f"{user} was charged {charged} times, and the state says {count}")
 
@@ -507,7 +507,7 @@ async def errands(world: World) -> None:
     for text in ("one", "two", "three"):
         await world.say(runner, "ada", text)
     for (user, _), log in (await read_logs(world, runner)).items():
-        charged = charges.check(check_calls(world, log), crashed=world.coverage["crash"] > 0)
+        charged = charges.check(check_calls(world, log), crashes="crash" in world.faults)
         count = world.state(runner, user_id=user).get("user:charged", 0)
         expect(count == charged, f"{user} was charged {charged} times, and the state says {count}")
 
@@ -571,7 +571,7 @@ async def leavers(world: World) -> None:
         nursery.start_soon(come_and_go, "ada")
         nursery.start_soon(come_and_go, "bob")
     for (user, _), log in (await read_logs(world, runner)).items():
-        charged = charges.check(check_calls(world, log), crashed=False)
+        charged = charges.check(check_calls(world, log), crashes=False)
         count = world.state(runner, user_id=user).get("user:charged", 0)
         expect(count == charged, f"{user} was charged {charged} times, and the state says {count}")
 
