@@ -66,37 +66,7 @@ _FILE_FUNCTIONS: Final = (
     " xDeviceCharacteristics xShmMap xShmLock xShmBarrier xShmUnmap xFetch xUnfetch"
 )
 
-
-class _VFSTable(Structure):
-    """`sqlite3_vfs`, version 3."""
-
-    _fields_ = [
-        ("iVersion", c_int),
-        ("szOsFile", c_int),
-        ("mxPathname", c_int),
-        ("pNext", c_void_p),
-        ("zName", c_char_p),
-        ("pAppData", c_void_p),
-        *[(name, c_void_p) for name in _VFS_FUNCTIONS.split()],
-    ]
-
-
-class _FileTable(Structure):
-    """`sqlite3_io_methods`, version 3."""
-
-    _fields_ = [("iVersion", c_int), *[(name, c_void_p) for name in _FILE_FUNCTIONS.split()]]
-
-
-class _File(Structure):
-    """The beginning of every `sqlite3_file`: its table, or NULL if it is not open."""
-
-    _fields_ = [("pMethods", POINTER(_FileTable))]
-
-
-# Older versions of the tables end earlier: version 1 of the files' before the shared memory, version 2 before mmap.
-_FILE_TABLE_ENDS: Final = {1: _FileTable.xShmMap.offset, 2: _FileTable.xFetch.offset}
-
-# The replaced functions, by name. Pointers to what we only hand on are plain addresses.
+# The functions that are replaced or called, by name. Pointers to what we only hand on are plain addresses.
 _PROTOTYPES: Final[dict[str, Any]] = {
     "xOpen": CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_int, c_void_p),
     "xDelete": CFUNCTYPE(c_int, c_void_p, c_char_p, c_int),
@@ -108,6 +78,40 @@ _PROTOTYPES: Final[dict[str, Any]] = {
     "xTruncate": CFUNCTYPE(c_int, c_void_p, c_int64),
     "xSync": CFUNCTYPE(c_int, c_void_p, c_int),
 }
+
+
+def _fields(names: str) -> list[tuple[str, Any]]:
+    return [(name, _PROTOTYPES.get(name, c_void_p)) for name in names.split()]
+
+
+class _VFSTable(Structure):
+    """`sqlite3_vfs`, version 3."""
+
+    _fields_ = [
+        ("iVersion", c_int),
+        ("szOsFile", c_int),
+        ("mxPathname", c_int),
+        ("pNext", c_void_p),
+        ("zName", c_char_p),
+        ("pAppData", c_void_p),
+        *_fields(_VFS_FUNCTIONS),
+    ]
+
+
+class _FileTable(Structure):
+    """`sqlite3_io_methods`, version 3."""
+
+    _fields_ = [("iVersion", c_int), *_fields(_FILE_FUNCTIONS)]
+
+
+class _File(Structure):
+    """The beginning of every `sqlite3_file`: its table, or NULL if it is not open."""
+
+    _fields_ = [("pMethods", POINTER(_FileTable))]
+
+
+# Older versions of the tables end earlier: version 1 of the files' before the shared memory, version 2 before mmap.
+_FILE_TABLE_ENDS: Final = {1: _FileTable.xShmMap.offset, 2: _FileTable.xFetch.offset}
 
 _OK: Final = sqlite3.SQLITE_OK
 _SQLITE_TESTCTRL_PRNG_SEED: Final = 28
@@ -193,7 +197,7 @@ class RecordingVFS:
         self._callbacks: list[Any] = []
         self._library = _library(_sqlite3.__file__)
         self._default = self._library.sqlite3_vfs_find(None)
-        self._real = _Functions(self._default.contents, "xOpen xDelete")
+        self._real_open, self._real_delete = self._default.contents.xOpen, self._default.contents.xDelete
         self.name = f"minirun-{id(self):x}"
         """By which SQLite knows it, as in `file:chat.db?vfs=NAME`; no other that is open has it."""
         self._table = _VFSTable.from_buffer_copy(self._default.contents)
@@ -279,11 +283,11 @@ class RecordingVFS:
     def _open(self, _: int, path: int | None, file: int, flags: int, flags_out: int | None) -> int:
         """Open a file, and give it our table. A file without a name is a temporary one, and none of ours."""
         if path is None:
-            return self._real.xOpen(self._default, path, file, flags, flags_out)
+            return int(self._real_open(self._default, path, file, flags, flags_out))
         name = _name(ctypes.string_at(path))
         opened = _File.from_address(file)
         opened.pMethods = None  # says that it is not open, should it fail
-        code = self._ask("open", name) or self._real.xOpen(self._default, path, file, flags, flags_out)
+        code = self._ask("open", name) or self._real_open(self._default, path, file, flags, flags_out)
         if opened.pMethods:
             self._files[file] = name
             opened.pMethods = ctypes.pointer(self._table_for(opened.pMethods.contents))
@@ -291,7 +295,7 @@ class RecordingVFS:
 
     def _delete(self, _: int, path: bytes, synced: int) -> int:
         name = _name(path)
-        code = self._ask("delete", name) or self._real.xDelete(self._default, path, synced)
+        code = self._ask("delete", name) or self._real_delete(self._default, path, synced)
         return self._done(code, Delete(name, bool(synced)))
 
     def _sleep(self, _: int, duration_us: int) -> int:
@@ -320,28 +324,31 @@ class RecordingVFS:
             ctypes.memmove(
                 ctypes.byref(table), address, _FILE_TABLE_ENDS.get(default.iVersion, ctypes.sizeof(_FileTable))
             )
-            self._replace_in_file(table, _Functions(default, "xClose xRead xWrite xTruncate"))
+            self._replace_in_file(table, default)
             self._tables[address] = (default, table)
         return self._tables[address][1]
 
-    def _replace_in_file(self, table: _FileTable, real: _Functions) -> None:
+    def _replace_in_file(self, table: _FileTable, default: _FileTable) -> None:
+        real_close, real_read = default.xClose, default.xRead
+        real_write, real_truncate = default.xWrite, default.xTruncate
+
         def close(file: int) -> int:
-            code = real.xClose(file)
+            code: int = real_close(file)
             self._files.pop(file, None)
             self._release()
             return code
 
         def read(file: int, buffer: int, length: int, offset: int) -> int:
-            return self._ask("read", self._files[file]) or real.xRead(file, buffer, length, offset)
+            return self._ask("read", self._files[file]) or real_read(file, buffer, length, offset)
 
         def write(file: int, buffer: int, length: int, offset: int) -> int:
             name = self._files[file]
-            code = self._ask("write", name) or real.xWrite(file, buffer, length, offset)
+            code = self._ask("write", name) or real_write(file, buffer, length, offset)
             return self._done(code, Write(name, offset, ctypes.string_at(buffer, length)))
 
         def truncate(file: int, size: int) -> int:
             name = self._files[file]
-            code = self._ask("truncate", name) or real.xTruncate(file, size)
+            code = self._ask("truncate", name) or real_truncate(file, size)
             return self._done(code, Truncate(name, size))
 
         def sync(file: int, _: int) -> int:
@@ -367,18 +374,7 @@ class RecordingVFS:
 
         callback = _PROTOTYPES[name](guarded)
         self._callbacks.append(callback)
-        setattr(table, name, ctypes.cast(callback, c_void_p))
-
-
-class _Functions:
-    """The named functions of a table, to be called."""
-
-    def __init__(self, table: Structure, names: str) -> None:
-        self._functions = {name: _PROTOTYPES[name](getattr(table, name)) for name in names.split()}
-
-    def __getattr__(self, name: str) -> Callable[..., int]:
-        function: Callable[..., int] = self._functions[name]
-        return function
+        setattr(table, name, callback)
 
 
 def _name(path: bytes) -> str:
