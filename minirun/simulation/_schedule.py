@@ -146,10 +146,10 @@ class Schedule:
     async def _drive(self) -> None:
         try:
             while True:
+                await wait_all_tasks_blocked()
                 if not self._parked:
                     await self._sleep()
-                await wait_all_tasks_blocked()
-                if self._parked:
+                else:
                     self._on_step()
                     names = sorted(self._parked)
                     if self.stalled:
@@ -167,10 +167,7 @@ class Schedule:
         return [name for name in names if not any(f"{name}/".startswith(f"{stalled}/") for stalled in self.stalled)]
 
     async def _sleep(self) -> None:
-        """Wait until something parks. Where nothing ever can, that is an error, not a silent end of time."""
-        await wait_all_tasks_blocked()
-        if self._parked:
-            return
+        """Wait until something parks, for nothing is. Where nothing ever can, that is an error, not a silent end."""
         if trio.lowlevel.current_statistics().seconds_to_next_deadline == float("inf"):
             msg = f"nothing can go on after {self.steps} steps; the tasks:\n{self.dump()}"
             raise DeadlockError(msg)
