@@ -196,7 +196,7 @@ def test_what_is_not_worth_shrinking_is_left_as_it_is() -> None:
     ("kind", "told"),
     [
         ("log", "entry 2 of the log is '0.000000 ada says "),
-        ("choices", "choice 3 is 'question "),
+        ("choices", "choice 4 is 'question "),
         ("failure", "the one ends with \"ValueError('"),
         ("end", "the one ends with "),
     ],

@@ -8,13 +8,25 @@ from typing import Any
 
 import pytest
 import trio
+import trio.lowlevel
 
-from minirun import BaseAgent, Event, InvocationContext, LlmAgent, RunConfig
+from minirun import BaseAgent, Event, InMemoryRunner, InvocationContext, LlmAgent, RunConfig
 from minirun.errors import ConfigurationError, DeadlineExceededError, LlmCallsLimitExceededError, ModelError
 from minirun.sessions import InvocationStatus
-from minirun.simulation import ChaosLlm, CheckError, SeededChoices, World, simulate, why_unavailable
+from minirun.simulation import (
+    ChaosLlm,
+    CheckError,
+    LivelockError,
+    SeededChoices,
+    World,
+    _schedule,
+    simulate,
+    why_unavailable,
+)
 from minirun.simulation._faults import FAULTS
+from minirun.simulation._simulate import Scenario, Storage
 from minirun.testing import ScriptedLlm, call
+from minirun.types import FunctionCall, Part
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 
@@ -57,7 +69,7 @@ def coverage_of(seeds: int, **options: Any) -> Counter[str]:
 
 
 REACHED = {
-    "crash": {"crash", "crash in recovery", "power cut", "stored and not told", "asked again after a crash"}
+    "crash": {"crash", "crash in recovery", "power cut", "asked again after a crash"}
     | {"answer found when asking again", "clock set back", "clock set forward"},
     "storage": {
         "disk fault",
@@ -72,7 +84,7 @@ REACHED = {
     "users": {"user left", "double send", "cancel during commit"},
 }
 ALWAYS = {"group commit"}
-OF_SEVERAL = {"lease taken over", "conflict", "stall"}
+OF_SEVERAL = {"stored and not told", "lease taken over", "conflict", "stall"}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -221,7 +233,7 @@ def test_budgets_and_deadlines_are_those_of_the_run_config() -> None:
         world.reached(type(caught.value).__name__)
 
     found: Counter[str] = Counter()
-    for seed in range(40):
+    for seed in range(150):
         outcome = simulate(scenario, SeededChoices(seed), storage="memory", faults="tools")
         assert outcome.failure is None, f"seed {seed}: {outcome.failure!r}"
         found += outcome.coverage
@@ -272,3 +284,210 @@ def test_a_model_without_a_script_needs_no_more() -> None:
     assert found["model: unknown tool"]
     assert found["model: same ids"]
     assert found["model: cut stream"]
+
+
+# --- what a reviewer found --------------------------------------------------------------------------------------------
+
+
+def failures_of(scenario: Scenario, seeds: int = 30, **options: Any) -> list[BaseException]:
+    """What so many seeds fail with."""
+    outcomes = (simulate(scenario, SeededChoices(seed), **options) for seed in range(seeds))
+    return [outcome.failure for outcome in outcomes if outcome.failure is not None]
+
+
+@pytest.mark.parametrize(
+    "gap",
+    ["sleep(0)", "checkpoint", "lock", "channel", "nursery"],
+)
+def test_a_race_at_any_checkpoint_is_found(gap: str) -> None:
+    """Check, then act: whatever the tool awaits in between, some seed lets another user in."""
+    lock = trio.Lock()
+
+    async def wait() -> None:
+        if gap == "sleep(0)" or gap == "checkpoint":
+            await trio.lowlevel.checkpoint()
+        elif gap == "lock":
+            async with lock:
+                pass
+        elif gap == "channel":
+            send, receive = trio.open_memory_channel[int](1)
+            await send.send(1)
+            await receive.receive()
+        else:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.lowlevel.checkpoint)
+
+    async def scenario(world: World) -> None:
+        left = [1]
+
+        async def buy() -> str:
+            """Buy the last one."""
+            if not left[0]:
+                return "sold out"
+            await wait()
+            left[0] -= 1
+            return "bought"
+
+        def answer(request: Any) -> Any:
+            return "done" if request.contents[-1].parts[-1].function_response else call("buy")
+
+        runner = world.runner(lambda: LlmAgent(name="shop", model=ScriptedLlm(answer), tools=[buy]))
+        world.always(lambda: left[0] >= 0)
+        async with trio.open_nursery() as nursery:
+            for user in ("ada", "bob"):
+                nursery.start_soon(world.say, runner, user, "buy")
+
+    found = failures_of(scenario, 200, storage="memory")
+    assert found
+    assert {type(failure) for failure in found} == {CheckError}
+
+
+class Adder(BaseAgent):
+    """Adds fractions and notes what was said."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        ctx.state.add("app:sum", 0.1 * len(ctx.user_id))
+        ctx.state.extend("notes", ["a"])
+        ctx.state.extend("app:notes", [ctx.user_id])
+        await ctx.emit(Event(message="added"))
+
+
+@pytest.mark.parametrize("storage", ["memory", "sqlite"])
+def test_no_false_alarm_about_lists_and_fractions(storage: Storage) -> None:
+    """Fractions are added in another order than they are checked; lists are lists."""
+
+    async def scenario(world: World) -> None:
+        runner = world.runner(lambda: Adder(name="adder"), state={"app:sum": 0.7})
+        async with trio.open_nursery() as nursery:
+            for user in ("ada", "bo", "x", "anna", "ada"):
+                nursery.start_soon(world.say, runner, user, "add")
+
+    assert failures_of(scenario, 40, storage=storage) == []
+
+
+def test_who_goes_on_without_a_step_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polling that never ends, in a scenario or in a tool, is a livelock, although it passes no point."""
+    monkeypatch.setattr(_schedule, "TURNS_MAX", 3_000)
+
+    async def polls(world: World) -> None:
+        while True:  # noqa: ASYNC110 # this is what is to be found
+            await trio.sleep(1)
+
+    class Spins(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            while True:
+                await trio.lowlevel.checkpoint()
+
+    async def spins(world: World) -> None:
+        await world.say(world.runner(lambda: Spins(name="spins")), "ada", "go")
+
+    for scenario in (polls, spins):
+        [failure] = failures_of(scenario, 1, storage="memory")
+        assert isinstance(failure, LivelockError)
+        assert "the tasks:" in str(failure)
+
+
+def test_a_failure_of_pytest_is_one_wherever_it_is_raised() -> None:
+    """`pytest.fail` in a check or an agent is a failure of the simulation, which can be shrunk and told."""
+
+    def check() -> None:
+        pytest.fail("from the check")
+
+    async def checks(world: World) -> None:
+        world.always(check)
+        await world.sleep(1)
+
+    class Fails(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            pytest.fail("from the agent")
+
+    async def agents(world: World) -> None:
+        await world.say(world.runner(lambda: Fails(name="fails")), "ada", "go")
+
+    assert [str(failures_of(one, 1, storage="memory")[0]) for one in (checks, agents)] == [
+        "from the check",
+        "from the agent",
+    ]
+
+
+def test_checks_that_cannot_be_checked_are_refused() -> None:
+    """An async check would never fail; what is false does, whatever its type."""
+
+    async def never() -> bool:
+        return False
+
+    async def asynchronous(world: World) -> None:
+        world.always(never)
+        await world.sleep(1)
+
+    async def falsy(world: World) -> None:
+        world.always(lambda: 0)
+        await world.sleep(1)
+
+    assert isinstance(failures_of(asynchronous, 1, storage="memory")[0], ConfigurationError)
+    assert isinstance(failures_of(falsy, 1, storage="memory")[0], CheckError)
+
+
+def test_what_a_world_is_asked_wrongly_it_refuses() -> None:
+    """A session without its user, a runner of no world, state that is no app's; two runners may share an app."""
+
+    async def scenario(world: World) -> None:
+        runner = world.runner(lambda: Slow(name="slow"), state={"app:a": 1})
+        with pytest.raises(ConfigurationError, match="expected a user_id"):
+            world.state(runner, session_id="x")
+        with pytest.raises(ConfigurationError, match="expected a runner of this world"):
+            world.state(InMemoryRunner(agent=Slow(name="slow")))
+        with pytest.raises(ConfigurationError, match="expected `app:` keys"):
+            world.runner(lambda: Slow(name="slow"), state={"x": 1})
+        second = world.runner(lambda: Slow(name="slow"), state={"app:b": 2})
+        assert world.state(second) == {"app:a": 1, "app:b": 2}
+        assert (await runner.session_service.list_sessions(app_name=None)).sessions == []
+
+    for storage in ("memory", "sqlite"):
+        assert failures_of(scenario, 3, storage=storage) == []
+
+
+def test_calls_are_answered_in_their_order_after_a_crash() -> None:
+    """Recovery answers the calls of one event as they stand in it, whatever their ids."""
+
+    async def hang() -> str:
+        """A tool that does not come back."""
+        await trio.sleep(50)
+        return "back"
+
+    def answer(request: Any) -> Any:
+        if request.contents[-1].parts[-1].function_response:
+            return "done"
+        return [Part(function_call=FunctionCall(id=name, name="hang", args={})) for name in ("z", "a", "m")]
+
+    async def scenario(world: World) -> None:
+        runner = world.runner(lambda: LlmAgent(name="agent", model=ScriptedLlm(answer), tools=[hang]))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(world.say, runner, "ada", "go")
+            await world.sleep(10)
+            await world.restart()
+        log = await runner.session_service.read_events(app_name="app", user_id="ada", session_id="ada")
+        answers = [[response.id for response in event.get_function_responses()] for event in log]
+        assert ["z", "a", "m"] in answers
+
+    for storage in ("memory", "sqlite"):
+        assert failures_of(scenario, 3, storage=storage) == []
+
+
+def test_a_session_that_is_deleted_by_another_process_is_made_again() -> None:
+    """Where sessions are made on first use, no message fails because somebody deletes its session."""
+
+    async def scenario(world: World) -> None:
+        runner = world.runner(lambda: Adder(name="adder"))
+
+        async def delete() -> None:
+            for _ in range(3):
+                await runner.session_service.delete_session(app_name="app", user_id="ada", session_id="ada")
+                await world.schedule.point("deleted")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(delete)
+            for _ in range(3):
+                nursery.start_soon(world.say, runner, "ada", "add")
+
+    assert failures_of(scenario, 60, processes=2) == []

@@ -973,7 +973,7 @@ async def test_a_lease_whose_commit_is_uncertain_is_given_back(happened: bool, t
 async def test_a_lease_that_nobody_renews_is_over_whatever_the_clock_says(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """Whoever waits for as long as a lease lasts, and sees no renewal, enters, though the clock was set back an hour."""
+    """Whoever waits for as long as a lease lasts, and sees no renewal, enters, though the clock was set back."""
     async with two_processes(tmp_path / "a.db") as (one, two, clock):
         mine = await enter(one)
         await begin(mine)

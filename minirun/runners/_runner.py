@@ -219,6 +219,7 @@ class Runner:
             message=checked_event(message or Event(author="user")),
             temp=temp,
             yield_user_message=yield_user_message,
+            auto_create=self.auto_create_session,
             tool_limiter=self._tool_limiter,
             check=self._check_open,
         )

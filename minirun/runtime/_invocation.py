@@ -22,7 +22,7 @@ import attrs
 import trio
 
 from ..env import Env
-from ..errors import DeadlineExceededError, StaleSessionError, StorageError
+from ..errors import DeadlineExceededError, SessionNotFoundError, StaleSessionError, StorageError
 from ..events import Event
 from ..sessions import InvocationStatus, Session, SessionWriter
 from ..sessions._live import run_session
@@ -53,6 +53,8 @@ class RunPlan:
     yield_user_message: bool
     tool_limiter: trio.CapacityLimiter
     """How many synchronous tools of the runner may run at once."""
+    auto_create: bool
+    """Whether `open` makes a session that is not there."""
     check: Callable[[], None]
     """Raises if the caller may not run now."""
 
@@ -131,13 +133,16 @@ class RunScope:
         self._entered = True
         self._plan.check()
         await self._plan.env.point("enter")
-        writer = await self._plan.open()
-        try:
-            message = await self._store_message(writer)
-        except BaseException:
-            with trio.CancelScope(shield=True):
-                await writer.finish(None)
-            raise
+        while True:
+            writer = await self._plan.open()
+            try:
+                message = await self._store_message(writer)
+                break
+            except BaseException as error:
+                with trio.CancelScope(shield=True):
+                    await writer.finish(None)
+                if not (isinstance(error, SessionNotFoundError) and self._plan.auto_create):
+                    raise  # else another process has deleted it just now: a new one is made
         return await self._start(writer, message)  # starts tasks; does not wait
 
     async def _store_message(self, writer: SessionWriter) -> Event:

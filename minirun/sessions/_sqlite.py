@@ -921,7 +921,7 @@ def _copy_rows(db: sqlite3.Connection, source: int, fork: int) -> None:
     db.execute("INSERT INTO session_state SELECT ?, key, value FROM session_state WHERE session = ?", (fork, source))
     db.execute(
         "INSERT INTO open_calls SELECT ?, call_id, name, seq, invocation_id, author, branch FROM open_calls"
-        " WHERE session = ?",
+        " WHERE session = ? ORDER BY rowid",
         (fork, source),
     )
 

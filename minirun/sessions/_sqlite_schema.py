@@ -114,8 +114,8 @@ CREATE TABLE open_calls (
     invocation_id TEXT NOT NULL,
     author TEXT NOT NULL,
     branch TEXT,
-    PRIMARY KEY (session, call_id)
-) WITHOUT ROWID;
+    UNIQUE (session, call_id)
+);
 CREATE TABLE invocations (
     session INTEGER NOT NULL REFERENCES sessions ON DELETE CASCADE,
     invocation_id TEXT NOT NULL,
@@ -228,7 +228,8 @@ SEQ_MAX: Final = 2**63 - 1
 def read_open_calls(db: sqlite3.Connection, session: int) -> dict[str, OpenCall]:
     """The calls of the session that have no response."""
     rows = db.execute(
-        "SELECT call_id, name, seq, invocation_id, author, branch FROM open_calls WHERE session = ? ORDER BY seq",
+        "SELECT call_id, name, seq, invocation_id, author, branch FROM open_calls WHERE session = ?"
+        " ORDER BY seq, rowid",  # the calls of one event in their order
         (session,),
     )
     return {columns[0]: OpenCall(*columns) for columns in rows}

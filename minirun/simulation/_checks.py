@@ -8,6 +8,7 @@ look at everything is done when a process has died, and at the end. The truth th
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -45,8 +46,8 @@ class Ledger:
         """What was said, by its token: where, and in which invocation."""
         self.ended: dict[str, InvocationStatus] = {}
         """How invocations have ended."""
-        self.open_calls: dict[SessionKey, dict[str, int]] = {}
-        """The calls that wait for an answer, and the seq of the events that make them."""
+        self.open_calls: dict[SessionKey, dict[str, str | None]] = {}
+        """The calls that wait for an answer, and the invocations that make them."""
         self.calls: set[str] = set()
         """The ids of all calls that were ever stored."""
         self.deleted: list[tuple[SessionKey, Event]] = []
@@ -72,7 +73,8 @@ class Ledger:
         if event.content is not None:
             self.calls.update(call.id or "" for call in event.get_function_calls())
             if tracked:
-                calls.update((call.id, event.seq or 0) for call in event.get_function_calls() if call.id is not None)
+                made = event.get_function_calls()
+                calls.update((call.id, event.invocation_id) for call in made if call.id is not None)
             for response in event.get_function_responses():
                 calls.pop(response.id or "", None)
 
@@ -172,9 +174,9 @@ class CallsAreAnswered(Checker):
                 self.fail(f"{key}: event {event.seq} answers the call {response.id}, which is not open")
 
     def ended(self, key: SessionKey, invocation_id: str, status: InvocationStatus) -> None:
-        calls = self.ledger.open_calls.get(key)
+        calls = [call for call, by in self.ledger.open_calls.get(key, {}).items() if by == invocation_id]
         if status is InvocationStatus.COMPLETED and calls:
-            self.fail(f"{key}: {invocation_id} is recorded as completed while the calls {sorted(calls)} are open")
+            self.fail(f"{key}: {invocation_id} is recorded as completed while the calls {calls} are open")
 
     def point(self, label: str, invocation_id: str | None) -> None:
         if label.startswith(TOOL):
@@ -279,7 +281,7 @@ def _apply(state: dict[str, Any], name: str, kind: str, value: Any) -> None:
     if kind == "add":
         state[name] = state.get(name, 0) + value
     elif kind == "extend":
-        state[name] = (*state.get(name, ()), *value)
+        state[name] = [*state.get(name, ()), *value]
     elif kind == "remove":
         state.pop(name, None)
     else:
@@ -290,7 +292,7 @@ def _shared_problem(writes: list[tuple[str, Any]], now: Any) -> str:
     """Why a value cannot be what concurrent *writes* have made, in whatever order."""
     kinds = {kind for kind, _ in writes}
     values = [value for _, value in writes]
-    if "add" in kinds and kinds <= {"add", "first"} and now != sum(values):
+    if "add" in kinds and kinds <= {"add", "first"} and not math.isclose(now or 0, sum(values), abs_tol=1e-9):
         return f"what was added makes {sum(values)}"
     if "extend" in kinds and kinds <= {"extend", "first"}:
         items = sorted(repr(item) for value in values for item in value)

@@ -22,11 +22,10 @@ from typing import Any, TypeAlias, TypeVar
 import attrs
 
 from ..errors import ConfigurationError, MinirunError
-from ..runtime._failure import first_failure
 from ._choices import Choice, Choices, RecordedChoices, SeededChoices
 from ._faults import checked_faults
 from ._simulate import Outcome, Scenario, check_settings, simulate
-from ._world import CheckError, World
+from ._world import CheckError
 
 __all__ = [
     "CoverageError",
@@ -192,37 +191,12 @@ def _look_deeper(small: Outcome, scenario: Scenario, options: Mapping[str, Any])
 
 
 def _runner(scenario: Scenario, options: Mapping[str, Any]) -> Run:
-    """What simulates the scenario once; a failure that pytest tells by a `BaseException` is one here, too."""
-
-    async def carrying(world: World) -> None:
-        try:
-            await scenario(world)
-        except BaseException as error:
-            failure = first_failure(error)
-            if _is_pytest_failure(failure):
-                raise _Carrier(failure) from None
-            raise
+    """What simulates the scenario once."""
 
     def run(choices: Choices) -> Outcome:
-        outcome = simulate(carrying, choices, **options)
-        carried = outcome.failure
-        return attrs.evolve(outcome, failure=carried.failure) if isinstance(carried, _Carrier) else outcome
+        return simulate(scenario, choices, **options)
 
     return run
-
-
-class _Carrier(Exception):
-    """Takes a failure that is no `Exception` out of a simulation."""
-
-    def __init__(self, failure: BaseException) -> None:
-        super().__init__(str(failure))
-        self.failure = failure
-
-
-def _is_pytest_failure(failure: BaseException) -> bool:
-    """Whether it is that of `pytest.fail()`, which `pytest.raises` uses, too; without importing pytest."""
-    bases = (kind.__module__ for kind in type(failure).__mro__)  # it says of itself that it is a builtin
-    return type(failure).__name__ == "Failed" and "_pytest.outcomes" in bases
 
 
 def _compared(first: Outcome, second: Outcome) -> Outcome:

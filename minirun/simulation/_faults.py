@@ -41,8 +41,8 @@ def checked_faults(faults: Iterable[str] | str) -> frozenset[FaultName]:
 
 # What happens once in so many times: the usual rate first, for that is what a dull choice takes.
 _ONE_IN: Final = {
-    "death": (100, 25, 400),  # steps of the schedule
-    "power cut": (200, 50, 800),  # changes of the disk
+    "death": (25, 8, 100),  # steps of the schedule
+    "power cut": (100, 25, 400),  # changes of the disk
     "disk": (200, 50, 800),  # operations of the disk
     "slow disk": (50, 10, 200),  # commits
     "lock": (200, 50, 800),  # steps

@@ -15,8 +15,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Final
 
 import trio
@@ -86,6 +85,9 @@ class Guard:
 
     def __init__(self) -> None:
         self.leak: LeakError | None = None
+        self._real: list[tuple[Any, str, Any]] = []
+        self._thread = 0  # while it watches
+        self._luck: object = None
 
     def refuse(self, what: str, why: str) -> None:
         """Note it, and raise."""
@@ -93,28 +95,32 @@ class Guard:
         self.leak = self.leak or error
         raise error
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Refuse in the block what leaks."""
+    def start(self) -> None:
+        """From now on refuse what leaks, in this thread."""
         _install()
-        before = [(module, name, getattr(module, name)) for module, name, _ in _REPLACED if hasattr(module, name)]
-        luck = random.getstate()
+        self._luck = random.getstate()
+        self._thread = threading.get_ident()
         for module, name, why in _REPLACED:
             if hasattr(module, name):
-                setattr(module, name, self._refusing(f"{module.__name__}.{name}()", getattr(module, name), why))
-        _ACTIVE[threading.get_ident()] = self
-        try:
-            yield
-        finally:
-            del _ACTIVE[threading.get_ident()]
-            for module, name, real in before:
-                setattr(module, name, real)
-            if self.leak is None and random.getstate() != luck:
-                self.leak = LeakError("something drew from `random`, whose luck no seed decides; use Env.random()")
+                real = getattr(module, name)
+                self._real.append((module, name, real))
+                setattr(module, name, self._refusing(f"{module.__name__}.{name}()", real, why))
+        _ACTIVE[self._thread] = self
+
+    def stop(self) -> None:
+        """Put everything back, if it is not yet."""
+        _ACTIVE.pop(self._thread, None)
+        for module, name, real in self._real:
+            setattr(module, name, real)
+        if self._thread and self.leak is None and threading.active_count() == 1 and random.getstate() != self._luck:
+            self.leak = LeakError("something drew from `random`, whose luck no seed decides; use Env.random()")
+        self._real.clear()
+        self._thread = 0
 
     def _refusing(self, what: str, real: Callable[..., Any], why: str) -> Callable[..., Any]:
         def refusing(*args: Any, **options: Any) -> Any:
-            if sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] not in _EXEMPT:
+            mine = threading.get_ident() == self._thread
+            if mine and sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] not in _EXEMPT:
                 self.refuse(what, why)
             return real(*args, **options)
 

@@ -29,8 +29,11 @@ from ._choices import Choices
 
 __all__ = ["DeadlockError", "LivelockError", "Schedule"]
 
-# More steps than any simulation of sane length takes; a run that goes on has stopped making progress.
+# More steps than any simulation of sane length takes; a run that goes on has stopped making progress. The same counted
+# in turns that trio gives to tasks, for what never comes to a point; and in points after the end, when all are open.
 STEPS_MAX = 20_000
+TURNS_MAX = 500_000
+OPEN_POINTS_MAX = 10_000
 
 
 class DeadlockError(MinirunError):
@@ -42,9 +45,11 @@ class LivelockError(MinirunError):
 
 
 class _Names(trio.abc.Instrument):
-    """Gives every task its logical name when it is spawned."""
+    """Gives every task its logical name when it is spawned, and counts the turns that tasks get."""
 
-    def __init__(self) -> None:
+    def __init__(self, give_up: Callable[[], None]) -> None:
+        self._turns_left = TURNS_MAX
+        self._give_up = give_up
         self.names: dict[trio.lowlevel.Task, str] = {}
         self._counts: dict[str, int] = {}
 
@@ -54,6 +59,11 @@ class _Names(trio.abc.Instrument):
         name = f"{parent}/{task.name.rpartition('.')[2]}"
         count = self._counts[name] = self._counts.get(name, 0) + 1
         self.names[task] = name if count == 1 else f"{name}:{count}"
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._turns_left -= 1
+        if self._turns_left == 0:
+            self._give_up()
 
     def task_exited(self, task: trio.lowlevel.Task) -> None:
         self.names.pop(task, None)
@@ -81,13 +91,21 @@ class Schedule:
         choices: Which task goes on.
         on_step: Called before each step: the checkers. What it raises ends the simulation.
         policy: How a random search prefers tasks: one of `POLICIES`.
+        together_one_in: Once in so many steps another task goes on at the same time; 0 for never. Between two points
+            such tasks take turns in trio's order, so races at any checkpoint are found, not only at points.
     """
 
-    def __init__(self, choices: Choices, on_step: Callable[[], None], policy: str = "uniform") -> None:
+    def __init__(
+        self, choices: Choices, on_step: Callable[[], None], policy: str = "uniform", together_one_in: int = 0
+    ) -> None:
         self._choices = choices
         self._on_step = on_step
         self._policy = POLICIES[policy]
-        self._names = _Names()
+        self._together_one_in = together_one_in
+        self._names = _Names(self._give_up)
+        self._livelock: LivelockError | None = None
+        self._open_points = 0
+        self._nursery: trio.Nursery
         self._parked: dict[str, _Parked] = {}
         self._driver: trio.lowlevel.Task | None = None
         self._is_open = False
@@ -112,6 +130,10 @@ class Schedule:
     async def point(self, label: str) -> None:
         """Park until the schedule chooses this task. A checkpoint."""
         if self._is_open:
+            self._open_points += 1
+            if self._open_points > OPEN_POINTS_MAX:
+                msg = f"{self.name_of(trio.lowlevel.current_task())} goes on and on after everything has ended"
+                raise LivelockError(msg)
             await trio.lowlevel.checkpoint()
             return
         task = trio.lowlevel.current_task()
@@ -134,14 +156,22 @@ class Schedule:
         trio.lowlevel.add_instrument(self._names)
         self._names.names[trio.lowlevel.current_task()] = "/scenario"
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._drive, name="minirun schedule")
+            async with trio.open_nursery() as self._nursery:
+                self._nursery.start_soon(self._drive, name="minirun schedule")
                 try:
                     yield
                 finally:
-                    nursery.cancel_scope.cancel()
+                    self._nursery.cancel_scope.cancel()
+            if self._livelock is not None:
+                raise self._livelock
         finally:
             trio.lowlevel.remove_instrument(self._names)
+
+    def _give_up(self) -> None:
+        """Tasks take turns without end, and no step comes of it: cancel everything."""
+        msg = f"no end after {TURNS_MAX} turns of tasks, of which {self.steps} were steps; the tasks:\n{self.dump()}"
+        self._livelock = LivelockError(msg)
+        trio.lowlevel.current_trio_token().run_sync_soon(self._nursery.cancel_scope.cancel)
 
     async def _drive(self) -> None:
         try:
@@ -155,7 +185,7 @@ class Schedule:
                     if self.stalled:
                         names = self._not_stalled(names)
                     if names:
-                        self._let_one_go_on(names)
+                        self._let_go_on(names)
                     else:
                         await trio.sleep_until(min(self.stalled.values()))
         finally:
@@ -179,7 +209,8 @@ class Schedule:
 
         await trio.lowlevel.wait_task_rescheduled(abort)
 
-    def _let_one_go_on(self, names: list[str]) -> None:
+    def _let_go_on(self, names: list[str]) -> None:
+        """Release one task, and sometimes others with it."""
         self.steps += 1
         if self.steps > STEPS_MAX:
             msg = f"no end after {STEPS_MAX} steps; the tasks:\n{self.dump()}"
@@ -188,6 +219,11 @@ class Schedule:
         name = names[self._choices.choose(len(names), f"step {self.steps}", prefer, tuple(names))]
         self.last = name
         self._release(self._parked.pop(name))
+        one_in = self._together_one_in
+        while one_in and len(names) > 1 and self._choices.maybe(f"step {self.steps}: another with it", one_in):
+            names = [other for other in names if other != name]
+            name = names[self._choices.choose(len(names), f"step {self.steps}, too", names=tuple(names))]
+            self._release(self._parked.pop(name))
 
     def _release(self, parked: _Parked) -> None:
         cancelled = parked.raise_cancel

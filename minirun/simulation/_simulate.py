@@ -85,6 +85,11 @@ def simulate(
     """
     check_settings(storage, processes)
     named = checked_faults(faults)
+    if storage == "memory" and "storage" in named:
+        if faults != "all":
+            msg = "expected no faults='storage' with storage='memory', which has no disk that could fail"
+            raise ConfigurationError(msg)
+        named -= {"storage"}
     with _without_garbage_collection():  # the world is out of reach when this ends
         return _simulate(
             scenario, choices, World(choices, faults=named, storage=storage, processes=processes, deep=deep)
@@ -96,20 +101,31 @@ def _simulate(scenario: Scenario, choices: Choices, world: World) -> Outcome:
     failure: BaseException | None = None
 
     async def main() -> None:
-        with guard.watching():
-            async with world.living():
-                await scenario(world)
+        guard.start()  # not earlier: trio.run makes a socket for itself
+        async with world.living():
+            await scenario(world)
+        guard.stop()
 
     seed = choices.choose(2**16, "order within trio", lambda luck: luck.randrange(2**16))
     try:
         with seeded_trio(seed):
-            trio.run(main, clock=MockClock(autojump_threshold=0))
+            clock = MockClock(autojump_threshold=0)
+            # Ctrl-C waits for a checkpoint: in the middle of a call from SQLite it would be lost
+            trio.run(main, clock=clock, restrict_keyboard_interrupt_to_checkpoints=True)
     except BaseException as error:
         failure = first_failure(error)
-        if not isinstance(failure, Exception):
+        if not isinstance(failure, Exception) and not is_pytest_failure(failure):
             raise failure from None
+    finally:
+        guard.stop()
     failure = guard.leak or world.problem or failure
     return Outcome(failure, tuple(world.log), tuple(choices.trace), world.coverage, world.schedule.steps)
+
+
+def is_pytest_failure(failure: BaseException) -> bool:
+    """Whether it is that of `pytest.fail()`, which `pytest.raises` uses, too; without importing pytest."""
+    bases = (kind.__module__ for kind in type(failure).__mro__)  # it says of itself that it is a builtin
+    return type(failure).__name__ == "Failed" and "_pytest.outcomes" in bases
 
 
 def check_settings(storage: object, processes: object) -> None:

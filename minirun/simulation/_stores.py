@@ -46,7 +46,7 @@ from ._vfs import Operation, RecordingVFS
 
 __all__ = ["MemoryStore", "Process", "SqliteStore", "Store", "Witness", "new_file"]
 
-# The user and the session under which the initial state of an app is created.
+# The user and the session under which the initial state of an app is created; the session is deleted, its state stays.
 SETTER = FIRST
 # A new file in so many worlds; the others begin with one that has its tables, which takes a third of the time.
 NEW_FILE_ONE_IN = 8
@@ -238,9 +238,14 @@ class MemoryStore(Store):
         """Commit an app's initial state, now."""
         key = SessionKey(app_name, SETTER, SETTER)
         creation = _creation(state)
-        with contextlib.suppress(StopIteration):
-            InMemorySessionService._create(self._disk, key, [creation]).send(None)
+        for work in (
+            InMemorySessionService._create(self._disk, key, [creation]),
+            InMemorySessionService._delete(self._disk, key),
+        ):
+            with contextlib.suppress(StopIteration):
+                work.send(None)
         self._witness.created(key, [creation], 0)
+        self._witness.deleted(key)
 
     def state(self, app_name: str, user_id: str | None, session_id: str | None) -> dict[str, JSON]:
         """The committed state."""
@@ -410,9 +415,11 @@ class SqliteStore(Store):
             db = service._file._begin("BEGIN IMMEDIATE")
             transaction = Transaction(db, {})
             service._do_create(key, [creation], [event_to_json(creation)], transaction)
+            service._do_delete(key, transaction)
             db.execute("COMMIT")
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # certain, whatever is cut later
         self._witness.created(key, [creation], 0)
+        self._witness.deleted(key)
         for apply in transaction._callbacks:
             apply()
 

@@ -10,6 +10,7 @@ What a world does follows from its choices alone. What may go wrong beside the o
 
 from __future__ import annotations
 
+import inspect
 import re
 import tempfile
 from collections import Counter
@@ -35,6 +36,7 @@ from ._checks import MODEL, RESULT, TOOL, Checkers, Ledger
 from ._choices import Choices
 from ._env import COMMIT, Machine, SimulatedEnv
 from ._faults import FaultName, Rates, SimulatedFault
+from ._private import why_not_seeded
 from ._saying import SAYING, Saying
 from ._schedule import POLICIES, Schedule
 from ._stores import MemoryStore, SqliteStore, Store, new_file
@@ -44,6 +46,8 @@ __all__ = ["CheckError", "LogEntry", "Process", "World", "current_world"]
 
 Runnable: TypeAlias = App | BaseAgent | Callable[[], App | BaseAgent]
 
+# How often tasks go on together: never, now and then, often, always.
+TOGETHER_ONE_IN = (0, 8, 2, 1)
 # How often processes may die in one simulation: enough for a crash during the recovery from a crash.
 DEATHS_MAX = 3
 # How long something that must come true in the end may take, in seconds, once nothing goes wrong any more.
@@ -52,7 +56,7 @@ PATIENCE_S = 3600.0
 STALLS_S = (1.0, 20.0, 60.0)
 # How long a slow commit takes, and how long somebody else locks the file, in seconds.
 SLOW_COMMITS_S = (0.1, 5.0, 40.0)
-LOCKS_S = (0.1, 5.0, 15.0)
+LOCKS_S = (0.02, 0.2, 15.0)
 # How long a model or a tool hangs: shorter than a run may take, if its RunConfig does not say so.
 HANGS_S = 600.0
 CLOCK_JUMPS_S = (-3600.0, -1.0, 3600.0)
@@ -117,6 +121,20 @@ class Process:
         return f"process {self.number}"
 
 
+def _holds(check: Callable[[], object]) -> bool:
+    """Call a check: what is false, and not None, says that it does not hold."""
+    found = check()
+    if inspect.iscoroutine(found):
+        found.close()
+        msg = f"expected a check that is a plain function, found {_name_of(check)}, which is async"
+        raise ConfigurationError(msg)
+    return found is None or bool(found)
+
+
+def _name_of(check: Callable[[], object]) -> str:
+    return str(getattr(check, "__qualname__", check))
+
+
 def _restart(agent: BaseAgent) -> None:
     """Let the models of a tree of agents begin anew, if they remember anything."""
     restart = getattr(getattr(agent, "model", None), "restart", None)
@@ -162,7 +180,10 @@ class World:
         self.log: list[LogEntry] = []
         """What happened; the same choices give the same."""
         policy = sorted(POLICIES)[choices.choose(len(POLICIES), "policy")]
-        self.schedule = Schedule(choices, self._step, policy)
+        together = TOGETHER_ONE_IN[choices.choose(len(TOGETHER_ONE_IN), "how often tasks go on together")]
+        if why_not_seeded() is not None:
+            together = 0  # trio's order of theirs could not be told again
+        self.schedule = Schedule(choices, self._step, policy, together)
         self._rates = Rates(choices, faults)
         self._machine = Machine(self.schedule, self._passed)
         self._storage: Literal["memory", "sqlite"] = storage
@@ -215,6 +236,9 @@ class World:
             made.runners.append(Runner(app=make(), session_service=process.service, auto_create_session=True))
         self._runners.append(made)
         if state:
+            if wrong := [key for key in state if not key.startswith("app:")]:
+                msg = f"expected `app:` keys in state, found {wrong[0]!r:.80}; what is left belongs to users"
+                raise ConfigurationError(msg)
             self._store.seed(made.runners[0].app_name, dict(state))
         return made.runners[0]
 
@@ -240,10 +264,16 @@ class World:
 
     def state(self, runner: Runner, *, user_id: str | None = None, session_id: str | None = None) -> dict[str, JSON]:
         """The committed state: of the app, with *user_id* that of the user too, with *session_id* all of it."""
+        if session_id is not None and user_id is None:
+            msg = f"expected a user_id with session_id={session_id!r:.80}: a session belongs to a user"
+            raise ConfigurationError(msg)
+        if all(runner not in made.runners for made in self._runners):
+            msg = "expected a runner of this world, which world.runner() has made"
+            raise ConfigurationError(msg)
         return self._store.state(runner.app_name, user_id, session_id)
 
     def always(self, check: Callable[[], object]) -> None:
-        """Let *check* be called after every step; it fails by raising, or by returning False."""
+        """Let *check* be called after every step; it fails by raising, or by returning what is false (but None)."""
         self._always.append(check)
 
     def eventually(self, check: Callable[[], object]) -> None:
@@ -334,7 +364,8 @@ class World:
         """A process, from its beginning to its burial, after which the next one takes its seat."""
         if process.number > len(self._seats):
             await self.schedule.point("restart")
-        await self._power_is_on.wait()
+        while not self._power_is_on.is_set():  # it may be gone again by the time this goes on
+            await self._power_is_on.wait()
 
         def fault(operation: Operation, file: str) -> int:
             return self._disk_fault(process, operation, file)
@@ -485,8 +516,8 @@ class World:
         if not self._power_is_on.is_set():
             return  # what is stored is what the power cut will leave
         for check in self._always:
-            if check() is False:
-                self._fail(f"always({getattr(check, '__qualname__', check)}) is False")
+            if not _holds(check):
+                self._fail(f"always({_name_of(check)}) does not hold")
         if self.strikes("lock", "another program locks the file"):
             self._nursery.start_soon(self._hold_lock, name="another program")
         living = self._living()
@@ -554,7 +585,8 @@ class World:
         """Somebody else holds the write lock, for shorter or longer than minirun waits for it."""
         if self._store.lock():
             self.reached("locked by another program")
-            held_s = LOCKS_S[self.choices.choose(len(LOCKS_S), "how long the file is locked")]
+            seldom = lambda luck: 2 if luck.randrange(10) == 0 else luck.randrange(2)  # noqa: E731 # waiting takes steps
+            held_s = LOCKS_S[self.choices.choose(len(LOCKS_S), "how long the file is locked", seldom)]
             self.note("another program", f"holds the write lock for {held_s:g} s")
             await trio.sleep(held_s)
             self._store.unlock()
@@ -611,9 +643,9 @@ class World:
         pause, until = 1.0, trio.current_time() + PATIENCE_S
         while True:
             try:
-                if check() is not False:
+                if _holds(check):
                     return
-                problem: AssertionError = CheckError(f"eventually({getattr(check, '__qualname__', check)}) is False")
+                problem: AssertionError = CheckError(f"eventually({_name_of(check)}) does not hold")
             except AssertionError as error:
                 problem = error
             if trio.current_time() >= until:
