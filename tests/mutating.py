@@ -34,7 +34,7 @@ TESTS = Path(__file__).parent
 HUNT_S_MAX = 200.0
 SEED_S_MAX = 0.1
 # Enough for the choices that matter to stand alone; more would only make them prettier.
-SHRINKING_RUNS_MAX = 100
+SHRINKING_RUNS_MAX = 60
 
 
 @attrs.frozen

@@ -104,10 +104,9 @@ def check_calls(world: World, log: Log) -> dict[str | None, dict[str, Any]]:
         if event.author == "user" and event.text:
             expect(not open_calls, f"the calls {open_calls} are open while the user says {event.text!r}")
         responses = event.get_function_responses()
-        if not all(kind_of(dict(one.response)) == "outcome_unknown" for one in responses):  # recovery has its own order
-            ids = [one.id for one in responses]
-            places = [open_calls.index(call_id) if call_id in open_calls else -1 for call_id in ids]
-            expect(places == sorted(places), f"{ids} do not answer {open_calls} in their order")
+        ids = [one.id for one in responses]
+        places = [open_calls.index(call_id) if call_id in open_calls else -1 for call_id in ids]
+        expect(places == sorted(places), f"{ids} do not answer {open_calls} in their order")
         for response in responses:
             expect(response.id in open_calls, f"the response {response.id} answers no open call")
             open_calls.remove(response.id)

@@ -274,7 +274,8 @@ def shrink(scenario: Scenario, outcome: Outcome, *, runs_max: int = SHRINK_RUNS_
     Make the choices of a failure fewer and duller, as long as it fails in the same way: the type of the error, and of a
     checker's the property that does not hold.
 
-    First whole stretches are dropped, then single choices become 0 or smaller. *options* are those of `simulate`.
+    First the end is dropped, then whole stretches, then single choices become 0 or smaller. *options* are those of
+    `simulate`.
     """
     run = _runner(scenario, options)
     return shrink_with(lambda picks: run(RecordedChoices(picks)), outcome, runs_max=runs_max)
@@ -304,7 +305,7 @@ def shrink_with(
         best = found
         return True
 
-    picks = _without_stretches(stripped(outcome.picks), fails)
+    picks = _without_stretches(_shortened(stripped(outcome.picks), fails), fails)
     _with_smaller_ones(picks, fails)
     return best
 
@@ -315,6 +316,18 @@ def stripped(picks: Sequence[int]) -> list[int]:
     while kept and kept[-1] == 0:
         kept.pop()
     return kept
+
+
+def _shortened(picks: list[int], fails: Callable[[Sequence[int]], bool]) -> list[int]:
+    """The shortest beginning that fails with nothing but dull choices after it, as far as halving finds it."""
+    enough, too_short = len(picks), 0
+    while enough - too_short > 1:
+        middle = (enough + too_short) // 2
+        if fails(stripped(picks[:middle])):
+            enough = middle
+        else:
+            too_short = middle
+    return stripped(picks[:enough])
 
 
 def _without_stretches(picks: list[int], fails: Callable[[Sequence[int]], bool]) -> list[int]:
