@@ -35,6 +35,7 @@ HUNT_S_MAX = 200.0
 SEED_S_MAX = 0.1
 # Enough for the choices that matter to stand alone; more would only make them prettier.
 SHRINKING_RUNS_MAX = 60
+SHRINKING_S_MAX = 4.0
 
 
 @attrs.frozen
@@ -146,7 +147,7 @@ def hunt(seeds: int) -> None:
         found = simulate(scenario, SeededChoices(seed), **options)
         if found.failure is None:
             continue
-        small = shrink(scenario, found, runs_max=SHRINKING_RUNS_MAX, **options)
+        small = shrink(scenario, found, runs_max=SHRINKING_RUNS_MAX, seconds_max=SHRINKING_S_MAX, **options)
         again = simulate(scenario, RecordedChoices(small.picks), **options)
         find = Find(
             world=name,

@@ -343,7 +343,7 @@ def test_what_is_kept_of_a_failure() -> None:
 def test_hypothesis_finds_and_shrinks_a_world() -> None:
     """A failure in a simulation is one of the property, with the report, and its choices are made small."""
 
-    @settings(max_examples=500, database=None, phases=[Phase.generate, Phase.shrink])
+    @settings(max_examples=500, database=None, derandomize=True, phases=[Phase.generate, Phase.shrink])
     @given(choices=worlds())
     def holds(choices: Choices) -> None:
         simulate(walk_a_little, choices, storage="memory").check()

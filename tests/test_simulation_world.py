@@ -110,7 +110,7 @@ def test_nothing_goes_wrong_unasked() -> None:
 
 def test_several_processes_share_a_file() -> None:
     """Leases are taken over, runs meet conflicts and stand still, and every promise is kept."""
-    found = coverage_of(150, faults="all", processes=2)
+    found = coverage_of(110, faults="all", processes=2)
     wanted = OF_SEVERAL | ALWAYS | set().union(*REACHED.values())
     assert wanted <= set(found), wanted - set(found)
 
@@ -124,6 +124,7 @@ def test_several_processes_share_a_file() -> None:
         ({"processes": 0}, "1 to 8 processes"),
         ({"processes": True}, "1 to 8 processes"),
         ({"processes": 2, "storage": "memory"}, "one process over storage='memory'"),
+        ({"faults": "storage", "storage": "memory"}, "no disk that could fail"),
     ],
 )
 def test_settings_that_are_none_are_refused(options: dict[str, Any], problem: str) -> None:

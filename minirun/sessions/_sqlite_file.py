@@ -51,7 +51,7 @@ SYNCHRONOUS: Final = {"power": "FULL", "process": "NORMAL"}
 
 # How long another process may hold the write lock before that is an error. Ours hold it for well under 10 ms.
 BUSY_WAIT_S = 10.0
-BUSY_POLL_S = (0.0005, 0.02)  # the first pause and the longest
+BUSY_POLL_S = (0.0005, 0.1)  # the first pause and the longest
 
 # A leader lets others join as long as more come with each tick of the loop; what is ready to run arrives within a few.
 GATHER_TICKS_MAX = 8

@@ -120,7 +120,7 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
         raise ConfigurationError(msg)
     checked = {**_DEFAULTS, **options}
     try:
-        checked["faults"] = sorted(checked_faults(checked["faults"]))
+        checked["faults"] = sorted(checked_faults(checked["faults"], checked["storage"]))
     except TypeError as error:
         msg = f"expected faults to be names, or 'all'; found {checked['faults']!r}"
         raise ConfigurationError(msg) from error
@@ -269,7 +269,14 @@ def check_reached(reach: Iterable[str], coverage: Mapping[str, int], seeds: int)
 # --- shrinking --------------------------------------------------------------------------------------------------------
 
 
-def shrink(scenario: Scenario, outcome: Outcome, *, runs_max: int = SHRINK_RUNS_MAX, **options: Any) -> Outcome:
+def shrink(
+    scenario: Scenario,
+    outcome: Outcome,
+    *,
+    runs_max: int = SHRINK_RUNS_MAX,
+    seconds_max: float = SHRINK_S_MAX,
+    **options: Any,
+) -> Outcome:
     """
     Make the choices of a failure fewer and duller, as long as it fails in the same way: the type of the error, and of a
     checker's the property that does not hold.
@@ -278,7 +285,7 @@ def shrink(scenario: Scenario, outcome: Outcome, *, runs_max: int = SHRINK_RUNS_
     `simulate`.
     """
     run = _runner(scenario, options)
-    return shrink_with(lambda picks: run(RecordedChoices(picks)), outcome, runs_max=runs_max)
+    return shrink_with(lambda picks: run(RecordedChoices(picks)), outcome, runs_max, seconds_max)
 
 
 def _kind_of(failure: BaseException | None) -> tuple[type, str]:
@@ -286,13 +293,16 @@ def _kind_of(failure: BaseException | None) -> tuple[type, str]:
 
 
 def shrink_with(
-    run: Callable[[Sequence[int]], Outcome], outcome: Outcome, *, runs_max: int = SHRINK_RUNS_MAX
+    run: Callable[[Sequence[int]], Outcome],
+    outcome: Outcome,
+    runs_max: int = SHRINK_RUNS_MAX,
+    seconds_max: float = SHRINK_S_MAX,
 ) -> Outcome:
     """The same for anything that makes an outcome of a list."""
     assert outcome.failure is not None, "only a failure can be shrunk"
     kind, best = _kind_of(outcome.failure), outcome
     tried: set[tuple[int, ...]] = set()
-    deadline = time.monotonic() + SHRINK_S_MAX
+    deadline = time.monotonic() + seconds_max
 
     def fails(picks: Sequence[int]) -> bool:
         nonlocal best

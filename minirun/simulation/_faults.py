@@ -24,18 +24,23 @@ class SimulatedFault(MinirunError):
     """What a tool fails with where a simulation makes it fail."""
 
 
-def checked_faults(faults: Iterable[str] | str) -> frozenset[FaultName]:
+def checked_faults(faults: Iterable[str] | str, storage: str) -> frozenset[FaultName]:
     """
-    The set of faults that was named; `"all"` are all of them.
+    The set of faults that was named; `"all"` are all that there are with this storage.
 
     Raises:
-        ConfigurationError: One of them is unknown.
+        ConfigurationError: One of them is unknown, or has no effect.
     """
     names = FAULTS if faults == "all" else (faults,) if isinstance(faults, str) else tuple(faults)
     known = [name for name in FAULTS if name in names]
     if len(known) != len(set(names)):
         msg = f"expected faults out of {', '.join(FAULTS)}, or 'all'; found {names}"
         raise ConfigurationError(msg)
+    if storage == "memory" and "storage" in known:
+        if faults != "all":
+            msg = "expected no faults='storage' with storage='memory', which has no disk that could fail"
+            raise ConfigurationError(msg)
+        known.remove("storage")
     return frozenset(known)
 
 

@@ -84,12 +84,7 @@ def simulate(
         ConfigurationError: The settings are none, or do not go together.
     """
     check_settings(storage, processes)
-    named = checked_faults(faults)
-    if storage == "memory" and "storage" in named:
-        if faults != "all":
-            msg = "expected no faults='storage' with storage='memory', which has no disk that could fail"
-            raise ConfigurationError(msg)
-        named -= {"storage"}
+    named = checked_faults(faults, storage)
     with _without_garbage_collection():  # the world is out of reach when this ends
         return _simulate(
             scenario, choices, World(choices, faults=named, storage=storage, processes=processes, deep=deep)
