@@ -351,7 +351,7 @@ def test_hypothesis_finds_and_shrinks_a_world() -> None:
     with pytest.raises(ValueError, match="large") as caught:
         holds()
     notes = "\n".join(caught.value.__notes__)
-    assert re.search(r"choices that are not dull:\n  before the first step: a number: 9\d of 100\nwhat happened", notes)
+    assert re.search(r"choices that are not dull:\n(  before the first step: .+\n)*  .+: a number: 9\d of 100\n", notes)
     assert "DrawnChoices(b'" in notes
 
 
