@@ -353,3 +353,12 @@ def test_the_way_in_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_failure_that_cannot_be_kept_is_told_all_the_same(folder: Path) -> None:
+    """Where `.minirun` cannot be made, the report says so, after the failure itself."""
+    (folder / ".minirun").write_text("in the way")
+    done = run_pytest(folder, "-q", "-k", "lost")
+    assert done.returncode == 1
+    for words in ("CheckError: always(", "seed ", "what happened", "it could not be kept there"):
+        assert words in done.stdout, done.stdout

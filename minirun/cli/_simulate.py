@@ -237,11 +237,12 @@ class _Searching:
     def _tell_of(self, console: Console, found: Found, place: int) -> None:
         file = self._scenario.file
         file = file if place == 0 else file.with_name(f"{file.stem}-{place + 1}.json")
-        keep(file, found.kept)
+        problem = keep(file, found.kept)
         seen = _seen_from_here(file)
         write(console, found.raised, "red")
         commands = [shlex.join(["minirun", "simulate", self._scenario.target, "--replay", seen])]
-        write(console, story(found.headline, self._search.options, found.report, kept=seen, commands=commands) + "\n")
+        told = story(found.headline, self._search.options, found.report, kept=f"{seen}{problem}", commands=commands)
+        write(console, told + "\n")
 
 
 def _count(number: int, of: str) -> str:

@@ -65,13 +65,21 @@ def kept_of(test: str, seed: int | None, options: Mapping[str, Any], outcome: Ou
     return Kept(test, seed, dict(options), kind, str(outcome.failure), choices, _version())
 
 
-def keep(file: Path, kept: Kept) -> None:
-    """Write a failure, all at once: a process that dies leaves the old file or the new one."""
+def keep(file: Path, kept: Kept) -> str:
+    """
+    Write a failure, all at once: a process that dies leaves the old file or the new one.
+
+    Where it cannot be written, why not is returned: the failure itself is what has to be told.
+    """
     content = {"format": FORMAT, **attrs.asdict(kept)}
-    file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_name(f"{file.name}.{os.getpid()}")
-    new.write_text(json.dumps(content, indent=1).replace(",\n  ", ", ") + "\n", "utf-8")
-    new.replace(file)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        new.write_text(json.dumps(content, indent=1).replace(",\n  ", ", ") + "\n", "utf-8")
+        new.replace(file)
+    except OSError as error:
+        return f" (it could not be kept there: {error})"
+    return ""
 
 
 def read_kept(file: Path) -> Kept:

@@ -174,13 +174,13 @@ class _Test:
     def _fail(self, failed: Outcome, what: str, seed: int | None, found_choices: int | None = None) -> NoReturn:
         __tracebackhide__ = True
         assert failed.failure is not None
-        keep(self.file, kept_of(self.node.nodeid, seed, self.settings.options, failed))
+        problem = keep(self.file, kept_of(self.node.nodeid, seed, self.settings.options, failed))
         failed.failure.add_note(
             story(
                 headline(what, failed, found_choices),
                 self.settings.options,
                 report(failed),
-                kept=f"{self._seen_from_here(self.file)}, which the next run tries first",
+                kept=f"{self._seen_from_here(self.file)}, which the next run tries first{problem}",
                 commands=list(self._commands()),
             )
         )
