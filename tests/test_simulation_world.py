@@ -475,20 +475,21 @@ def test_calls_are_answered_in_their_order_after_a_crash() -> None:
         assert failures_of(scenario, 3, storage=storage) == []
 
 
+async def deleted_meanwhile(world: World) -> None:
+    """Somebody deletes a session in one process while its user says things to others."""
+    runner = world.runner(lambda: Adder(name="adder"))
+
+    async def delete() -> None:
+        for _ in range(3):
+            await runner.session_service.delete_session(app_name="app", user_id="ada", session_id="ada")
+            await world.schedule.point("deleted")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(delete)
+        for _ in range(3):
+            nursery.start_soon(world.say, runner, "ada", "add")
+
+
 def test_a_session_that_is_deleted_by_another_process_is_made_again() -> None:
     """Where sessions are made on first use, no message fails because somebody deletes its session."""
-
-    async def scenario(world: World) -> None:
-        runner = world.runner(lambda: Adder(name="adder"))
-
-        async def delete() -> None:
-            for _ in range(3):
-                await runner.session_service.delete_session(app_name="app", user_id="ada", session_id="ada")
-                await world.schedule.point("deleted")
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(delete)
-            for _ in range(3):
-                nursery.start_soon(world.say, runner, "ada", "add")
-
-    assert failures_of(scenario, 60, processes=2) == []
+    assert failures_of(deleted_meanwhile, 60, processes=2) == []
