@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from .agents import BaseAgent as BaseAgent
     from .agents import InvocationContext as InvocationContext
     from .agents import LlmAgent as LlmAgent
+    from .agents import LoopAgent as LoopAgent
+    from .agents import ParallelAgent as ParallelAgent
     from .agents import ReadonlyContext as ReadonlyContext
+    from .agents import SequentialAgent as SequentialAgent
     from .apps import App as App
     from .env import Env as Env
     from .events import Event as Event
@@ -52,10 +55,13 @@ _WHERE = {
     "InMemorySessionService": "sessions",
     "InvocationContext": "agents",
     "LlmAgent": "agents",
+    "LoopAgent": "agents",
+    "ParallelAgent": "agents",
     "Part": "types",
     "ReadonlyContext": "agents",
     "RunConfig": "runtime",
     "Runner": "runners",
+    "SequentialAgent": "agents",
     "Session": "sessions",
     "SqliteSessionService": "sessions",
     "StreamingMode": "runtime",
@@ -75,10 +81,13 @@ __all__ = [
     "InMemorySessionService",
     "InvocationContext",
     "LlmAgent",
+    "LoopAgent",
+    "ParallelAgent",
     "Part",
     "ReadonlyContext",
     "RunConfig",
     "Runner",
+    "SequentialAgent",
     "Session",
     "SqliteSessionService",
     "StreamingMode",

@@ -6,6 +6,9 @@ from ..runtime import ReadonlyContext as ReadonlyContext
 from ..runtime import RunConfig as RunConfig
 from ..runtime import StreamingMode as StreamingMode
 from ._base import BaseAgent as BaseAgent
+from ._composite import LoopAgent as LoopAgent
+from ._composite import ParallelAgent as ParallelAgent
+from ._composite import SequentialAgent as SequentialAgent
 from ._llm import LlmAgent as LlmAgent
 
 __all__ = [
@@ -13,7 +16,10 @@ __all__ = [
     "CallbackContext",
     "InvocationContext",
     "LlmAgent",
+    "LoopAgent",
+    "ParallelAgent",
     "ReadonlyContext",
     "RunConfig",
+    "SequentialAgent",
     "StreamingMode",
 ]

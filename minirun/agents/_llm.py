@@ -142,7 +142,7 @@ def _transcript(ctx: InvocationContext) -> Transcript:
     place = ("transcript", ctx.agent_name, ctx.branch)
     transcript = live.memo.get(place)
     if transcript is None or transcript.start_seq != core.start_seq:
-        transcript = live.memo[place] = Transcript(ctx.agent_name, core.start_seq)
+        transcript = live.memo[place] = Transcript(ctx.agent_name, core.start_seq, ctx.branch)
     transcript.read(live.events[live.index_of(transcript.next_seq) :])
     return transcript
 

@@ -58,17 +58,19 @@ class _Unit:
 
 class Transcript:
     """
-    The contents of a history, as the agent of this name is shown it, from the event *start_seq* on.
+    The contents of a history, as the agent of this name is shown it in its branch, from the event *start_seq* on.
 
-    `next_seq` is the `seq` of the first event that was not read yet.
+    What is said in a branch beside its own is not shown. `next_seq` is the `seq` of the first event that was not read
+    yet.
     """
 
-    __slots__ = ("_agent_name", "_contents", "_open", "next_seq", "start_seq")
+    __slots__ = ("_agent_name", "_branch", "_contents", "_open", "next_seq", "start_seq")
 
-    def __init__(self, agent_name: str, start_seq: int) -> None:
+    def __init__(self, agent_name: str, start_seq: int, branch: str | None = None) -> None:
         self.start_seq = start_seq
         self.next_seq = start_seq
         self._agent_name = agent_name
+        self._branch = branch
         self._contents: list[Content] = []
         self._open: dict[str | None, _Unit] = {}  # by call id, in the order of the calls
 
@@ -77,7 +79,7 @@ class Transcript:
         for event in events:
             assert event.seq is not None
             self.next_seq = event.seq + 1
-            if event.content is not None:
+            if event.content is not None and self._is_visible(event.branch):
                 self._take(event, event.content)
 
     def contents(self) -> Sequence[Content]:
@@ -90,6 +92,11 @@ class Transcript:
         if shown and shown[-1].role != "user":
             shown.append(Content(role="user", parts=[Part(text=GO_ON)]))
         return Window(shown)
+
+    def _is_visible(self, branch: str | None) -> bool:
+        """Whether what is said in *branch* is said before or in this one: where neither is beside the other."""
+        mine = self._branch
+        return mine is None or branch is None or mine == branch or mine.startswith(f"{branch}.")
 
     def _take(self, event: Event, content: Content) -> None:
         if event.author not in ("user", self._agent_name):

@@ -32,6 +32,7 @@ from ..sessions._state import Scope, State, Values, Write, apply_write, scope_of
 from ..types import Content, changed
 from ._committer import Committer
 from ._config import RunConfig
+from ._escalation import Escalation
 
 __all__ = [
     "ActionsDraft",
@@ -181,9 +182,18 @@ class ReadonlyContext:
 class _WritingContext(ReadonlyContext):
     """A context whose holder may write state and emit events."""
 
-    def __init__(self, core: InvocationCore, agent: Any, branch: str | None, state: State, path: str) -> None:
+    def __init__(
+        self,
+        core: InvocationCore,
+        agent: Any,
+        branch: str | None,
+        state: State,
+        path: str,
+        escalation: Escalation,
+    ) -> None:
         super().__init__(core, agent, branch, state)
         self._path = path
+        self._escalation = escalation
         self._session: Session | None = None
         self._closed = ""
         self.actions = ActionsDraft()
@@ -213,6 +223,11 @@ class _WritingContext(ReadonlyContext):
     @end_invocation.setter
     def end_invocation(self, value: bool) -> None:
         self._core.end_invocation = value
+
+    @property
+    def escalated(self) -> bool:
+        """Whether an event with `escalate` was stored since the innermost loop began its run: start nothing more."""
+        return self._escalation.is_set
 
     async def emit(self, event: Event) -> Event:
         """
@@ -259,6 +274,8 @@ class _WritingContext(ReadonlyContext):
             if not applied:
                 flight.back()
         self.actions = ActionsDraft()
+        if result.actions.escalate:
+            self._escalation.set()
         return result
 
     async def _flush(self) -> None:
@@ -331,20 +348,28 @@ class InvocationContext(_WritingContext):
     @classmethod
     def root(cls, core: InvocationCore, agent: Any) -> InvocationContext:
         """The context that a run begins with."""
-        return cls(core, agent, None, State(core.values), "run")
+        return cls(core, agent, None, State(core.values), "run", Escalation())
 
     def _for_agent(self, agent: Any) -> InvocationContext:
         """The context of an agent that this one calls."""
-        return InvocationContext(self._core, agent, self._branch, self._state.layer(), f"{self._path}/{agent.name}")
+        path = f"{self._path}/{agent.name}"
+        return InvocationContext(self._core, agent, self._branch, self._state.layer(), path, self._escalation)
+
+    def _in_branch(self, branch: str) -> InvocationContext:
+        """The same context, for agents that run in a branch of their own."""
+        return InvocationContext(self._core, self._agent, branch, self._state, self._path, self._escalation)
+
+    def _in_loop(self) -> InvocationContext:
+        """The same context, for agents whose escalation ends a loop and nothing beyond."""
+        return InvocationContext(self._core, self._agent, self._branch, self._state, self._path, Escalation())
 
     def _readonly(self) -> ReadonlyContext:
         return ReadonlyContext(self._core, self._agent, self._branch, self._state)
 
     def _for_call(self, call_id: str, name: str) -> ToolContext:
         """The context of a tool that this agent calls."""
-        return ToolContext(
-            self._core, self._agent, self._branch, self._state.layer(), f"{self._path}/{name}#{call_id}", call_id
-        )
+        path = f"{self._path}/{name}#{call_id}"
+        return ToolContext(self._core, self._agent, self._branch, self._state.layer(), path, self._escalation, call_id)
 
 
 class ToolContext(_WritingContext):
@@ -354,9 +379,16 @@ class ToolContext(_WritingContext):
     """
 
     def __init__(
-        self, core: InvocationCore, agent: Any, branch: str | None, state: State, path: str, function_call_id: str
+        self,
+        core: InvocationCore,
+        agent: Any,
+        branch: str | None,
+        state: State,
+        path: str,
+        escalation: Escalation,
+        function_call_id: str,
     ) -> None:
-        super().__init__(core, agent, branch, state, path)
+        super().__init__(core, agent, branch, state, path, escalation)
         self.function_call_id = function_call_id
         self.late: Any = None  # how a cancelled call ended after all; see tools/_function.py
 
@@ -374,4 +406,3 @@ def _with_call_ids(content: Content | None, event_id: str) -> Content | None:
             part = changed(part, function_call=call)
         parts.append(part)
     return changed(content, parts=tuple(parts))
-

@@ -1,0 +1,102 @@
+"""
+Agents that are made of agents: one after the other, all at once, again and again.
+
+They have no words of their own; their parts speak. Three things end one early, and mean the same in each:
+
+*   `ctx.end_invocation = True`: no agent is started any more, in the whole invocation.
+*   An *escalation*, an event whose actions say `escalate`: everything ends up to and including the nearest LoopAgent
+    around it, or everything where there is none. Who escalates finishes what it is doing; what follows is not started,
+    and what runs beside it is cancelled.
+*   A failure: it goes through all of them and fails the run, unless something in between catches it.
+"""
+
+from __future__ import annotations
+
+import attrs
+import trio
+
+from ..errors import ConfigurationError
+from ..runtime import InvocationContext
+from ._base import BaseAgent
+
+__all__ = ["LoopAgent", "ParallelAgent", "SequentialAgent"]
+
+
+class SequentialAgent(BaseAgent):
+    """An agent that runs its `sub_agents` one after the other."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        for agent in self.sub_agents:
+            await agent.run_async(ctx)
+            if ctx.escalated or ctx.end_invocation:
+                return
+
+
+def _checked_policy(instance: object, attribute: attrs.Attribute[str], policy: object) -> None:
+    if policy not in ("cancel_others", "collect"):
+        msg = f"expected on_failure 'cancel_others' or 'collect', found {policy!r:.80}"
+        raise ConfigurationError(msg)
+
+
+class ParallelAgent(BaseAgent):
+    """
+    An agent that runs its `sub_agents` at the same time, each in a branch of its own.
+
+    A branch sees what was said before the agents set out, and what itself says; not what the others say meanwhile.
+    Events are stored as they come; of plain writes to one key of the state the last stored one wins.
+
+    Args:
+        on_failure: What a failing branch means for the others: `"cancel_others"` at once, or `"collect"`, which lets
+            them come to their end first. The failure is raised in both cases.
+    """
+
+    on_failure: str = attrs.field(default="cancel_others", validator=_checked_policy)
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        failures: list[Exception] = []
+
+        async def run(agent: BaseAgent) -> None:
+            branch = f"{ctx.branch}.{self.name}.{agent.name}" if ctx.branch else f"{self.name}.{agent.name}"
+            with ctx._escalation.branch():
+                try:
+                    await agent.run_async(ctx._in_branch(branch))
+                except Exception as error:
+                    if self.on_failure == "cancel_others":
+                        raise
+                    failures.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for agent in self.sub_agents:
+                nursery.start_soon(run, agent, name=f"branch {agent.name}")
+        if failures:
+            raise failures[0] if len(failures) == 1 else ExceptionGroup(f"branches of {self.name!r} failed", failures)
+
+
+def _checked_rounds(instance: object, attribute: attrs.Attribute[int | None], rounds: object) -> None:
+    if rounds is not None and (isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1):
+        msg = f"expected max_iterations from 1 up, or None for no limit, found {rounds!r:.80}"
+        raise ConfigurationError(msg)
+
+
+class LoopAgent(BaseAgent):
+    """
+    An agent that runs its `sub_agents` one after the other, and begins again, until one escalates.
+
+    An escalation ends the innermost loop around it, and nothing beyond.
+
+    Args:
+        max_iterations: How many rounds at most; None for no limit but those of the RunConfig.
+    """
+
+    max_iterations: int | None = attrs.field(default=None, validator=_checked_rounds)
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        inside = ctx._in_loop()
+        rounds = 0
+        while self.sub_agents and (self.max_iterations is None or rounds < self.max_iterations):
+            rounds += 1
+            await trio.lowlevel.checkpoint()
+            for agent in self.sub_agents:
+                await agent.run_async(inside)
+                if inside.escalated or inside.end_invocation:
+                    return

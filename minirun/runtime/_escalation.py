@@ -1,0 +1,50 @@
+"""
+What an escalation ends: the agents between the one that escalates and the nearest loop around it.
+
+All of them share one `Escalation`; a loop gives a new one to what is inside of it. Agents that run beside the one that
+escalates are cancelled, each in the scope that its parallel agent has put around it. Who escalates is not: it finishes
+what it is doing, and nothing that follows is started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import trio
+
+__all__ = ["Escalation"]
+
+# The branches that the current task is inside of.
+_INSIDE: ContextVar[tuple[trio.CancelScope, ...]] = ContextVar("minirun branches", default=())
+
+
+class Escalation:
+    """Whether somebody has escalated, for all who would go on otherwise."""
+
+    __slots__ = ("_branches", "is_set")
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._branches: list[trio.CancelScope] = []
+
+    def set(self) -> None:
+        """Escalate: cancel the branches beside the current task's own."""
+        self.is_set = True
+        own = _INSIDE.get()
+        for branch in self._branches:
+            if branch not in own:
+                branch.cancel()
+
+    @contextmanager
+    def branch(self) -> Iterator[None]:
+        """A branch that an escalation beside it cancels. Enter it in the task of the branch."""
+        with trio.CancelScope() as scope:
+            token = _INSIDE.set((*_INSIDE.get(), scope))
+            self._branches.append(scope)
+            try:
+                yield
+            finally:
+                self._branches.remove(scope)
+                _INSIDE.reset(token)
