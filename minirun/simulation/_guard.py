@@ -1,7 +1,7 @@
 """
 A simulation may depend on nothing but its choices; what asks the machine for something else is refused, and told of.
 
-An audit hook sees threads, sockets, processes and real sleeping. The clock and luck make no audit events, so their
+An audit hook sees sockets, processes and most threads. Clock, sleep and luck make no audit events everywhere, so their
 functions are replaced while a simulation runs; what was imported by name before is not seen (`from time import time`),
 nor is `datetime.now()`, which is written in C. The state of `random` is compared, too, so that nobody draws from it
 unnoticed. Refusing raises where it happens, and fails the simulation even where somebody catches that.
@@ -29,10 +29,10 @@ class LeakError(MinirunError):
     """A simulation has used what differs from run to run: a thread, a socket, the real clock, real luck."""
 
 
+_THREADS: Final = "starts a thread; use a synchronous tool, which runs inline here"
 _EVENTS: Final = {
-    "time.sleep": "really sleeps; use ctx.sleep or trio.sleep",
-    "_thread.start_new_thread": "starts a thread; use a synchronous tool, which runs inline here",
-    "_thread.start_joinable_thread": "starts a thread; use a synchronous tool, which runs inline here",
+    "_thread.start_new_thread": _THREADS,
+    "_thread.start_joinable_thread": _THREADS,
     "subprocess.Popen": "starts a process",
     "os.fork": "starts a process",
     "os.forkpty": "starts a process",
@@ -50,6 +50,8 @@ _LUCK: Final = tuple(name for name in random.__all__ if not name[0].isupper() an
 _REPLACED: Final[tuple[tuple[Any, str, str], ...]] = (
     (time, "time", "asks the real clock; use the Env's now()"),
     (time, "time_ns", "asks the real clock; use the Env's now()"),
+    (time, "sleep", "really sleeps; use trio.sleep"),
+    (threading, "_start_new_thread", _THREADS),  # no audit event tells of it before Python 3.12
     (uuid, "uuid1", "makes an id of time and machine; use the Env's new_id()"),
     (uuid, "uuid4", "makes an id by luck; use the Env's new_id()"),
     (os, "urandom", "asks for real luck; use the Env's random()"),
@@ -112,15 +114,16 @@ class Guard:
         _ACTIVE.pop(self._thread, None)
         for module, name, real in self._real:
             setattr(module, name, real)
-        if self._thread and self.leak is None and threading.active_count() == 1 and random.getstate() != self._luck:
+        others = [one for one in threading.enumerate() if not one.name.startswith(("MainThread", "Trio thread"))]
+        if self._thread and self.leak is None and not others and random.getstate() != self._luck:
             self.leak = LeakError("something drew from `random`, whose luck no seed decides; use Env.random()")
         self._real.clear()
         self._thread = 0
 
     def _refusing(self, what: str, real: Callable[..., Any], why: str) -> Callable[..., Any]:
         def refusing(*args: Any, **options: Any) -> Any:
-            mine = threading.get_ident() == self._thread
-            if mine and sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] not in _EXEMPT:
+            caller = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0]
+            if threading.get_ident() == self._thread and (caller not in _EXEMPT or "thread" in why):
                 self.refuse(what, why)
             return real(*args, **options)
 
