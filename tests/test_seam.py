@@ -129,7 +129,7 @@ def is_forbidden_module(name: str) -> bool:
 
 def test_only_env_asks_the_machine() -> None:
     """
-    No file of the package but `env.py` and what makes simulations reaches time, ids, luck, settings or threads by itself.
+    No file of the package but `env.py` and what makes simulations reaches time, ids, luck, settings or threads.
     """
     paths = {path.relative_to(PACKAGE).as_posix(): path for path in PACKAGE.rglob("*.py")}
     checked = [name for name in sorted(paths) if not name.startswith(EXEMPT)]
