@@ -104,7 +104,7 @@ def test_start_has_the_two_commands() -> None:
             'pip install -e ".[cli]" && minirun run examples/librarian.py --db librarian.db '
             '"Which promise is about cancellation?"\n',
         ),
-        ("sh", 'pip install -e ".[dev]" && pytest\n'),
+        ("sh", 'pip install -e ".[dev]" && pytest -n 2\n'),
     ]
 
 
