@@ -39,6 +39,7 @@ from ..sessions import (
 )
 from ..sessions._service import checked_event, session_key
 from ..sessions._state import Scope, check_key, scope_of
+from ..tools._limits import ToolLimits
 from ..types import Content, Part, changed
 from ._sync import SyncRun
 
@@ -103,7 +104,7 @@ class Runner:
         self.plugin_close_timeout = plugin_close_timeout
         self.auto_create_session = auto_create_session
         self._env = session_service.env
-        self._tool_limiter = trio.CapacityLimiter(TOOL_THREADS)
+        self._tool_limits = ToolLimits(TOOL_THREADS)
         self._closed = False
 
     @property
@@ -220,7 +221,7 @@ class Runner:
             temp=temp,
             yield_user_message=yield_user_message,
             auto_create=self.auto_create_session,
-            tool_limiter=self._tool_limiter,
+            tool_limits=self._tool_limits,
             check=self._check_open,
         )
         return RunScope(plan)

@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Any
 
 import attrs
-import trio
 
 from .._json import freeze
 from ..env import Env
@@ -62,7 +61,7 @@ class InvocationCore:
         user_content: Content | None,
         env: Env,
         temp: Mapping[str, Any],
-        tool_limiter: trio.CapacityLimiter,
+        tool_limits: Any,
     ) -> None:
         self.invocation_id = invocation_id
         self.live = live
@@ -75,7 +74,7 @@ class InvocationCore:
         self.values.temp.update(temp)
         self.end_invocation = False
         self.ended = ""  # why nothing can be emitted any more
-        self.tool_limiter = tool_limiter
+        self.tool_limits = tool_limits  # tools._limits.ToolLimits; this layer does not know it
         self.call_ids: set[str] = set()  # that models have given in this invocation, stored or on their way
         self._counters: dict[str, int] = {}
         self._llm_calls = 0

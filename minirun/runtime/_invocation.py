@@ -51,8 +51,8 @@ class RunPlan:
     """The user's message with the state_delta, checked; `temp:` keys are in `temp`."""
     temp: Mapping[str, Any]
     yield_user_message: bool
-    tool_limiter: trio.CapacityLimiter
-    """How many synchronous tools of the runner may run at once."""
+    tool_limits: Any
+    """How much the tools of the runner may do at once."""
     auto_create: bool
     """Whether `open` makes a session that is not there."""
     check: Callable[[], None]
@@ -172,7 +172,7 @@ class RunScope:
             user_content=message.content,
             env=plan.env,
             temp=plan.temp,
-            tool_limiter=plan.tool_limiter,
+            tool_limits=plan.tool_limits,
         )
         self._run = Run(plan, writer, self._committer, self._core)
         if plan.yield_user_message:

@@ -134,7 +134,7 @@ async def _in_thread(call: Callable[[], Any], context: ToolContext) -> Any:
     async def watch() -> None:
         with shield:
             try:
-                late.value = await core.env.run_sync(call, limiter=core.tool_limiter, abandon_on_cancel=True)
+                late.value = await core.env.run_sync(call, limiter=core.tool_limits.threads, abandon_on_cancel=True)
             except Exception as error:
                 late.error = error
             late.finished = True
