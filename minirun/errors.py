@@ -45,6 +45,7 @@ __all__ = [
     "StorageRolledBackError",
     "StorageUncertainError",
     "ToolCallsLimitExceededError",
+    "ToolTimeoutError",
     "UnfinishedAgentError",
 ]
 
@@ -142,6 +143,10 @@ class DeadlineExceededError(FatalError, TimeoutError):
 
 class ScriptError(FatalError):
     """A scripted model was asked for more than its script holds, or left part of it unused, or got a bad request."""
+
+
+class ToolTimeoutError(MinirunError, TimeoutError):
+    """An attempt of a tool call took longer than the tool's `timeout_s`; the model is told so."""
 
 
 class ModelError(MinirunError):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from math import isfinite
 from typing import Any
 
 from ..errors import ConfigurationError
 from ..runtime import ToolContext
 from ..types import FunctionDeclaration
+from ._retry import RetryConfig
 
 __all__ = ["BaseTool"]
 
@@ -23,14 +25,48 @@ class BaseTool(ABC):
     Args:
         name: What the model calls it: letters, digits, `_` and `-`, at most 64, not beginning with a digit.
         description: What the model is told about it.
+        timeout_s: How long an attempt may take, in seconds. Then it is cancelled, and has failed with
+            ToolTimeoutError; see `RunConfig.thread_grace_s` for what becomes of threads. None: no limit.
+        retry: When a call that failed is made again. What the failed attempt wrote to `tool_context.state` and
+            `tool_context.actions` is dropped; the `function_call_id` stays the same. None: never.
+        max_concurrency: How many calls of this tool may run at once in one Runner, all its runs together; the others
+            wait in line, and an attempt's time counts from its turn. None: no limit.
+
+    Raises:
+        ConfigurationError: A value is out of its range.
     """
 
-    def __init__(self, *, name: str, description: str) -> None:
-        if not _NAME.fullmatch(name):
+    def __init__(
+        self,
+        *,
+        name: str,
+        description: str,
+        timeout_s: float | None = None,
+        retry: RetryConfig | None = None,
+        max_concurrency: int | None = None,
+    ) -> None:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
             msg = f"expected a tool name of up to 64 letters, digits, '_' and '-', found {name!r:.80}; name it"
+            raise ConfigurationError(msg)
+        if timeout_s is not None and not _is_seconds(timeout_s):
+            msg = f"tool {name!r}: expected timeout_s to be seconds above 0, or None, found {timeout_s!r:.80}"
+            raise ConfigurationError(msg)
+        if retry is not None and not isinstance(retry, RetryConfig):
+            msg = f"tool {name!r}: expected retry to be a RetryConfig, or None, found {retry!r:.80}"
+            raise ConfigurationError(msg)
+        if max_concurrency is not None and not _is_count(max_concurrency):
+            msg = f"tool {name!r}: expected max_concurrency to be an integer from 1 up, found {max_concurrency!r:.80}"
             raise ConfigurationError(msg)
         self.name = name
         self.description = description
+        self.timeout_s = timeout_s
+        self.retry = retry
+        self.max_concurrency = max_concurrency
+
+    @property
+    def limited_as(self) -> BaseTool:
+        """The tool whose `max_concurrency` limits this one: itself, unless it is another one under a new name."""
+        return self
 
     @property
     @abstractmethod
@@ -48,3 +84,11 @@ class BaseTool(ABC):
 
     async def close(self) -> None:
         """Give back what the tool holds; `Runner.close` calls it, once."""
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value) and value > 0
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

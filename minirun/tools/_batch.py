@@ -9,26 +9,22 @@ on. Every tool writes to a layer of its own; the layers of those that succeeded 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import trio
 
-from .._json import FrozenDict, freeze, thaw
-from ..errors import FatalError, InvalidValueError
+from .._json import FrozenDict, freeze
+from ..errors import InvalidValueError
 from ..events import Event
 from ..runtime import InvocationContext, ToolContext
-from ..runtime._failure import first_failure
 from ..runtime._recovery import failure_response
 from ..types import Content, FunctionCall, FunctionResponse, Part
+from ._attempts import Attempts, Failure, Outcome
 from ._base import BaseTool
-from ._function import LateOutcome
 
 __all__ = ["run_calls"]
 
 
-async def run_calls(
-    context: InvocationContext, calls: Sequence[FunctionCall], tools: Mapping[str, BaseTool]
-) -> Event:
+async def run_calls(context: InvocationContext, calls: Sequence[FunctionCall], tools: Mapping[str, BaseTool]) -> Event:
     """
     Run *calls* and return the stored event that answers them.
 
@@ -64,47 +60,30 @@ class _Call:
         self.response: FrozenDict = freeze(failure_response("cancelled", "the call was cancelled before it ended"))
         self.succeeded = False
         self.context: ToolContext = context._for_call(call.id or "", call.name)
-        self._tools = tools
+        tool = tools.get(call.name)
+        self._attempts = None if tool is None else Attempts(self.context, tool, call.args)
+        if tool is None:
+            known = ", ".join(tools) or "none"
+            self._failed("unknown_tool", f"there is no tool {call.name!r}; the tools are: {known}")
 
     async def run(self) -> None:
         """Run the tool; only a FatalError and what is no `Exception` leave."""
-        tool = self._tools.get(self.call.name)
-        if tool is None:
-            known = ", ".join(self._tools) or "none"
-            self._failed("unknown_tool", f"there is no tool {self.call.name!r}; the tools are: {known}")
-            return
         try:
-            await self.context._core.env.point(f"tool {self.context._path}")
-            self._returned(await tool.run_async(args=thaw(self.call.args), tool_context=self.context))
-            await self.context._core.env.point(f"result of {self.context._path}")  # it has one, whatever happens here
-        except Exception as error:
-            self._raised(error)
-        except BaseException:
-            if self.context.late is not None:
-                self._ended_late(self.context.late)
-            raise
+            if self._attempts is not None:
+                await self._attempts.run()
         finally:
+            self._ended(None if self._attempts is None else self._attempts.outcome)
             self.context._close(f"the call {self.call.id} of {self.call.name!r} has ended")
 
-    def _returned(self, value: Any) -> None:
-        self.response = freeze(value if isinstance(value, dict) else {"result": value}, f"result of {self.call.name!r}")
-        self.succeeded = True
-
-    def _raised(self, error: Exception) -> None:
-        first = first_failure(error)
-        if isinstance(first, FatalError) or not isinstance(first, Exception):
-            raise first
-        self._failed(type(first).__name__, str(first) or type(first).__name__)
-
-    def _ended_late(self, late: LateOutcome) -> None:
-        if not late.finished:
-            problem = "the call was cancelled and its thread did not end in time; it may still take effect"
-            self._failed("outcome_unknown", problem)
-        elif late.error is not None:
-            self._failed(type(late.error).__name__, str(late.error))
-        else:
+    def _ended(self, outcome: Outcome | None) -> None:
+        if isinstance(outcome, Failure):
+            self._failed(outcome.kind, outcome.message)
+        elif outcome is not None:
+            value = outcome.value
             try:
-                self._returned(late.value)
+                response = value if isinstance(value, dict) else {"result": value}
+                self.response = freeze(response, f"result of {self.call.name!r}")
+                self.succeeded = True
             except InvalidValueError as error:
                 self._failed(type(error).__name__, str(error))
 

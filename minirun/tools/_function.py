@@ -8,11 +8,11 @@ called. Synchronous functions run in worker threads, so that they stop nobody.
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any, Literal, get_type_hints
 
-import attrs
 import trio
 
 from .._json import freeze
@@ -21,6 +21,7 @@ from ..flows._schema import signature_of
 from ..runtime import ToolContext
 from ..types import FunctionDeclaration
 from ._base import BaseTool
+from ._retry import RetryConfig
 
 __all__ = ["FunctionTool"]
 
@@ -40,9 +41,11 @@ class FunctionTool(BaseTool):
         description: What the model is told; by default the function's docstring.
         run_in: `"thread"` runs a sync function in a worker thread (the default for those), `"loop"` in trio's own,
             where it stops everything else while it runs.
+        timeout_s, retry, max_concurrency: See `BaseTool`.
 
     Raises:
-        ConfigurationError, TypeError: The function has no usable name, or a parameter that JSON cannot express.
+        ConfigurationError, TypeError: The function has no usable name, a parameter that JSON cannot express, or a
+            limit is out of its range.
     """
 
     def __init__(
@@ -52,6 +55,9 @@ class FunctionTool(BaseTool):
         name: str | None = None,
         description: str | None = None,
         run_in: Literal["thread", "loop"] | None = None,
+        timeout_s: float | None = None,
+        retry: RetryConfig | None = None,
+        max_concurrency: int | None = None,
     ) -> None:
         if not callable(func):
             msg = f"expected a function, found {func!r:.80}"
@@ -67,7 +73,9 @@ class FunctionTool(BaseTool):
         if description is None:
             documented = inner if hasattr(inner, "__name__") else type(inner)
             description = inspect.getdoc(documented) or ""
-        super().__init__(name=name, description=description)
+        super().__init__(
+            name=name, description=description, timeout_s=timeout_s, retry=retry, max_concurrency=max_concurrency
+        )
         is_async = inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(getattr(inner, "__call__", None))  # noqa: B004 # not whether it can be called, but how
         if is_async and run_in == "thread":
             msg = f"expected a sync function for run_in='thread', found the async {name!r}; leave run_in out"
@@ -110,13 +118,32 @@ def _context_parameter(func: Callable[..., Any], inner: Callable[..., Any]) -> s
     return CONTEXT_NAME if CONTEXT_NAME in parameters else None
 
 
-@attrs.define
 class LateOutcome:
-    """How the thread of a cancelled call ended: with `value` or `error`, or, if `finished` is False, nobody knows."""
+    """
+    How the thread of a cancelled call has ended: with `value` or `error` if it is `finished`.
 
-    finished: bool = False
-    value: Any = None
-    error: Exception | None = None
+    If it is `revoked` instead, it had not begun and never does. Else nobody knows what it does.
+    """
+
+    def __init__(self) -> None:
+        self.finished = False
+        self.value: Any = None
+        self.error: Exception | None = None
+        self.revoked = False
+        self._begun = False
+        self._lock = threading.Lock()  # between the thread that begins and the task that revokes
+
+    def begin(self) -> bool:
+        """Say that the thread begins; False if it must not any more."""
+        with self._lock:
+            self._begun = not self.revoked
+            return self._begun
+
+    def revoke(self) -> bool:
+        """Keep the thread from beginning; False if it has begun."""
+        with self._lock:
+            self.revoked = not self._begun
+            return self.revoked
 
 
 async def _in_thread(call: Callable[[], Any], context: ToolContext) -> Any:
@@ -124,17 +151,21 @@ async def _in_thread(call: Callable[[], Any], context: ToolContext) -> Any:
     Run *call* in a worker thread.
 
     A thread cannot be stopped. When this is cancelled, the thread is waited for, up to `RunConfig.thread_grace_s`; what
-    it gave by then is left in `context.late`. After that it is abandoned, and nobody knows what it does.
+    it gave by then is left in `context.late`. After that it is abandoned, and nobody knows what it does. If it has not
+    begun, because all threads are taken, it never does.
     """
     core = context._core
     late = LateOutcome()
     shield = trio.CancelScope(shield=True)
     done = trio.Event()
 
+    def work() -> Any:
+        return call() if late.begin() else None
+
     async def watch() -> None:
         with shield:
             try:
-                late.value = await core.env.run_sync(call, limiter=core.tool_limits.threads, abandon_on_cancel=True)
+                late.value = await core.env.run_sync(work, limiter=core.tool_limits.threads, abandon_on_cancel=True)
             except Exception as error:
                 late.error = error
             late.finished = True
@@ -146,7 +177,10 @@ async def _in_thread(call: Callable[[], Any], context: ToolContext) -> Any:
             await done.wait()
         except trio.Cancelled:
             context.late = late
-            shield.deadline = trio.current_time() + core.run_config.thread_grace_s
+            if late.revoke():
+                shield.cancel()
+            else:
+                shield.deadline = trio.current_time() + core.run_config.thread_grace_s
             raise
     if late.error is not None:
         raise late.error

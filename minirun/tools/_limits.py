@@ -2,29 +2,48 @@
 How much of a runner's tools may happen at once.
 
 A limit lives with the runner, not with the tool: one tool may serve several runners, and several `trio.run`, one after
-another. What a tool's limit counts is kept only while somebody has a slot of it or waits for one.
+another. Who calls a tool that has a limit joins its line, waits for the turn, and leaves; the line is kept only while
+somebody stands in it. Joining does not wait, so that the calls of one turn stand in the order in which they were made.
 """
 
 from __future__ import annotations
-
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import attrs
 import trio
 
 from ._base import BaseTool
 
-__all__ = ["ToolLimits"]
+__all__ = ["Slot", "ToolLimits"]
 
 
 @attrs.define(eq=False)
-class _Slots:
-    """The slots of one tool, and how many calls have one or wait for one."""
+class _Line:
+    """Who calls one tool: those whose turn it is, and behind them those who wait."""
 
     tool: BaseTool  # held, so that its id is not another one's
-    semaphore: trio.Semaphore
-    users: int = 0
+    limit: int
+    slots: list[Slot] = attrs.field(factory=list)
+
+
+class Slot:
+    """A place in the line of a tool: it waits, has its turn, or has left. Without a limit it always is its turn."""
+
+    def __init__(self, limits: ToolLimits, line: _Line | None) -> None:
+        self._limits = limits
+        self._line = line
+        self._turn = trio.Event()
+
+    async def wait(self) -> None:
+        """Wait until it is this one's turn; at once if it is. Leave also when this was cancelled."""
+        if self._line is not None and not self._turn.is_set():
+            await self._turn.wait()
+
+    def leave(self) -> None:
+        """Let the next one have its turn. Who has left already may leave again."""
+        line, self._line = self._line, None
+        if line is not None:
+            line.slots.remove(self)
+            self._limits._move_up(line)
 
 
 class ToolLimits:
@@ -37,24 +56,21 @@ class ToolLimits:
 
     def __init__(self, threads: int) -> None:
         self.threads = trio.CapacityLimiter(threads)
-        self._slots: dict[int, _Slots] = {}
+        self._lines: dict[int, _Line] = {}
 
-    @asynccontextmanager
-    async def slot(self, tool: BaseTool, limit: int | None) -> AsyncIterator[None]:
-        """
-        Wait, first come first served, until fewer than *limit* calls of *tool* run, and count as one in the block.
+    def join(self, tool: BaseTool) -> Slot:
+        """Stand in line for *tool*, behind everybody who does already. Whoever joins has to leave."""
+        tool = tool.limited_as
+        if tool.max_concurrency is None:
+            return Slot(self, None)
+        line = self._lines.setdefault(id(tool), _Line(tool, tool.max_concurrency))
+        slot = Slot(self, line)
+        line.slots.append(slot)
+        self._move_up(line)
+        return slot
 
-        With None it neither waits nor counts. A cancelled wait leaves nothing behind.
-        """
-        if limit is None:
-            yield
-            return
-        slots = self._slots.setdefault(id(tool), _Slots(tool, trio.Semaphore(limit)))
-        slots.users += 1
-        try:
-            async with slots.semaphore:
-                yield
-        finally:
-            slots.users -= 1
-            if not slots.users:
-                del self._slots[id(tool)]
+    def _move_up(self, line: _Line) -> None:
+        for slot in line.slots[: line.limit]:
+            slot._turn.set()
+        if not line.slots:
+            del self._lines[id(line.tool)]

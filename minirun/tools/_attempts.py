@@ -1,0 +1,184 @@
+"""
+One call of a tool, attempted until it has an outcome to stand by.
+
+    wait for the turn ─► attempt, for at most timeout_s ─► a result: keep its state and actions
+          ▲                    │
+          │                    ▼
+          └───── delay ◄── a failure, if its RetryConfig has another attempt for it
+
+Every attempt has a context of its own, on top of the call's: it starts from the state as it was, and what a failed one
+wrote is gone, except what its own events have carried. All of them have one `function_call_id`.
+
+`outcome` is always what the call is to be answered with, were it cancelled now; None says just that it was. Only a
+FatalError, and what is no `Exception`, is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+from typing import Any, TypeAlias
+
+import attrs
+import trio
+
+from .._json import thaw
+from ..errors import FatalError, InvalidValueError, ToolTimeoutError
+from ..runtime import ToolContext
+from ..runtime._failure import first_failure, leaves
+from ._base import BaseTool
+from ._function import LateOutcome
+
+__all__ = ["Attempts", "Failure", "Outcome", "Result"]
+
+UNKNOWN = "outcome_unknown"
+
+
+@attrs.frozen
+class Result:
+    """What a tool has returned."""
+
+    value: Any
+
+
+@attrs.frozen
+class Failure:
+    """Why a call has no result: what the model is told, and the exception behind it, if there is one."""
+
+    kind: str
+    message: str
+    error: Exception | None
+
+
+Outcome: TypeAlias = Result | Failure
+
+
+class Attempts:
+    """
+    A call that is about to be made. It stands in line for its tool from here on, so it has to `run`.
+
+    Args:
+        context: The call's own context. What the successful attempt has written is merged into it.
+        tool: The tool.
+        args: What it is called with; each attempt gets a copy.
+    """
+
+    def __init__(self, context: ToolContext, tool: BaseTool, args: Mapping[str, Any]) -> None:
+        self.outcome: Outcome | None = None
+        self.made = 0
+        self._context = context
+        self._tool = tool
+        self._args = args
+        self._slot = context._core.tool_limits.join(tool)
+
+    async def run(self) -> Outcome:
+        """Make the call, as often as is worth it, and return the outcome."""
+        core, retry = self._context._core, self._tool.retry
+        try:
+            while True:
+                await self._slot.wait()
+                outcome = await self._attempt()
+                self._slot.leave()
+                if retry is None or not isinstance(outcome, Failure) or not self._is_worth_another(outcome):
+                    return outcome
+                path = f"retry of {self._context._path}"
+                await core.env.sleep(retry.delay_s(self.made, core.env.random(path)))
+                if core.end_invocation:
+                    return outcome
+                self._slot = core.tool_limits.join(self._tool)
+        finally:
+            self._slot.leave()
+
+    def _is_worth_another(self, failure: Failure) -> bool:
+        retry = self._tool.retry
+        if retry is None or failure.error is None or self.made >= retry.max_attempts:
+            return False
+        return failure.kind != UNKNOWN and retry.covers(failure.error)  # it may still be at it: never two at once
+
+    async def _attempt(self) -> Outcome:
+        self.made += 1
+        self.outcome = None
+        context = self._context._new_layer()
+        context.actions = attrs.evolve(self._context.actions)
+        try:
+            self.outcome = await self._within_time(context)
+            if isinstance(self.outcome, Result):  # it stands, even if this is cancelled
+                await context._core.env.point(f"result of {context._path}")
+        except Exception as error:
+            self.outcome = self._failed(error)
+        except BaseException:
+            if context.late is not None and self.outcome is None:
+                self.outcome = self._ended_late(context.late)
+            raise
+        finally:
+            context._close(f"the call {context.function_call_id} of {self._tool.name!r} has ended")
+            if isinstance(self.outcome, Result):
+                self._keep(context)
+        return self.outcome
+
+    async def _within_time(self, context: ToolContext) -> Outcome:
+        """An attempt that its time has cancelled is a timeout; one that gave a result or an error is not, even then."""
+        limit = self._tool.timeout_s
+        label = "tool" if self.made == 1 else "retry of"
+        also: Exception | None = None
+        try:
+            with trio.CancelScope(deadline=inf if limit is None else trio.current_time() + limit) as scope:
+                await context._core.env.point(f"{label} {context._path}")
+                return Result(await self._tool.run_async(args=thaw(self._args), tool_context=context))
+        except Exception as error:
+            also = _first(error)
+            if not scope.cancelled_caught:
+                return self._failed(error)
+        return self._timed_out(f"the call took longer than timeout_s={limit} seconds", context.late, also)
+
+    def _keep(self, context: ToolContext) -> None:
+        try:
+            self._context.state.merge(context.state.pending())
+            self._context.actions = context.actions
+        except InvalidValueError as error:
+            self.outcome = self._failed(error)
+
+    # --- what came of it
+
+    def _failed(self, error: Exception) -> Failure:
+        first = _first(error)
+        return self._failure(type(first).__name__, str(first) or type(first).__name__, first)
+
+    def _timed_out(self, took: str, late: LateOutcome | None, also: Exception | None) -> Failure:
+        kind = ToolTimeoutError.__name__
+        if late is None:
+            message = f"{took} and was cancelled" + (f"; then it failed with {_told(also)}" if also else "")
+        elif late.finished:
+            how = "with a result, which was dropped" if late.error is None else f"with {_told(late.error)}"
+            message = f"{took}; its thread has ended since, {how}"
+        elif late.revoked:
+            message = f"{took}, waiting for a thread; it was not begun"
+        else:
+            kind, message = UNKNOWN, f"{took} and its thread did not end in time; it may still take effect"
+        return self._failure(kind, message, ToolTimeoutError(message))
+
+    def _ended_late(self, late: LateOutcome) -> Outcome | None:
+        """What became of a thread after the call was cancelled; None if it had not begun."""
+        if late.finished:
+            return Result(late.value) if late.error is None else self._failed(late.error)
+        if late.revoked:
+            return None
+        problem = "the call was cancelled and its thread did not end in time; it may still take effect"
+        return self._failure(UNKNOWN, problem, None)
+
+    def _failure(self, kind: str, message: str, error: Exception | None) -> Failure:
+        return Failure(kind, message if self.made == 1 else f"{message} ({self.made} attempts were made)", error)
+
+
+def _first(error: Exception) -> Exception:
+    """The exception that *error* is, or the first one in it if it is a group; raises one that is fatal."""
+    fatal = next((leaf for leaf in leaves(error) if isinstance(leaf, FatalError)), None)
+    if fatal is not None:
+        raise fatal
+    first = first_failure(error)
+    assert isinstance(first, Exception), "what is in a group that is an Exception is one, too"
+    return first
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,101 @@
+"""When a failed call is made again, and how long after the failure. Decided here, done by `_attempts`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any, TypeAlias
+
+import attrs
+
+from ..errors import ArgumentError, ConfigurationError, FatalError
+
+__all__ = ["RetryConfig"]
+
+Named: TypeAlias = type[Exception] | str
+
+
+def _check(fits: bool, name: str, expected: str, found: object) -> None:
+    if not fits:
+        msg = f"RetryConfig.{name}: expected {expected}, found {found!r:.80}"
+        raise ConfigurationError(msg)
+
+
+def _at_least(least: float, most: float = float("inf")) -> Any:
+    limits = f"from {least:g} up" if most == float("inf") else f"from {least:g} to {most:g}"
+
+    def check(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        fits = is_number and isfinite(value) and least <= value <= most  # type: ignore[arg-type,operator]  # a number
+        _check(fits, attribute.name, f"a number {limits}", value)
+
+    return check
+
+
+def _is_attempts(instance: object, attribute: attrs.Attribute[int], value: object) -> None:
+    fits = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    _check(fits, attribute.name, "an integer from 1 up", value)
+
+
+def _names(value: object) -> tuple[Named, ...] | None:
+    """A tuple of what was given, if it can be that; the validator says what is wrong with its members."""
+    if value is None:
+        return None
+    _check(isinstance(value, Sequence) and not isinstance(value, str), "exceptions", "a list or None", value)
+    return tuple(value)  # type: ignore[arg-type]  # a sequence
+
+
+def _are_exceptions(instance: object, attribute: attrs.Attribute[Any], value: tuple[object, ...] | None) -> None:
+    for each in value or ():
+        is_class = isinstance(each, type) and issubclass(each, Exception) and not issubclass(each, FatalError)
+        is_name = isinstance(each, str) and each.isidentifier()
+        _check(is_class or is_name, attribute.name, "classes of exceptions that are not fatal, or their names", each)
+
+
+@attrs.frozen(kw_only=True)
+class RetryConfig:
+    """
+    How often a failed call is made again, and when.
+
+    After the n-th attempt the next one waits `initial_delay * backoff_factor ** (n - 1)` seconds, at most `max_delay`,
+    and up to the share `jitter` of that more or less.
+
+    Args:
+        max_attempts: How many attempts there are, the first included.
+        initial_delay: The delay after the first attempt, in seconds.
+        max_delay: The longest delay, before jitter, in seconds.
+        backoff_factor: By how much each delay is longer than the one before; at least 1.
+        jitter: From 0 (none) to 1 (a delay of 0 up to twice as long).
+        exceptions: What is worth another attempt: classes, or their names, and what is derived from them. None: every
+            `Exception`. A FatalError never is; an ArgumentError only if it is listed itself, because the same
+            arguments do not fit the next time either.
+
+    Raises:
+        ConfigurationError: A value is out of its range.
+    """
+
+    max_attempts: int = attrs.field(default=5, validator=_is_attempts)
+    initial_delay: float = attrs.field(default=1.0, validator=_at_least(0))
+    max_delay: float = attrs.field(default=60.0, validator=_at_least(0))
+    backoff_factor: float = attrs.field(default=2.0, validator=_at_least(1))
+    jitter: float = attrs.field(default=0.1, validator=_at_least(0, 1))
+    exceptions: Sequence[Named] | None = attrs.field(default=None, converter=_names, validator=_are_exceptions)
+
+    def covers(self, error: Exception) -> bool:
+        """Whether *error* is worth another attempt, were there one left."""
+        if isinstance(error, FatalError):
+            return False
+        if isinstance(error, ArgumentError):
+            return any(each in (ArgumentError, ArgumentError.__name__) for each in self.exceptions or ())
+        if self.exceptions is None:
+            return True
+        family = type(error).__mro__
+        return any(each in family or each in [kind.__name__ for kind in family] for each in self.exceptions)
+
+    def delay_s(self, attempts: int, luck: float) -> float:
+        """The seconds to wait after so many attempts; *luck* is a number from 0.0 up to 1.0."""
+        try:
+            delay = min(self.max_delay, self.initial_delay * float(self.backoff_factor) ** (attempts - 1))
+        except OverflowError:
+            delay = self.max_delay if self.initial_delay else 0.0
+        return delay * (1 + self.jitter * (2 * luck - 1))
