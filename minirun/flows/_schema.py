@@ -17,7 +17,9 @@ The rules of reading:
 How: `read(value, path, reading)` never raises for a bad value. It notes a problem in `reading` and returns whatever,
 and who would build on that result looks at the problems first.
 
-Not handled: descriptions of arguments in the docstring, generic classes, and what JSON has no form for.
+Descriptions come from `Annotated[int, "how many"]` or else from the docstring of the function or class.
+
+Not handled: generic classes, and what JSON has no form for.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import datetime
 import functools
 import inspect
 import json
+import re
 import sys
 import types
 import typing
@@ -38,8 +41,9 @@ from typing import Any, NoReturn, TypeAlias
 import attrs
 
 from ..errors import ArgumentError
+from ._docstring import documentation_of
 
-__all__ = ["Signature", "convert", "schema_for", "signature_of"]
+__all__ = ["Reader", "Signature", "convert", "reader_of", "schema_for", "signature_of"]
 
 # Long enough to recognise a value, short enough that ten problems still fit in a prompt.
 FOUND_CHARS_MAX = 60
@@ -74,6 +78,37 @@ def convert(tp: object, value: object, path: str) -> object:
 
 
 @attrs.frozen(eq=False)
+class Reader:
+    """The values of one type, compiled once, for who wants to have the problems as a list."""
+
+    schema: dict[str, Any]
+    """The JSON schema of the values. It is shared: copy it before changing it."""
+
+    classes: tuple[type, ...]
+    """The dataclasses and attrs classes that `read` may make."""
+
+    _type: _Type = attrs.field(repr=False)
+
+    def read(self, value: object) -> tuple[Any, list[str]]:
+        """Return what `convert` makes of the JSON *value*, and no problems; or all problems, and something."""
+        return _read(self._type, value, "")
+
+
+def reader_of(tp: object, where: str, under: str | None = None) -> Reader:
+    """
+    Return the reader of a type, or of objects that hold a *tp* under the name *under*. *where* begins messages.
+
+    Raises:
+        TypeError: JSON has no form for *tp* or for a type inside it.
+    """
+    compiler = _Compiler()
+    kind = compiler.compile(tp, where)
+    if under is not None:
+        kind = _object("arguments", {under: _Field(kind, required=True)}, dict)
+    return Reader(compiler.finish(kind.schema), compiler.records, kind)
+
+
+@attrs.frozen(eq=False)
 class Signature:
     """The arguments that a model may give to one function. Nothing but the conversion happens per call."""
 
@@ -101,7 +136,8 @@ def signature_of(func: Callable[..., object], *, skip: Container[str]) -> Signat
     Read the signature of *func*: a function, a method, a partial or an object with `__call__`, sync or async.
 
     Parameters in *skip* are left to the caller, who passes them by keyword; the model never hears of them. Nor does
-    it hear of the arguments that a partial has fixed.
+    it hear of the arguments that a partial has fixed. A parameter is described by what its annotation says, or else
+    by the docstring.
 
     Raises:
         TypeError: A parameter cannot be filled from JSON, or its annotation cannot be resolved.
@@ -110,6 +146,7 @@ def signature_of(func: Callable[..., object], *, skip: Container[str]) -> Signat
     where = f"{getattr(function, '__qualname__', type(function).__qualname__)}()"
     namespace = getattr(function, "__globals__", {})
     fixed = func.keywords if isinstance(func, functools.partial) else {}
+    described = documentation_of(func).params
     compiler = _Compiler()
     fields: dict[str, _Field] = {}
     positional: dict[str, object] = {}
@@ -125,21 +162,25 @@ def signature_of(func: Callable[..., object], *, skip: Container[str]) -> Signat
         # One at a time: the annotations of the context and of the result need not resolve.
         owner = types.SimpleNamespace(__annotations__={name: parameter.annotation})
         hint = _hints(owner, f"the annotation {parameter.annotation!r} of {spot}", namespace)[name]
-        fields[name] = _with_default(compiler.compile(hint, spot), parameter.default)
+        kind = _described(compiler.compile(hint, spot), described.get(name))
+        fields[name] = _with_default(kind, parameter.default)
     arguments = _object("arguments", fields, dict)
     return Signature(compiler.finish(arguments.schema), arguments, positional)
 
 
 def _convert(kind: _Type, value: object, path: str) -> Any:
+    result, problems = _read(kind, value, path)
+    if problems:
+        raise ArgumentError("\n".join(problems))
+    return result
+
+
+def _read(kind: _Type, value: object, path: str) -> tuple[Any, list[str]]:
     reading = _Reading()
     try:
-        result = kind.read(value, path, reading)
+        return kind.read(value, path, reading), reading.problems
     except RecursionError:
-        msg = f"{path or 'the arguments'}: nested too deeply; flatten the value"
-        raise ArgumentError(msg) from None
-    if reading.problems:
-        raise ArgumentError("\n".join(reading.problems))
-    return result
+        return None, [f"{path or 'the value'}: nested too deeply; flatten the value"]
 
 
 # --- reading values ---------------------------------------------------------------------------------------------------
@@ -182,7 +223,7 @@ _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string", list:
 
 def _mismatch(path: str, expected: str, value: object) -> str:
     kind = next((f"{kind} " for tp, kind in _KINDS.items() if isinstance(value, tp)), "")
-    return f"{path}: expected {expected}, found {kind}{_show(value)}"
+    return f"{path or 'the value'}: expected {expected}, found {kind}{_show(value)}"
 
 
 def _show(value: object) -> str:
@@ -353,7 +394,7 @@ def _object(name: str, fields: Mapping[str, _Field], make: Callable[..., object]
             return make(**values)
         except (TypeError, ValueError) as error:  # attrs' validators put more than the message into args
             reason = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
-            reading.problems.append(f"{path}: {reason or type(error).__name__}")
+            reading.problems.append(f"{path or 'the value'}: {reason or type(error).__name__}")
             return None
 
     properties = {name: field.type.schema for name, field in fields.items()}
@@ -400,6 +441,11 @@ class _Compiler:
         self._types: dict[object, _Type] = {}
         self._open: dict[object, str] = {}  # what is being compiled, and the name that its definition would get
         self._defs: dict[str, _Schema] = {}
+
+    @property
+    def records(self) -> tuple[type, ...]:
+        """The dataclasses and attrs classes among the types compiled so far."""
+        return tuple(tp for tp in self._types if isinstance(tp, type) and not typing.is_typeddict(tp))
 
     def finish(self, schema: _Schema) -> _Schema:
         """Return *schema* with the definitions it needs, as a copy that shares nothing."""
@@ -457,7 +503,7 @@ class _Compiler:
         if tp in self._open:
             self._defs[self._open[tp]] = {}  # filled in below, when it is known
         if tp not in self._types:
-            name = tp.__name__
+            name = re.sub(r"\W", "_", tp.__name__)  # as part of a `$ref`, other characters would need an escape
             while name in self._defs or name in self._open.values():
                 name += "_"
             inside = _Type(f"{tp.__name__} object", {"$ref": f"#/$defs/{name}"}, lambda *args: built.read(*args))
@@ -470,21 +516,25 @@ class _Compiler:
         return self._types[tp]
 
     def _typed_dict(self, cls: Any, where: str) -> _Type:
+        described = _texts_of_fields(cls)
         fields = {}
         for name, hint in _hints(cls, f"the annotations of {cls.__qualname__} in {where}").items():
             marks = _marks(hint)  # the class itself does not see those in annotations that are strings
             required = typing.Required in marks or (name in cls.__required_keys__ and typing.NotRequired not in marks)
-            fields[name] = _Field(self.compile(hint, f"key {name!r} of {cls.__name__} in {where}"), required)
+            kind = self.compile(hint, f"key {name!r} of {cls.__name__} in {where}")
+            fields[name] = _Field(_described(kind, described.get(name)), required)
         return _object(cls.__name__, fields, dict)
 
     def _record(self, cls: Any, where: str) -> _Type:
         hints = _hints(cls, f"the annotations of {cls.__qualname__} in {where}")
         aliases = {field.alias: field.name for field in attrs.fields(cls)} if attrs.has(cls) else {}
+        described = _texts_of_fields(cls)
         fields = {}
         for parameter in _parameters(cls, f"{cls.__qualname__}() in {where}"):
             name = parameter.name
             hint = hints.get(aliases.get(name, name), parameter.annotation)
             kind = self.compile(hint, f"field {name!r} of {cls.__name__} in {where}")
+            kind = _described(kind, described.get(name))
             fields[name] = _with_default(kind, parameter.default)
         return _object(cls.__name__, fields, cls)
 
@@ -499,6 +549,21 @@ def _marks(hint: Any) -> set[object]:
     if origin in _QUALIFIERS or origin is typing.Annotated:
         return {origin, *_marks(typing.get_args(hint)[0])}
     return set()
+
+
+def _described(kind: _Type, text: str | None) -> _Type:
+    """The type with this description, unless it has one."""
+    return (
+        kind
+        if not text or "description" in kind.schema
+        else attrs.evolve(kind, schema={**kind.schema, "description": text})
+    )
+
+
+def _texts_of_fields(cls: type) -> dict[str, str]:
+    """What the docstrings of a class and its bases say about the fields."""
+    documents = [documentation_of(base).params for base in reversed(cls.__mro__)]
+    return {name: text for params in documents for name, text in params.items()}
 
 
 def _with_default(kind: _Type, default: Any) -> _Field:
