@@ -12,7 +12,7 @@ from ..runtime import ToolContext
 from ..types import FunctionDeclaration
 from ._retry import RetryConfig
 
-__all__ = ["BaseTool"]
+__all__ = ["BaseTool", "check_name"]
 
 # What the strictest providers accept as the name of a function.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
@@ -45,9 +45,7 @@ class BaseTool(ABC):
         retry: RetryConfig | None = None,
         max_concurrency: int | None = None,
     ) -> None:
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            msg = f"expected a tool name of up to 64 letters, digits, '_' and '-', found {name!r:.80}; name it"
-            raise ConfigurationError(msg)
+        check_name(name)
         if timeout_s is not None and not _is_seconds(timeout_s):
             msg = f"tool {name!r}: expected timeout_s to be seconds above 0, or None, found {timeout_s!r:.80}"
             raise ConfigurationError(msg)
@@ -84,6 +82,13 @@ class BaseTool(ABC):
 
     async def close(self) -> None:
         """Give back what the tool holds; `Runner.close` calls it, once."""
+
+
+def check_name(name: object, what: str = "a tool name") -> None:
+    """Raise ConfigurationError if *name* cannot be the name of a tool."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        msg = f"expected {what} of up to 64 letters, digits, '_' and '-', found {name!r:.80}; name it"
+        raise ConfigurationError(msg)
 
 
 def _is_seconds(value: object) -> bool:

@@ -1,0 +1,133 @@
+"""
+Toolsets: tools that come from somewhere, and are asked for anew by every agent before it asks its model.
+
+What one agent got says nothing about what another one gets, so nothing is kept here between two questions: a filter
+may depend on who asks. A toolset that is slow to ask keeps what it has learned itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from typing import Any, TypeAlias
+
+from ..errors import ConfigurationError
+from ..runtime import ReadonlyContext, ToolContext
+from ..types import FunctionDeclaration, changed
+from ._base import BaseTool, check_name
+
+__all__ = ["BaseToolset", "ToolPredicate"]
+
+ToolPredicate: TypeAlias = Callable[[BaseTool, ReadonlyContext | None], bool | Awaitable[bool]]
+"""Whether an agent may have a tool. The tool still has the name that it was made with."""
+
+
+class BaseToolset(ABC):
+    """
+    Several tools from one source. Override `get_tools`, and `close` if there is something to give back.
+
+    Args:
+        tool_filter: Which of the tools there are: their names, without the prefix, or a function (sync or async) of a
+            tool and the context. A name that no tool has is no error. None: all of them.
+        tool_name_prefix: The tools are named `<prefix>_<name>`, so that those of two toolsets do not clash.
+
+    Raises:
+        ConfigurationError: The filter is neither, or the prefix cannot begin the name of a tool.
+    """
+
+    def __init__(
+        self,
+        *,
+        tool_filter: Collection[str] | ToolPredicate | None = None,
+        tool_name_prefix: str | None = None,
+    ) -> None:
+        if not (tool_filter is None or callable(tool_filter) or _is_names(tool_filter)):
+            msg = f"expected tool_filter to be a list of names, or a function of a tool, found {tool_filter!r:.80}"
+            raise ConfigurationError(msg)
+        self.tool_filter = tool_filter
+        if tool_name_prefix is not None:
+            check_name(tool_name_prefix, "tool_name_prefix")
+        self.tool_name_prefix = tool_name_prefix
+
+    @abstractmethod
+    async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> Sequence[BaseTool]:
+        """
+        Return the tools that there are for whom *readonly_context* belongs to, before filter and prefix.
+
+        What it raises ends the run: an agent is never asked without the tools it was promised. A tool with
+        `max_concurrency` is limited only if the same object is returned each time.
+        """
+
+    async def get_tools_with_prefix(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+        """
+        Return the tools as an agent has them: filtered, named with the prefix, and with different names.
+
+        Raises:
+            ConfigurationError: `get_tools` returned something else than tools, or two that have one name.
+        """
+        tools: list[BaseTool] = []
+        for tool in _checked_tools(await self.get_tools(readonly_context), self):
+            if await self._is_selected(tool, readonly_context):
+                prefix = self.tool_name_prefix
+                tools.append(tool if prefix is None else _Renamed(tool, f"{prefix}_{tool.name}"))
+        names = [tool.name for tool in tools]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            msg = f"expected {_name_of(self)} to return tools with different names, found two named {', '.join(twice)}"
+            raise ConfigurationError(msg)
+        return tools
+
+    async def close(self) -> None:
+        """Give back what the toolset holds; `Runner.close` calls it, once."""
+
+    async def _is_selected(self, tool: BaseTool, context: ReadonlyContext | None) -> bool:
+        if self.tool_filter is None:
+            return True
+        if not callable(self.tool_filter):
+            return tool.name in self.tool_filter
+        answer = self.tool_filter(tool, context)
+        return bool(await answer if inspect.isawaitable(answer) else answer)
+
+
+def _is_names(value: object) -> bool:
+    return isinstance(value, Collection) and not isinstance(value, str) and all(isinstance(name, str) for name in value)
+
+
+def _checked_tools(found: object, toolset: BaseToolset) -> list[BaseTool]:
+    tools: list[BaseTool] = []
+    for tool in found if isinstance(found, Iterable) else [found]:
+        if not isinstance(tool, BaseTool):
+            msg = f"expected {_name_of(toolset)} to return a list of tools, found {tool!r:.80}; see FunctionTool"
+            raise ConfigurationError(msg)
+        tools.append(tool)
+    return tools
+
+
+def _name_of(toolset: BaseToolset) -> str:
+    return f"{type(toolset).__name__}.get_tools"
+
+
+class _Renamed(BaseTool):
+    """A tool under another name. It is still that tool: its limit is shared, and its owner closes it."""
+
+    def __init__(self, tool: BaseTool, name: str) -> None:
+        super().__init__(
+            name=name,
+            description=tool.description,
+            timeout_s=tool.timeout_s,
+            retry=tool.retry,
+            max_concurrency=tool.max_concurrency,
+        )
+        self._tool = tool
+
+    @property
+    def declaration(self) -> FunctionDeclaration:
+        return changed(self._tool.declaration, name=self.name)
+
+    @property
+    def limited_as(self) -> BaseTool:
+        return self._tool.limited_as
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        return await self._tool.run_async(args=args, tool_context=tool_context)
