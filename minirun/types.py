@@ -9,6 +9,7 @@ names that `google.genai.types` gives them. Fields that a later version writes a
 from __future__ import annotations
 
 import base64
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -105,19 +106,40 @@ def optional_object_field(name: str) -> Any:
     )
 
 
-def _integer(name: str) -> Any:
+def _integer(name: str, least: int | None) -> Any:
+    expected = "an integer" if least is None else f"an integer of at least {least}"
+
     def convert(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise InvalidValueError(name, f"expected an integer, found {shown(value)}")
+        if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
+            raise InvalidValueError(name, f"expected {expected}, found {shown(value)}")
         plain: int = freeze(value, name)
         return plain
 
     return convert
 
 
-def int_field(name: str) -> Any:
+def int_field(name: str, least: int | None = None) -> Any:
     """A field that holds an integer that can be stored, or None."""
-    return attrs.field(default=None, converter=attrs.converters.optional(_integer(name)))
+    return attrs.field(default=None, converter=attrs.converters.optional(_integer(name, least)))
+
+
+def _number(name: str, least: float | None, most: float | None) -> Any:
+    bounds = [f"at {word} {bound}" for word, bound in (("least", least), ("most", most)) if bound is not None]
+    expected = f"a finite number of {' and '.join(bounds)}" if bounds else "a finite number"
+    low = -sys.float_info.max if least is None else least
+    high = sys.float_info.max if most is None else most
+
+    def convert(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+            raise InvalidValueError(name, f"expected {expected}, found {shown(value)}")
+        return float(value)
+
+    return convert
+
+
+def number_field(name: str, least: float | None = None, most: float | None = None) -> Any:
+    """A field that holds a finite number within these bounds, as a float, or None."""
+    return attrs.field(default=None, converter=attrs.converters.optional(_number(name, least, most)))
 
 
 def value_field(*kinds: type) -> Any:
@@ -337,12 +359,60 @@ class FunctionDeclaration(Value):
 
 
 def _declarations(value: Iterable[FunctionDeclaration]) -> tuple[FunctionDeclaration, ...]:
-    return tuple(value)
+    path = "GenerateContentConfig.tools"
+    if isinstance(value, (str, bytes, dict)) or not isinstance(value, Iterable):
+        raise InvalidValueError(path, f"expected a list of FunctionDeclaration, found {shown(value)}")
+    tools = tuple(value)
+    for index, tool in enumerate(tools):
+        if not isinstance(tool, FunctionDeclaration):
+            problem = f"expected a FunctionDeclaration, found {shown(tool)}; a tool has one, its `declaration`"
+            raise InvalidValueError(f"{path}[{index}]", problem)
+    return tools
+
+
+def _stop_sequences(value: Sequence[str]) -> tuple[str, ...]:
+    path = "GenerateContentConfig.stop_sequences"
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        raise InvalidValueError(path, f"expected a list of strings, found {shown(value)}")
+    for index, text in enumerate(value):
+        if not isinstance(text, str) or not text:
+            raise InvalidValueError(f"{path}[{index}]", f"expected text that is not empty, found {shown(text)}")
+    return tuple(freeze(text, f"{path}[{index}]") for index, text in enumerate(value))
 
 
 @attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
 class GenerateContentConfig(Value):
-    """What goes to a model beside the contents."""
+    """
+    What goes to a model beside the contents. None leaves the choice to the provider.
+
+    Bounds are checked where they are the same for every provider; what a provider makes of the rest is its own.
+
+    Args:
+        system_instruction: What the model is told before the conversation.
+        tools: What the model may call.
+        temperature: How freely it chooses its words, from 0.
+        top_p: It chooses among the likeliest tokens that together have this probability, 0 to 1.
+        top_k: It chooses among this many of the likeliest tokens.
+        max_output_tokens: Where the answer is cut off, in tokens, from 1.
+        stop_sequences: Texts that end the answer where they would come next.
+        presence_penalty: How much tokens that were used are avoided, at once.
+        frequency_penalty: How much tokens that were used are avoided, with every use.
+        seed: The same seed asks for the same answer to the same question; few providers promise it.
+        response_mime_type: The format of the answer, such as `application/json`.
+        response_schema: The JSON schema of the answer, a dict.
+    """
 
     system_instruction: str | None = text_field(default=None)
     tools: Sequence[FunctionDeclaration] = attrs.field(default=(), converter=_declarations)
+    temperature: float | None = number_field("GenerateContentConfig.temperature", least=0)
+    top_p: float | None = number_field("GenerateContentConfig.top_p", least=0, most=1)
+    top_k: int | None = int_field("GenerateContentConfig.top_k")
+    max_output_tokens: int | None = int_field("GenerateContentConfig.max_output_tokens", least=1)
+    stop_sequences: Sequence[str] | None = attrs.field(
+        default=None, converter=attrs.converters.optional(_stop_sequences)
+    )
+    presence_penalty: float | None = number_field("GenerateContentConfig.presence_penalty")
+    frequency_penalty: float | None = number_field("GenerateContentConfig.frequency_penalty")
+    seed: int | None = int_field("GenerateContentConfig.seed")
+    response_mime_type: str | None = text_field(default=None)
+    response_schema: Mapping[str, Any] | None = optional_object_field("GenerateContentConfig.response_schema")
