@@ -1,4 +1,4 @@
-"""What a model is to minirun: one method, an async generator of responses."""
+"""What a model is to minirun: one method, an async generator of responses, and a word on what it is able to do."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from ..errors import ConfigurationError
 from ..types import (
     Content,
     GenerateContentConfig,
@@ -18,7 +19,7 @@ from ..types import (
     value_field,
 )
 
-__all__ = ["BaseLlm", "LlmRequest", "LlmResponse"]
+__all__ = ["BaseLlm", "LlmCapabilities", "LlmRequest", "LlmResponse"]
 
 
 @attrs.frozen(kw_only=True)
@@ -27,7 +28,7 @@ class LlmRequest:
     What a model is asked.
 
     `contents` is a read-only view of the conversation; later requests share it, so keeping a request costs nothing.
-    `config` holds the system instruction and the tools.
+    `config` holds the system instruction, the tools and how to answer.
     """
 
     contents: Sequence[Content]
@@ -54,14 +55,40 @@ class LlmResponse:
     custom_metadata: Mapping[str, Any] | None = optional_object_field("custom_metadata")
 
 
+@attrs.frozen(kw_only=True)
+class LlmCapabilities:
+    """
+    What a model is able to do; a request asks for no more.
+
+    Args:
+        output_schema: It keeps to `config.response_schema`.
+        output_schema_and_tools: It does so in a request with tools, too.
+    """
+
+    output_schema: bool = True
+    output_schema_and_tools: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        if self.output_schema_and_tools and not self.output_schema:
+            msg = "expected output_schema=True beside output_schema_and_tools=True, found False; set both"
+            raise ConfigurationError(msg)
+
+
 class BaseLlm(ABC):
     """
     A model. One object may serve concurrent requests.
 
-    `name` is what events and errors call it.
+    `name` is what events and errors call it. `capabilities` is what it is able to do; a subclass or an object whose
+    model is able to do less, or more, sets its own.
     """
 
     name: str = "model"
+    capabilities: LlmCapabilities = LlmCapabilities()
+
+    @classmethod
+    def supported_models(cls) -> list[str]:
+        """The names that the class is made for, as regular expressions; see `LLMRegistry.register`."""
+        return []
 
     @abstractmethod
     def generate_content_async(self, request: LlmRequest, stream: bool = False) -> AsyncGenerator[LlmResponse, None]:

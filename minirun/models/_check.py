@@ -3,7 +3,8 @@ Would the strictest provider take this request?
 
 Providers differ in what they forgive; this check forgives nothing, so that a history that passes here passes
 everywhere: the conversation begins and ends with the user's side, every content has a role and parts, and the calls of
-one content are answered by the very next one, all of them, in order, by nothing else.
+one content are answered by the very next one, all of them, in order, by nothing else. An answer of a given schema is
+asked for only where the model is able to give it.
 
 Requests over one history share its contents, so only what is new since the last request is looked at.
 """
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 
 from .._window import Window
 from ..types import Content
-from ._base import LlmRequest
+from ._base import BaseLlm, LlmCapabilities, LlmRequest
 
 __all__ = ["RequestChecker"]
 
@@ -56,9 +57,10 @@ class _Progress:
 
 
 class RequestChecker:
-    """Checks requests, in O(what is new) for each."""
+    """Checks requests to a model of these capabilities, by default those of `BaseLlm`, in O(what is new) for each."""
 
-    def __init__(self) -> None:
+    def __init__(self, capabilities: LlmCapabilities = BaseLlm.capabilities) -> None:
+        self._capabilities = capabilities
         self._progress: dict[int, _Progress] = {}
 
     def check(self, request: LlmRequest) -> str | None:
@@ -76,6 +78,11 @@ class RequestChecker:
         names = [tool.name for tool in request.config.tools]
         if len(set(names)) < len(names):
             return f"tools: expected names that differ, found {sorted(names)}"
+        if request.config.response_schema is not None:
+            if not self._capabilities.output_schema:
+                return "response_schema: expected none, which this model does not keep to, found one"
+            if names and not self._capabilities.output_schema_and_tools:
+                return f"response_schema: expected none beside tools, found one and the tools {sorted(names)}"
         return None
 
     def _progress_of(self, contents: Sequence[Content]) -> _Progress:

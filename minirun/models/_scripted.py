@@ -16,7 +16,7 @@ import trio
 
 from ..errors import ConfigurationError, ScriptError
 from ..types import Content, FunctionCall, Part
-from ._base import BaseLlm, LlmRequest, LlmResponse
+from ._base import BaseLlm, LlmCapabilities, LlmRequest, LlmResponse
 from ._check import RequestChecker
 
 __all__ = ["ScriptedLlm", "call"]
@@ -42,20 +42,29 @@ class ScriptedLlm(BaseLlm):
             exception among them cuts the stream.
         latency_s: How long each answer takes, in seconds on trio's clock; in a stream, each chunk.
         name: What events and errors call it.
+        capabilities: What it is able to do; it refuses requests for more.
 
     `requests` has every request so far.
     """
 
-    def __init__(self, script: Script, *, latency_s: float = 0.0, name: str = "scripted") -> None:
+    def __init__(
+        self,
+        script: Script,
+        *,
+        latency_s: float = 0.0,
+        name: str = "scripted",
+        capabilities: LlmCapabilities = BaseLlm.capabilities,
+    ) -> None:
         if isinstance(script, str) or not (callable(script) or isinstance(script, Sequence)):
             msg = f"expected a list of items or a function of the request, found {script!r:.80}; write [{script!r:.40}]"
             raise ConfigurationError(msg)
         self.name = name
+        self.capabilities = capabilities
         self.requests: list[LlmRequest] = []
         self._script = script if callable(script) else list(script)
         self._latency_s = latency_s
         self._next = 0
-        self._checker = RequestChecker()
+        self._checker = RequestChecker(capabilities)
 
     async def generate_content_async(
         self, request: LlmRequest, stream: bool = False
@@ -99,7 +108,7 @@ class ScriptedLlm(BaseLlm):
         """Begin the script again, as if nothing had been asked. A simulation does so for every process."""
         self.requests.clear()
         self._next = 0
-        self._checker = RequestChecker()
+        self._checker = RequestChecker(self.capabilities)
 
     def assert_done(self) -> None:
         """
