@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TypeVar, overload
 
-__all__ = ["Window"]
+__all__ = ["Spliced", "Window"]
 
 T = TypeVar("T")
 
@@ -72,3 +72,40 @@ class Window(Sequence[T]):
     def origin(self) -> list[T]:
         """The shared list: windows with the same origin agree on what they both show. Never change it."""
         return self._items
+
+
+class Spliced(Sequence[T]):
+    """A read-only view of a sequence with one more item in it, before the one at *place*."""
+
+    __slots__ = ("_item", "_items", "_place")
+
+    def __init__(self, items: Sequence[T], place: int, item: T) -> None:
+        self._items = items
+        self._place = place
+        self._item = item
+
+    def __len__(self) -> int:
+        return len(self._items) + 1
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        place = index + len(self) if index < 0 else index
+        if not 0 <= place < len(self):
+            msg = f"index {index} is outside of a sequence of {len(self)}"
+            raise IndexError(msg)
+        return self._item if place == self._place else self._items[place - (place > self._place)]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, (Spliced, Window, list, tuple)):
+            return len(self) == len(other) and all(mine == its for mine, its in zip(self, other, strict=True))
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # as of a list
+
+    def __repr__(self) -> str:
+        return repr(list(self))

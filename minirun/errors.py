@@ -16,6 +16,7 @@ from typing import ClassVar
 __all__ = [
     "AlreadyExistsError",
     "ArgumentError",
+    "CleanupTimeoutError",
     "ConfigurationError",
     "DeadlineExceededError",
     "FatalError",
@@ -29,6 +30,7 @@ __all__ = [
     "MissingStateKeyError",
     "ModelError",
     "NotSupportedError",
+    "OutputSchemaError",
     "ScriptError",
     "ServiceClosedError",
     "ServiceInUseError",
@@ -44,9 +46,12 @@ __all__ = [
     "StorageReadOnlyError",
     "StorageRolledBackError",
     "StorageUncertainError",
+    "TokensLimitExceededError",
     "ToolCallsLimitExceededError",
     "ToolTimeoutError",
+    "TransfersLimitExceededError",
     "UnfinishedAgentError",
+    "UnknownToolError",
 ]
 
 
@@ -118,6 +123,10 @@ class InvocationEndedError(MinirunError):
     """The invocation has ended: what its contexts would still emit or write is refused. Nothing was stored."""
 
 
+class UnknownToolError(MinirunError, LookupError):
+    """A model has called a tool that its agent does not have."""
+
+
 class UnfinishedAgentError(MinirunError):
     """An agent's generator was stopped inside a `yield`, so nobody knows whether it had done its work."""
 
@@ -137,12 +146,28 @@ class ToolCallsLimitExceededError(FatalError):
     """The invocation has called tools `RunConfig.max_tool_calls` times."""
 
 
+class TransfersLimitExceededError(FatalError):
+    """The invocation has handed over from agent to agent `RunConfig.max_transfers` times."""
+
+
+class TokensLimitExceededError(FatalError):
+    """The models of the invocation have used `RunConfig.max_tokens` tokens, as far as they tell."""
+
+
 class DeadlineExceededError(FatalError, TimeoutError):
     """The run took longer than `RunConfig.deadline_s` seconds, the time its caller held events included."""
 
 
 class ScriptError(FatalError):
     """A scripted model was asked for more than its script holds, or left part of it unused, or got a bad request."""
+
+
+class OutputSchemaError(MinirunError, ValueError):
+    """A model's answer did not fit the agent's `output_schema`, nor did it after `output_retries` more tries."""
+
+
+class CleanupTimeoutError(MinirunError, TimeoutError):
+    """A cleanup hook took longer than `Runner(plugin_close_timeout=...)` after the run was cancelled."""
 
 
 class ToolTimeoutError(MinirunError, TimeoutError):

@@ -50,6 +50,10 @@ def _removed(value: Iterable[object]) -> tuple[str, ...]:
     return _names(value, "state_removed")
 
 
+def _conflicts(value: Iterable[object]) -> tuple[str, ...]:
+    return _names(value, "state_conflicts")
+
+
 def _ids(value: Iterable[object]) -> frozenset[str]:
     return frozenset(_names(value, "Event.long_running_tool_ids"))
 
@@ -63,6 +67,9 @@ class EventActions(Value):
     value), `state_ops` (`{key: {"add": number}}` or `{key: {"extend": list}}`, applied to whatever value the key has
     when the event is stored). A key stands in one of the three.
 
+    `state_conflicts` names the keys that this event and another writer beside it have set: a tool of the same turn, or an
+    agent in another branch. What this event says about them has won, as the later one.
+
     `rewind_before_invocation_id` and `rewind_before_seq` are set by `Runner.rewind_async`: the events from that `seq`
     on, up to this event, are undone.
     """
@@ -70,6 +77,7 @@ class EventActions(Value):
     state_delta: Mapping[str, Any] = object_field("state_delta")
     state_removed: Sequence[str] = attrs.field(default=(), converter=_removed, metadata={"json": True})
     state_ops: Mapping[str, Any] = object_field("state_ops")
+    state_conflicts: Sequence[str] = attrs.field(default=(), converter=_conflicts, metadata={"json": True})
     artifact_delta: Mapping[str, Any] = object_field("artifact_delta")
     transfer_to_agent: str | None = text_field(default=None)
     escalate: bool | None = flag_field()

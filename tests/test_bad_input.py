@@ -486,7 +486,7 @@ CONFIGS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ),
     ({"response_modalities": ["AUDIO"]}, NotSupportedError, "RunConfig.response_modalities"),
     ({"save_input_blobs_as_artifacts": False}, NotSupportedError, "RunConfig.save_input_blobs_as_artifacts"),
-    ({"max_transfers": 3}, NotSupportedError, "RunConfig.max_transfers"),
+    ({"max_transfers": "3"}, ConfigurationError, "RunConfig.max_transfers"),
     ({"streaming_mode": StreamingMode.BIDI}, NotSupportedError, "use NONE or SSE"),
     ({"streaming_mode": "sse"}, ConfigurationError, "RunConfig.streaming_mode: expected a StreamingMode, found 'sse'"),
     ({"max_llm_calls": "5"}, ConfigurationError, "RunConfig.max_llm_calls: expected an integer"),

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 import trio
 
-from minirun import Content, Event, InvocationContext, LlmAgent, Part, ReadonlyContext, RunConfig, StreamingMode
+from minirun import App, Content, Event, InvocationContext, LlmAgent, Part, ReadonlyContext, RunConfig, StreamingMode
 from minirun.errors import (
     ConfigurationError,
     FatalError,
@@ -18,7 +18,8 @@ from minirun.errors import (
     ScriptError,
 )
 from minirun.flows._instructions import fill_in
-from minirun.flows._transcript import EARLIER, GO_ON, STILL_RUNNING, Transcript
+from minirun.flows._prompts import Prompts
+from minirun.flows._transcript import Transcript
 from minirun.flows._turn import TRANSITIONS, Input, Turn, step
 from minirun.models import BaseLlm, LlmRequest, LlmResponse, RequestChecker
 from minirun.testing import ScriptedLlm, call
@@ -213,7 +214,7 @@ def shape(transcript: Transcript) -> list[str]:
             if part.function_call is not None:
                 words.append(f"{content.role}:{part.function_call.id}?")
             elif part.function_response is not None:
-                waiting = part.function_response.response == STILL_RUNNING
+                waiting = part.function_response.response == {"status": Prompts().still_running}
                 words.append(f"{content.role}:{part.function_response.id}{'...' if waiting else '!'}")
             else:
                 words.append(f"{content.role}:{part.text}")
@@ -241,20 +242,20 @@ def test_a_call_stands_beside_its_answers_whatever_came_between() -> None:
 
 def test_the_user_speaks_first() -> None:
     """Where a window, or what an application has stored, begins with the agent's own words, the user says so first."""
-    for first, words in ((Part(text="ho"), ["model:ho", f"user:{GO_ON}"]), (made("a"), ["model:a?", "user:a..."])):
+    for first, words in ((Part(text="ho"), ["model:ho", f"user:{Prompts().go_on}"]), (made("a"), ["model:a?", "user:a..."])):
         transcript = Transcript("me", 1)
         assert shape(transcript) == []
         transcript.read([said(1, "me", first)])
-        assert shape(transcript) == [f"user:{EARLIER}", *words]
+        assert shape(transcript) == [f"user:{Prompts().earlier}", *words]
     transcript.read([said(2, "me", answered("a")), said(3, "user", Part(text="hi"))])
-    assert shape(transcript) == [f"user:{EARLIER}", "model:a?", "user:a!", "user:hi"]
+    assert shape(transcript) == [f"user:{Prompts().earlier}", "model:a?", "user:a!", "user:hi"]
 
 
 def test_the_user_speaks_last_and_other_agents_are_retold() -> None:
     """After its own words the agent is asked to go on; what others did is told by the user's side."""
     transcript = Transcript("me", 1)
     transcript.read([said(1, "user", Part(text="hi")), said(2, "me", Part(text="ho"))])
-    assert shape(transcript) == ["user:hi", "model:ho", f"user:{GO_ON}"]
+    assert shape(transcript) == ["user:hi", "model:ho", f"user:{Prompts().go_on}"]
     thought = Part(text="secret", thought=True)
     transcript.read([said(3, "you", thought, Part(text="x"), made("a")), said(4, "you", answered("a"))])
     told = shape(transcript)[2:]
@@ -370,7 +371,11 @@ def test_agents_that_cannot_work_are_refused() -> None:
         with pytest.raises(ConfigurationError, match="name"):
             LlmAgent(name=name, model=model)  # type: ignore[arg-type]  # the point of the test
     with pytest.raises(ConfigurationError, match="model"):
-        LlmAgent(name="a", model="gemini-2.5-flash")  # type: ignore[arg-type]  # names are not supported yet
+        LlmAgent(name="a", model=5)  # type: ignore[arg-type]  # the point of the test
+    with pytest.raises(ConfigurationError, match="nothing is registered"):
+        App("app", LlmAgent(name="a", model="gemini-2.5-flash"))
+    with pytest.raises(ConfigurationError, match="found none in it"):
+        App("app", LlmAgent(name="a"))
     with pytest.raises(ConfigurationError, match="list"):
         ScriptedLlm("one answer")
     with pytest.raises(InvalidValueError):

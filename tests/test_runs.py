@@ -843,13 +843,12 @@ def test_run_config_refuses_what_would_have_no_effect() -> None:
     for field in ("speech_config", "response_modalities", "support_cfc", "tool_thread_pool_config", "save_live_blob"):
         with pytest.raises(NotSupportedError, match=field):
             RunConfig(**{field: cast(Any, None)})
-    with pytest.raises(NotSupportedError, match="max_transfers"):
-        RunConfig(max_transfers=5)
     with pytest.raises(NotSupportedError, match="BIDI"):
         RunConfig(streaming_mode=StreamingMode.BIDI)
     with pytest.raises(TypeError, match="nonsense"):
         RunConfig(nonsense=1)
     wrong: list[dict[str, Any]] = [{"deadline_s": 0}, {"max_llm_calls": "3"}, {"on_busy": "no"}, {"partial_buffer": 0}]
+    wrong += [{"max_transfers": 1.5}, {"max_tokens": "many"}]
     for bad in wrong:
         with pytest.raises(ConfigurationError, match=next(iter(bad))):
             RunConfig(**bad)

@@ -73,7 +73,7 @@ async def test_every_call_has_one_answer_in_call_order() -> None:
 
     found = await answers([slow, fails, sync], call("slow"), call("nix"), call("fails"), call("sync", x=1))
     assert found[0] == {"result": "slow"}
-    assert found[1]["error"]["type"] == "unknown_tool"
+    assert found[1]["error"]["type"] == "UnknownToolError"
     assert "slow, fails, sync" in found[1]["error"]["message"]
     assert found[2] == {"error": {"type": "ValueError", "message": "no luck"}}
     assert found[3] == {"x": 1}

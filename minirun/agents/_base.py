@@ -12,7 +12,8 @@ invocations at once. Its logic is `_run_async_impl(self, ctx)`, in one of two fo
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, dataclass_transform
 
 import attrs
@@ -20,11 +21,12 @@ import trio
 
 from ..errors import ConfigurationError, UnfinishedAgentError
 from ..events import Event
-from ..runtime import InvocationContext
-from ..runtime._failure import first_failure
-from ..tools import BaseTool
+from ..runtime import CallbackContext, InvocationContext
+from ..runtime._failure import first_failure, leaves
+from ..runtime._hooks import Hook, ask, expect, hooks_field_value, tell, with_cleanup
+from ..types import Content
 
-__all__ = ["BaseAgent", "check_tree"]
+__all__ = ["BaseAgent", "hooks_field"]
 
 # An identifier, as in the ADK documents: names stand in branches and prompts.
 _NAME = re.compile(r"[^\W\d]\w*")
@@ -54,6 +56,11 @@ def _agents(value: Sequence[BaseAgent]) -> tuple[BaseAgent, ...]:
     return agents
 
 
+def hooks_field(name: str, *parameters: str) -> Any:
+    """A field for callbacks, one or a list of them, that are called with these arguments by name."""
+    return attrs.field(default=None, converter=lambda value: hooks_field_value(value, name, parameters))
+
+
 class BaseAgent(_AgentFields):
     """
     The base of all agents. An annotated subclass gets its fields as keyword arguments:
@@ -68,24 +75,89 @@ class BaseAgent(_AgentFields):
         name: An identifier, unique in the tree of agents, and not `user`.
         description: What other agents' models are told about it.
         sub_agents: The agents below it; an agent stands in one place of one tree.
+        before_agent_callback: Called with `callback_context` before the agent runs: a function, sync or async, or a
+            list of them. A Content that it returns is said instead, and the agent does not run.
+        after_agent_callback: Called with `callback_context` when it has run, failed or been cancelled. A Content that it
+            returns is said, too, unless the agent did not come to its end.
     """
 
     name: str = attrs.field(validator=_checked_name)
     description: str = ""
     sub_agents: Sequence[BaseAgent] = attrs.field(default=(), converter=_agents)
+    before_agent_callback: Hook | Sequence[Hook] | None = hooks_field("before_agent_callback", "callback_context")
+    after_agent_callback: Hook | Sequence[Hook] | None = hooks_field("after_agent_callback", "callback_context")
 
     async def run_async(self, parent_context: InvocationContext) -> None:
         """
         Run the agent as part of the invocation of *parent_context*: `await child.run_async(ctx)`.
 
         Its events are emitted by itself; there is nothing to pass on. State that it wrote and no event has carried
-        is stored at its end.
+        is stored at its end. If it hands over to another agent, that one runs in its place.
         """
-        if parent_context.end_invocation:
-            return
-        context = parent_context._for_agent(self)
-        await _drive(self, context)
-        await context._flush()
+        agent: BaseAgent | None = self
+        while agent is not None and not parent_context.end_invocation:
+            context = parent_context._for_agent(agent)
+            await agent._run(context)
+            place = context._place
+            agent = None if context.escalated else place.tree.find(place.control.transfer_to)
+
+    async def _run(self, context: InvocationContext) -> None:
+        """Run it once, between its hooks."""
+        before, after, on_error = (
+            _hooks_of(self, context, name)
+            for name in ("before_agent_callback", "after_agent_callback", "on_agent_error_callback")
+        )
+        try:
+            if before and await self._is_answered_before(context, before):
+                return
+            if after or on_error:
+                await self._run_with_cleanup(context, after, on_error)
+            else:
+                await self._run_to_its_end(context)
+        except Exception as error:
+            for leaf in leaves(error):
+                context._core.failed_in.setdefault(id(leaf), (self.name, context.branch))
+            raise
+
+    async def _run_to_its_end(self, context: InvocationContext) -> None:
+        if not context.end_invocation:
+            await _drive(self, context)
+            await context._flush()
+
+    async def _is_answered_before(self, context: InvocationContext, before: Sequence[Hook]) -> bool:
+        callback_context = context._for_hooks(own_layer=True)
+        answer = await ask(before, callback_context=callback_context)
+        content = expect(answer, Content, "before_agent_callback")
+        if content is None:
+            await callback_context._flush()
+            return False
+        await callback_context.emit(self._event_of(content))
+        return True
+
+    def _event_of(self, content: Content) -> Event:
+        """What is emitted when a callback speaks in the agent's place."""
+        return Event(content=content)
+
+    async def _run_with_cleanup(
+        self, context: InvocationContext, after: Sequence[Hook], on_error: Sequence[Hook]
+    ) -> None:
+        callback_context = context._for_hooks(own_layer=True)
+
+        async def cleanup(failure: BaseException | None) -> None:
+            error = None if failure is None else first_failure(failure)
+            if isinstance(error, Exception):
+                await tell(on_error, callback_context=callback_context, error=error)
+            answer = await tell(after, callback_context=callback_context)
+            content = expect(answer, Content, "after_agent_callback")
+            if failure is not None:  # nobody is there to hear it, but what it has written is kept
+                await callback_context._flush(closing=True)
+            elif content is None:
+                await callback_context._flush()
+            else:
+                await callback_context.emit(Event(content=content))
+
+        what = f"a cleanup hook of agent {self.name!r}"
+        await with_cleanup(lambda: self._run_to_its_end(context), cleanup, context._core.cleanup_s, what)
 
     def _run_async_impl(self, ctx: InvocationContext) -> Awaitable[None] | AsyncGenerator[Event, None]:
         """The agent's logic; override it with `async def`, as a coroutine or as an async generator of events."""
@@ -96,36 +168,37 @@ class BaseAgent(_AgentFields):
         """Return the agent of this name in the tree below, this one included, or None."""
         return next((agent for agent in self._tree() if agent.name == name), None)
 
+    def find_sub_agent(self, name: str) -> BaseAgent | None:
+        """Return the agent of this name in the tree below, or None."""
+        return next((agent for agent in self._tree() if agent.name == name and agent is not self), None)
+
+    def clone(self, update: Mapping[str, Any] | None = None) -> BaseAgent:
+        """
+        Return a copy with the fields in *update* changed; the agents below are copied, too, unless they are in it.
+
+        Raises:
+            ConfigurationError: A name in *update* is no field.
+        """
+        fields = {field.name for field in attrs.fields(type(self))}
+        changes = dict(update or {})
+        strange = sorted(set(changes) - fields)
+        if strange:
+            msg = f"expected fields of {type(self).__name__} in update, found {strange[0]!r}"
+            raise ConfigurationError(msg)
+        changes.setdefault("sub_agents", [agent.clone() for agent in self.sub_agents])
+        copy: BaseAgent = attrs.evolve(self, **changes)  # type: ignore[misc]  # mypy does not see that it is an attrs class
+        return copy
+
     def _tree(self) -> Iterator[BaseAgent]:
         yield self
         for agent in self.sub_agents:
             yield from agent._tree()
 
 
-def check_tree(root: BaseAgent) -> None:
-    """
-    Check that the agents under *root* are different ones with different names.
-
-    Raises:
-        ConfigurationError: An agent stands in two places, or two have one name.
-    """
-    by_name: dict[str, BaseAgent] = {}
-    for agent in root._tree():
-        other = by_name.setdefault(agent.name, agent)
-        if other is not agent:
-            msg = f"expected agents with different names, found two named {agent.name!r}; rename one"
-            raise ConfigurationError(msg)
-    if len(by_name) < len(list(root._tree())):
-        twice = [agent.name for agent in root._tree()]
-        name = next(name for name in twice if twice.count(name) > 1)
-        msg = f"expected every agent in one place of the tree, found {name!r} in two; make a second agent"
-        raise ConfigurationError(msg)
-
-
-def tools_of(root: BaseAgent) -> list[BaseTool]:
-    """The tools of all agents under *root*, each once."""
-    tools = [tool for agent in root._tree() for tool in getattr(agent, "tools", ()) if isinstance(tool, BaseTool)]
-    return list(dict.fromkeys(tools))
+def _hooks_of(agent: BaseAgent, context: InvocationContext, name: str) -> list[Hook]:
+    """The hooks around an agent: the plugins', which are told which one it is, then its own."""
+    plugins = context._core.plugins.get(name, ())
+    return [*(partial(hook, agent=agent) for hook in plugins), *getattr(agent, name, ())]
 
 
 async def _drive(agent: BaseAgent, context: InvocationContext) -> None:

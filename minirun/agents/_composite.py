@@ -17,6 +17,7 @@ import trio
 
 from ..errors import ConfigurationError
 from ..runtime import InvocationContext
+from ..runtime._place import Region
 from ._base import BaseAgent
 
 __all__ = ["LoopAgent", "ParallelAgent", "SequentialAgent"]
@@ -43,7 +44,8 @@ class ParallelAgent(BaseAgent):
     An agent that runs its `sub_agents` at the same time, each in a branch of its own.
 
     A branch sees what was said before the agents set out, and what itself says; not what the others say meanwhile.
-    Events are stored as they come; of plain writes to one key of the state the last stored one wins.
+    Events are stored as they come; of plain writes to one key of the state the last stored one wins, and its event names
+    the key in `actions.state_conflicts`.
 
     Args:
         on_failure: What a failing branch means for the others: `"cancel_others"` at once, or `"collect"`, which lets
@@ -54,20 +56,21 @@ class ParallelAgent(BaseAgent):
 
     async def _run_async_impl(self, ctx: InvocationContext) -> None:
         failures: list[Exception] = []
+        region = Region()
 
-        async def run(agent: BaseAgent) -> None:
+        async def run(index: int, agent: BaseAgent) -> None:
             branch = f"{ctx.branch}.{self.name}.{agent.name}" if ctx.branch else f"{self.name}.{agent.name}"
-            with ctx._escalation.branch():
+            with ctx._place.escalation.branch():
                 try:
-                    await agent.run_async(ctx._in_branch(branch))
+                    await agent.run_async(ctx._in_region(region, index, branch))
                 except Exception as error:
                     if self.on_failure == "cancel_others":
                         raise
                     failures.append(error)
 
         async with trio.open_nursery() as nursery:
-            for agent in self.sub_agents:
-                nursery.start_soon(run, agent, name=f"branch {agent.name}")
+            for index, agent in enumerate(self.sub_agents):
+                nursery.start_soon(run, index, agent, name=f"branch {agent.name}")
         if failures:
             raise failures[0] if len(failures) == 1 else ExceptionGroup(f"branches of {self.name!r} failed", failures)
 

@@ -2,149 +2,329 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import Any, TypeAlias
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from ..errors import ConfigurationError, ModelError, NotSupportedError
+from ..errors import ConfigurationError, FatalError, ModelError, OutputSchemaError
 from ..events import Event
-from ..flows._instructions import fill_in
-from ..flows._transcript import Transcript
+from ..flows._output import OutputSchema
 from ..flows._turn import Input, Turn, input_of, step
-from ..models import BaseLlm, LlmRequest, LlmResponse
+from ..models import BaseLlm, LlmRequest, LlmRequestDraft, LlmResponse
 from ..runtime import InvocationContext, ReadonlyContext, StreamingMode
+from ..runtime._hooks import Hook, ask, expect
 from ..sessions._service import CALL_ID
-from ..tools import BaseTool, FunctionTool
+from ..tools import BaseTool, BaseToolset, FunctionTool
 from ..tools._batch import run_calls
 from ..types import Content, GenerateContentConfig, Part, changed
-from ._base import BaseAgent
+from ._base import BaseAgent, hooks_field
+from ._output import accepted_answer, refused_answers
+from ._question import Question, prepare
 
 __all__ = ["LlmAgent"]
 
 Instruction: TypeAlias = str | Callable[[ReadonlyContext], str | Awaitable[str]]
 
+NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
+INVALID_OUTPUT = "INVALID_OUTPUT"
+"""The `error_code` of a model's event that says nothing, and of one that has not the form of the `output_schema`."""
+
+
+# --- how fields are checked -------------------------------------------------------------------------------------------
+
 
 def _checked_model(instance: object, attribute: attrs.Attribute[Any], model: object) -> None:
-    if not isinstance(model, BaseLlm):
-        msg = f"expected a model object (a BaseLlm), found {model!r:.80}; names of models are not supported yet"
+    if not (model is None or isinstance(model, BaseLlm) or (isinstance(model, str) and model)):
+        msg = f"expected a model object (a BaseLlm), the name of a registered one, or None, found {model!r:.80}"
         raise ConfigurationError(msg)
 
 
 def _checked_instruction(instance: object, attribute: attrs.Attribute[Any], instruction: object) -> None:
     if not (isinstance(instruction, str) or callable(instruction)):
-        msg = f"expected an instruction that is a string or a function of the context, found {instruction!r:.80}"
-        raise ConfigurationError(msg)
+        expected = f"expected {attribute.name} to be a string or a function of the context"
+        raise ConfigurationError(f"{expected}, found {instruction!r:.80}")
 
 
-def _tools(value: Sequence[BaseTool | Callable[..., Any]]) -> tuple[BaseTool, ...]:
-    tools = tuple(tool if isinstance(tool, BaseTool) else FunctionTool(tool) for tool in value)
-    names = [tool.name for tool in tools]
+def _static(value: str | Content | None) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, Content) and value.parts and all(part.text is not None for part in value.parts):
+        return "\n\n".join(part.text for part in value.parts if part.text)
+    raise ConfigurationError(f"expected static_instruction to be a text or a Content of texts, found {value!r:.80}")
+
+
+def _tools(value: Sequence[BaseTool | BaseToolset | Callable[..., Any]]) -> tuple[BaseTool | BaseToolset, ...]:
+    tools: list[BaseTool | BaseToolset] = []
+    for tool in value:
+        if isinstance(tool, BaseAgent):
+            msg = f"expected tools, found the agent {tool.name!r}; write AgentTool({tool.name}), or put it in sub_agents"
+            raise ConfigurationError(msg)
+        tools.append(tool if isinstance(tool, (BaseTool, BaseToolset)) else FunctionTool(tool))
+    names = [tool.name for tool in tools if isinstance(tool, BaseTool)]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         msg = f"expected tools with different names, found two named {twice!r}; use FunctionTool(f, name=...)"
         raise ConfigurationError(msg)
-    return tools
+    return tuple(tools)
+
+
+def _checked_config(instance: object, attribute: attrs.Attribute[Any], config: object) -> None:
+    if config is None:
+        return
+    if not isinstance(config, GenerateContentConfig):
+        msg = f"expected generate_content_config to be a GenerateContentConfig, found {config!r:.80}"
+        raise ConfigurationError(msg)
+    elsewhere = {"tools": "tools", "system_instruction": "instruction", "response_schema": "output_schema"}
+    for field, argument in elsewhere.items():
+        if getattr(config, field):
+            msg = f"generate_content_config.{field} would be replaced; write LlmAgent({argument}=...) instead"
+            raise ConfigurationError(msg)
+
+
+def _checked_schema(instance: object, attribute: attrs.Attribute[Any], schema: object) -> None:
+    if schema is not None:
+        OutputSchema.of(schema, attribute.name)
+
+
+def _checked_retries(instance: object, attribute: attrs.Attribute[Any], retries: object) -> None:
+    if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+        raise ConfigurationError(f"expected output_retries to be an integer from 0 up, found {retries!r:.80}")
+
+
+def _checked_contents(instance: object, attribute: attrs.Attribute[Any], include: object) -> None:
+    if include not in ("default", "none"):
+        raise ConfigurationError(f"expected include_contents 'default' or 'none', found {include!r:.80}")
+
+
+# --- the agent --------------------------------------------------------------------------------------------------------
 
 
 class LlmAgent(BaseAgent):
     """
-    An agent that lets a model decide what to say and which tools to call.
+    An agent that lets a model decide what to say, which tools to call, and who else should take over.
 
     Args:
-        model: The model.
+        model: The model, or the name under which it is registered (`LLMRegistry`). None: that of the nearest LlmAgent
+            above it in the tree.
         instruction: What the model is told before the conversation: a text in which `{key}` and `{key?}` stand for
             values of the state, or a function (sync or async) of a ReadonlyContext, whose text is taken as it is.
-        tools: Functions and tools that the model may call.
-        output_key: The state key that gets the text of the agent's final answer.
+        global_instruction: The same for all agents of the tree; only the root's counts.
+        static_instruction: A text that is the same in every request and taken as it is, so that providers can cache
+            it. The *instruction* then stands in the conversation, before the user's last words.
+        tools: Functions, tools and toolsets that the model may call.
+        generate_content_config: How the model is to answer: temperature, number of tokens and so on.
+        disallow_transfer_to_parent: It does not hand over to the agent above it, nor keeps control for the user's next
+            message.
+        disallow_transfer_to_peers: It does not hand over to the agents beside it.
+        include_contents: `"none"` shows the model this invocation only: the user's message and what came of it.
+        input_schema: What another agent gives it that has it as a tool: as *output_schema*.
+        output_schema: The form of its final answer: an attrs class, a dataclass, a TypedDict, a list of such, or a JSON
+            schema. Every answer is checked; the checked value is the event's `output`.
+        output_retries: How often a model whose answer has another form is asked again before the run fails with
+            OutputSchemaError.
+        output_key: The state key that gets the final answer: its text or, with *output_schema*, its value.
+        before_model_callback: Called with `callback_context` and `llm_request`, an LlmRequestDraft to change. An
+            LlmResponse that it returns counts as the model's.
+        after_model_callback: Called with `callback_context` and `llm_response`, for fragments, too. An LlmResponse that
+            it returns takes its place.
+        on_model_error_callback: Called with `callback_context`, `llm_request` and `error` when the model fails. An
+            LlmResponse that it returns counts as the model's; else the run fails.
+        before_tool_callback: Called with `tool`, `args` (a dict to change) and `tool_context`. A value other than None
+            is the result, and the tool does not run.
+        after_tool_callback: Called with `tool`, `args`, `tool_context` and `tool_response`. A value other than None takes
+            the place of the result.
+        on_tool_error_callback: Called with `tool`, `args`, `tool_context` and `error` when a tool fails. A value other
+            than None is the result; else the model is told of the error.
+
+    Each callback is a function, sync or async, or a list of them; the first that returns something has answered. One
+    that raises fails the run.
     """
 
-    model: BaseLlm = attrs.field(validator=_checked_model)
+    model: BaseLlm | str | None = attrs.field(default=None, validator=_checked_model)
     instruction: Instruction = attrs.field(default="", validator=_checked_instruction)
-    tools: Sequence[BaseTool | Callable[..., Any]] = attrs.field(default=(), converter=_tools)
+    global_instruction: Instruction = attrs.field(default="", validator=_checked_instruction)
+    static_instruction: str | Content | None = attrs.field(default=None, converter=_static)
+    tools: Sequence[BaseTool | BaseToolset | Callable[..., Any]] = attrs.field(default=(), converter=_tools)
+    generate_content_config: GenerateContentConfig | None = attrs.field(default=None, validator=_checked_config)
+    disallow_transfer_to_parent: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
+    disallow_transfer_to_peers: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
+    include_contents: Literal["default", "none"] = attrs.field(default="default", validator=_checked_contents)
+    input_schema: Any = attrs.field(default=None, validator=_checked_schema)
+    output_schema: Any = attrs.field(default=None, validator=_checked_schema)
+    output_retries: int = attrs.field(default=2, validator=_checked_retries)
     output_key: str | None = None
+    before_model_callback: Hook | Sequence[Hook] | None = hooks_field(
+        "before_model_callback", "callback_context", "llm_request"
+    )
+    after_model_callback: Hook | Sequence[Hook] | None = hooks_field(
+        "after_model_callback", "callback_context", "llm_response"
+    )
+    on_model_error_callback: Hook | Sequence[Hook] | None = hooks_field(
+        "on_model_error_callback", "callback_context", "llm_request", "error"
+    )
+    before_tool_callback: Hook | Sequence[Hook] | None = hooks_field(
+        "before_tool_callback", "tool", "args", "tool_context"
+    )
+    after_tool_callback: Hook | Sequence[Hook] | None = hooks_field(
+        "after_tool_callback", "tool", "args", "tool_context", "tool_response"
+    )
+    on_tool_error_callback: Hook | Sequence[Hook] | None = hooks_field(
+        "on_tool_error_callback", "tool", "args", "tool_context", "error"
+    )
 
-    def __attrs_post_init__(self) -> None:
-        if self.sub_agents:
-            msg = "LlmAgent(sub_agents=...) has no effect in this version of minirun (no transfers); leave it out"
-            raise NotSupportedError(msg)
+    @cached_property
+    def _output(self) -> OutputSchema | None:
+        return None if self.output_schema is None else OutputSchema.of(self.output_schema, "output_schema")
 
     async def _run_async_impl(self, ctx: InvocationContext) -> None:
-        tools = {tool.name: tool for tool in self.tools if isinstance(tool, BaseTool)}
-        turn, event = Turn.ASKING, Event()
+        turn, event, misses = Turn.ASKING, Event(), 0
         while turn is not Turn.DONE:
             if ctx.end_invocation:
-                turn = step(turn, Input.END)
-                continue
-            if turn is Turn.ASKING:
-                event = await self._ask(ctx, tools)
+                what = Input.END
+            elif turn is Turn.ASKING:
+                question = await prepare(self, ctx)
+                answer = await self._answer(ctx, question)
+                if answer is None:
+                    continue  # a callback has ended the invocation
+                event, problems = await self._emit_answer(ctx, question, answer)
+                what = Input.INVALID if problems else input_of(event)
+                if problems:
+                    misses += 1
+                    await self._ask_again(ctx, misses, problems)
             else:
-                event = await run_calls(ctx, event.get_function_calls(), tools)
-            turn = step(turn, input_of(event))
+                event = await run_calls(ctx, event.get_function_calls(), question.tools)
+                what = input_of(event)
+                if question.output_tool is not None:
+                    misses += refused_answers(event)
+                    self._check_misses(misses, "see the responses to set_model_response")
+                    output = accepted_answer(event, question.output_tool)
+                    if output is not None:
+                        await ctx.emit(self._with_output(Event(content=_said(output.text)), output.value))
+                        what = Input.FINAL
+            turn = step(turn, what)
 
-    async def _ask(self, ctx: InvocationContext, tools: Mapping[str, BaseTool]) -> Event:
-        """Ask the model and emit its answer; fragments first, under the same event id, where they are wanted."""
+    # --- asking
+
+    async def _answer(self, ctx: InvocationContext, question: Question) -> LlmResponse | None:
+        """The model's complete answer, or that of a callback; None if a callback has ended the invocation."""
         core = ctx._core
-        request = LlmRequest(
-            contents=_transcript(ctx).contents(),
-            config=GenerateContentConfig(
-                system_instruction=await self._instruction(ctx) or None,
-                tools=[tool.declaration for tool in tools.values()],
-            ),
-            model=self.model.name,
-        )
+        model = question.model
+        callback_context = ctx._for_hooks()
+        before = self._hooks(ctx, "before_model_callback")
+        if before:
+            draft = LlmRequestDraft.of(question.request)
+            said = await ask(before, callback_context=callback_context, llm_request=draft)
+            answer: LlmResponse | None = expect(said, LlmResponse, "before_model_callback")
+            if answer is not None:
+                return answer
+            question.replace(draft.frozen())
+            if ctx.end_invocation:
+                return None
+        request = question.request
         core.count_llm_call()
         await core.env.point(f"model {ctx._path}")
-        event_id = core.next_id(ctx._path)
         stream = core.run_config.streaming_mode is StreamingMode.SSE
-        answer: LlmResponse | None = None
-        async with aclosing(self.model.generate_content_async(request, stream)) as responses:
-            async for response in responses:
-                if not isinstance(response, LlmResponse):
-                    msg = f"expected the model {self.model.name!r} to yield LlmResponse, found {response!r:.80}"
-                    raise ModelError(msg)
+        after = self._hooks(ctx, "after_model_callback")
+        async with aclosing(model.generate_content_async(request, stream)) as responses:
+            while True:
+                try:
+                    response = await anext(responses, None)
+                    if response is None:
+                        msg = f"the model {model.name!r} ended its stream without a complete response"
+                        raise ModelError(f"{msg}; the answer is cut off")
+                    if not isinstance(response, LlmResponse):
+                        msg = f"expected the model {model.name!r} to yield LlmResponse, found {response!r:.80}"
+                        raise ModelError(msg)
+                except FatalError:
+                    raise
+                except Exception as error:
+                    return await self._answer_to_error(ctx, request, error)
+                if after:
+                    other = await ask(after, callback_context=callback_context, llm_response=response)
+                    other = expect(other, LlmResponse, "after_model_callback")
+                    if other is not None:
+                        response = attrs.evolve(other, partial=response.partial)
                 if not response.partial:
-                    answer = response
-                    break
+                    core.count_tokens(response.usage_metadata)
+                    return response
                 if stream:
-                    await ctx.emit(_event(response, event_id, partial=True))
-        if answer is None:
-            msg = f"the model {self.model.name!r} ended its stream without a complete response; the answer is cut off"
-            raise ModelError(msg)
-        return await ctx.emit(self._final_event(ctx, answer, event_id))
+                    await ctx.emit(_event(response, question.event_id, partial=True))
 
-    def _final_event(self, ctx: InvocationContext, answer: LlmResponse, event_id: str) -> Event:
-        event = _event(answer, event_id, partial=None)
+    async def _answer_to_error(self, ctx: InvocationContext, request: LlmRequest, error: Exception) -> LlmResponse:
+        hooks = self._hooks(ctx, "on_model_error_callback")
+        said = await ask(hooks, callback_context=ctx._for_hooks(), llm_request=request, error=error)
+        answer: LlmResponse | None = expect(said, LlmResponse, "on_model_error_callback")
+        if answer is None:
+            raise error
+        return changed(answer, partial=None) if answer.partial else answer
+
+    def _hooks(self, ctx: InvocationContext, name: str) -> list[Hook]:
+        return [*ctx._core.plugins.get(name, ()), *getattr(self, name)]
+
+    # --- what it says
+
+    async def _emit_answer(
+        self, ctx: InvocationContext, question: Question, answer: LlmResponse
+    ) -> tuple[Event, list[str]]:
+        """Emit what the model has said; return it with what is wrong with its form."""
+        event = _event(answer, question.event_id, partial=None)
         core = ctx._core
         event = changed(event, content=_with_new_call_ids(event.content, core.live.call_ids | core.call_ids))
         core.call_ids.update(call.id for call in event.get_function_calls() if call.id is not None)
-        if self.output_key is not None and event.text and input_of(event) is Input.TEXT:
-            return attrs.evolve(event, actions=attrs.evolve(event.actions, state_delta={self.output_key: event.text}))
+        problems: list[str] = []
+        if not event.error_code and _is_empty(event.content):
+            message = f"the model {question.model.name!r} has said nothing"
+            event = changed(event, error_code=NO_CONTENT, error_message=message)
+        elif input_of(event) is Input.TEXT and not event.error_code:
+            event, problems = self._with_checked_output(event)
+        return await ctx.emit(event), problems
+
+    def _with_checked_output(self, event: Event) -> tuple[Event, list[str]]:
+        if self._output is None:
+            return self._with_output(event, event.text), []
+        outcome = self._output.parse_text(event.text)
+        if outcome.problems:
+            message = "; ".join(outcome.problems)
+            return changed(event, error_code=INVALID_OUTPUT, error_message=message), list(outcome.problems)
+        return self._with_output(event, outcome.value), []
+
+    def _with_output(self, event: Event, value: Any) -> Event:
+        """Put the final answer where the agent's fields want it."""
+        if self._output is not None:
+            event = attrs.evolve(event, output=value)
+        if self.output_key is not None and (self._output is not None or value):
+            event = attrs.evolve(event, actions=attrs.evolve(event.actions, state_delta={self.output_key: value}))
         return event
 
-    async def _instruction(self, ctx: InvocationContext) -> str:
-        if isinstance(self.instruction, str):
-            return fill_in(self.instruction, ctx.state)
-        text = self.instruction(ctx._readonly())
-        text = await text if inspect.isawaitable(text) else text
-        if not isinstance(text, str):
-            msg = f"expected the instruction function of {self.name!r} to return a string, found {text!r:.80}"
-            raise TypeError(msg)
-        return text
+    def _event_of(self, content: Content) -> Event:
+        event = Event(content=content)
+        return self._with_output(event, event.text) if self._output is None else self._with_checked_output(event)[0]
+
+    async def _ask_again(self, ctx: InvocationContext, misses: int, problems: Sequence[str]) -> None:
+        told = "\n".join(f"- {problem}" for problem in problems)
+        self._check_misses(misses, told)
+        text = ctx._core.prompts.output_invalid.format(problems=told)
+        await ctx.emit(Event(content=Content(role="user", parts=[Part(text=text)])))
+
+    def _check_misses(self, misses: int, problems: str) -> None:
+        if misses > self.output_retries:
+            msg = f"expected an answer of agent {self.name!r} in the form of its output_schema, found none in {misses}"
+            raise OutputSchemaError(f"{msg} tries; at last: {problems}")
 
 
-def _transcript(ctx: InvocationContext) -> Transcript:
-    """The transcript of what this run sees, brought up to date. It lives as long as the live session."""
-    core = ctx._core
-    live = core.live
-    place = ("transcript", ctx.agent_name, ctx.branch)
-    transcript = live.memo.get(place)
-    if transcript is None or transcript.start_seq != core.start_seq:
-        transcript = live.memo[place] = Transcript(ctx.agent_name, core.start_seq, ctx.branch)
-    transcript.read(live.events[live.index_of(transcript.next_seq) :])
-    return transcript
+def _said(text: str) -> Content:
+    return Content(role="model", parts=[Part(text=text)])
+
+
+def _is_empty(content: Content | None) -> bool:
+    """Whether there is nothing in it that anybody could use."""
+    parts = content.parts if content is not None else ()
+    return all(not part.text or part.thought for part in parts if part.text is not None) and all(
+        part.text is not None for part in parts
+    )
 
 
 def _event(response: LlmResponse, event_id: str, *, partial: bool | None) -> Event:

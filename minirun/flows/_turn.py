@@ -1,11 +1,13 @@
 """
 A turn with a model, as a table.
 
+      ┌ invalid (the answer has not the form that was asked for)
+      ▼ │
     ASKING ── text ──► DONE
-       │ ▲                ▲
-     calls └ responses    │ final (a tool has said that its answer is the answer)
-       ▼         │        │
-    CALLING ─────┴────────┘
+      │ ▲                ▲
+    calls └ responses    │ final (a tool has said that its answer is the answer, or who takes over)
+      ▼         │        │
+    CALLING ────┴────────┘
 
 The driver (`agents/_llm.py`) does what a state says and reports what came of it; `step` says what is next. An input
 that a state does not know is a bug of the driver and changes nothing.
@@ -34,6 +36,7 @@ class Input(Enum):
     """What came of it."""
 
     TEXT = auto()
+    INVALID = auto()
     CALLS = auto()
     RESPONSES = auto()
     FINAL = auto()
@@ -42,7 +45,7 @@ class Input(Enum):
 
 
 TRANSITIONS: dict[Turn, dict[Input, Turn]] = {
-    Turn.ASKING: {Input.TEXT: Turn.DONE, Input.CALLS: Turn.CALLING, Input.END: Turn.DONE},
+    Turn.ASKING: {Input.TEXT: Turn.DONE, Input.INVALID: Turn.ASKING, Input.CALLS: Turn.CALLING, Input.END: Turn.DONE},
     Turn.CALLING: {Input.RESPONSES: Turn.ASKING, Input.FINAL: Turn.DONE, Input.END: Turn.DONE},
     Turn.DONE: {},
 }
@@ -58,5 +61,6 @@ def step(state: Turn, what: Input) -> Turn:
 def input_of(event: Event) -> Input:
     """Say what an emitted event means for the turn."""
     if event.get_function_responses():
-        return Input.FINAL if event.actions.skip_summarization else Input.RESPONSES
+        actions = event.actions
+        return Input.FINAL if actions.skip_summarization or actions.transfer_to_agent else Input.RESPONSES
     return Input.CALLS if event.get_function_calls() else Input.TEXT

@@ -9,7 +9,6 @@ registering it, and takes it back with `unregister`.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable
 from typing import ClassVar, TypeAlias, overload
 
@@ -37,8 +36,7 @@ class LLMRegistry:
     A name's model is made when it is first asked for, and stays the same object until its registration goes.
     """
 
-    _entries: ClassVar[tuple[_Entry, ...]] = ()  # the newest first; replaced as a whole, so reading needs no lock
-    _lock: ClassVar[threading.Lock] = threading.Lock()
+    _entries: ClassVar[tuple[_Entry, ...]] = ()  # the newest first; replaced as a whole
 
     @overload
     @classmethod
@@ -62,8 +60,7 @@ class LLMRegistry:
         else:
             new = (_entry(model, factory),)
         replaced = {entry.pattern for entry in new}
-        with cls._lock:
-            cls._entries = (*new, *(entry for entry in cls._entries if entry.pattern not in replaced))
+        cls._entries = (*new, *(entry for entry in cls._entries if entry.pattern not in replaced))
 
     @classmethod
     def unregister(cls, pattern: str) -> None:
@@ -73,12 +70,11 @@ class LLMRegistry:
         Raises:
             ConfigurationError: There is no such registration.
         """
-        with cls._lock:
-            left = tuple(entry for entry in cls._entries if entry.pattern.pattern != pattern)
-            if len(left) == len(cls._entries):
-                msg = f"expected a registered pattern, found {pattern!r:.80}; {cls._registered()}"
-                raise ConfigurationError(msg)
-            cls._entries = left
+        left = tuple(entry for entry in cls._entries if entry.pattern.pattern != pattern)
+        if len(left) == len(cls._entries):
+            msg = f"expected a registered pattern, found {pattern!r:.80}; {cls._registered()}"
+            raise ConfigurationError(msg)
+        cls._entries = left
 
     @classmethod
     def resolve(cls, name: str) -> Factory:

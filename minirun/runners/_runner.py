@@ -11,11 +11,11 @@ import trio
 
 from .._json import freeze, shown
 from ..agents import BaseAgent
-from ..agents._base import tools_of
 from ..apps import App
 from ..env import Env
 from ..errors import (
     AlreadyExistsError,
+    CleanupTimeoutError,
     ConfigurationError,
     InvalidMessageError,
     InvalidValueError,
@@ -25,6 +25,8 @@ from ..errors import (
     StaleSessionError,
 )
 from ..events import Event, EventActions
+from ..plugins import BasePlugin
+from ..plugins._manager import hooks_of
 from ..runtime import RunConfig, RunPlan, RunScope
 from ..runtime._failure import add_note
 from ..runtime._recovery import recover
@@ -56,7 +58,7 @@ class Runner:
     """
     Runs an app's root agent on sessions.
 
-    Give it an `app`, or an `agent` and an `app_name`. It works without `async with`, which only closes it. It serves
+    Give it an `app`, or an `agent`, an `app_name` and `plugins`. It works without `async with`, which only closes it. It serves
     one `trio.run` after another; concurrent runs on different sessions share one runner.
 
     Args:
@@ -64,7 +66,9 @@ class Runner:
         app_name: With *agent*: the name that sessions are kept under.
         agent: The root agent.
         session_service: Where sessions are kept. The runner does not close it.
-        plugin_close_timeout: How long closing one tool may take, in seconds.
+        plugins: With *agent*: see `App`.
+        plugin_close_timeout: How long closing one plugin or tool may take, and how long cleanup hooks may go on once
+            their run is cancelled, in seconds.
         auto_create_session: Make sessions that do not exist on their first run.
         env: Where time and ids come from; by default, and necessarily, that of the session service.
 
@@ -80,6 +84,7 @@ class Runner:
         app: App | None = None,
         app_name: str | None = None,
         agent: BaseAgent | None = None,
+        plugins: Sequence[BasePlugin] | None = None,
         session_service: BaseSessionService,
         artifact_service: Any = None,
         memory_service: Any = None,
@@ -99,7 +104,8 @@ class Runner:
         if env is not None and env is not session_service.env:
             msg = "expected the Env of the session service, found another one; pass the same env to both"
             raise ConfigurationError(msg)
-        self.app = _app(app, app_name, agent)
+        self.app = _app(app, app_name, agent, plugins)
+        self._hooks = hooks_of(self.app.plugins)
         self.session_service = session_service
         self.plugin_close_timeout = plugin_close_timeout
         self.auto_create_session = auto_create_session
@@ -128,21 +134,28 @@ class Runner:
 
     async def close(self) -> None:
         """
-        Close the tools of the app, each within `plugin_close_timeout`; closing twice is harmless.
+        Close the plugins and tools of the app, each within `plugin_close_timeout`; closing twice is harmless.
 
-        The session service belongs to whoever made it and stays open. What a tool's `close` raises is raised when all
-        are closed: the first, with the others as notes.
+        The session service belongs to whoever made it and stays open. What a `close` raises is raised when all are
+        closed: the first, with the others as notes.
+
+        Raises:
+            CleanupTimeoutError: One took too long and was cancelled.
         """
         if self._closed:
             return
         self._closed = True
         failures: list[Exception] = []
-        for tool in tools_of(self.agent):
-            with trio.move_on_after(self.plugin_close_timeout):
+        for closable in (*self.app.plugins, *self.app._tree.tools()):
+            with trio.move_on_after(self.plugin_close_timeout) as scope:
                 try:
-                    await tool.close()
+                    await closable.close()
                 except Exception as error:
                     failures.append(error)
+            if scope.cancelled_caught:
+                name = getattr(closable, "name", type(closable).__name__)
+                msg = f"closing {name!r} took longer than Runner(plugin_close_timeout={self.plugin_close_timeout})"
+                failures.append(CleanupTimeoutError(msg))
         for other in failures[1:]:
             add_note(failures[0], other)
         if failures:
@@ -212,7 +225,10 @@ class Runner:
                 custom_metadata=config.custom_metadata or None,
             )
         plan = RunPlan(
-            agent=self.agent,
+            tree=self.app._tree,
+            plugins=self._hooks,
+            prompts=self.app.prompts,
+            cleanup_s=self.plugin_close_timeout,
             open=open_session,
             invocation_id=own_id,
             run_config=config,
@@ -399,6 +415,7 @@ class InMemoryRunner(Runner):
         *,
         app_name: str | None = None,
         app: App | None = None,
+        plugins: Sequence[BasePlugin] | None = None,
         plugin_close_timeout: float = 5.0,
         auto_create_session: bool = False,
         env: Env | None = None,
@@ -406,6 +423,7 @@ class InMemoryRunner(Runner):
         super().__init__(
             app=app,
             agent=agent,
+            plugins=plugins,
             app_name="InMemoryRunner" if app is None and app_name is None else app_name,
             session_service=InMemorySessionService(env=env),
             plugin_close_timeout=plugin_close_timeout,
@@ -421,7 +439,9 @@ def _checked_config(run_config: RunConfig | None) -> RunConfig:
     return config
 
 
-def _app(app: App | None, app_name: str | None, agent: BaseAgent | None) -> App:
+def _app(
+    app: App | None, app_name: str | None, agent: BaseAgent | None, plugins: Sequence[BasePlugin] | None
+) -> App:
     if (app is None) == (agent is None):
         msg = f"expected exactly one of app= and agent=, found {'neither' if app is None else 'both'}"
         raise ConfigurationError(msg)
@@ -429,12 +449,14 @@ def _app(app: App | None, app_name: str | None, agent: BaseAgent | None) -> App:
         if not isinstance(app, App):
             msg = f"expected app to be an App, found {app!r:.80}"
             raise ConfigurationError(msg)
-        return app if app_name is None else App(app_name, app.root_agent)
+        if plugins is not None:
+            raise ConfigurationError("expected plugins= with agent= only; an app has its own: App(plugins=...)")
+        return app if app_name is None else App(app_name, app.root_agent, app.plugins, prompts=app.prompts)
     if app_name is None:
         msg = "expected app_name= with agent=, found none; it is the name that sessions are kept under"
         raise ConfigurationError(msg)
     assert agent is not None
-    return App(app_name, agent)
+    return App(app_name, agent, plugins or ())
 
 
 def _user_content(message: str | Content | None) -> Content:

@@ -43,8 +43,6 @@ _NOT_SUPPORTED = frozenset(
     }
 )
 
-MAX_TRANSFERS = 50
-
 
 @attrs.frozen(init=False, kw_only=True)
 class RunConfig:
@@ -55,6 +53,9 @@ class RunConfig:
         streaming_mode: `SSE` adds partial events, which are shown and never stored.
         max_llm_calls: How often the invocation may ask models; 0 or less: no limit.
         max_tool_calls: How many function calls it may make; 0 or less: no limit.
+        max_transfers: How often its agents may hand over to each other; 0 or less: no limit.
+        max_tokens: How many tokens its models may use, as they tell: once it is as many, none is asked again. 0 or
+            less: no limit.
         deadline_s: How long the run may take, in seconds, the time its caller holds events included; None: no limit.
         thread_grace_s: How long the thread of a synchronous tool is waited for after a cancellation, in seconds.
         custom_metadata: Merged under every event's own.
@@ -70,6 +71,7 @@ class RunConfig:
     max_llm_calls: int
     max_tool_calls: int
     max_transfers: int
+    max_tokens: int
     deadline_s: float | None
     thread_grace_s: float
     custom_metadata: Mapping[str, Any]
@@ -83,7 +85,8 @@ class RunConfig:
         streaming_mode: StreamingMode = StreamingMode.NONE,
         max_llm_calls: int = 500,
         max_tool_calls: int = 1000,
-        max_transfers: int = MAX_TRANSFERS,
+        max_transfers: int = 50,
+        max_tokens: int = 0,
         deadline_s: float | None = 3600.0,
         thread_grace_s: float = 10.0,
         custom_metadata: Mapping[str, object] | None = None,
@@ -100,12 +103,11 @@ class RunConfig:
         if streaming_mode is StreamingMode.BIDI:
             msg = "StreamingMode.BIDI has no effect in this version of minirun; use NONE or SSE"
             raise NotSupportedError(msg)
-        if max_transfers != MAX_TRANSFERS:
-            msg = "RunConfig.max_transfers has no effect in this version of minirun; leave it out"
-            raise NotSupportedError(msg)
         _check(isinstance(streaming_mode, StreamingMode), "streaming_mode", "a StreamingMode", streaming_mode)
         _check(_is_int(max_llm_calls), "max_llm_calls", "an integer", max_llm_calls)
         _check(_is_int(max_tool_calls), "max_tool_calls", "an integer", max_tool_calls)
+        _check(_is_int(max_transfers), "max_transfers", "an integer", max_transfers)
+        _check(_is_int(max_tokens), "max_tokens", "an integer", max_tokens)
         _check(deadline_s is None or _is_positive(deadline_s), "deadline_s", "seconds above 0, or None", deadline_s)
         _check(_is_positive(thread_grace_s, 0), "thread_grace_s", "seconds from 0 up", thread_grace_s)
         _check(on_busy in ("wait", "reject"), "on_busy", "'wait' or 'reject'", on_busy)
@@ -121,6 +123,7 @@ class RunConfig:
             max_llm_calls=max_llm_calls,
             max_tool_calls=max_tool_calls,
             max_transfers=max_transfers,
+            max_tokens=max_tokens,
             deadline_s=deadline_s,
             thread_grace_s=thread_grace_s,
             custom_metadata=freeze(dict(custom_metadata or {}), "custom_metadata"),

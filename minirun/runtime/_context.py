@@ -21,17 +21,22 @@ from ..errors import (
     InvalidValueError,
     InvocationEndedError,
     LlmCallsLimitExceededError,
+    TokensLimitExceededError,
     ToolCallsLimitExceededError,
+    TransfersLimitExceededError,
 )
-from ..events import Event
+from ..events import Event, EventActions
+from ..flows._prompts import Prompts
 from ..sessions import Session
 from ..sessions._live import LiveSession, run_session
 from ..sessions._service import checked_event
 from ..sessions._state import Scope, State, Values, Write, apply_write, scope_of, with_writes, writes_of
-from ..types import Content, changed
+from ..types import Content, UsageMetadata, changed
 from ._committer import Committer
 from ._config import RunConfig
 from ._escalation import Escalation
+from ._hooks import PluginHooks, ask, expect
+from ._place import Control, Inside, Place, Region
 
 __all__ = [
     "ActionsDraft",
@@ -62,6 +67,10 @@ class InvocationCore:
         env: Env,
         temp: Mapping[str, Any],
         tool_limits: Any,
+        tree: Any,
+        prompts: Prompts,
+        plugins: PluginHooks,
+        cleanup_s: float,
     ) -> None:
         self.invocation_id = invocation_id
         self.live = live
@@ -70,15 +79,31 @@ class InvocationCore:
         self.user_content = user_content
         self.env = env
         self.start_seq = live.start_seq(run_config.get_session_config)
+        self.message_seq = live.revision + 1
         self.values: Values = live.values.with_temp()
         self.values.temp.update(temp)
         self.end_invocation = False
+        self.failed_in: dict[int, tuple[str, str | None]] = {}  # by id(error): the agent it came from, and its branch
+        self.late_failures: list[Exception] = []  # of hooks, while what had to be stored was stored
         self.ended = ""  # why nothing can be emitted any more
         self.tool_limits = tool_limits  # tools._limits.ToolLimits; this layer does not know it
+        self.tree = tree  # agents._tree.AgentTree
+        self.prompts = prompts
+        self.plugins = plugins
+        self.cleanup_s = cleanup_s  # how long cleanup hooks may take once the run is cancelled
         self.call_ids: set[str] = set()  # that models have given in this invocation, stored or on their way
         self._counters: dict[str, int] = {}
         self._llm_calls = 0
         self._tool_calls = 0
+        self._transfers = 0
+        self._tokens = 0
+
+    def begins_with(self, message: Event) -> None:
+        """The message of the invocation is stored now."""
+        assert message.seq is not None
+        self.user_content = message.content
+        self.message_seq = message.seq
+        self.start_seq = self.live.start_seq(self.run_config.get_session_config)
 
     def next_id(self, path: str) -> str:
         """The next id below *path*: the same in every run of the same steps."""
@@ -103,7 +128,25 @@ class InvocationCore:
         if 0 < limit <= self._llm_calls:
             msg = f"the invocation has asked models {limit} times; raise RunConfig.max_llm_calls, or look for a loop"
             raise LlmCallsLimitExceededError(msg)
+        tokens = self.run_config.max_tokens
+        if 0 < tokens <= self._tokens:
+            msg = f"the models of the invocation have used {self._tokens} tokens, of RunConfig.max_tokens={tokens}"
+            raise TokensLimitExceededError(msg)
         self._llm_calls += 1
+
+    def count_tokens(self, usage: UsageMetadata | None) -> None:
+        """Count what a model has told it used; the next question is refused when it was too much."""
+        if usage is not None:
+            parts = (usage.prompt_token_count, usage.candidates_token_count, usage.thoughts_token_count)
+            self._tokens += usage.total_token_count or sum(count or 0 for count in parts)
+
+    def count_transfer(self) -> None:
+        """Count a transfer, before the event that makes it is stored."""
+        limit = self.run_config.max_transfers
+        if 0 < limit <= self._transfers:
+            msg = f"the invocation has transferred {limit} times; raise RunConfig.max_transfers, or look for a loop"
+            raise TransfersLimitExceededError(msg)
+        self._transfers += 1
 
     def count_tool_calls(self, calls: int) -> None:
         """Count function calls, before they are made."""
@@ -120,20 +163,26 @@ class ActionsDraft:
     Actions to go with the next event of this context. For state write to `ctx.state`.
 
     `skip_summarization`: the tool's answer is shown as it is, and the model is not asked again. `escalate`: the
-    enclosing loop is to end.
+    enclosing loop is to end. `transfer_to_agent`: the name of the agent that takes over when this one has ended.
     """
 
     skip_summarization: bool | None = None
     escalate: bool | None = None
+    transfer_to_agent: str | None = None
+
+    def changes(self) -> dict[str, Any]:
+        """What has been set."""
+        given = {name: getattr(self, name) for name in ("skip_summarization", "escalate", "transfer_to_agent")}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 class ReadonlyContext:
     """What instruction functions get: to look at, not to change."""
 
-    def __init__(self, core: InvocationCore, agent: Any, branch: str | None, state: State) -> None:
+    def __init__(self, core: InvocationCore, agent: Any, place: Place, state: State) -> None:
         self._core = core
         self._agent = agent
-        self._branch = branch
+        self._place = place
         self._state = state
 
     @property
@@ -165,12 +214,13 @@ class ReadonlyContext:
     @property
     def branch(self) -> str | None:
         """Which part of the agent tree this is, as a dotted path; None at the root."""
-        return self._branch
+        return self._place.branch
 
     @property
     def user_content(self) -> Content | None:
-        """The message that began the invocation."""
-        return self._core.user_content
+        """The message that began the invocation; inside an agent that is used as a tool, what it was asked."""
+        inside = self._place.inside
+        return self._core.user_content if inside is None else inside.content
 
     @property
     def run_config(self) -> RunConfig:
@@ -181,21 +231,16 @@ class ReadonlyContext:
 class _WritingContext(ReadonlyContext):
     """A context whose holder may write state and emit events."""
 
-    def __init__(
-        self,
-        core: InvocationCore,
-        agent: Any,
-        branch: str | None,
-        state: State,
-        path: str,
-        escalation: Escalation,
-    ) -> None:
-        super().__init__(core, agent, branch, state)
-        self._path = path
-        self._escalation = escalation
+    def __init__(self, core: InvocationCore, agent: Any, place: Place, state: State) -> None:
+        super().__init__(core, agent, place, state)
         self._session: Session | None = None
         self._closed = ""
+        self._conflicts: list[str] = []  # keys that the next event has to name
         self.actions = ActionsDraft()
+
+    @property
+    def _path(self) -> str:
+        return self._place.path
 
     @property
     def state(self) -> State:
@@ -226,7 +271,7 @@ class _WritingContext(ReadonlyContext):
     @property
     def escalated(self) -> bool:
         """Whether an event with `escalate` was stored since the innermost loop began its run: start nothing more."""
-        return self._escalation.is_set
+        return self._place.escalation.is_set
 
     async def emit(self, event: Event) -> Event:
         """
@@ -245,13 +290,34 @@ class _WritingContext(ReadonlyContext):
         """
         return await self._emit(event)
 
+    async def progress(self, message: str, *, fraction: float | None = None) -> None:
+        """
+        Show the caller of the run what is going on: a partial event without content, which is not stored.
+
+        Its `custom_metadata["progress"]` has the *message*, the *fraction* (0.0 to 1.0) if there is one, and the
+        `function_call_id` of a tool. Waits while `RunConfig.partial_buffer` partial events are unread.
+
+        Raises:
+            InvalidValueError: *fraction* is not such a number.
+        """
+        if fraction is not None and not (isinstance(fraction, (int, float)) and 0 <= fraction <= 1):
+            raise InvalidValueError("fraction", f"expected a number from 0 to 1, found {fraction!r:.80}")
+        told = {"message": message, "fraction": fraction, "function_call_id": self._call_id()}
+        progress = {name: value for name, value in told.items() if value is not None}
+        await self._emit(Event(partial=True, custom_metadata={"progress": progress}))
+
     # --- for the runtime
+
+    def _call_id(self) -> str | None:
+        return None
 
     async def _emit(self, event: Event, *, closing: bool = False) -> Event:
         core = self._core
         self._check_open(event)
         if event.partial:
             shown = self._completed(event, event.actions)
+            if "on_event_callback" in core.plugins:
+                shown = await self._after_on_event(shown)
             await core.committer.emit_partial(shown)
             return shown
         await core.env.point(f"emit {self._path}")
@@ -268,20 +334,61 @@ class _WritingContext(ReadonlyContext):
             self._check_temp(flight.writes)
             lasting = {key: write for key, write in flight.writes.items() if scope_of(key) is not Scope.TEMP}
             complete = checked_event(self._completed(event, self._with_draft(with_writes(event.actions, lasting))))
+            if "on_event_callback" in core.plugins:
+                complete = checked_event(await self._after_on_event(complete, closing=closing))
+                lasting = writes_of(complete.actions)
+                temp = {key: write for key, write in flight.writes.items() if scope_of(key) is Scope.TEMP}
+                flight.writes = {**temp, **lasting}
+            target = complete.actions.transfer_to_agent
+            if target is not None and not closing:
+                self._place.tree.check_transfer(self._agent, target)
+                core.count_transfer()
+            complete = self._with_conflicts(complete, lasting)
             result = await core.committer.emit(complete, apply, closing=closing)
         finally:
             if not applied:
                 flight.back()
         self.actions = ActionsDraft()
+        self._conflicts = []
         if result.actions.escalate:
-            self._escalation.set()
+            self._place.escalation.set()
+        if target is not None and not closing:
+            self._place.control.transfer_to = target
         return result
 
-    async def _flush(self) -> None:
+    async def _after_on_event(self, event: Event, *, closing: bool = False) -> Event:
+        """What the plugins make of an event: what they leave out stays, and so does what it is known by."""
+        core = self._core
+        context = InvocationContext(core, self._agent, self._place, self._state)
+        context._closed = "an on_event callback looks at an event, it cannot emit another; write to the state instead"
+        try:
+            answer = await ask(core.plugins["on_event_callback"], invocation_context=context, event=event)
+        except Exception as error:
+            if not closing:
+                raise
+            core.late_failures.append(error)  # this event has to be stored all the same
+            return event
+        changes = expect(answer, Event, "on_event_callback")
+        if changes is None:
+            return event
+        kept = ("id", "invocation_id", "timestamp", "seq", "partial")
+        fields = [field for field in attrs.fields(Event) if field.name not in kept]
+        given = {field.name: getattr(changes, field.name) for field in fields}
+        return changed(event, **{f.name: given[f.name] for f in fields if given[f.name] != f.default})
+
+    def _with_conflicts(self, event: Event, writes: Mapping[str, Write]) -> Event:
+        keys = list(self._conflicts)
+        for region, branch in self._place.regions:
+            keys += region.wrote(branch, writes)
+        if not keys:
+            return event
+        return changed(event, actions=changed(event.actions, state_conflicts=tuple(sorted(set(keys)))))
+
+    async def _flush(self, *, closing: bool = False) -> None:
         """Store what is pending and no event has carried, as an event of its own."""
         pending = self._state.pending()
         if any(scope_of(key) is not Scope.TEMP for key in pending):
-            await self._emit(Event())
+            await self._emit(Event(), closing=closing)
         elif pending:
             flight = self._state.take({})
             flight.land()
@@ -314,14 +421,14 @@ class _WritingContext(ReadonlyContext):
             id=event_id,
             invocation_id=core.invocation_id,
             author=event.author or self._agent.name,
-            branch=event.branch or self._branch,
+            branch=event.branch or self._place.branch,
             content=event.content if event.partial else _with_call_ids(event.content, event_id),
             actions=actions,
             custom_metadata=metadata,
         )
 
-    def _with_draft(self, actions: Any) -> Any:
-        draft = {name: value for name, value in attrs.asdict(self.actions).items() if value is not None}
+    def _with_draft(self, actions: EventActions) -> EventActions:
+        draft = self.actions.changes()
         return changed(actions, **draft) if draft else actions
 
     def _check_temp(self, writes: Mapping[str, Write]) -> None:
@@ -347,49 +454,74 @@ class InvocationContext(_WritingContext):
     @classmethod
     def root(cls, core: InvocationCore, agent: Any) -> InvocationContext:
         """The context that a run begins with."""
-        return cls(core, agent, None, State(core.values), "run", Escalation())
+        return cls(core, agent, Place("run", core.tree), State(core.values))
 
     def _for_agent(self, agent: Any) -> InvocationContext:
         """The context of an agent that this one calls."""
-        path = f"{self._path}/{agent.name}"
-        return InvocationContext(self._core, agent, self._branch, self._state.layer(), path, self._escalation)
+        place = attrs.evolve(self._place, path=f"{self._path}/{agent.name}", control=Control())
+        return InvocationContext(self._core, agent, place, self._state.layer())
 
-    def _in_branch(self, branch: str) -> InvocationContext:
-        """The same context, for agents that run in a branch of their own."""
-        return InvocationContext(self._core, self._agent, branch, self._state, self._path, self._escalation)
+    def _in_region(self, region: Region, index: int, branch: str) -> InvocationContext:
+        """The same context, for an agent that runs in a branch of its own, beside others."""
+        place = attrs.evolve(self._place, branch=branch, regions=(*self._place.regions, (region, index)))
+        return InvocationContext(self._core, self._agent, place, self._state)
 
     def _in_loop(self) -> InvocationContext:
         """The same context, for agents whose escalation ends a loop and nothing beyond."""
-        return InvocationContext(self._core, self._agent, self._branch, self._state, self._path, Escalation())
+        place = attrs.evolve(self._place, escalation=Escalation())
+        return InvocationContext(self._core, self._agent, place, self._state)
 
     def _readonly(self) -> ReadonlyContext:
-        return ReadonlyContext(self._core, self._agent, self._branch, self._state)
+        return ReadonlyContext(self._core, self._agent, self._place, self._state)
 
     def _for_call(self, call_id: str, name: str) -> ToolContext:
         """The context of a tool that this agent calls."""
-        path = f"{self._path}/{name}#{call_id}"
-        return ToolContext(self._core, self._agent, self._branch, self._state.layer(), path, self._escalation, call_id)
+        place = attrs.evolve(self._place, path=f"{self._path}/{name}#{call_id}")
+        return ToolContext(self._core, self._agent, place, self._state.layer(), call_id)
+
+    def _for_hooks(self, *, own_layer: bool = False) -> ToolContext:
+        """The context of this agent's hooks. Without a layer of their own, their writes are the agent's."""
+        state = self._state.layer() if own_layer else self._state
+        return ToolContext(self._core, self._agent, self._place, state, "")
 
 
 class ToolContext(_WritingContext):
     """
-    What a tool gets. `function_call_id` is also an idempotency key: it is stored before the tool starts, and is the
-    same whenever this call is made again.
+    What a tool gets, and a callback. For a tool `function_call_id` is also an idempotency key: it is stored before the
+    tool starts, and is the same whenever this call is made again. For a callback of an agent or a model it is empty.
     """
 
     def __init__(
-        self,
-        core: InvocationCore,
-        agent: Any,
-        branch: str | None,
-        state: State,
-        path: str,
-        escalation: Escalation,
-        function_call_id: str,
+        self, core: InvocationCore, agent: Any, place: Place, state: State, function_call_id: str
     ) -> None:
-        super().__init__(core, agent, branch, state, path, escalation)
+        super().__init__(core, agent, place, state)
         self.function_call_id = function_call_id
         self.late: Any = None  # how a cancelled call ended after all; see tools/_function.py
+
+    def _call_id(self) -> str | None:
+        return self.function_call_id or None
+
+    def _new_layer(self) -> ToolContext:
+        """The same context, with a layer of state on top of this one's."""
+        return ToolContext(self._core, self._agent, self._place, self._state.layer(), self.function_call_id)
+
+    def _for_agent_inside(self, agent: Any, tree: Any, content: Content, model: Any) -> InvocationContext:
+        """
+        The context of an agent that is used as a tool: its own branch, and a history that begins with *content*.
+
+        *model* is for the agents in it that have none.
+        """
+        here = self._place
+        step = f"{agent.name}@{self.function_call_id}"
+        live = self._core.live
+        place = Place(
+            path=here.path,
+            tree=tree,
+            branch=f"{here.branch}.{step}" if here.branch else step,
+            regions=here.regions,
+            inside=Inside(content, live.revision + 1, model),
+        )
+        return InvocationContext(self._core, self._agent, place, self._state)
 
 
 CallbackContext = ToolContext

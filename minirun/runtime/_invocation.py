@@ -24,13 +24,17 @@ import trio
 from ..env import Env
 from ..errors import DeadlineExceededError, SessionNotFoundError, StaleSessionError, StorageError
 from ..events import Event
+from ..flows._prompts import Prompts
 from ..sessions import InvocationStatus, Session, SessionWriter
 from ..sessions._live import run_session
-from ..sessions._state import ReadOnlyState
+from ..sessions._service import checked_event
+from ..sessions._state import ReadOnlyState, with_writes, writes_of
+from ..types import Content, changed
 from ._committer import Committer
 from ._config import RunConfig
 from ._context import InvocationContext, InvocationCore
 from ._failure import add_note, first_failure, is_only_cancelled, leaves
+from ._hooks import PluginHooks, ask, expect, tell, with_cleanup
 from ._recovery import closing_event, open_calls_by_event, recover
 
 __all__ = ["Run", "RunPlan", "RunScope"]
@@ -40,8 +44,8 @@ __all__ = ["Run", "RunPlan", "RunScope"]
 class RunPlan:
     """What a Runner asks for."""
 
-    agent: Any
-    """What runs; it has `name` and `run_async(ctx)`."""
+    tree: Any
+    """The agents: an AgentTree. Its `speaker(session)` is who answers; that has `name` and `run_async(ctx)`."""
     open: Callable[[], Awaitable[SessionWriter]]
     """Waits for the session and opens it."""
     invocation_id: str
@@ -51,6 +55,10 @@ class RunPlan:
     """The user's message with the state_delta, checked; `temp:` keys are in `temp`."""
     temp: Mapping[str, Any]
     yield_user_message: bool
+    plugins: PluginHooks
+    prompts: Prompts
+    cleanup_s: float
+    """How long a cleanup hook may take once the run is cancelled, in seconds."""
     tool_limits: Any
     """How much the tools of the runner may do at once."""
     auto_create: bool
@@ -101,7 +109,12 @@ class Run:
         return self.answer
 
     def _stored(self, event: Event) -> None:
-        if event.content is not None and event.author != "user" and event.is_final_response():
+        content = event.content
+        if content is None or event.author == "user" or not event.is_final_response():
+            return
+        said_to_itself = content.role == "user" and not event.actions.skip_summarization
+        inside_a_call = event.branch is not None and "@" in event.branch
+        if not (said_to_itself or inside_a_call):
             self.answer = event
 
 
@@ -151,29 +164,59 @@ class RunScope:
             try:
                 await plan.env.point("recover")
                 await recover(writer)
+                self._prepare(writer)
+                message = await self._after_on_user_message(plan.message)
                 await plan.env.point("message")
-                return await writer.append(plan.message, begins=True)
+                return await writer.append(message, begins=True)
             except StaleSessionError:  # another process was faster; nothing of this run is stored yet
                 config = plan.run_config
                 await writer.reload(config.get_session_config, reject=config.on_busy == "reject")
 
-    async def _start(self, writer: SessionWriter, message: Event) -> Run:
+    def _prepare(self, writer: SessionWriter) -> None:
+        """Make what the run consists of, for the session as it is now."""
         plan = self._plan
-        config = plan.run_config
         self._writer = writer
         self._committer = Committer(
-            writer, lambda event: self._core.check_calls(event), self._on_stored, config.partial_buffer
+            writer, lambda event: self._core.check_calls(event), self._on_stored, plan.run_config.partial_buffer
         )
         self._core = InvocationCore(
             invocation_id=plan.invocation_id,
             live=writer.live,
             committer=self._committer,
-            run_config=config,
-            user_content=message.content,
+            run_config=plan.run_config,
+            user_content=plan.message.content,
             env=plan.env,
             temp=plan.temp,
             tool_limits=plan.tool_limits,
+            tree=plan.tree,
+            prompts=plan.prompts,
+            plugins=plan.plugins,
+            cleanup_s=plan.cleanup_s,
         )
+        self._context = InvocationContext.root(self._core, plan.tree.root)
+
+    async def _after_on_user_message(self, message: Event) -> Event:
+        """What the plugins make of the message; what they write to the state goes with it."""
+        hooks = self._plan.plugins.get("on_user_message_callback", ())
+        if not hooks or message.content is None:
+            return message
+        context = self._context
+        context._closed = "the message is not stored yet, and nothing can be emitted before it"
+        answer = await ask(hooks, invocation_context=context, user_message=message.content)
+        context._closed = ""
+        content = expect(answer, Content, "on_user_message_callback")
+        if content is not None:
+            message = changed(message, content=content if content.role == "user" else changed(content, role="user"))
+        flight = context.state.take(writes_of(message.actions))
+        flight.land()
+        context._keep_temp(flight.writes)
+        lasting = {key: write for key, write in flight.writes.items() if not key.startswith("temp:")}
+        return checked_event(changed(message, actions=with_writes(message.actions, lasting)))
+
+    async def _start(self, writer: SessionWriter, message: Event) -> Run:
+        plan = self._plan
+        config = plan.run_config
+        self._core.begins_with(message)
         self._run = Run(plan, writer, self._committer, self._core)
         if plan.yield_user_message:
             self._committer.show(message)
@@ -188,7 +231,7 @@ class RunScope:
         self._caller_scope.__enter__()
         writer.belongs_to(nursery)
         nursery.start_soon(self._committer.run, name=f"minirun committer of {plan.invocation_id}")
-        nursery.start_soon(self._agent_task, name=f"minirun agent {plan.agent.name} of {plan.invocation_id}")
+        nursery.start_soon(self._agent_task, name=f"minirun agent of {plan.invocation_id}")
         if writer.service.renew_every_s is not None:
             nursery.start_soon(self._renew, writer.service.renew_every_s, name="minirun lease renewal")
         return self._run
@@ -200,11 +243,11 @@ class RunScope:
 
     async def _agent_task(self) -> None:
         run, core = self._run, self._core
-        context = InvocationContext.root(core, self._plan.agent)
+        context = self._context
         self._writer.mark_task()
         with self._agent_scope:
             try:
-                await self._plan.agent.run_async(context)
+                await self._run_agent(context)
             except BaseException as error:
                 if is_only_cancelled(error) and self._agent_scope.cancel_called:
                     raise
@@ -218,12 +261,41 @@ class RunScope:
         try:
             with trio.CancelScope(shield=True):
                 await self._close_open_calls(context)
+                for error in core.late_failures:
+                    self._fail(error)
                 core.ended = f"the invocation {run.invocation_id} has ended; nothing can be emitted or written any more"
                 self._renewal_scope.cancel()
                 run._status = self._final_status(cancelled)
                 await self._writer.finish(run._status)
         finally:
             self._committer.end()
+
+    async def _run_agent(self, context: InvocationContext) -> None:
+        """Run who answers, between the hooks of the run."""
+        plugins = self._plan.plugins
+        if not plugins:
+            await self._plan.tree.speaker(context.session.events).run_async(context)
+            return
+
+        async def work() -> None:
+            answer = await ask(plugins.get("before_run_callback", ()), invocation_context=context)
+            content = expect(answer, Content, "before_run_callback")
+            if content is not None:
+                await context.emit(Event(content=content))
+                return
+            await context._flush()
+            if not context.end_invocation:
+                await self._plan.tree.speaker(context.session.events).run_async(context)
+
+        async def cleanup(failure: BaseException | None) -> None:
+            error = None if failure is None else first_failure(failure)
+            if isinstance(error, Exception):
+                hooks = plugins.get("on_run_error_callback", ())
+                await tell(hooks, invocation_context=context, error=error)
+            await tell(plugins.get("after_run_callback", ()), invocation_context=context)
+            await context._flush(closing=True)
+
+        await with_cleanup(work, cleanup, self._plan.cleanup_s, "a cleanup hook of the run")
 
     def _final_status(self, cancelled: bool) -> InvocationStatus:
         if self._run._failure is not None:
@@ -251,7 +323,9 @@ class RunScope:
                 event = closing_event(calls, "cancelled", "the run ended before the call gave a result")
                 await context._emit(event, closing=True)
             for error in () if run._failure is None else (run._failure, *self._others):
-                event = Event(error_code=type(error).__name__, error_message=_message_of(error))
+                author, branch = self._core.failed_in.get(id(error), (None, None))
+                code, message = type(error).__name__, _message_of(error)
+                event = Event(author=author, branch=branch, error_code=code, error_message=message)
                 await context._emit(event, closing=True)
         except Exception as error:  # the store fails, or another process has taken over: the next run closes them
             self._fail(error)

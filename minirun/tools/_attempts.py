@@ -22,23 +22,34 @@ from typing import Any, TypeAlias
 import attrs
 import trio
 
-from .._json import thaw
+from .._json import FrozenDict, freeze, thaw
 from ..errors import FatalError, InvalidValueError, ToolTimeoutError
 from ..runtime import ToolContext
 from ..runtime._failure import first_failure, leaves
 from ._base import BaseTool
 from ._function import LateOutcome
 
-__all__ = ["Attempts", "Failure", "Outcome", "Result"]
+__all__ = ["Attempts", "Failure", "Outcome", "Result", "result_of"]
 
 UNKNOWN = "outcome_unknown"
 
 
 @attrs.frozen
 class Result:
-    """What a tool has returned."""
+    """What a tool has returned, and the response that it makes."""
 
     value: Any
+    response: FrozenDict
+
+
+def result_of(value: Any, name: str) -> Result:
+    """
+    Return what the tool *name* has returned as a result.
+
+    Raises:
+        InvalidValueError: It is no JSON.
+    """
+    return Result(value, freeze(value if isinstance(value, dict) else {"result": value}, f"result of {name!r}"))
 
 
 @attrs.frozen
@@ -60,19 +71,23 @@ class Attempts:
     Args:
         context: The call's own context. What the successful attempt has written is merged into it.
         tool: The tool.
-        args: What it is called with; each attempt gets a copy.
     """
 
-    def __init__(self, context: ToolContext, tool: BaseTool, args: Mapping[str, Any]) -> None:
+    def __init__(self, context: ToolContext, tool: BaseTool) -> None:
         self.outcome: Outcome | None = None
         self.made = 0
         self._context = context
         self._tool = tool
-        self._args = args
+        self._args: Mapping[str, Any] = {}
         self._slot = context._core.tool_limits.join(tool)
 
-    async def run(self) -> Outcome:
-        """Make the call, as often as is worth it, and return the outcome."""
+    def withdraw(self) -> None:
+        """Do not make it after all."""
+        self._slot.leave()
+
+    async def run(self, args: Mapping[str, Any]) -> Outcome:
+        """Make the call, as often as is worth it, and return the outcome. Each attempt gets a copy of *args*."""
+        self._args = args
         core, retry = self._context._core, self._tool.retry
         try:
             while True:
@@ -124,7 +139,8 @@ class Attempts:
         try:
             with trio.CancelScope(deadline=inf if limit is None else trio.current_time() + limit) as scope:
                 await context._core.env.point(f"{label} {context._path}")
-                return Result(await self._tool.run_async(args=thaw(self._args), tool_context=context))
+                value = await self._tool.run_async(args=thaw(self._args), tool_context=context)
+                return result_of(value, self._tool.name)
         except Exception as error:
             also = _first(error)
             if not scope.cancelled_caught:
@@ -160,7 +176,12 @@ class Attempts:
     def _ended_late(self, late: LateOutcome) -> Outcome | None:
         """What became of a thread after the call was cancelled; None if it had not begun."""
         if late.finished:
-            return Result(late.value) if late.error is None else self._failed(late.error)
+            if late.error is not None:
+                return self._failed(late.error)
+            try:
+                return result_of(late.value, self._tool.name)
+            except InvalidValueError as error:
+                return self._failed(error)
         if late.revoked:
             return None
         problem = "the call was cancelled and its thread did not end in time; it may still take effect"

@@ -9,16 +9,19 @@ on. Every tool writes to a layer of its own; the layers of those that succeeded 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import trio
 
-from .._json import FrozenDict, freeze
-from ..errors import InvalidValueError
+from .._json import freeze, thaw
+from ..errors import InvalidEventError, InvalidValueError, UnknownToolError
 from ..events import Event
 from ..runtime import InvocationContext, ToolContext
+from ..runtime._hooks import ask
+from ..runtime._place import replaces
 from ..runtime._recovery import failure_response
-from ..types import Content, FunctionCall, FunctionResponse, Part
-from ._attempts import Attempts, Failure, Outcome
+from ..types import Content, FunctionCall, FunctionDeclaration, FunctionResponse, Part
+from ._attempts import Attempts, Failure, Outcome, Result, result_of
 from ._base import BaseTool
 
 __all__ = ["run_calls"]
@@ -47,66 +50,152 @@ async def run_calls(context: InvocationContext, calls: Sequence[FunctionCall], t
 async def _close(context: InvocationContext, batch: Sequence[_Call]) -> None:
     if any(each.call.id in context._core.live.open_calls for each in batch):
         try:
-            await context._emit(_answer(context, batch), closing=True)
+            event = _answer(context, batch)
+            context.actions.transfer_to_agent = None  # nobody goes on
+            await context._emit(event, closing=True)
         except Exception:  # the store fails: the end of the run tries again and reports it
             pass
 
 
 class _Call:
-    """One call: its context while it runs, its response afterwards."""
+    """
+    One call: its context while it runs, its response afterwards.
+
+    The hooks around it share the call's context; each attempt of the tool has its own on top of it. `outcome` is what
+    the call is answered with, whatever stops it; None: it was cancelled.
+    """
 
     def __init__(self, context: InvocationContext, call: FunctionCall, tools: Mapping[str, BaseTool]) -> None:
         self.call = call
-        self.response: FrozenDict = freeze(failure_response("cancelled", "the call was cancelled before it ended"))
-        self.succeeded = False
+        self.outcome: Outcome | None = None
         self.context: ToolContext = context._for_call(call.id or "", call.name)
         tool = tools.get(call.name)
-        self._attempts = None if tool is None else Attempts(self.context, tool, call.args)
-        if tool is None:
-            known = ", ".join(tools) or "none"
-            self._failed("unknown_tool", f"there is no tool {call.name!r}; the tools are: {known}")
+        self._tool = UnknownTool(call.name, tools) if tool is None else tool
+        self._attempts = Attempts(self.context, self._tool)
 
     async def run(self) -> None:
-        """Run the tool; only a FatalError and what is no `Exception` leave."""
+        """Run the tool and the hooks around it. What a hook raises leaves; of a tool only a FatalError does."""
+        hooks, context = _Hooks(self.context), self.context
+        args: dict[str, Any] = thaw(self.call.args)
         try:
-            if self._attempts is not None:
-                await self._attempts.run()
+            value = await hooks.before(self._tool, args)
+            if value is not None:
+                self.outcome = result_of(value, self.call.name)
+            elif context.end_invocation:
+                self.outcome = Failure("cancelled", "the invocation was ended before the call began", None)
+            else:
+                try:
+                    await self._attempts.run(freeze(args, "args") if hooks.changes_args else args)
+                finally:
+                    self.outcome = self._attempts.outcome
+                await self._recover(hooks, args)
+            if isinstance(self.outcome, Result):
+                value = await hooks.after(self._tool, args, self.outcome.value)
+                if value is not None or hooks.sees_value:
+                    self.outcome = result_of(self.outcome.value if value is None else value, self.call.name)
+        except InvalidValueError as error:
+            self.outcome = Failure(type(error).__name__, str(error), error)
         finally:
-            self._ended(None if self._attempts is None else self._attempts.outcome)
-            self.context._close(f"the call {self.call.id} of {self.call.name!r} has ended")
+            self._attempts.withdraw()
+            context._close(f"the call {self.call.id} of {self.call.name!r} has ended")
 
-    def _ended(self, outcome: Outcome | None) -> None:
-        if isinstance(outcome, Failure):
-            self._failed(outcome.kind, outcome.message)
-        elif outcome is not None:
-            value = outcome.value
-            try:
-                response = value if isinstance(value, dict) else {"result": value}
-                self.response = freeze(response, f"result of {self.call.name!r}")
-                self.succeeded = True
-            except InvalidValueError as error:
-                self._failed(type(error).__name__, str(error))
+    async def _recover(self, hooks: _Hooks, args: dict[str, Any]) -> None:
+        if isinstance(self.outcome, Failure) and self.outcome.error is not None:
+            value = await hooks.on_error(self._tool, args, self.outcome.error)
+            if value is not None:
+                self.outcome = result_of(value, self.call.name)
 
-    def _failed(self, kind: str, message: str) -> None:
-        text = message.encode("utf-8", "replace").decode()
-        self.response = freeze(failure_response(kind, text))
-        self.succeeded = False
+    def fail(self, error: Exception) -> None:
+        """Answer it with an error after all."""
+        self.outcome = Failure(type(error).__name__, str(error), error)
+
+    def response(self) -> FunctionResponse:
+        """What it is answered with."""
+        outcome = self.outcome or Failure("cancelled", "the call was cancelled before it ended", None)
+        if isinstance(outcome, Result):
+            response = outcome.response
+        else:
+            text = outcome.message.encode("utf-8", "replace").decode()
+            response = freeze(failure_response(outcome.kind, text))
+        return FunctionResponse(id=self.call.id, name=self.call.name, response=response)
+
+
+class UnknownTool(BaseTool):
+    """Stands for a tool that the model has made up."""
+
+    def __init__(self, name: str, tools: Mapping[str, BaseTool]) -> None:
+        super().__init__(name="unknown", description="")
+        self.name = name
+        self._known = ", ".join(tools) or "none"
+
+    @property
+    def declaration(self) -> FunctionDeclaration:
+        """It has a name, and nothing else is known."""
+        return FunctionDeclaration(name=self.name)
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        """Raise UnknownToolError."""
+        raise UnknownToolError(f"there is no tool {self.name!r}; the tools are: {self._known}")
+
+
+class _Hooks:
+    """The hooks around a call: those of the plugins, then the agent's own, which call two arguments by other names."""
+
+    def __init__(self, context: ToolContext) -> None:
+        plugins, agent = context._core.plugins, context.agent
+        self._context = context
+        self._before = plugins.get("before_tool_callback", ()), agent.before_tool_callback
+        self._after = plugins.get("after_tool_callback", ()), agent.after_tool_callback
+        self._on_error = plugins.get("on_tool_error_callback", ()), agent.on_tool_error_callback
+        self.changes_args = any(self._before)
+        self.sees_value = any(self._after)
+
+    async def before(self, tool: BaseTool, args: dict[str, Any]) -> Any:
+        plugins, own = self._before
+        if plugins:
+            answer = await ask(plugins, tool=tool, tool_args=args, tool_context=self._context)
+            if answer is not None:
+                return answer
+        return await ask(own, tool=tool, args=args, tool_context=self._context) if own else None
+
+    async def after(self, tool: BaseTool, args: dict[str, Any], value: Any) -> Any:
+        plugins, own = self._after
+        if plugins:
+            answer = await ask(plugins, tool=tool, tool_args=args, tool_context=self._context, result=value)
+            if answer is not None:
+                return answer
+        return await ask(own, tool=tool, args=args, tool_context=self._context, tool_response=value) if own else None
+
+    async def on_error(self, tool: BaseTool, args: dict[str, Any], error: Exception) -> Any:
+        plugins, own = self._on_error
+        if plugins:
+            answer = await ask(plugins, tool=tool, tool_args=args, tool_context=self._context, error=error)
+            if answer is not None:
+                return answer
+        return await ask(own, tool=tool, args=args, tool_context=self._context, error=error) if own else None
 
 
 def _answer(context: InvocationContext, batch: Sequence[_Call]) -> Event:
-    """The event that answers the batch; the state of the successful calls is merged into the agent's."""
+    """
+    The event that answers the batch. What the calls have written is merged into the agent's state, in their order; a
+    key whose value replaces what another call has written is a conflict, which the event names.
+    """
+    written: set[str] = set()
     for each in batch:
-        if each.succeeded:
+        try:
+            target = each.context.actions.transfer_to_agent
+            if target is not None:
+                context._place.tree.check_transfer(context.agent, target)
+                context.actions.transfer_to_agent = target
             writes = each.context.state.pending()
-            try:
-                context.state.merge(writes)
-            except InvalidValueError as error:
-                each._failed(type(error).__name__, str(error))
-            each.context.state.settle(writes)
+            context.state.merge(writes)
+        except (InvalidEventError, InvalidValueError) as error:
+            each.fail(error)
+            writes = {}
+        context._conflicts += [key for key, write in writes.items() if key in written and replaces(write)]
+        written.update(writes)
+        each.context.state.settle(each.context.state.pending())
     context.actions.skip_summarization = all(each.context.actions.skip_summarization for each in batch) or None
     context.actions.escalate = any(each.context.actions.escalate for each in batch) or None
-    parts = [
-        Part(function_response=FunctionResponse(id=each.call.id, name=each.call.name, response=each.response))
-        for each in batch
-    ]
+    parts = [Part(function_response=each.response()) for each in batch]
     return Event(content=Content(role="user", parts=parts))

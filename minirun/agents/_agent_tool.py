@@ -1,0 +1,113 @@
+"""An agent as a tool of another agent."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from .._json import dumps, freeze
+from ..errors import ArgumentError, ConfigurationError, ModelError
+from ..events import Event
+from ..flows._output import OutputSchema
+from ..runtime import InvocationContext, ToolContext
+from ..tools import BaseTool
+from ..types import Content, FunctionDeclaration, Part
+from ._base import BaseAgent
+from ._question import find_model
+from ._tree import AgentTree
+
+__all__ = ["AgentTool"]
+
+_REQUEST = {
+    "type": "object",
+    "properties": {"request": {"type": "string", "description": "What it is to do, with all that it has to know."}},
+    "required": ["request"],
+}
+
+
+class AgentTool(BaseTool):
+    """
+    A tool that lets an agent answer, and returns what it said last.
+
+    It runs as a part of the invocation: its events are stored and shown to the caller of the run as they come, in a
+    branch of their own (`helper@<call id>`), and what it does counts towards the limits of the run. It sees what it was
+    asked, and nothing else of the conversation; the agent that asks sees the result, and nothing of how it came about.
+    It reads and writes the same state. What it fails with is the failure of the tool. It has as many calls as models
+    ask for, at once, too.
+
+    Args:
+        agent: The agent; its name and description are those of the tool. Its `input_schema`, or that of its first
+            sub-agent if it has none, is what it is called with: else a text, `request`. An agent in it without a model
+            uses that of the agent that has the tool.
+        skip_summarization: Its answer is shown as it is, and the model of the agent that has the tool is not asked
+            again in this turn.
+        options: `timeout_s`, `retry` and `max_concurrency`, as for every tool.
+    """
+
+    def __init__(self, agent: BaseAgent, *, skip_summarization: bool = False, **options: Any) -> None:
+        if not isinstance(agent, BaseAgent):
+            raise ConfigurationError(f"expected an agent, found {agent!r:.80}")
+        super().__init__(name=agent.name, description=agent.description, **options)
+        self.agent = agent
+        self.skip_summarization = skip_summarization
+        self.tree = AgentTree(agent)
+        self._input = _input_of(agent)
+
+    @cached_property
+    def declaration(self) -> FunctionDeclaration:
+        """The agent as the model sees it."""
+        parameters = _REQUEST if self._input is None else dict(self._input.tool_parameters)
+        return FunctionDeclaration(
+            name=self.name, description=self.description, parameters=freeze(parameters, self.name)
+        )
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        """Run the agent on the request; return its last answer, checked if it has an `output_schema`."""
+        content = Content(role="user", parts=[Part(text=self._request(args))])
+        model = find_model(tool_context.agent, tool_context)
+        context = tool_context._for_agent_inside(self.agent, self.tree, content, model)
+        start = tool_context._core.live.revision + 1
+        await self.agent.run_async(context)
+        if self.skip_summarization:
+            tool_context.actions.skip_summarization = True
+        event = _last_answer(context, start)
+        if event is None:
+            return None
+        if event.error_code is not None:
+            raise ModelError(f"{event.error_code}: {event.error_message or 'the agent gave no answer'}")
+        return event.text if event.output is None else event.output
+
+    def _request(self, args: dict[str, Any]) -> str:
+        if self._input is not None:
+            outcome = self._input.parse_args(args)
+            if outcome.problems:
+                raise ArgumentError("\n".join(outcome.problems))
+            return dumps(outcome.value)
+        request = args.get("request")
+        if not isinstance(request, str) or len(args) != 1:
+            raise ArgumentError(f"expected one argument, request, a text, found {args!r:.200}")
+        return request
+
+
+def _input_of(agent: BaseAgent) -> OutputSchema | None:
+    at: BaseAgent | None = agent
+    while at is not None:
+        schema = getattr(at, "input_schema", None)
+        if schema is not None:
+            return OutputSchema.of(schema, "input_schema")
+        at = at.sub_agents[0] if at.sub_agents and not hasattr(at, "model") else None
+    return None
+
+
+def _last_answer(context: InvocationContext, start_seq: int) -> Event | None:
+    """The last thing that was said in the branch of *context*, but not inside of further calls."""
+    live, branch = context._core.live, context.branch or ""
+    for event in reversed(live.events[live.index_of(start_seq) :]):
+        within = event.branch or ""
+        if within != branch and not within.startswith(f"{branch}."):
+            continue
+        to_itself = event.content is not None and event.content.role == "user" and not event.actions.skip_summarization
+        says = event.content is not None or event.error_code is not None
+        if says and not to_itself and "@" not in within[len(branch) :] and event.is_final_response():
+            return event
+    return None

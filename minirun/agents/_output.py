@@ -1,0 +1,66 @@
+"""The tool by which a model gives an answer of a form, where it cannot be told the form otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from .._json import freeze
+from ..errors import ArgumentError
+from ..events import Event
+from ..flows._output import OutputSchema
+from ..flows._prompts import Prompts
+from ..runtime import ToolContext
+from ..tools import BaseTool
+from ..types import FunctionDeclaration
+
+__all__ = ["Answer", "AnswerTool", "accepted_answer", "refused_answers"]
+
+NAME = "set_model_response"
+
+
+@attrs.frozen
+class Answer:
+    """A final answer: its value, and the same as JSON text."""
+
+    value: Any
+    text: str
+
+
+class AnswerTool(BaseTool):
+    """`set_model_response`: its arguments are the answer. The response to a call of it has the checked value."""
+
+    def __init__(self, output: OutputSchema, prompts: Prompts) -> None:
+        super().__init__(name=NAME, description=prompts.output_tool_description)
+        self._output = output
+
+    @property
+    def declaration(self) -> FunctionDeclaration:
+        """The form of the answer as that of a call."""
+        parameters = freeze(dict(self._output.tool_parameters), NAME)
+        return FunctionDeclaration(name=self.name, description=self.description, parameters=parameters)
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        """Check the answer; what is wrong with it becomes an error response, and the model tries again."""
+        outcome = self._output.parse_args(args)
+        if outcome.problems:
+            raise ArgumentError("\n".join(outcome.problems))
+        return {"result": outcome.value}
+
+    def answer(self, value: Any) -> Answer:
+        """The answer that a response to a call holds."""
+        return Answer(value, self._output.dump(value))
+
+
+def accepted_answer(event: Event, tool: AnswerTool) -> Answer | None:
+    """The answer among the responses of *event*: the last one in call order that fits, or None."""
+    fitting = [item.response for item in event.get_function_responses() if item.name == NAME]
+    fitting = [response for response in fitting if "error" not in response]
+    return tool.answer(fitting[-1]["result"]) if fitting else None
+
+
+def refused_answers(event: Event) -> int:
+    """1 if there are answers among the responses of *event*, and none that fits; else 0."""
+    responses = [item.response for item in event.get_function_responses() if item.name == NAME]
+    return int(bool(responses) and all("error" in response for response in responses))

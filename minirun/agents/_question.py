@@ -1,0 +1,160 @@
+"""What an LlmAgent asks its model: the instructions, the conversation so far, and the tools."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from .._window import Spliced
+from ..errors import ConfigurationError
+from ..flows._instructions import fill_in
+from ..flows._transcript import Transcript
+from ..models import BaseLlm, LlmRequest
+from ..runtime import InvocationContext, ReadonlyContext
+from ..tools import BaseTool
+from ..types import Content, GenerateContentConfig, Part
+from ._output import AnswerTool
+from ._transfer import TransferTool
+
+if TYPE_CHECKING:
+    from ._llm import Instruction, LlmAgent
+
+__all__ = ["Question", "find_model", "prepare"]
+
+
+@attrs.define
+class Question:
+    """A request, and what its answer may lead to."""
+
+    model: BaseLlm
+    event_id: str
+    """Of the event that has the answer, and of its fragments."""
+    request: LlmRequest
+    tools: dict[str, BaseTool]
+    """What the model may call, by name."""
+    output_tool: AnswerTool | None
+    """The tool by which it is to answer, if it is."""
+
+    def replace(self, request: LlmRequest) -> None:
+        """Ask *request* instead; a tool that it does not show cannot be called."""
+        self.request = request
+        shown = {declaration.name for declaration in request.config.tools}
+        self.tools = {name: tool for name, tool in self.tools.items() if name in shown}
+
+
+async def prepare(agent: LlmAgent, ctx: InvocationContext) -> Question:
+    """Put together what *agent* asks now."""
+    core = ctx._core
+    model = find_model(agent, ctx)
+    if model is None:
+        msg = f"expected a model for agent {agent.name!r}, found none in it nor in an LlmAgent above it; give one"
+        raise ConfigurationError(msg)
+    tools = await _tools(agent, ctx)
+    targets = ctx._place.tree.targets(agent)
+    if targets:
+        _add(tools, TransferTool(targets, core.prompts), agent)
+    output_tool = None
+    native: dict[str, Any] = {}
+    if agent._output is not None:
+        able = model.capabilities.output_schema_and_tools if tools else model.capabilities.output_schema
+        if able:
+            native = {"response_mime_type": "application/json", "response_schema": agent._output.schema}
+        else:
+            output_tool = AnswerTool(agent._output, core.prompts)
+            _add(tools, output_tool, agent)
+    instruction = await _text(agent.instruction, ctx)
+    texts = [await _text(getattr(ctx._place.tree.root, "global_instruction", ""), ctx)]
+    texts.append(instruction if agent.static_instruction is None else str(agent.static_instruction))
+    if targets:
+        texts += core.prompts.about_transfers(agent, targets)
+    if output_tool is not None:
+        texts.append(core.prompts.output_tool)
+    config = agent.generate_content_config or _NO_CONFIG
+    system = "\n\n".join(text for text in texts if text) or None
+    declarations = [tool.declaration for tool in tools.values()]
+    if system or declarations or native:
+        config = attrs.evolve(config, system_instruction=system, tools=declarations, **native)
+    contents = _transcript(agent, ctx).contents()
+    if agent.static_instruction is not None and instruction:
+        contents = _with_instruction(contents, instruction)
+    request = LlmRequest(contents=contents, config=config, model=model.name)
+    return Question(model, core.next_id(ctx._path), request, tools, output_tool)
+
+
+_NO_CONFIG = GenerateContentConfig()
+
+
+def find_model(agent: Any, ctx: ReadonlyContext) -> BaseLlm | None:
+    """The model of *agent*: its own, that of the nearest one above it, or that of whoever has its tree as a tool."""
+    own = getattr(agent, "model", None)
+    if isinstance(own, BaseLlm):
+        return own
+    place = ctx._place
+    model: BaseLlm | None = place.tree.model_of(agent)
+    return place.inside.model if model is None and place.inside is not None else model
+
+
+async def _tools(agent: LlmAgent, ctx: InvocationContext) -> dict[str, BaseTool]:
+    tools: dict[str, BaseTool] = {}
+    for each in agent.tools:
+        if isinstance(each, BaseTool):
+            _add(tools, each, agent)
+        else:
+            for tool in await each.get_tools_with_prefix(ctx._readonly()):  # type: ignore[union-attr]  # a toolset: the field's converter sees to it
+                _add(tools, tool, agent)
+    return tools
+
+
+def _add(tools: dict[str, BaseTool], tool: BaseTool, agent: LlmAgent) -> None:
+    if tools.setdefault(tool.name, tool) is not tool:
+        msg = f"expected tools of agent {agent.name!r} with different names, found two named {tool.name!r}; rename one"
+        raise ConfigurationError(msg)
+
+
+async def _text(instruction: Instruction, ctx: InvocationContext) -> str:
+    if isinstance(instruction, str):
+        return fill_in(instruction, ctx.state)
+    text = instruction(ctx._readonly())
+    text = await text if inspect.isawaitable(text) else text
+    if not isinstance(text, str):
+        msg = f"expected the instruction function of {ctx.agent_name!r} to return a string, found {text!r:.80}"
+        raise TypeError(msg)
+    return text
+
+
+def _transcript(agent: LlmAgent, ctx: InvocationContext) -> Transcript:
+    """
+    The transcript of what this agent sees, brought up to date.
+
+    It lives as long as the live session; inside of a call, as long as the call.
+    """
+    core, place = ctx._core, ctx._place
+    live, inside = core.live, place.inside
+    if inside is not None:
+        memo, start, opening = inside.transcripts, inside.start_seq, inside.content
+    else:
+        memo, start, opening = live.memo, core.start_seq, None
+    if agent.include_contents == "none":
+        start = max(start, core.message_seq)
+    key = ("transcript", agent.name, place.branch, agent.include_contents, core.prompts)
+    transcript: Transcript | None = memo.get(key)
+    if transcript is None or transcript.start_seq != start:
+        transcript = Transcript(agent.name, start, place.branch, prompts=core.prompts, opening=opening)
+        memo[key] = transcript
+    transcript.read(live.events[live.index_of(transcript.next_seq) :])
+    return transcript
+
+
+def _with_instruction(contents: Sequence[Content], instruction: str) -> Sequence[Content]:
+    """Put a text before what the user said last, but after the responses of tools: those belong to their calls."""
+    place = len(contents)
+    while place and _is_of_the_user(contents[place - 1]):
+        place -= 1
+    return Spliced(contents, place, Content(role="user", parts=[Part(text=instruction)]))
+
+
+def _is_of_the_user(content: Content) -> bool:
+    return content.role == "user" and all(part.function_response is None for part in content.parts)

@@ -1,0 +1,43 @@
+"""The tool by which a model hands the conversation over to another agent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .._json import freeze
+from ..errors import ArgumentError
+from ..flows._prompts import Prompts
+from ..runtime import ToolContext
+from ..tools import BaseTool
+from ..types import FunctionDeclaration
+from ._base import BaseAgent
+
+__all__ = ["TransferTool"]
+
+NAME = "transfer_to_agent"
+
+
+class TransferTool(BaseTool):
+    """`transfer_to_agent(agent_name)`: the agent takes over once the calls of this turn are answered."""
+
+    def __init__(self, targets: Sequence[BaseAgent], prompts: Prompts) -> None:
+        super().__init__(name=NAME, description=prompts.transfer_tool)
+        self._names = [agent.name for agent in targets]
+        self._prompts = prompts
+
+    @property
+    def declaration(self) -> FunctionDeclaration:
+        """The tool with the names of the agents that can take over."""
+        agent_name = {"type": "string", "enum": self._names}
+        parameters = {"type": "object", "properties": {"agent_name": agent_name}, "required": ["agent_name"]}
+        return FunctionDeclaration(name=self.name, description=self.description, parameters=freeze(parameters, NAME))
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        """Hand over, or raise ArgumentError if this agent cannot hand over to that one."""
+        name = args.get("agent_name")
+        if name not in self._names or len(args) != 1:
+            known = ", ".join(self._names)
+            raise ArgumentError(f"expected agent_name, one of {known}, found {args!r:.200}")
+        tool_context.actions.transfer_to_agent = name
+        return self._prompts.transferred.format(agent_name=name)

@@ -1,0 +1,145 @@
+"""
+The agents of an app as a tree: who stands where, who may hand over to whom, who answers next.
+
+An agent does not know where it stands; one tree, made once from its root, knows it for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import ConfigurationError, InvalidEventError
+from ..events import Event
+from ..models import BaseLlm, LLMRegistry
+from ..tools import BaseTool, BaseToolset
+from ._base import BaseAgent
+from ._llm import LlmAgent
+
+__all__ = ["AgentTree"]
+
+
+class AgentTree:
+    """
+    The agents under *root*.
+
+    Raises:
+        ConfigurationError: An agent stands in two places, or two have one name.
+    """
+
+    def __init__(self, root: BaseAgent) -> None:
+        self.root = root
+        self._by_name: dict[str, BaseAgent] = {}
+        self._parents: dict[str, BaseAgent] = {}
+        self._add(root)
+
+    def _add(self, agent: BaseAgent) -> None:
+        other = self._by_name.setdefault(agent.name, agent)
+        if other is not agent:
+            msg = f"expected agents with different names, found two named {agent.name!r}; rename one"
+            raise ConfigurationError(msg)
+        for child in agent.sub_agents:
+            if self._by_name.get(child.name) is child:
+                msg = f"expected every agent in one place of the tree, found {child.name!r} in two; make a second agent"
+                raise ConfigurationError(msg)
+            self._parents[child.name] = agent
+            self._add(child)
+
+    def agents(self) -> Sequence[BaseAgent]:
+        """All of them, the root first."""
+        return list(self._by_name.values())
+
+    def tools(self) -> list[BaseTool | BaseToolset]:
+        """The tools and toolsets of all of them, and of the agents that are tools of theirs; each once."""
+        found: dict[BaseTool | BaseToolset, None] = {}
+        for agent in self._by_name.values():
+            for tool in agent.tools if isinstance(agent, LlmAgent) else ():
+                found[tool] = None  # type: ignore[index]  # no plain function: the field's converter sees to it
+                inner = getattr(tool, "tree", None)
+                if isinstance(inner, AgentTree):
+                    found.update(dict.fromkeys(inner.tools()))
+        return list(found)
+
+    def find(self, name: str | None) -> BaseAgent | None:
+        """The agent of this name, or None."""
+        return None if name is None else self._by_name.get(name)
+
+    def targets(self, agent: BaseAgent) -> list[BaseAgent]:
+        """
+        Whom *agent* may hand over to: the agents below it, the one above it, and those beside it.
+
+        An agent that is not led by a model, a LoopAgent for example, does not get control back, and what it runs is
+        not handed around: so the one above, and those beside, are only targets where the one above is an LlmAgent.
+        """
+        targets = list(agent.sub_agents)
+        parent = self._parents.get(agent.name)
+        if isinstance(parent, LlmAgent):
+            if not getattr(agent, "disallow_transfer_to_parent", False):
+                targets.append(parent)
+            if not getattr(agent, "disallow_transfer_to_peers", False):
+                targets += [other for other in parent.sub_agents if other is not agent]
+        return targets
+
+    def check_transfer(self, agent: BaseAgent, target: str) -> None:
+        """
+        Check that *agent* may hand over to the agent of this name.
+
+        Raises:
+            InvalidEventError: It may not, or there is no such agent.
+        """
+        names = [other.name for other in self.targets(agent)]
+        if target not in names:
+            known = ", ".join(names) or "none"
+            msg = f"expected transfer_to_agent to be one of the agents {agent.name!r} can hand over to ({known})"
+            raise InvalidEventError(f"{msg}, found {target!r:.80}")
+
+    def model_of(self, agent: BaseAgent) -> BaseLlm | None:
+        """The model of *agent*, or of the nearest LlmAgent above it that has one; None if there is none."""
+        at: BaseAgent | None = agent
+        while at is not None:
+            model = getattr(at, "model", None)
+            if isinstance(at, LlmAgent) and model is not None:
+                return LLMRegistry.new_llm(model) if isinstance(model, str) else model
+            at = self._parents.get(at.name)
+        return None
+
+    def check_models(self) -> None:
+        """
+        Check that every agent that needs a model has one.
+
+        Raises:
+            ConfigurationError: An agent has none, or a name that stands for none.
+        """
+        for agent in self._by_name.values():
+            if isinstance(agent, LlmAgent) and self.model_of(agent) is None:
+                msg = f"expected a model for agent {agent.name!r}, found none in it nor in an LlmAgent above it; give one"
+                raise ConfigurationError(msg)
+
+    def speaker(self, events: Sequence[Event]) -> BaseAgent:
+        """
+        Who answers the message that stands at the end of *events*.
+
+        That is who spoke last, or was handed over to and did not speak yet: an agent that got control by transfers keeps
+        it, until it gives it back. Only who may hand back keeps it: an LlmAgent whose `disallow_transfer_to_parent` is
+        not set, below such agents all the way up. Else the root answers.
+        """
+        if not self.root.sub_agents or not isinstance(self.root, LlmAgent):
+            return self.root
+        for event in reversed(events):
+            if event.author == "user" or (event.branch is not None and "@" in event.branch):
+                continue
+            target = self.find(event.actions.transfer_to_agent)
+            if target is not None and self._keeps_control(target):
+                return target
+            if event.content is not None:
+                author = self.find(event.author)
+                if author is not None and self._keeps_control(author):
+                    return author
+        return self.root
+
+    def _keeps_control(self, agent: BaseAgent) -> bool:
+        at: BaseAgent | None = agent
+        while at is not None and at is not self.root:
+            if not isinstance(at, LlmAgent) or at.disallow_transfer_to_parent:
+                return False
+            at = self._parents.get(at.name)
+        return isinstance(agent, LlmAgent)

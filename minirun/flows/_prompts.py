@@ -1,0 +1,89 @@
+"""
+The words that the framework itself says to models. All of them stand here, and an app may say them otherwise.
+
+Names in braces are filled in, as `str.format` does; a text may leave them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from string import Formatter
+from typing import Any
+
+import attrs
+
+from ..errors import ConfigurationError
+
+__all__ = ["Prompts"]
+
+
+def _text(*names: str, default: str) -> str:
+    field: str = attrs.field(default=default, validator=_checked, metadata={"names": names})
+    return field
+
+
+def _checked(instance: object, attribute: attrs.Attribute[str], text: object) -> None:
+    names = attribute.metadata["names"]
+    expected = f"expected Prompts.{attribute.name} to be a text"
+    if not isinstance(text, str):
+        raise ConfigurationError(f"{expected}, found {text!r:.80}")
+    try:
+        found = {name for _, name, _, _ in Formatter().parse(text) if name is not None} if names else set()
+    except ValueError as error:
+        raise ConfigurationError(f"{expected} that str.format takes ({error}), found {text!r:.80}") from None
+    strange = sorted(found - set(names))
+    if strange:
+        known = ", ".join(f"{{{name}}}" for name in names)
+        raise ConfigurationError(f"{expected} with no other names than {known}, found {{{strange[0]}}}")
+
+
+@attrs.frozen(kw_only=True)
+class Prompts:
+    """
+    What models are told by the framework: `App(..., prompts=Prompts(go_on="Weiter."))`.
+
+    Raises:
+        ConfigurationError: A text is none, or names something that is not filled in there.
+    """
+
+    still_running: str = _text(default="the call is still running; its result will follow")
+    """Stands in for a response that does not exist yet, when the model is asked all the same."""
+    earlier: str = _text(default="(What was said before is left out.)")
+    """The user's side, where what is shown begins with the agent's own words: providers want the user to begin."""
+    go_on: str = _text(default="Go on.")
+    """The user's side, when it is the agent itself that spoke last and its model is asked all the same."""
+    other_said: str = _text("author", "text", default="[{author}] said: {text}")
+    other_called: str = _text("author", "name", "args", default="[{author}] called {name} with {args}")
+    other_got: str = _text("author", "name", "response", default="[{author}] got from {name}: {response}")
+    """What another agent has done, told by the user's side: a model takes what it reads in its own role for its own."""
+    identity: str = _text(
+        "name", "description", default="You are one of several agents. Your name is {name}. {description}"
+    )
+    """The first words about transfers, for an agent that can hand over to others."""
+    transfer: str = _text(
+        "targets",
+        default=(
+            "These agents can take over from you:\n{targets}\n"
+            "If one of them is better placed to answer, call transfer_to_agent with its name, and say nothing else. "
+            "Otherwise answer yourself."
+        ),
+    )
+    transfer_target: str = _text("name", "description", default="- {name}: {description}")
+    transfer_tool: str = _text(default="Hand the conversation over to another agent, which then answers the user.")
+    transferred: str = _text("agent_name", default="{agent_name} takes over")
+    """The response to a successful call of transfer_to_agent."""
+    output_tool: str = _text(
+        default="When you have the answer, call set_model_response with it; do not write it as text."
+    )
+    output_tool_description: str = _text(default="Give your final answer, in the form that is asked for.")
+    output_accepted: str = _text(default="accepted")
+    output_invalid: str = _text(
+        "problems", default="Your answer does not have the form that is asked for:\n{problems}\nGive the answer again."
+    )
+
+    def about_transfers(self, agent: Any, targets: Sequence[Any]) -> list[str]:
+        """What *agent* is told about itself and the agents it can hand over to; all have a name and a description."""
+        lines = [self.transfer_target.format(name=other.name, description=other.description) for other in targets]
+        told = "\n".join(line.rstrip() for line in lines)
+        identity = self.identity.format(name=agent.name, description=agent.description)
+        return [identity.strip(), self.transfer.format(targets=told)]

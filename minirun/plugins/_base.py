@@ -1,0 +1,198 @@
+"""
+What a plugin is: an object with hooks, for whatever all agents of an app have in common.
+
+The rules of all hooks:
+
+*   They are called with keywords, those of the plugins in the order of the plugins, then the agent's own callbacks.
+*   None means: go on. Any other value is taken, and whoever would be asked next is not: neither later plugins, nor the
+    agent's callbacks, nor what the hook stands before.
+*   A hook that raises fails the run, with its own exception, which no hook is told of as a model's or a tool's error.
+    What has happened before is stored all the same.
+*   What comes after (`after_run`, `after_agent`, the hooks for their errors, `close`) comes however it ended: by
+    success, failure or cancellation, or because the caller left. It is shielded from the cancellation, for at most
+    `Runner(plugin_close_timeout=...)` seconds.
+*   What a hook writes to the state of its context goes with the next event, or with one of its own.
+
+A plugin may serve many runs at once; what belongs to one is best kept by its `invocation_id`, and forgotten in
+`after_run_callback`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from ..agents import BaseAgent
+    from ..events import Event
+    from ..models import LlmRequest, LlmRequestDraft, LlmResponse
+    from ..runtime import CallbackContext, InvocationContext, ToolContext
+    from ..tools import BaseTool
+    from ..types import Content
+
+__all__ = ["BasePlugin"]
+
+_NAME = re.compile(r"[^\W\d][\w-]*")
+
+
+class BasePlugin:
+    """
+    A plugin that does nothing: override the hooks that you need, with `async def` or, to be run inline, with `def`.
+
+    Args:
+        name: What errors call it: letters, digits, `_` and `-`, not beginning with a digit; unique in its app.
+    """
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            msg = f"expected a plugin name of letters, digits, '_' and '-', found {name!r:.80}"
+            raise ConfigurationError(msg)
+        self.name = name
+
+    # --- the run
+
+    async def on_user_message_callback(
+        self, *, invocation_context: InvocationContext, user_message: Content
+    ) -> Content | None:
+        """
+        Called first in a run, before the user's message is stored. A run without a message begins with `before_run`.
+
+        A Content is stored in its place. A failure: nothing is stored.
+        """
+        return None
+
+    async def before_run_callback(self, *, invocation_context: InvocationContext) -> Content | None:
+        """
+        Called when the message is stored, before the first agent.
+
+        A Content is the root agent's answer, and no agent runs. A failure: no agent runs.
+        """
+        return None
+
+    async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> Event | None:
+        """
+        Called with every event before it is stored or, if it is partial, shown. It cannot emit events itself.
+
+        What an Event says takes the place of what the event said; its id, invocation and timestamp stay. A failure: the
+        event is not stored, except for those at the end of a run that close open calls and tell what it failed with.
+        """
+        return None
+
+    async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
+        """
+        Called last in a run, however it ended.
+
+        It returns nothing. A failure: the run fails, if it has not failed already; its events are stored.
+        """
+        return None
+
+    async def on_run_error_callback(self, *, invocation_context: InvocationContext, error: Exception) -> None:
+        """
+        Called with what a run fails with, before `after_run_callback`. The run fails all the same.
+
+        It returns nothing. A failure becomes a note on the run's.
+        """
+        return None
+
+    # --- agents
+
+    async def before_agent_callback(self, *, agent: BaseAgent, callback_context: CallbackContext) -> Content | None:
+        """
+        Called before an agent's logic, each time that it runs.
+
+        A Content is what the agent says, and neither its logic nor `after_agent` runs. A failure: the same, unsaid.
+        """
+        return None
+
+    async def after_agent_callback(self, *, agent: BaseAgent, callback_context: CallbackContext) -> Content | None:
+        """
+        Called after an agent's logic, however it ended.
+
+        A Content is one more thing that the agent says, unless it has failed. A failure: what it has said is stored.
+        """
+        return None
+
+    async def on_agent_error_callback(
+        self, *, agent: BaseAgent, callback_context: CallbackContext, error: Exception
+    ) -> None:
+        """
+        Called with what an agent's logic raised, before `after_agent_callback`. The agent fails all the same.
+
+        It returns nothing. A failure becomes a note on the agent's.
+        """
+        return None
+
+    # --- models
+
+    async def before_model_callback(
+        self, *, callback_context: CallbackContext, llm_request: LlmRequestDraft
+    ) -> LlmResponse | None:
+        """
+        Called before a model is asked. What it changes in the request is what the model gets.
+
+        An LlmResponse is the answer, and the model is not asked. A failure: the model is not asked.
+        """
+        return None
+
+    async def after_model_callback(
+        self, *, callback_context: CallbackContext, llm_response: LlmResponse
+    ) -> LlmResponse | None:
+        """
+        Called with every response of a model, fragments included, before an event is made of it.
+
+        An LlmResponse takes its place; the one given cannot change. A failure: it is not stored.
+        """
+        return None
+
+    async def on_model_error_callback(
+        self, *, callback_context: CallbackContext, llm_request: LlmRequest, error: Exception
+    ) -> LlmResponse | None:
+        """
+        Called with what a model raised, and the request that it got. A FatalError ends the run without asking.
+
+        An LlmResponse is the answer, and the run goes on. A failure takes the error's place.
+        """
+        return None
+
+    # --- tools
+
+    async def before_tool_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
+    ) -> Any:
+        """
+        Called before a tool. What it changes in the arguments is what the tool gets; the call is stored already.
+
+        A value is the tool's result, and the tool is not called; `after_tool` is. A failure: the tool is not called.
+        """
+        return None
+
+    async def after_tool_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, result: Any
+    ) -> Any:
+        """
+        Called with a tool's result, as the tool returned it.
+
+        A value takes its place. A failure: the result is stored as it was.
+        """
+        return None
+
+    async def on_tool_error_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, error: Exception
+    ) -> Any:
+        """
+        Called with what a tool raised, in its last attempt if it is retried. A FatalError ends the run without asking.
+
+        A value is the tool's result, and `after_tool` gets it. A failure: the tool's error is stored.
+        """
+        return None
+
+    # --- the end
+
+    async def close(self) -> None:
+        """
+        Give back what the plugin holds. Called when the Runner is closed, for a bounded time.
+
+        A failure: the other plugins are closed all the same, and then it is raised.
+        """

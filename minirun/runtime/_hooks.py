@@ -1,0 +1,146 @@
+"""
+Hooks: functions of the application that are called at fixed places of a run.
+
+Those of the plugins come first, in the order of the plugins, then the agent's own. The first that returns something
+other than None has answered, and no other is asked. A hook that raises has failed, and so has the run (promise P7);
+no other hook takes that for the failure of a model or a tool.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import trio
+
+from ..errors import CleanupTimeoutError, ConfigurationError
+from ._failure import add_note, first_failure, is_only_cancelled
+
+__all__ = ["Hook", "PluginHooks", "ask", "expect", "hooks_field_value", "tell", "with_cleanup"]
+
+Hook: TypeAlias = Callable[..., Any]
+PluginHooks: TypeAlias = Mapping[str, Sequence[Hook]]
+"""By the name of the hook: the methods of the plugins that have one."""
+
+
+async def ask(hooks: Iterable[Hook], /, **arguments: Any) -> Any:
+    """Call *hooks* one after another; return the first answer that is not None."""
+    for hook in hooks:
+        answer = hook(**arguments)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if answer is not None:
+            return answer
+    return None
+
+
+async def tell(hooks: Iterable[Hook], /, **arguments: Any) -> Any:
+    """As `ask`, for hooks that clean up or are told of a failure: that one raises does not stop the others."""
+    failures: list[Exception] = []
+    answer: Any = None
+    for hook in hooks:
+        try:
+            answer = await ask([hook], **arguments)
+        except Exception as error:
+            failures.append(error)
+        if answer is not None:
+            break
+    if failures:
+        for other in failures[1:]:
+            add_note(failures[0], other)
+        raise failures[0]
+    return answer
+
+
+def expect(answer: Any, kind: type, hook: str) -> Any:
+    """Return the answer of a hook; raise TypeError if it is of another kind."""
+    if answer is not None and not isinstance(answer, kind):
+        msg = f"expected {hook} to return {kind.__name__} or None, found {answer!r:.80}"
+        raise TypeError(msg)
+    return answer
+
+
+def hooks_field_value(value: Hook | Sequence[Hook] | None, name: str, parameters: Sequence[str]) -> tuple[Hook, ...]:
+    """
+    Return the hooks that an agent was given under *name*: none, one or several.
+
+    Raises:
+        ConfigurationError: One cannot be called with these parameters by name.
+    """
+    hooks = () if value is None else (value,) if callable(value) else tuple(value)
+    for hook in hooks:
+        if not callable(hook):
+            msg = f"expected {name} to be a function or a list of functions, found {hook!r:.80}"
+            raise ConfigurationError(msg)
+        try:
+            inspect.signature(hook).bind(**dict.fromkeys(parameters))
+        except TypeError as error:
+            msg = f"expected {name} to take the arguments {', '.join(parameters)} by name, found {hook!r:.80} ({error})"
+            raise ConfigurationError(msg) from None
+        except ValueError:  # a builtin that does not tell its signature
+            pass
+    return hooks
+
+
+async def with_cleanup(
+    work: Callable[[], Awaitable[None]],
+    cleanup: Callable[[BaseException | None], Awaitable[None]],
+    grace_s: float,
+    what: str,
+) -> None:
+    """
+    Run *work*, then *cleanup* with what *work* has raised, whatever happens: see `finish_anyway`.
+
+    A failure of the work wins over one of the cleanup, which becomes a note on it.
+    """
+    failure: BaseException | None = None
+    try:
+        await work()
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        try:
+            await finish_anyway(lambda: cleanup(failure), grace_s, what)
+        except (Exception, trio.Cancelled) as error:
+            if failure is None or is_only_cancelled(failure):
+                raise
+            if isinstance(error, Exception):
+                add_note(first_failure(failure), error)
+
+
+async def finish_anyway(work: Callable[[], Awaitable[None]], grace_s: float, what: str) -> None:
+    """
+    Run *work* to its end, whatever happens: once this is cancelled it has *grace_s* seconds more.
+
+    Raises:
+        CleanupTimeoutError: It was cut off. *what* names it.
+    """
+    shield = trio.CancelScope(shield=True)
+    done = trio.Event()
+    failures: list[BaseException] = []
+
+    async def run() -> None:
+        with shield:
+            try:
+                await work()
+            except trio.Cancelled:
+                raise
+            except BaseException as error:
+                failures.append(error)
+        if shield.cancelled_caught:
+            failures.append(CleanupTimeoutError(f"{what} took longer than {grace_s} seconds after a cancellation"))
+        done.set()
+
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run, name=what)
+            try:
+                await done.wait()
+            except trio.Cancelled:
+                shield.deadline = trio.current_time() + grace_s
+                raise
+    finally:
+        if failures:
+            raise failures[0]

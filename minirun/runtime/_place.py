@@ -1,0 +1,76 @@
+"""
+Where in an invocation something is said: on which path, in which branch, inside of what.
+
+A place is handed down from agent to agent and to their tools; who sets something out (a loop, a parallel agent, an
+agent used as a tool) hands down a changed copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from ..sessions._state import REMOVED, Add, Extend, Write
+from ..types import Content
+from ._escalation import Escalation
+
+__all__ = ["Control", "Inside", "Place", "Region"]
+
+
+class Control:
+    """What the running agent's events have said about what follows it."""
+
+    __slots__ = ("transfer_to",)
+
+    def __init__(self) -> None:
+        self.transfer_to: str | None = None
+
+
+class Region:
+    """A parallel agent at work: which of its branches has written a key last."""
+
+    __slots__ = ("_writers",)
+
+    def __init__(self) -> None:
+        self._writers: dict[str, int] = {}
+
+    def wrote(self, branch: int, writes: Mapping[str, Write]) -> list[str]:
+        """Note the writes of a branch; return the keys whose value it replaces after another branch has written it."""
+        before = self._writers
+        conflicts = [key for key, write in writes.items() if replaces(write) and before.get(key, branch) != branch]
+        before.update(dict.fromkeys(writes, branch))
+        return conflicts
+
+
+@attrs.frozen(eq=False)
+class Inside:
+    """The inside of a call: what an agent that is used as a tool was asked, and where its own history begins."""
+
+    content: Content
+    start_seq: int
+    model: Any
+    """That of the agent that has it as a tool, for agents without one."""
+    transcripts: dict[Any, Any] = attrs.field(factory=dict)
+
+
+@attrs.frozen(eq=False)
+class Place:
+    """See the module."""
+
+    path: str
+    """Of agents and calls; ids are derived from it."""
+    tree: Any
+    """The agents that this one can see: an AgentTree."""
+    branch: str | None = None
+    escalation: Escalation = attrs.field(factory=Escalation)
+    control: Control = attrs.field(factory=Control)
+    regions: tuple[tuple[Region, int], ...] = ()
+    """The parallel agents around it, and which of their branches this is."""
+    inside: Inside | None = None
+
+
+def replaces(write: Write) -> bool:
+    """Whether a write puts its own value in the place of what was there, rather than adding to it."""
+    return write is REMOVED or type(write) not in (Add, Extend)
