@@ -13,12 +13,13 @@ choice. Each has a short message for people and, for programs, one more attribut
     agent_end         agent, branch
     agent_error       agent, branch, error_type, error_message
     model_request     agent, branch, model, contents (how many), tools (their names)
-    model_response    agent, branch, text, calls (names of tools), partial, finish_reason, error_code, usage, duration_s
+    model_response    agent, branch, text, calls (names of tools), partial, finish_reason, error_code, error_message,
+                      usage (token counts), duration_s
     model_error       agent, branch, model, error_type, error_message, duration_s
     tool_call         agent, branch, tool, call_id, text (of the arguments)
     tool_result       agent, branch, tool, call_id, text (of the result), duration_s
     tool_error        agent, branch, tool, call_id, error_type, error_message, duration_s
-    event             event_id, author, branch, partial, text
+    event             event_id, author, branch, partial, text, error_code, error_message
 
 What is not known is None. Durations are in seconds of trio's clock, which never jumps.
 """
@@ -108,6 +109,8 @@ class LoggingPlugin(BasePlugin):
             "branch": event.branch,
             "partial": bool(event.partial),
             "text": event.content,
+            "error_code": event.error_code,
+            "error_message": event.error_message,
         }
         level = logging.DEBUG if event.partial else self._level
         self._log(level, "event", invocation_context, f"event by {event.author}", fields)
@@ -166,6 +169,7 @@ class LoggingPlugin(BasePlugin):
             "partial": partial,
             "finish_reason": llm_response.finish_reason,
             "error_code": llm_response.error_code,
+            "error_message": llm_response.error_message,
             "usage": _counts(llm_response.usage_metadata),
             "duration_s": None if partial else self._end(callback_context, _model_step(callback_context)),
         }
