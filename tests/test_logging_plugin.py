@@ -11,12 +11,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from minirun import Content, Event, InvocationContext, Part
+from minirun import Content, Event, InMemoryRunner, InvocationContext, LlmAgent, Part
 from minirun.errors import ConfigurationError
 from minirun.models import LlmRequest, LlmRequestDraft, LlmResponse
 from minirun.plugins import BasePlugin, LoggingPlugin
 from minirun.plugins import _logging as logging_plugin
-from minirun.testing import call
+from minirun.testing import ScriptedLlm, call
 from minirun.tools import FunctionTool
 from minirun.types import GenerateContentConfig, UsageMetadata
 
@@ -454,3 +454,32 @@ def test_wrong_settings_are_refused(options: dict[str, Any]) -> None:
     """The message shows what was found."""
     with pytest.raises(ConfigurationError, match=r"expected a logger's name, a level such as logging.INFO"):
         LoggingPlugin(**options)
+
+
+async def test_a_real_run_is_logged_from_its_message_to_its_end(log: pytest.LogCaptureFixture) -> None:
+    """A runner calls the hooks in order, with failures; nothing is remembered of a run that has ended."""
+
+    def divide(a: int, b: int) -> float:
+        return a / b
+
+    plugin = LoggingPlugin()
+    model = ScriptedLlm([call("divide", a=1, b=0), "It cannot be done.", OSError("cut")])
+    agent = LlmAgent(name="agent", model=model, tools=[FunctionTool(divide, run_in="loop")])
+    runner = InMemoryRunner(agent=agent, app_name="app", auto_create_session=True, plugins=[plugin])
+    await run_to_end(runner)
+    one_turn = ["model_request", "model_response", "event"]
+    begin = ["user_message", "run_begin", "agent_begin"]
+    end = ["agent_end", "run_end"]
+    assert [fields["kind"] for fields in fields_of(log)] == [
+        *begin,
+        *one_turn,
+        *("tool_call", "tool_error", "event"),
+        *one_turn,
+        *end,
+    ]
+    log.clear()
+    with pytest.raises(OSError, match="cut"):
+        await run_to_end(runner)
+    failures = ["model_request", "model_error", "agent_error", "agent_end", "run_error", "run_end", "event"]
+    assert [fields["kind"] for fields in fields_of(log)] == [*begin, *failures]
+    assert plugin._runs == {}
