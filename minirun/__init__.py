@@ -8,7 +8,7 @@ The map of the package, from the values at the bottom to what stands outside; im
     env                                              the one seam: time, ids, luck, threads
     sessions, models                                 services and models, behind small interfaces
     runtime                                          the heart: how an event becomes true
-    tools, agents, apps, runners                     what applications are built from
+    tools, agents, plugins, apps, runners            what applications are built from
     testing, cli                                     outside
 
 Names are imported when they are first asked for, so `import minirun` alone imports nothing.
@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .agents import AgentTool as AgentTool
     from .agents import BaseAgent as BaseAgent
     from .agents import InvocationContext as InvocationContext
     from .agents import LlmAgent as LlmAgent
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from .types import Part as Part
 
 _WHERE = {
+    "AgentTool": "agents",
     "App": "apps",
     "BaseAgent": "agents",
     "Content": "types",
@@ -69,6 +71,7 @@ _WHERE = {
 }
 
 __all__ = [
+    "AgentTool",
     "App",
     "BaseAgent",
     "Content",

@@ -145,19 +145,23 @@ class BaseAgent(_AgentFields):
 
         async def cleanup(failure: BaseException | None) -> None:
             error = None if failure is None else first_failure(failure)
-            if isinstance(error, Exception):
-                await tell(on_error, callback_context=callback_context, error=error)
-            answer = await tell(after, callback_context=callback_context)
-            content = expect(answer, Content, "after_agent_callback")
-            if failure is not None:  # nobody is there to hear it, but what it has written is kept
-                await callback_context._flush(closing=True)
-            elif content is None:
-                await callback_context._flush()
-            else:
-                await callback_context.emit(Event(content=content))
+            grace_s, what = context._core.cleanup_s, f"a cleanup hook of agent {self.name!r}"
+            try:
+                try:
+                    if isinstance(error, Exception):
+                        await tell(on_error, grace_s, what, callback_context=callback_context, error=error)
+                finally:
+                    answer = await tell(after, grace_s, what, callback_context=callback_context)
+                content = expect(answer, Content, "after_agent_callback")
+                if failure is None and content is not None:
+                    await callback_context.emit(Event(content=content))
+                elif failure is None:
+                    await callback_context._flush()
+            finally:  # what the hooks have written is kept, although nobody may be there to hear of it
+                with trio.CancelScope(shield=True):
+                    await callback_context._flush(closing=True)
 
-        what = f"a cleanup hook of agent {self.name!r}"
-        await with_cleanup(lambda: self._run_to_its_end(context), cleanup, context._core.cleanup_s, what)
+        await with_cleanup(lambda: self._run_to_its_end(context), cleanup)
 
     def _run_async_impl(self, ctx: InvocationContext) -> Awaitable[None] | AsyncGenerator[Event, None]:
         """The agent's logic; override it with `async def`, as a coroutine or as an async generator of events."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import trio
@@ -35,13 +36,22 @@ async def ask(hooks: Iterable[Hook], /, **arguments: Any) -> Any:
     return None
 
 
-async def tell(hooks: Iterable[Hook], /, **arguments: Any) -> Any:
-    """As `ask`, for hooks that clean up or are told of a failure: that one raises does not stop the others."""
+async def tell(hooks: Iterable[Hook], grace_s: float, what: str, /, **arguments: Any) -> Any:
+    """
+    As `ask`, for hooks that clean up or are told of a failure. Nothing keeps them from it.
+
+    Each runs to its end, but no longer than *grace_s* seconds once this is cancelled; that one raises does not stop the
+    others. A cancellation arrives at the next checkpoint after this.
+
+    Raises:
+        CleanupTimeoutError: One was cut off. *what* is what they are called.
+        Exception: What the first has raised that did, with those of others as notes.
+    """
     failures: list[Exception] = []
     answer: Any = None
     for hook in hooks:
         try:
-            answer = await ask([hook], **arguments)
+            answer = await _finish_anyway(partial(ask, [hook], **arguments), grace_s, what)
         except Exception as error:
             failures.append(error)
         if answer is not None:
@@ -84,13 +94,10 @@ def hooks_field_value(value: Hook | Sequence[Hook] | None, name: str, parameters
 
 
 async def with_cleanup(
-    work: Callable[[], Awaitable[None]],
-    cleanup: Callable[[BaseException | None], Awaitable[None]],
-    grace_s: float,
-    what: str,
+    work: Callable[[], Awaitable[None]], cleanup: Callable[[BaseException | None], Awaitable[None]]
 ) -> None:
     """
-    Run *work*, then *cleanup* with what *work* has raised, whatever happens: see `finish_anyway`.
+    Run *work*, then *cleanup* with what *work* has raised, whatever that was.
 
     A failure of the work wins over one of the cleanup, which becomes a note on it.
     """
@@ -102,7 +109,7 @@ async def with_cleanup(
         raise
     finally:
         try:
-            await finish_anyway(lambda: cleanup(failure), grace_s, what)
+            await cleanup(failure)
         except (Exception, trio.Cancelled) as error:
             if failure is None or is_only_cancelled(failure):
                 raise
@@ -110,27 +117,23 @@ async def with_cleanup(
                 add_note(first_failure(failure), error)
 
 
-async def finish_anyway(work: Callable[[], Awaitable[None]], grace_s: float, what: str) -> None:
-    """
-    Run *work* to its end, whatever happens: once this is cancelled it has *grace_s* seconds more.
-
-    Raises:
-        CleanupTimeoutError: It was cut off. *what* names it.
-    """
+async def _finish_anyway(work: Callable[[], Awaitable[Any]], grace_s: float, what: str) -> Any:
     shield = trio.CancelScope(shield=True)
     done = trio.Event()
-    failures: list[BaseException] = []
+    answer: Any = None
+    failure: BaseException | None = None
 
     async def run() -> None:
+        nonlocal answer, failure
         with shield:
             try:
-                await work()
+                answer = await work()
             except trio.Cancelled:
                 raise
             except BaseException as error:
-                failures.append(error)
+                failure = error
         if shield.cancelled_caught:
-            failures.append(CleanupTimeoutError(f"{what} took longer than {grace_s} seconds after a cancellation"))
+            failure = CleanupTimeoutError(f"{what} took longer than {grace_s} seconds after the run was cancelled")
         done.set()
 
     try:
@@ -141,6 +144,9 @@ async def finish_anyway(work: Callable[[], Awaitable[None]], grace_s: float, wha
             except trio.Cancelled:
                 shield.deadline = trio.current_time() + grace_s
                 raise
-    finally:
-        if failures:
-            raise failures[0]
+    except BaseException as error:
+        if not is_only_cancelled(error):
+            raise
+    if failure is not None:
+        raise failure
+    return answer

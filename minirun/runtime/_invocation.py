@@ -289,13 +289,19 @@ class RunScope:
 
         async def cleanup(failure: BaseException | None) -> None:
             error = None if failure is None else first_failure(failure)
-            if isinstance(error, Exception):
-                hooks = plugins.get("on_run_error_callback", ())
-                await tell(hooks, invocation_context=context, error=error)
-            await tell(plugins.get("after_run_callback", ()), invocation_context=context)
-            await context._flush(closing=True)
+            grace_s, what = self._plan.cleanup_s, "a cleanup hook of the run"
+            try:
+                if isinstance(error, Exception):
+                    hooks = plugins.get("on_run_error_callback", ())
+                    await tell(hooks, grace_s, what, invocation_context=context, error=error)
+            finally:
+                try:
+                    await tell(plugins.get("after_run_callback", ()), grace_s, what, invocation_context=context)
+                finally:
+                    with trio.CancelScope(shield=True):
+                        await context._flush(closing=True)
 
-        await with_cleanup(work, cleanup, self._plan.cleanup_s, "a cleanup hook of the run")
+        await with_cleanup(work, cleanup)
 
     def _final_status(self, cancelled: bool) -> InvocationStatus:
         if self._run._failure is not None:

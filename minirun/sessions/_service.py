@@ -64,7 +64,6 @@ NUMBER_MAX = 2**62
 # What the runtime would have to act on, and does not yet.
 _WITHOUT_EFFECT = (
     "artifact_delta",
-    "transfer_to_agent",
     "requested_auth_configs",
     "requested_tool_confirmations",
     "compaction",

@@ -93,8 +93,6 @@ class _Call:
                 value = await hooks.after(self._tool, args, self.outcome.value)
                 if value is not None or hooks.sees_value:
                     self.outcome = result_of(self.outcome.value if value is None else value, self.call.name)
-        except InvalidValueError as error:
-            self.outcome = Failure(type(error).__name__, str(error), error)
         finally:
             self._attempts.withdraw()
             context._close(f"the call {self.call.id} of {self.call.name!r} has ended")
