@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import attrs
-
 from collections.abc import Sequence
+
+import attrs
 
 from .agents import BaseAgent
 from .agents._tree import AgentTree

@@ -67,8 +67,8 @@ class EventActions(Value):
     value), `state_ops` (`{key: {"add": number}}` or `{key: {"extend": list}}`, applied to whatever value the key has
     when the event is stored). A key stands in one of the three.
 
-    `state_conflicts` names the keys that this event and another writer beside it have set: a tool of the same turn, or an
-    agent in another branch. What this event says about them has won, as the later one.
+    `state_conflicts` names the keys that this event and another writer beside it have set: a tool of the same turn, or
+    an agent in another branch. What this event says about them has won, as the later one.
 
     `rewind_before_invocation_id` and `rewind_before_seq` are set by `Runner.rewind_async`: the events from that `seq`
     on, up to this event, are undone.

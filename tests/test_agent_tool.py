@@ -7,8 +7,8 @@ import pytest
 
 from minirun import AgentTool, Event, InMemoryRunner, LlmAgent, ParallelAgent, RunConfig, SequentialAgent, ToolContext
 from minirun.errors import ConfigurationError, LlmCallsLimitExceededError
-from minirun.tools import exit_loop
 from minirun.testing import ScriptedLlm, call
+from minirun.tools import exit_loop
 
 
 def texts(model: ScriptedLlm, question: int) -> list[str]:
@@ -34,7 +34,8 @@ async def test_it_sees_its_request_and_is_seen_by_the_caller_only() -> None:
     assert texts(below, 0) == ["find it"]
     assert texts(above, 1) == ["hi", "", ""]
     [response] = above.requests[1].contents[2].parts
-    assert response.function_response is not None and response.function_response.response == {"result": "the answer"}
+    assert response.function_response is not None
+    assert response.function_response.response == {"result": "the answer"}
     call_id = events[0].get_function_calls()[0].id
     assert [(event.author, event.branch) for event in events] == [
         ("root", None),
@@ -76,7 +77,8 @@ async def test_its_failure_is_the_tools() -> None:
     *events, answer = await run(LlmAgent(name="root", model=above, tools=[AgentTool(failing)]))
     told = [item.response["error"] for event in events for item in event.get_function_responses()]
     assert told[0] == {"type": "RuntimeError", "message": "no luck"}
-    assert told[1]["type"] == "ArgumentError" and "request" in told[1]["message"]
+    assert told[1]["type"] == "ArgumentError"
+    assert "request" in told[1]["message"]
     assert answer.text == "gave up"
 
 
@@ -108,7 +110,7 @@ async def test_agents_inside_see_each_other_and_nothing_outside() -> None:
     steps = [ParallelAgent(name="both", sub_agents=parts), LlmAgent(name="last", model=last)]
     tool = AgentTool(SequentialAgent(name="helper", description="Helps.", sub_agents=steps))
     above = ScriptedLlm([call("helper", request="go"), "done"])
-    *events, answer = await run(LlmAgent(name="root", model=above, tools=[tool]))
+    *events, _ = await run(LlmAgent(name="root", model=above, tools=[tool]))
     assert texts(last, 0)[0] == "go"
     assert sorted(texts(last, 0)[1:]) == ["[one] said: one says", "[two] said: two says"]
     assert events[-2].get_function_responses()[0].response == {"result": "sum"}

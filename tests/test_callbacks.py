@@ -1,4 +1,4 @@
-"""Callbacks and plugins: when they are called, what their answers do, what their failures do, and that they clean up."""
+"""Callbacks and plugins: when they are called, what their answers and failures do, and that they clean up."""
 
 from __future__ import annotations
 
@@ -124,7 +124,9 @@ async def test_the_first_answer_is_the_answer() -> None:
     runner = runner_of(agent, Answering("answering"), Watching("late", seen))
     [event] = await run(runner)
     assert event.text == "from the plugin"
-    assert "late before_model" not in seen and "1 before_model" not in seen and "late after_model" not in seen
+    assert "late before_model" not in seen
+    assert "1 before_model" not in seen
+    assert "late after_model" not in seen
 
 
 async def test_every_hook_may_answer_in_the_place_of_what_it_stands_before() -> None:
@@ -225,7 +227,9 @@ async def test_state_goes_with_what_it_belongs_to() -> None:
     assert all("lost" not in event.actions.state_delta for event in events)
 
 
-@pytest.mark.parametrize("hook", ["before_agent", "after_agent", "before_model", "after_model", "before_tool", "after_tool"])
+@pytest.mark.parametrize(
+    "hook", ["before_agent", "after_agent", "before_model", "after_model", "before_tool", "after_tool"]
+)
 @pytest.mark.parametrize("place", ["agent", "plugin"])
 async def test_a_callback_that_raises_fails_the_run_with_its_own_exception(hook: str, place: str) -> None:
     """It is not wrapped, nor taken for the failure of a model or a tool; what a tool has done is on record."""
@@ -251,7 +255,8 @@ async def test_a_callback_that_raises_fails_the_run_with_its_own_exception(hook:
         await run(runner)
     assert swallowed == []
     events = await stored(runner)
-    assert events[-1].error_code == "ZeroDivisionError" and events[-1].author == "a"
+    assert events[-1].error_code == "ZeroDivisionError"
+    assert events[-1].author == "a"
     answers = [item.response for event in events for item in event.get_function_responses()]
     if hook == "after_tool":
         assert answers == [{"result": 2}]
@@ -289,7 +294,8 @@ async def test_an_event_can_be_changed_before_it_is_stored() -> None:
     runner = runner_of(agent, Redact("redact"))
     [event] = await run(runner)
     assert (event.text, event.author, event.custom_metadata) == ("[redacted]", "a", {"by": "redact"})
-    assert event.id != "mine" and event.actions.state_delta == {"kept": "the secret"}
+    assert event.id != "mine"
+    assert event.actions.state_delta == {"kept": "the secret"}
     assert (await stored(runner))[-1] == event
 
 
@@ -503,7 +509,8 @@ async def test_an_error_hook_that_raises_does_not_keep_others_from_cleaning_up()
     with pytest.raises(ValueError, match="model") as caught:
         await run(runner)
     assert seen == ["agent failed: ValueError", "after_agent", "run failed: ValueError", "after_run"]
-    assert "on_run_error" in str(caught.value.__notes__) and "on_agent_error" in str(caught.value.__notes__)
+    assert "on_run_error" in str(caught.value.__notes__)
+    assert "on_agent_error" in str(caught.value.__notes__)
 
 
 async def test_plugins_are_closed_with_the_runner(autojump_clock: trio.testing.MockClock) -> None:

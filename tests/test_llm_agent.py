@@ -242,7 +242,8 @@ def test_a_call_stands_beside_its_answers_whatever_came_between() -> None:
 
 def test_the_user_speaks_first() -> None:
     """Where a window, or what an application has stored, begins with the agent's own words, the user says so first."""
-    for first, words in ((Part(text="ho"), ["model:ho", f"user:{Prompts().go_on}"]), (made("a"), ["model:a?", "user:a..."])):
+    go_on = f"user:{Prompts().go_on}"
+    for first, words in ((Part(text="ho"), ["model:ho", go_on]), (made("a"), ["model:a?", "user:a..."])):
         transcript = Transcript("me", 1)
         assert shape(transcript) == []
         transcript.read([said(1, "me", first)])

@@ -53,7 +53,8 @@ async def test_an_agent_takes_over_and_keeps_control() -> None:
     assert spoken(await say(runner, "more")) == [("sub", "sub again")]
     assert spoken(await say(runner, "and now")) == [("root", "root again")]
     shown = [content.text for content in models["sub"].requests[0].contents]
-    assert shown[0] == "hi" and "[root] called transfer_to_agent" in shown[1]
+    assert shown[0] == "hi"
+    assert "[root] called transfer_to_agent" in shown[1]
     for model in models.values():
         model.assert_done()
 
@@ -65,11 +66,13 @@ async def test_a_model_is_told_whom_it_can_hand_over_to() -> None:
     config = models["root"].requests[0].config
     assert config.tools[0].parameters["properties"]["agent_name"]["enum"] == ["one", "two"]
     assert config.system_instruction is not None
-    assert "- two: does two" in config.system_instruction and "name is root" in config.system_instruction
+    assert "- two: does two" in config.system_instruction
+    assert "name is root" in config.system_instruction
     assert models["one"].requests[0].config.tools[0].parameters["properties"]["agent_name"]["enum"] == ["root", "two"]
     alone = ScriptedLlm(["hi"])
     await say(InMemoryRunner(agent=LlmAgent(name="alone", model=alone), auto_create_session=True), "hi")
-    assert alone.requests[0].config.tools == () and alone.requests[0].config.system_instruction is None
+    assert alone.requests[0].config.tools == ()
+    assert alone.requests[0].config.system_instruction is None
 
 
 async def test_whom_an_agent_may_hand_over_to() -> None:
@@ -96,10 +99,11 @@ async def test_whom_an_agent_may_hand_over_to() -> None:
 
 async def test_an_impossible_target_is_an_error_that_the_model_is_told() -> None:
     """A name that it cannot hand over to fails that call; the model is asked again, and the run goes on."""
-    root, models = team([to("ghost"), "sorry"], sub=[])
+    root, _ = team([to("ghost"), "sorry"], sub=[])
     events = await say(InMemoryRunner(agent=root, auto_create_session=True), "hi")
     response = events[1].get_function_responses()[0].response
-    assert response["error"]["type"] == "ArgumentError" and "one of sub" in response["error"]["message"]
+    assert response["error"]["type"] == "ArgumentError"
+    assert "one of sub" in response["error"]["message"]
     assert events[1].actions.transfer_to_agent is None
     assert spoken(events) == [("root", "sorry")]
 
@@ -116,7 +120,8 @@ async def test_all_calls_of_a_turn_are_made_before_somebody_takes_over() -> None
     below = [LlmAgent(name="one", model=ScriptedLlm([])), LlmAgent(name="two", model=models[1])]
     root = LlmAgent(name="root", model=models[0], tools=[side], sub_agents=below)
     events = await say(InMemoryRunner(agent=root, auto_create_session=True), "hi")
-    assert done == ["side"] and spoken(events) == [("two", "two here")]
+    assert done == ["side"]
+    assert spoken(events) == [("two", "two here")]
 
 
 async def test_only_who_can_hand_back_keeps_control() -> None:
@@ -132,7 +137,7 @@ async def test_only_who_can_hand_back_keeps_control() -> None:
 
 async def test_a_transfer_that_was_undone_does_not_count() -> None:
     """After a rewind the message goes to who had control before it."""
-    root, models = team(["hello", to("sub"), "root again"], sub=["sub here"])
+    root, _ = team(["hello", to("sub"), "root again"], sub=["sub here"])
     runner = InMemoryRunner(agent=root, auto_create_session=True)
     await say(runner, "a")
     events = await say(runner, "b")

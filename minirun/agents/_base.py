@@ -21,7 +21,7 @@ import trio
 
 from ..errors import ConfigurationError, UnfinishedAgentError
 from ..events import Event
-from ..runtime import CallbackContext, InvocationContext
+from ..runtime import InvocationContext
 from ..runtime._failure import first_failure, leaves
 from ..runtime._hooks import Hook, ask, expect, hooks_field_value, tell, with_cleanup
 from ..types import Content
@@ -77,8 +77,8 @@ class BaseAgent(_AgentFields):
         sub_agents: The agents below it; an agent stands in one place of one tree.
         before_agent_callback: Called with `callback_context` before the agent runs: a function, sync or async, or a
             list of them. A Content that it returns is said instead, and the agent does not run.
-        after_agent_callback: Called with `callback_context` when it has run, failed or been cancelled. A Content that it
-            returns is said, too, unless the agent did not come to its end.
+        after_agent_callback: Called with `callback_context` when it has run, failed or been cancelled. A Content that
+            it returns is said, too, unless the agent did not come to its end.
     """
 
     name: str = attrs.field(validator=_checked_name)
@@ -219,9 +219,7 @@ async def _drive(agent: BaseAgent, context: InvocationContext) -> None:
         raise TypeError(msg)
 
 
-async def _drive_generator(
-    agent: BaseAgent, context: InvocationContext, logic: AsyncGenerator[Event, None]
-) -> None:
+async def _drive_generator(agent: BaseAgent, context: InvocationContext, logic: AsyncGenerator[Event, None]) -> None:
     """Emit what the generator yields. It runs in a task of its own, as trio needs it."""
     finished = False
 

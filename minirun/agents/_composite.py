@@ -44,8 +44,8 @@ class ParallelAgent(BaseAgent):
     An agent that runs its `sub_agents` at the same time, each in a branch of its own.
 
     A branch sees what was said before the agents set out, and what itself says; not what the others say meanwhile.
-    Events are stored as they come; of plain writes to one key of the state the last stored one wins, and its event names
-    the key in `actions.state_conflicts`.
+    Events are stored as they come; of plain writes to one key of the state the last stored one wins, and its event
+    names the key in `actions.state_conflicts`.
 
     Args:
         on_failure: What a failing branch means for the others: `"cancel_others"` at once, or `"collect"`, which lets

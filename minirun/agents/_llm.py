@@ -60,7 +60,9 @@ def _tools(value: Sequence[BaseTool | BaseToolset | Callable[..., Any]]) -> tupl
     tools: list[BaseTool | BaseToolset] = []
     for tool in value:
         if isinstance(tool, BaseAgent):
-            msg = f"expected tools, found the agent {tool.name!r}; write AgentTool({tool.name}), or put it in sub_agents"
+            msg = (
+                f"expected tools, found the agent {tool.name!r}; write AgentTool({tool.name}), or put it in sub_agents"
+            )
             raise ConfigurationError(msg)
         tools.append(tool if isinstance(tool, (BaseTool, BaseToolset)) else FunctionTool(tool))
     names = [tool.name for tool in tools if isinstance(tool, BaseTool)]
@@ -134,8 +136,8 @@ class LlmAgent(BaseAgent):
             LlmResponse that it returns counts as the model's; else the run fails.
         before_tool_callback: Called with `tool`, `args` (a dict to change) and `tool_context`. A value other than None
             is the result, and the tool does not run.
-        after_tool_callback: Called with `tool`, `args`, `tool_context` and `tool_response`. A value other than None takes
-            the place of the result.
+        after_tool_callback: Called with `tool`, `args`, `tool_context` and `tool_response`. A value other than None
+            takes the place of the result.
         on_tool_error_callback: Called with `tool`, `args`, `tool_context` and `error` when a tool fails. A value other
             than None is the result; else the model is told of the error.
 

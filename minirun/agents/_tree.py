@@ -111,16 +111,18 @@ class AgentTree:
         """
         for agent in self._by_name.values():
             if isinstance(agent, LlmAgent) and self.model_of(agent) is None:
-                msg = f"expected a model for agent {agent.name!r}, found none in it nor in an LlmAgent above it; give one"
+                msg = (
+                    f"expected a model for agent {agent.name!r}, found none in it nor in an LlmAgent above it; give one"
+                )
                 raise ConfigurationError(msg)
 
     def speaker(self, events: Sequence[Event]) -> BaseAgent:
         """
         Who answers the message that stands at the end of *events*.
 
-        That is who spoke last, or was handed over to and did not speak yet: an agent that got control by transfers keeps
-        it, until it gives it back. Only who may hand back keeps it: an LlmAgent whose `disallow_transfer_to_parent` is
-        not set, below such agents all the way up. Else the root answers.
+        That is who spoke last, or was handed over to and did not speak yet: an agent that got control by transfers
+        keeps it, until it gives it back. Only who may hand back keeps it: an LlmAgent whose
+        `disallow_transfer_to_parent` is not set, below such agents all the way up. Else the root answers.
         """
         if not self.root.sub_agents or not isinstance(self.root, LlmAgent):
             return self.root

@@ -26,6 +26,7 @@ from ._prompts import Prompts
 
 __all__ = ["Transcript"]
 
+
 class _Unit:
     """A content with calls, and the answers that have come so far."""
 

@@ -58,8 +58,8 @@ class Runner:
     """
     Runs an app's root agent on sessions.
 
-    Give it an `app`, or an `agent`, an `app_name` and `plugins`. It works without `async with`, which only closes it. It serves
-    one `trio.run` after another; concurrent runs on different sessions share one runner.
+    Give it an `app`, or an `agent`, an `app_name` and `plugins`. It works without `async with`, which only closes it.
+    It serves one `trio.run` after another; concurrent runs on different sessions share one runner.
 
     Args:
         app: The app to run.

@@ -491,9 +491,7 @@ class ToolContext(_WritingContext):
     tool starts, and is the same whenever this call is made again. For a callback of an agent or a model it is empty.
     """
 
-    def __init__(
-        self, core: InvocationCore, agent: Any, place: Place, state: State, function_call_id: str
-    ) -> None:
+    def __init__(self, core: InvocationCore, agent: Any, place: Place, state: State, function_call_id: str) -> None:
         super().__init__(core, agent, place, state)
         self.function_call_id = function_call_id
         self.late: Any = None  # how a cancelled call ended after all; see tools/_function.py

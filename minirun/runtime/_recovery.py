@@ -58,5 +58,3 @@ async def recover(writer: SessionWriter) -> None:
     """
     for calls in open_calls_by_event(writer):
         await writer.append(closing_event(calls, "outcome_unknown", INTERRUPTED_MESSAGE))
-
-
