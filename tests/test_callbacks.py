@@ -199,7 +199,7 @@ async def test_errors_of_models_and_tools_can_be_answered() -> None:
 
 
 async def test_state_goes_with_what_it_belongs_to() -> None:
-    """Before the agent: an event of its own. Around the model: its event. Around a tool: the response, even a failure's."""
+    """Before an agent: an event of its own. Around a model: its event. Around a tool: the response, also a failure's."""
 
     def writes(key: str) -> Any:
         def write(**arguments: Any) -> None:

@@ -76,7 +76,7 @@ async def test_a_model_is_told_whom_it_can_hand_over_to() -> None:
 
 
 async def test_whom_an_agent_may_hand_over_to() -> None:
-    """To those below it, the one above it and those beside it, where they are led by a model, unless it is disallowed."""
+    """To those below it, the one above it and those beside it, if that one is led by a model, unless disallowed."""
     model = ScriptedLlm([])
     deep = LlmAgent(name="deep", model=model)
     inner = LlmAgent(name="inner", model=model)
