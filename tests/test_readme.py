@@ -226,6 +226,7 @@ def test_the_fields_of_run_config_hold() -> None:
         "max_llm_calls": 500,
         "max_tool_calls": 1000,
         "max_transfers": 50,
+        "max_tokens": 0,
         "deadline_s": 3600.0,
         "thread_grace_s": 10.0,
         "custom_metadata": None,

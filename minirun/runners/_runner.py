@@ -25,7 +25,6 @@ from ..errors import (
     StaleSessionError,
 )
 from ..events import Event, EventActions
-from ..plugins import BasePlugin
 from ..plugins._manager import hooks_of
 from ..runtime import RunConfig, RunPlan, RunScope
 from ..runtime._failure import add_note
@@ -58,15 +57,14 @@ class Runner:
     """
     Runs an app's root agent on sessions.
 
-    Give it an `app`, or an `agent`, an `app_name` and `plugins`. It works without `async with`, which only closes it.
-    It serves one `trio.run` after another; concurrent runs on different sessions share one runner.
+    Give it an `app`, or an `agent` and an `app_name`. It works without `async with`, which only closes it. It serves
+    one `trio.run` after another; concurrent runs on different sessions share one runner.
 
     Args:
         app: The app to run.
         app_name: With *agent*: the name that sessions are kept under.
         agent: The root agent.
         session_service: Where sessions are kept. The runner does not close it.
-        plugins: With *agent*: see `App`.
         plugin_close_timeout: How long closing one plugin or tool may take, and how long cleanup hooks may go on once
             their run is cancelled, in seconds.
         auto_create_session: Make sessions that do not exist on their first run.
@@ -84,7 +82,6 @@ class Runner:
         app: App | None = None,
         app_name: str | None = None,
         agent: BaseAgent | None = None,
-        plugins: Sequence[BasePlugin] | None = None,
         session_service: BaseSessionService,
         artifact_service: Any = None,
         memory_service: Any = None,
@@ -104,7 +101,7 @@ class Runner:
         if env is not None and env is not session_service.env:
             msg = "expected the Env of the session service, found another one; pass the same env to both"
             raise ConfigurationError(msg)
-        self.app = _app(app, app_name, agent, plugins)
+        self.app = _app(app, app_name, agent)
         self._hooks = hooks_of(self.app.plugins)
         self.session_service = session_service
         self.plugin_close_timeout = plugin_close_timeout
@@ -415,7 +412,6 @@ class InMemoryRunner(Runner):
         *,
         app_name: str | None = None,
         app: App | None = None,
-        plugins: Sequence[BasePlugin] | None = None,
         plugin_close_timeout: float = 5.0,
         auto_create_session: bool = False,
         env: Env | None = None,
@@ -423,7 +419,6 @@ class InMemoryRunner(Runner):
         super().__init__(
             app=app,
             agent=agent,
-            plugins=plugins,
             app_name="InMemoryRunner" if app is None and app_name is None else app_name,
             session_service=InMemorySessionService(env=env),
             plugin_close_timeout=plugin_close_timeout,
@@ -439,9 +434,7 @@ def _checked_config(run_config: RunConfig | None) -> RunConfig:
     return config
 
 
-def _app(
-    app: App | None, app_name: str | None, agent: BaseAgent | None, plugins: Sequence[BasePlugin] | None
-) -> App:
+def _app(app: App | None, app_name: str | None, agent: BaseAgent | None) -> App:
     if (app is None) == (agent is None):
         msg = f"expected exactly one of app= and agent=, found {'neither' if app is None else 'both'}"
         raise ConfigurationError(msg)
@@ -449,14 +442,12 @@ def _app(
         if not isinstance(app, App):
             msg = f"expected app to be an App, found {app!r:.80}"
             raise ConfigurationError(msg)
-        if plugins is not None:
-            raise ConfigurationError("expected plugins= with agent= only; an app has its own: App(plugins=...)")
         return app if app_name is None else App(app_name, app.root_agent, app.plugins, prompts=app.prompts)
     if app_name is None:
         msg = "expected app_name= with agent=, found none; it is the name that sessions are kept under"
         raise ConfigurationError(msg)
     assert agent is not None
-    return App(app_name, agent, plugins or ())
+    return App(app_name, agent)
 
 
 def _user_content(message: str | Content | None) -> Content:

@@ -377,7 +377,7 @@ class _WritingContext(ReadonlyContext):
         return changed(event, **{f.name: given[f.name] for f in fields if given[f.name] != f.default})
 
     def _with_conflicts(self, event: Event, writes: Mapping[str, Write]) -> Event:
-        keys = list(self._conflicts)
+        keys = [key for key in self._conflicts if scope_of(key) is not Scope.TEMP]
         for region, branch in self._place.regions:
             keys += region.wrote(branch, writes)
         if not keys:
