@@ -54,6 +54,10 @@ def _conflicts(value: Iterable[object]) -> tuple[str, ...]:
     return _names(value, "state_conflicts")
 
 
+def _suspended(value: Iterable[object]) -> tuple[str, ...]:
+    return _names(value, "suspended_calls")
+
+
 def _ids(value: Iterable[object]) -> frozenset[str]:
     return frozenset(_names(value, "Event.long_running_tool_ids"))
 
@@ -70,6 +74,9 @@ class EventActions(Value):
     `state_conflicts` names the keys that this event and another writer beside it have set: a tool of the same turn, or
     an agent in another branch. What this event says about them has won, as the later one.
 
+    `suspended_calls` names calls that stay open until something else that waits (`Event.long_running_tool_ids`) was
+    answered: the call of a tool that has asked its user something, for example.
+
     `rewind_before_invocation_id` and `rewind_before_seq` are set by `Runner.rewind_async`: the events from that `seq`
     on, up to this event, are undone.
     """
@@ -78,6 +85,7 @@ class EventActions(Value):
     state_removed: Sequence[str] = attrs.field(default=(), converter=_removed, metadata={"json": True})
     state_ops: Mapping[str, Any] = object_field("state_ops")
     state_conflicts: Sequence[str] = attrs.field(default=(), converter=_conflicts, metadata={"json": True})
+    suspended_calls: Sequence[str] = attrs.field(default=(), converter=_suspended, metadata={"json": True})
     artifact_delta: Mapping[str, Any] = object_field("artifact_delta")
     transfer_to_agent: str | None = text_field(default=None)
     escalate: bool | None = flag_field()
