@@ -268,6 +268,8 @@ class Event(Value):
             return True
         if self.partial:
             return False
+        if self.content is not None and self.content.role == "user" and self.author != "user":
+            return False  # an agent has told itself something: what its answer lacks, for example
         parts = self.content.parts if self.content is not None else ()
         if any(part.function_call is not None or part.function_response is not None for part in parts):
             return False

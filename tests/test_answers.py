@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from minirun import (
+    AgentTool,
     App,
     BaseAgent,
     Content,
@@ -199,6 +200,7 @@ async def test_a_model_that_cannot_keep_the_form_fails_the_run() -> None:
             await running.wait()
     assert [event.text for event in running.session.events if event.author == "a"][::2] == ["a", "b"]
     assert "city" not in running.session.state
+    assert running.answer is None
 
 
 async def test_a_model_that_cannot_do_both_answers_by_a_tool() -> None:
@@ -261,6 +263,22 @@ async def test_two_tools_of_one_turn_that_set_one_key_are_a_conflict() -> None:
     assert events[1].actions.state_conflicts == ("plain",)
     assert events[1].actions.state_delta["plain"] == 2
     assert events[1].actions.state_ops == {"sum": {"add": 3}}
+
+
+async def test_calls_that_commit_their_own_writes_are_writers_of_the_turn_too() -> None:
+    """Two agents as tools, or tools that emit: what the later event replaces is named by it."""
+
+    async def put(value: int, tool_context: ToolContext) -> None:
+        """Put."""
+        await tool_context.emit(Event(state={"k": value}))
+
+    model = ScriptedLlm([[call("put", value=1), call("put", value=2)], "done"])
+    events = await run(LlmAgent(name="a", model=model, tools=[put]))
+    assert [event.actions.state_conflicts for event in events if event.actions.state_delta] == [(), ("k",)]
+    both = [AgentTool(LlmAgent(name=name, model=ScriptedLlm([name]), output_key="k")) for name in ("one", "two")]
+    model = ScriptedLlm([[call("one", request="x"), call("two", request="x")], "done"])
+    events = await run(LlmAgent(name="a", model=model, tools=both))
+    assert [event.actions.state_conflicts for event in events if event.actions.state_delta] == [(), ("k",)]
 
 
 async def test_two_branches_that_set_one_key_are_a_conflict(autojump_clock: trio.testing.MockClock) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import partial
 from typing import Any, Literal
@@ -321,3 +321,13 @@ async def test_a_thread_that_does_not_end_in_time_is_abandoned() -> None:
     go_on.set()
     await ended.wait()
     assert late == [InvocationEndedError]
+
+
+def test_a_generator_is_no_tool() -> None:
+    """A function that yields is refused when the tool is made: a call has one result."""
+
+    def numbers() -> Iterator[int]:
+        yield 1
+
+    with pytest.raises(ConfigurationError, match="generator 'numbers'"):
+        FunctionTool(numbers)

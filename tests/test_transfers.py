@@ -121,6 +121,9 @@ async def test_all_calls_of_a_turn_are_made_before_somebody_takes_over() -> None
     root = LlmAgent(name="root", model=models[0], tools=[side], sub_agents=below)
     events = await say(InMemoryRunner(agent=root, auto_create_session=True), "hi")
     assert done == ["side"]
+    first, _, last = events[1].get_function_responses()
+    assert "hands over to 'two'" in first.response["error"]["message"]
+    assert last.response == {"result": "two takes over"}
     assert spoken(events) == [("two", "two here")]
 
 
@@ -159,6 +162,7 @@ async def test_transfers_are_limited() -> None:
     answers = [part for event in session.events for part in event.get_function_responses()]
     assert len(calls) == len(answers) == 4
     assert [event.actions.transfer_to_agent for event in session.events].count("sub") == 2
+    assert answers[-1].response["error"]["type"] == "TransfersLimitExceededError"
 
 
 async def test_any_agent_can_hand_over() -> None:

@@ -106,8 +106,7 @@ def _last_answer(context: InvocationContext, start_seq: int) -> Event | None:
         within = event.branch or ""
         if within != branch and not within.startswith(f"{branch}."):
             continue
-        to_itself = event.content is not None and event.content.role == "user" and not event.actions.skip_summarization
         says = event.content is not None or event.error_code is not None
-        if says and not to_itself and "@" not in within[len(branch) :] and event.is_final_response():
+        if says and "@" not in within[len(branch) :] and event.is_final_response():
             return event
     return None

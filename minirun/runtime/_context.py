@@ -140,12 +140,16 @@ class InvocationCore:
             parts = (usage.prompt_token_count, usage.candidates_token_count, usage.thoughts_token_count)
             self._tokens += usage.total_token_count or sum(count or 0 for count in parts)
 
-    def count_transfer(self) -> None:
-        """Count a transfer, before the event that makes it is stored."""
+    def check_transfers_left(self) -> None:
+        """Raise if there must be no more transfers."""
         limit = self.run_config.max_transfers
         if 0 < limit <= self._transfers:
             msg = f"the invocation has transferred {limit} times; raise RunConfig.max_transfers, or look for a loop"
             raise TransfersLimitExceededError(msg)
+
+    def count_transfer(self) -> None:
+        """Count a transfer, before the event that makes it is stored."""
+        self.check_transfers_left()
         self._transfers += 1
 
     def count_tool_calls(self, calls: int) -> None:
@@ -474,9 +478,10 @@ class InvocationContext(_WritingContext):
     def _readonly(self) -> ReadonlyContext:
         return ReadonlyContext(self._core, self._agent, self._place, self._state)
 
-    def _for_call(self, call_id: str, name: str) -> ToolContext:
-        """The context of a tool that this agent calls."""
-        place = attrs.evolve(self._place, path=f"{self._path}/{name}#{call_id}")
+    def _for_call(self, call_id: str, name: str, region: Region, index: int) -> ToolContext:
+        """The context of a tool that this agent calls, beside others."""
+        regions = (*self._place.regions, (region, index))
+        place = attrs.evolve(self._place, path=f"{self._path}/{name}#{call_id}", regions=regions)
         return ToolContext(self._core, self._agent, place, self._state.layer(), call_id)
 
     def _for_hooks(self, *, own_layer: bool = False) -> ToolContext:

@@ -78,7 +78,7 @@ class Run:
         self.invocation_id = plan.invocation_id
         self.session: Session = run_session(writer.live, core.start_seq, ReadOnlyState(core.values))
         self.answer: Event | None = None
-        """The last stored event of an agent that `is_final_response()` and has content; None until there is one."""
+        """The last stored event of an agent that `is_final_response()`, has content and no error; None until then."""
         self._status = InvocationStatus.RUNNING
         self._committer = committer
         self._failure: BaseException | None = None
@@ -109,12 +109,9 @@ class Run:
         return self.answer
 
     def _stored(self, event: Event) -> None:
-        content = event.content
-        if content is None or event.author == "user" or not event.is_final_response():
+        if event.content is None or event.author == "user" or event.error_code or not event.is_final_response():
             return
-        said_to_itself = content.role == "user" and not event.actions.skip_summarization
-        inside_a_call = event.branch is not None and "@" in event.branch
-        if not (said_to_itself or inside_a_call):
+        if event.branch is None or "@" not in event.branch:
             self.answer = event
 
 

@@ -29,7 +29,7 @@ class Control:
 
 
 class Region:
-    """A parallel agent at work: which of its branches has written a key last."""
+    """A parallel agent at work, or the calls of one turn: which of its branches or calls has written a key last."""
 
     __slots__ = ("_writers",)
 
@@ -67,7 +67,7 @@ class Place:
     escalation: Escalation = attrs.field(factory=Escalation)
     control: Control = attrs.field(factory=Control)
     regions: tuple[tuple[Region, int], ...] = ()
-    """The parallel agents around it, and which of their branches this is."""
+    """The parallel agents and turns around it, and which of their branches and calls this is."""
     inside: Inside | None = None
 
 

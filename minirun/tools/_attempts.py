@@ -59,6 +59,8 @@ class Failure:
     kind: str
     message: str
     error: Exception | None
+    is_final: bool = False
+    """Whether another attempt is out of the question: this one may still be at it, or has done its work."""
 
 
 Outcome: TypeAlias = Result | Failure
@@ -106,9 +108,9 @@ class Attempts:
 
     def _is_worth_another(self, failure: Failure) -> bool:
         retry = self._tool.retry
-        if retry is None or failure.error is None or self.made >= retry.max_attempts:
+        if retry is None or failure.error is None or failure.is_final or self.made >= retry.max_attempts:
             return False
-        return failure.kind != UNKNOWN and retry.covers(failure.error)  # it may still be at it: never two at once
+        return retry.covers(failure.error)
 
     async def _attempt(self) -> Outcome:
         self.made += 1
@@ -140,7 +142,7 @@ class Attempts:
             with trio.CancelScope(deadline=inf if limit is None else trio.current_time() + limit) as scope:
                 await context._core.env.point(f"{label} {context._path}")
                 value = await self._tool.run_async(args=thaw(self._args), tool_context=context)
-                return result_of(value, self._tool.name)
+                return self._returned(value)
         except Exception as error:
             also = _first(error)
             if not scope.cancelled_caught:
@@ -156,12 +158,18 @@ class Attempts:
 
     # --- what came of it
 
+    def _returned(self, value: Any) -> Outcome:
+        try:
+            return result_of(value, self._tool.name)
+        except InvalidValueError as error:
+            return attrs.evolve(self._failed(error), is_final=True)
+
     def _failed(self, error: Exception) -> Failure:
         first = _first(error)
         return self._failure(type(first).__name__, str(first) or type(first).__name__, first)
 
     def _timed_out(self, took: str, late: LateOutcome | None, also: Exception | None) -> Failure:
-        kind = ToolTimeoutError.__name__
+        kind, is_final = ToolTimeoutError.__name__, False
         if late is None:
             message = f"{took} and was cancelled" + (f"; then it failed with {_told(also)}" if also else "")
         elif late.finished:
@@ -170,18 +178,14 @@ class Attempts:
         elif late.revoked:
             message = f"{took}, waiting for a thread; it was not begun"
         else:
-            kind, message = UNKNOWN, f"{took} and its thread did not end in time; it may still take effect"
-        return self._failure(kind, message, ToolTimeoutError(message))
+            kind, is_final = UNKNOWN, True
+            message = f"{took} and its thread did not end in time; it may still take effect"
+        return attrs.evolve(self._failure(kind, message, ToolTimeoutError(message)), is_final=is_final)
 
     def _ended_late(self, late: LateOutcome) -> Outcome | None:
         """What became of a thread after the call was cancelled; None if it had not begun."""
         if late.finished:
-            if late.error is not None:
-                return self._failed(late.error)
-            try:
-                return result_of(late.value, self._tool.name)
-            except InvalidValueError as error:
-                return self._failed(error)
+            return self._returned(late.value) if late.error is None else self._failed(late.error)
         if late.revoked:
             return None
         problem = "the call was cancelled and its thread did not end in time; it may still take effect"

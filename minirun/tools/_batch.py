@@ -14,11 +14,11 @@ from typing import Any
 import trio
 
 from .._json import freeze, thaw
-from ..errors import InvalidEventError, InvalidValueError, UnknownToolError
+from ..errors import InvalidEventError, InvalidValueError, TransfersLimitExceededError, UnknownToolError
 from ..events import Event
 from ..runtime import InvocationContext, ToolContext
 from ..runtime._hooks import ask
-from ..runtime._place import replaces
+from ..runtime._place import Region
 from ..runtime._recovery import failure_response
 from ..types import Content, FunctionCall, FunctionDeclaration, FunctionResponse, Part
 from ._attempts import Attempts, Failure, Outcome, Result, result_of
@@ -35,16 +35,21 @@ async def run_calls(context: InvocationContext, calls: Sequence[FunctionCall], t
         FatalError: A tool has met a limit of the run. The calls are answered all the same.
     """
     context._core.count_tool_calls(len(calls))
-    batch = [_Call(context, call, tools) for call in calls]
+    region = Region()
+    batch = [_Call(context, call, tools, region, index) for index, call in enumerate(calls)]
     try:
         async with trio.open_nursery() as nursery:
             for each in batch:
                 nursery.start_soon(each.run, name=f"tool {each.call.name}")
-        return await context._emit(_answer(context, batch))
+        event = await context._emit(_answer(context, batch))
     except BaseException:
         with trio.CancelScope(shield=True):
             await _close(context, batch)
         raise
+    for each in batch:
+        if isinstance(each.outcome, Failure) and isinstance(each.outcome.error, TransfersLimitExceededError):
+            raise each.outcome.error
+    return event
 
 
 async def _close(context: InvocationContext, batch: Sequence[_Call]) -> None:
@@ -65,10 +70,17 @@ class _Call:
     the call is answered with, whatever stops it; None: it was cancelled.
     """
 
-    def __init__(self, context: InvocationContext, call: FunctionCall, tools: Mapping[str, BaseTool]) -> None:
+    def __init__(
+        self,
+        context: InvocationContext,
+        call: FunctionCall,
+        tools: Mapping[str, BaseTool],
+        region: Region,
+        index: int,
+    ) -> None:
         self.call = call
         self.outcome: Outcome | None = None
-        self.context: ToolContext = context._for_call(call.id or "", call.name)
+        self.context: ToolContext = context._for_call(call.id or "", call.name, region, index)
         tool = tools.get(call.name)
         self._tool = UnknownTool(call.name, tools) if tool is None else tool
         self._attempts = Attempts(self.context, self._tool)
@@ -173,25 +185,39 @@ class _Hooks:
         return await ask(own, tool=tool, args=args, tool_context=self._context, error=error) if own else None
 
 
+def _choose_target(context: InvocationContext, batch: Sequence[_Call]) -> None:
+    """Let the last call that may hand over do so; the others that would have are answered with an error."""
+    context.actions.transfer_to_agent = None
+    for each in reversed(batch):
+        target = each.context.actions.transfer_to_agent
+        if target is None:
+            continue
+        try:
+            if context.actions.transfer_to_agent is not None:
+                msg = f"a later call of this turn hands over to {context.actions.transfer_to_agent!r}"
+                raise InvalidEventError(msg)
+            context._place.tree.check_transfer(context.agent, target)
+            context._core.check_transfers_left()
+            context.actions.transfer_to_agent = target
+        except (InvalidEventError, TransfersLimitExceededError) as error:
+            each.fail(error)
+
+
 def _answer(context: InvocationContext, batch: Sequence[_Call]) -> Event:
     """
     The event that answers the batch. What the calls have written is merged into the agent's state, in their order; a
     key whose value replaces what another call has written is a conflict, which the event names.
     """
-    written: set[str] = set()
+    _choose_target(context, batch)
     for each in batch:
         try:
-            target = each.context.actions.transfer_to_agent
-            if target is not None:
-                context._place.tree.check_transfer(context.agent, target)
-                context.actions.transfer_to_agent = target
             writes = each.context.state.pending()
             context.state.merge(writes)
-        except (InvalidEventError, InvalidValueError) as error:
+        except InvalidValueError as error:
             each.fail(error)
             writes = {}
-        context._conflicts += [key for key, write in writes.items() if key in written and replaces(write)]
-        written.update(writes)
+        region, index = each.context._place.regions[-1]
+        context._conflicts += region.wrote(index, writes)
         each.context.state.settle(each.context.state.pending())
     context.actions.skip_summarization = all(each.context.actions.skip_summarization for each in batch) or None
     context.actions.escalate = any(each.context.actions.escalate for each in batch) or None

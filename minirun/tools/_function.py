@@ -77,6 +77,9 @@ class FunctionTool(BaseTool):
             name=name, description=description, timeout_s=timeout_s, retry=retry, max_concurrency=max_concurrency
         )
         is_async = inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(getattr(inner, "__call__", None))  # noqa: B004 # not whether it can be called, but how
+        if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+            msg = f"expected a function that returns its result, found the generator {name!r}; return a list"
+            raise ConfigurationError(msg)
         if is_async and run_in == "thread":
             msg = f"expected a sync function for run_in='thread', found the async {name!r}; leave run_in out"
             raise ConfigurationError(msg)

@@ -7,7 +7,8 @@ The comparison with the peer: the same small scenarios, the same columns, and ev
     differences    what is meant to be different, and why; what is not compared, and why not
 
 `python -m tests.peer DIRECTORY` writes the columns of the traces in a directory to `tests/fixtures/peer`. Only facts
-are kept: who said what kind of thing, when, with which effect. Ids and the framework's own words are left out.
+are kept: who said what kind of thing, when, with which effect. Ids and the framework's own words are left out. The
+peer is google-adk 2.13.0.
 """
 
 from __future__ import annotations
