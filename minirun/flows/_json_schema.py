@@ -29,6 +29,7 @@ The rules of this file:
 from __future__ import annotations
 
 import graphlib
+import itertools
 import json
 import operator
 import re
@@ -42,7 +43,7 @@ import attrs
 from .._json import freeze
 from ..errors import ConfigurationError, InvalidValueError
 
-__all__ = ["PROBLEMS_MAX", "Checker", "bounded", "compile_schema", "path_of", "wrapped"]
+__all__ = ["PROBLEMS_MAX", "Checker", "as_object", "bounded", "compile_schema", "wrapped"]
 
 # Enough to mend an answer in one go; a model that has more to mend had better begin anew.
 PROBLEMS_MAX = 20
@@ -110,6 +111,15 @@ def wrapped(schema: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {**found, "$defs": definitions} if definitions else found
 
 
+def as_object(schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return *schema* with `type: object` at its top, where providers want it; None if it is not about objects."""
+    top = dict(schema)
+    while top.keys() - _ANNOTATIONS - _TOP_ONLY == {"$ref"} and (name := _name_in(top["$ref"])) is not None:
+        target = schema["$defs"][name]
+        top = {**(target if isinstance(target, dict) else {}), **{word: top[word] for word in top if word != "$ref"}}
+    return top if top.get("type") == "object" else None
+
+
 def bounded(lines: Iterable[str]) -> list[str]:
     """Return the first few different problems, each cut to a length that one can read, and whether there are more."""
     found = list(dict.fromkeys(lines))
@@ -117,7 +127,7 @@ def bounded(lines: Iterable[str]) -> list[str]:
     return told if len(found) <= PROBLEMS_MAX else [*told, f"there are more problems than these {PROBLEMS_MAX}"]
 
 
-def path_of(steps: _Path) -> str:
+def _path_of(steps: _Path) -> str:
     """Return a path such as `items[2].name`; empty for the value itself."""
     text = ""
     for step in steps:
@@ -197,7 +207,7 @@ def _check(root: _Node, value: Any) -> list[_Problem]:
 
 def _told(problem: _Problem) -> str:
     found = "" if problem.value is _NOTHING else f", found {_shown(problem.value)}"
-    return f"{path_of(problem.steps) or 'the value'}: {problem.expected}{found}"
+    return f"{_path_of(problem.steps) or 'the value'}: {problem.expected}{found}"
 
 
 def _shown(value: Any) -> str:
@@ -392,7 +402,7 @@ def _all_of(members: Sequence[_Node]) -> _Applicator:
     return apply
 
 
-def _any_of(members: Sequence[_Node], expected: str) -> _Applicator:
+def _any_of(members: Sequence[_Node]) -> _Applicator:
     def apply(value: Any) -> _Steps:
         attempts = []
         for member in members:
@@ -400,19 +410,19 @@ def _any_of(members: Sequence[_Node], expected: str) -> _Applicator:
             if not problems:
                 return []
             attempts.append(problems)
-        return _closest(attempts, expected, value)
+        return _closest(attempts, value)
 
     return apply
 
 
-def _one_of(members: Sequence[_Node], expected: str) -> _Applicator:
+def _one_of(members: Sequence[_Node]) -> _Applicator:
     def apply(value: Any) -> _Steps:
         attempts = []
         for member in members:
             attempts.append((yield member, value))
         fitting = [index for index, problems in enumerate(attempts) if not problems]
         if not fitting:
-            return _closest(attempts, expected, value)
+            return _closest(attempts, value)
         if len(fitting) == 1:
             return []
         first, second = fitting[:2]
@@ -421,17 +431,22 @@ def _one_of(members: Sequence[_Node], expected: str) -> _Applicator:
     return apply
 
 
-def _closest(attempts: Sequence[list[_Problem]], expected: str, value: Any) -> list[_Problem]:
+def _closest(attempts: Sequence[list[_Problem]], value: Any) -> list[_Problem]:
     """
     The problems of the member of a union that was meant most likely: who mends them has a value that fits.
 
     That is the one with the right constants if there is one, then the one with the fewest problems. If the value is
     none of these things at all, that is the problem.
     """
-    near = [problems for problems in attempts if not any(each.is_kind and not each.steps for each in problems)]
-    if not near:
-        return [_Problem(f"expected {expected}", value, (), True)]
-    return min(near, key=lambda found: (any(each.is_tag and len(each.steps) == 1 for each in found), len(found)))
+    near = [problems for problems in attempts if not any(map(_is_elsewhere, problems))]
+    if near:
+        return min(near, key=lambda found: (any(each.is_tag and len(each.steps) == 1 for each in found), len(found)))
+    kinds = [each.expected.removeprefix("expected ") for each in itertools.chain(*attempts) if _is_elsewhere(each)]
+    return [_Problem(f"expected {_few(kinds, ' or ')}", value, (), True)]
+
+
+def _is_elsewhere(problem: _Problem) -> bool:
+    return problem.is_kind and not problem.steps
 
 
 def _not(member: _Node) -> _Applicator:
@@ -522,11 +537,10 @@ class _Compiler:
     def _add_kind(self, node: _Node, schema: Mapping[str, Any], where: str) -> None:
         tests: list[Callable[[Any], bool]] = []
         if "type" in schema:
-            names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-            if not names or not all(isinstance(name, str) and name in _TYPES for name in names):
+            node.expected = _words(schema)
+            if not node.expected:
                 self._refuse(f"{where}/type", f"expected some of {', '.join(_TYPES)}, found {_shown(schema['type'])}")
-            node.expected = " or ".join(_TYPES[name][0] for name in names)
-            kinds = [_TYPES[name][1] for name in names]
+            kinds = [_TYPES[name][1] for name in _names(schema)]
             tests.append(lambda value: any(kind(value) for kind in kinds))
         for keyword in ("enum", "const"):
             if keyword in schema:
@@ -590,21 +604,20 @@ class _Compiler:
             if keyword in schema:
                 members = self._nodes(schema, keyword, where, owner)
                 expected = _few((member.expected for member in members), " or ")
-                node.applicators.append(combine(members, expected))
+                node.applicators.append(combine(members))
         if "not" in schema:
             node.applicators.append(_not(self._node(schema["not"], f"{where}/not", owner)))
         if expected and node.kind is None:
             node.expected = expected
 
     def _target(self, reference: Any, where: str) -> tuple[str, str]:
-        """The definition that a `$ref` leads to, and what messages call what it expects."""
+        """The definition that a `$ref` leads to, and what messages say that it expects."""
+        name = _name_in(reference)
+        pointer = f"#/$defs/{name}"
+        if name is not None and pointer in self._definitions:
+            return pointer, _words(self._schema["$defs"][name]) or _cut(name)
         if reference == "#":
-            return "#", self._definitions["#"].expected
-        head, slash, name = reference.rpartition("/") if isinstance(reference, str) else ("", "", "")
-        # A JSON pointer in a URI: https://www.rfc-editor.org/rfc/rfc6901#section-6
-        name = unquote(name).replace("~1", "/").replace("~0", "~")
-        if head == "#/$defs" and f"{head}/{name}" in self._definitions:
-            return f"{head}/{name}", _cut(name)
+            return "#", _words(self._schema) or "the same as at the top"
         found = ", ".join(self._definitions)
         self._refuse(where, f"expected one of {_cut(found)}, found {_shown(reference)}, which leads nowhere")
 
@@ -634,6 +647,24 @@ class _Compiler:
     def _refuse(self, where: str, problem: str) -> NoReturn:
         msg = f"{self._what} at {where[:LINE_CHARS_MAX]}: {problem}"
         raise ConfigurationError(msg)
+
+
+def _names(schema: Mapping[str, Any]) -> list[Any]:
+    names = schema.get("type", [])
+    return names if isinstance(names, list) else [names]
+
+
+def _words(schema: Any) -> str:
+    """What the type of a schema is called in messages; empty if it has none, or one that does not exist."""
+    names = _names(schema) if isinstance(schema, dict) else []
+    known = all(isinstance(name, str) and name in _TYPES for name in names)
+    return " or ".join(_TYPES[name][0] for name in names) if known else ""
+
+
+def _name_in(reference: Any) -> str | None:
+    """The name of the definition that a `$ref` leads to: https://www.rfc-editor.org/rfc/rfc6901#section-6."""
+    head, _, name = reference.rpartition("/") if isinstance(reference, str) else ("", "", "")
+    return unquote(name).replace("~1", "/").replace("~0", "~") if head == "#/$defs" else None
 
 
 def _among(options: frozenset[Any]) -> Callable[[Any], bool]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
 from enum import Enum
 from typing import Any, Literal
 
 import attrs
 import trio
 
-from minirun import FunctionTool, ParallelAgent, ReadonlyContext, SequentialAgent
+from minirun import ParallelAgent, ReadonlyContext, SequentialAgent
 from minirun.errors import ConfigurationError
 from minirun.testing import call
 
@@ -159,22 +158,6 @@ async def rich_schema(play: Play) -> None:
         call("rich", a="7", e="green", g={"zip": 1}),
     ]
     await play.act(play.agent("root", *calls, "ok", tools=[rich]))
-
-
-@scenario("t07", "generator tools (sync, then async) in non-live mode")
-async def generators(play: Play) -> None:
-    def gen_tool(n: int) -> Generator[dict[str, int], None, None]:
-        """Give several results."""
-        for i in range(n):
-            yield {"i": i}
-
-    async def agen_tool(n: int) -> AsyncGenerator[dict[str, int], None]:
-        """Give several results."""
-        for i in range(n):
-            yield {"i": i}
-
-    tools = [FunctionTool(gen_tool, run_in="loop"), FunctionTool(agen_tool, run_in="loop")]
-    await play.act(play.agent("root", call("gen_tool", n=2), call("agen_tool", n=2), "ok", tools=tools))
 
 
 def _returning(kind: str, value: Any) -> None:
