@@ -31,6 +31,7 @@ __all__ = [
     "ModelError",
     "NotSupportedError",
     "OutputSchemaError",
+    "ReplayError",
     "ScriptError",
     "ServiceClosedError",
     "ServiceInUseError",
@@ -125,6 +126,10 @@ class InvocationEndedError(MinirunError):
 
 class UnknownToolError(MinirunError, LookupError):
     """A model has called a tool that its agent does not have."""
+
+
+class ReplayError(MinirunError):
+    """An agent that was resumed did something else than what is recorded of it. Nothing new was stored."""
 
 
 class UnfinishedAgentError(MinirunError):

@@ -23,6 +23,7 @@ from ..errors import ConfigurationError, UnfinishedAgentError
 from ..events import Event
 from ..runtime import InvocationContext
 from ..runtime._failure import first_failure, leaves
+from ..runtime._journal import is_pause
 from ..runtime._hooks import Hook, ask, expect, hooks_field_value, tell, with_cleanup
 from ..types import Content
 
@@ -108,10 +109,11 @@ class BaseAgent(_AgentFields):
             for name in ("before_agent_callback", "after_agent_callback", "on_agent_error_callback")
         )
         try:
-            if before and await self._is_answered_before(context, before):
+            count = context._core.count_run(context._path) if before or after else 0
+            if before and await self._is_answered_before(context, before, f"before{count}"):
                 return
             if after or on_error:
-                await self._run_with_cleanup(context, after, on_error)
+                await self._run_with_cleanup(context, after, on_error, f"after{count}")
             else:
                 await self._run_to_its_end(context)
         except Exception as error:
@@ -124,8 +126,12 @@ class BaseAgent(_AgentFields):
             await _drive(self, context)
             await context._flush()
 
-    async def _is_answered_before(self, context: InvocationContext, before: Sequence[Hook]) -> bool:
-        callback_context = context._for_hooks(own_layer=True)
+    async def _is_answered_before(self, context: InvocationContext, before: Sequence[Hook], place: str) -> bool:
+        callback_context = context._for_agent_hooks(place)
+        journal = context._core.journal
+        if journal is not None and journal.is_ahead(context.branch):  # the agent had begun: they have been asked
+            recorded = await callback_context._replay_next()
+            return recorded is not None and recorded.content is not None
         answer = await ask(before, callback_context=callback_context)
         content = expect(answer, Content, "before_agent_callback")
         if content is None:
@@ -139,11 +145,17 @@ class BaseAgent(_AgentFields):
         return Event(content=content)
 
     async def _run_with_cleanup(
-        self, context: InvocationContext, after: Sequence[Hook], on_error: Sequence[Hook]
+        self, context: InvocationContext, after: Sequence[Hook], on_error: Sequence[Hook], place: str
     ) -> None:
-        callback_context = context._for_hooks(own_layer=True)
+        callback_context = context._for_agent_hooks(place)
+        journal = context._core.journal
 
         async def cleanup(failure: BaseException | None) -> None:
+            if is_pause(failure):
+                return  # it is not over
+            if failure is None and journal is not None and journal.is_ahead(context.branch):
+                await callback_context._replay_next()  # it was over then, and they have been asked
+                return
             error = None if failure is None else first_failure(failure)
             grace_s, what = context._core.cleanup_s, f"a cleanup hook of agent {self.name!r}"
             try:

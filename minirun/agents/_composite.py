@@ -17,6 +17,7 @@ import trio
 
 from ..errors import ConfigurationError
 from ..runtime import InvocationContext
+from ..runtime._journal import is_pause
 from ..runtime._place import Region
 from ._base import BaseAgent
 
@@ -56,6 +57,7 @@ class ParallelAgent(BaseAgent):
 
     async def _run_async_impl(self, ctx: InvocationContext) -> None:
         failures: list[Exception] = []
+        pauses: list[BaseException] = []
         region = Region()
 
         async def run(index: int, agent: BaseAgent) -> None:
@@ -67,12 +69,18 @@ class ParallelAgent(BaseAgent):
                     if self.on_failure == "cancel_others":
                         raise
                     failures.append(error)
+                except BaseException as error:  # one that waits lets the others come to their end
+                    if not is_pause(error):
+                        raise
+                    pauses.append(error)
 
         async with trio.open_nursery() as nursery:
             for index, agent in enumerate(self.sub_agents):
                 nursery.start_soon(run, index, agent, name=f"branch {agent.name}")
         if failures:
             raise failures[0] if len(failures) == 1 else ExceptionGroup(f"branches of {self.name!r} failed", failures)
+        if pauses and not ctx.escalated:
+            raise pauses[0]
 
 
 def _checked_rounds(instance: object, attribute: attrs.Attribute[int | None], rounds: object) -> None:

@@ -7,7 +7,7 @@ call) and the layer of pending state that belongs to it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any
@@ -27,8 +27,9 @@ from ..errors import (
 )
 from ..events import Event, EventActions
 from ..flows._prompts import Prompts
-from ..sessions import Session
+from ..sessions import OpenCall, PendingCall, Session
 from ..sessions._live import LiveSession, run_session
+from ..sessions._pending import SLEEP_UNTIL, pending_call
 from ..sessions._service import checked_event
 from ..sessions._state import Scope, State, Values, Write, apply_write, scope_of, with_writes, writes_of
 from ..types import Content, UsageMetadata, changed
@@ -36,6 +37,8 @@ from ._committer import Committer
 from ._config import RunConfig
 from ._escalation import Escalation
 from ._hooks import PluginHooks, ask, expect
+from ._durable import STEP_KEY, ask_for_input, run_step, sleep_until
+from ._journal import Journal
 from ._place import Control, Inside, Place, Region
 
 __all__ = [
@@ -44,8 +47,12 @@ __all__ = [
     "InvocationContext",
     "InvocationCore",
     "ReadonlyContext",
+    "ToolConfirmation",
     "ToolContext",
 ]
+
+
+EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 def derived_id(*path: object) -> str:
@@ -91,8 +98,10 @@ class InvocationCore:
         self.prompts = prompts
         self.plugins = plugins
         self.cleanup_s = cleanup_s  # how long cleanup hooks may take once the run is cancelled
+        self.journal: Journal | None = None  # of an invocation that is resumed
         self.call_ids: set[str] = set()  # that models have given in this invocation, stored or on their way
         self._counters: dict[str, int] = {}
+        self._runs: dict[str, int] = {}
         self._llm_calls = 0
         self._tool_calls = 0
         self._transfers = 0
@@ -104,6 +113,46 @@ class InvocationCore:
         self.user_content = message.content
         self.message_seq = message.seq
         self.start_seq = self.live.start_seq(self.run_config.get_session_config)
+
+    def resumes(self, log: Sequence[Event], seq: int) -> None:
+        """
+        Go on with the invocation whose message has this *seq*.
+
+        *log* is all that is stored from there on, or, if the state has changed since, from the creation record on.
+        """
+        journal = self.journal = Journal(self.invocation_id, log, seq, self.values, self.live)
+        self.begins_with(journal.message)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a question of this invocation is open."""
+        return any(call.pending == "waits" for call in self.open_calls())
+
+    def open_calls(self) -> list[OpenCall]:
+        """The calls of this invocation that have no response."""
+        return [call for call in self.live.open_calls.values() if call.invocation_id == self.invocation_id]
+
+    def pending(self) -> list[PendingCall]:
+        """The open questions of this invocation."""
+        live = self.live
+        found = []
+        for call in sorted(self.open_calls(), key=lambda call: call.seq):
+            if call.pending == "waits" and call.name != SLEEP_UNTIL:
+                asked = live.events[live.index_of(call.seq)] if call.seq >= live.first_seq else None
+                if asked is None and self.journal is not None:
+                    asked = next(event for event in self.journal.recorded if event.seq == call.seq)
+                if asked is not None:
+                    found.append(pending_call(live.key, call, asked))
+        return found
+
+    def derived(self, text: str) -> str:
+        """An id that depends on nothing but *text*."""
+        return derived_id(text)
+
+    def count_run(self, path: str) -> int:
+        """How often the agent on *path* has been run, now included."""
+        count = self._runs[path] = self._runs.get(path, 0) + 1
+        return count
 
     def next_id(self, path: str) -> str:
         """The next id below *path*: the same in every run of the same steps."""
@@ -118,7 +167,8 @@ class InvocationCore:
                 msg = f"expected a new id for the call of {call.name!r}, found {call.id!r}, which the session has"
                 raise InvalidEventError(msg)
         for response in event.get_function_responses():
-            if response.id not in live.open_calls:
+            call_open = live.open_calls.get(response.id or "")
+            if call_open is None or call_open.invocation_id != self.invocation_id:
                 msg = f"expected the response of {response.name!r} to answer an open call, found id {response.id!r}"
                 raise InvalidEventError(msg)
 
@@ -178,6 +228,15 @@ class ActionsDraft:
         """What has been set."""
         given = {name: getattr(self, name) for name in ("skip_summarization", "escalate", "transfer_to_agent")}
         return {name: value for name, value in given.items() if value is not None}
+
+
+@attrs.frozen(kw_only=True)
+class ToolConfirmation:
+    """A question whether a tool may do what it was called for, and what somebody has answered."""
+
+    hint: str = ""
+    confirmed: bool = False
+    payload: Any = None
 
 
 class ReadonlyContext:
@@ -310,6 +369,60 @@ class _WritingContext(ReadonlyContext):
         progress = {name: value for name, value in told.items() if value is not None}
         await self._emit(Event(partial=True, custom_metadata={"progress": progress}))
 
+    async def step(self, name: str, work: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
+        """
+        Do something once: `receipt = await ctx.step("charge", charge, order_id)`.
+
+        Its result is stored as an event. An invocation that is resumed gets the result that is stored, and *work* is not
+        called again. If the process dies between its effect and the store, it is called again: `idempotency_key`, inside
+        of it, is the same then. Steps are told apart by the agent's place in the tree, their name and how often the agent
+        has taken one of this name; so an agent that is resumed has to take them in an order that follows from what is
+        recorded. A synchronous function runs in a worker thread.
+
+        Returns:
+            The result, frozen: the same object shape as after a resume.
+
+        Raises:
+            InvalidValueError: The arguments or the result are no JSON.
+            ReplayError: The arguments are not those that are recorded.
+        """
+        return await run_step(self, name, work, args, named)
+
+    async def sleep_until(self, when: float) -> None:
+        """
+        Wait until the wall clock shows *when*, in seconds since the epoch: the invocation is paused until then.
+
+        Nothing waits in this process. `Runner.resume_due` or `Runner.supervise` goes on with what is due; the agent is
+        then run from its start, and what it has said and its steps are taken from the log.
+
+        Raises:
+            InvalidValueError: *when* is not such a number.
+        """
+        await sleep_until(self, when)
+
+    async def request_input(self, message: str, *, response_schema: Any = None, payload: Any = None) -> Any:
+        """
+        Ask somebody outside, and return the answer; until there is one the invocation is paused.
+
+        The question is one of `run.pending`; whoever has an answer sends `pending.reply(answer)` as the new message. The
+        agent, or the tool, is then run from its start, and what it has said and its steps are taken from the log.
+
+        Args:
+            message: The question.
+            response_schema: The form of the answer, as for `LlmAgent(output_schema=...)`. What does not fit is refused
+                before it is stored, and can be given again.
+            payload: Any JSON value for whoever shows the question.
+        """
+        return await ask_for_input(self, message, response_schema, payload)
+
+    @property
+    def idempotency_key(self) -> str:
+        """What this step, or this call of a tool, has for itself, and keeps if it is done again."""
+        key = STEP_KEY.get(None) or self._call_id()
+        if key is None:
+            raise InvocationEndedError("only a step and the call of a tool have an idempotency key; use `ctx.step`")
+        return key
+
     # --- for the runtime
 
     def _call_id(self) -> str | None:
@@ -318,12 +431,20 @@ class _WritingContext(ReadonlyContext):
     async def _emit(self, event: Event, *, closing: bool = False) -> Event:
         core = self._core
         self._check_open(event)
+        if event.id is None:
+            event = changed(event, id=core.next_id(self._path))
+        assert event.id is not None
         if event.partial:
             shown = self._completed(event, event.actions)
             if "on_event_callback" in core.plugins:
                 shown = await self._after_on_event(shown)
             await core.committer.emit_partial(shown)
             return shown
+        if core.journal is not None:
+            recorded = core.journal.find(event.id)
+            if recorded is not None:
+                return await self._replay(recorded, writes_of(event.actions))
+            core.journal.catch_up()
         await core.env.point(f"emit {self._path}")
         flight = self._state.take(writes_of(event.actions))
         applied = False
@@ -344,7 +465,7 @@ class _WritingContext(ReadonlyContext):
                 temp = {key: write for key, write in flight.writes.items() if scope_of(key) is Scope.TEMP}
                 flight.writes = {**temp, **lasting}
             target = complete.actions.transfer_to_agent
-            if target is not None and not closing:
+            if target is not None:
                 self._place.tree.check_transfer(self._agent, target)
                 core.count_transfer()
             complete = self._with_conflicts(complete, lasting)
@@ -352,13 +473,37 @@ class _WritingContext(ReadonlyContext):
         finally:
             if not applied:
                 flight.back()
+        self._said(result)
+        return result
+
+    def _said(self, event: Event) -> None:
+        """What a stored event means for who goes on."""
         self.actions = ActionsDraft()
         self._conflicts = []
-        if result.actions.escalate:
+        if event.actions.escalate:
             self._place.escalation.set()
-        if target is not None and not closing:
-            self._place.control.transfer_to = target
-        return result
+        if event.actions.transfer_to_agent is not None:
+            self._place.control.transfer_to = event.actions.transfer_to_agent
+
+    async def _replay(self, recorded: Event, own: Mapping[str, Write] = EMPTY) -> Event:
+        """Come to what was said here before: it is stored, and nobody is shown it again."""
+        core = self._core
+        assert core.journal is not None
+        await trio.lowlevel.checkpoint()
+        flight = self._state.take(own)
+        core.journal.advance(recorded)
+        flight.land()
+        self._keep_temp(flight.writes)
+        if recorded.actions.transfer_to_agent is not None:
+            core.count_transfer()
+        self._said(recorded)
+        return recorded
+
+    async def _replay_next(self) -> Event | None:
+        """The next event that is recorded of this context, which is then behind it; None if there is none."""
+        core = self._core
+        recorded = None if core.journal is None else core.journal.find(core.next_id(self._path))
+        return None if recorded is None else await self._replay(recorded)
 
     async def _after_on_event(self, event: Event, *, closing: bool = False) -> Event:
         """What the plugins make of an event: what they leave out stays, and so does what it is known by."""
@@ -419,14 +564,13 @@ class _WritingContext(ReadonlyContext):
         metadata = event.custom_metadata
         if core.run_config.custom_metadata:
             metadata = freeze({**core.run_config.custom_metadata, **(metadata or {})})
-        event_id = event.id or core.next_id(self._path)
+        assert event.id is not None
         return changed(
             event,
-            id=event_id,
             invocation_id=core.invocation_id,
             author=event.author or self._agent.name,
             branch=event.branch or self._place.branch,
-            content=event.content if event.partial else _with_call_ids(event.content, event_id),
+            content=event.content if event.partial else _with_call_ids(event.content, event.id),
             actions=actions,
             custom_metadata=metadata,
         )
@@ -484,10 +628,19 @@ class InvocationContext(_WritingContext):
         place = attrs.evolve(self._place, path=f"{self._path}/{name}#{call_id}", regions=regions)
         return ToolContext(self._core, self._agent, place, self._state.layer(), call_id)
 
-    def _for_hooks(self, *, own_layer: bool = False) -> ToolContext:
-        """The context of this agent's hooks. Without a layer of their own, their writes are the agent's."""
-        state = self._state.layer() if own_layer else self._state
-        return ToolContext(self._core, self._agent, self._place, state, "")
+    def _for_hooks(self) -> ToolContext:
+        """The context of the hooks around this agent's model: their writes are the agent's."""
+        return ToolContext(self._core, self._agent, self._place, self._state, "")
+
+    def _for_agent_hooks(self, name: str) -> ToolContext:
+        """The context of the hooks around this agent, whose events and writes are their own."""
+        place = attrs.evolve(self._place, path=f"{self._path}!{name}")
+        return ToolContext(self._core, self._agent, place, self._state.layer(), "")
+
+    def _for_run_hooks(self, message: Event) -> InvocationContext:
+        """The context of the hooks around a run, which one message begins or resumes."""
+        place = attrs.evolve(self._place, path=f"run!{message.id}")
+        return InvocationContext(self._core, self._agent, place, self._state)
 
 
 class ToolContext(_WritingContext):
@@ -499,14 +652,32 @@ class ToolContext(_WritingContext):
     def __init__(self, core: InvocationCore, agent: Any, place: Place, state: State, function_call_id: str) -> None:
         super().__init__(core, agent, place, state)
         self.function_call_id = function_call_id
+        self.tool_confirmation: ToolConfirmation | None = None
+        """What somebody has said about this call, if it was asked for."""
+        self._asked: ToolConfirmation | None = None
         self.late: Any = None  # how a cancelled call ended after all; see tools/_function.py
 
     def _call_id(self) -> str | None:
         return self.function_call_id or None
 
+    def request_confirmation(self, *, hint: str = "", payload: Any = None) -> None:
+        """
+        Ask somebody whether this call may be done: return after it, whatever you return.
+
+        The result and what was written to the state are dropped, and the invocation is paused. Once somebody has
+        confirmed, the tool is called again with the same arguments, and `tool_confirmation` says what they said; if they
+        have not, it is not called, and the model is told.
+
+        Raises:
+            InvalidValueError: *payload* is no JSON.
+        """
+        self._asked = ToolConfirmation(hint=hint, payload=freeze(payload, "payload"))
+
     def _new_layer(self) -> ToolContext:
         """The same context, with a layer of state on top of this one's."""
-        return ToolContext(self._core, self._agent, self._place, self._state.layer(), self.function_call_id)
+        context = ToolContext(self._core, self._agent, self._place, self._state.layer(), self.function_call_id)
+        context.tool_confirmation = self.tool_confirmation
+        return context
 
     def _for_agent_inside(self, agent: Any, tree: Any, content: Content, model: Any) -> InvocationContext:
         """

@@ -22,10 +22,17 @@ import attrs
 import trio
 
 from ..env import Env
-from ..errors import DeadlineExceededError, SessionNotFoundError, StaleSessionError, StorageError
+from .._window import Window
+from ..errors import (
+    DeadlineExceededError,
+    InvalidMessageError,
+    SessionNotFoundError,
+    StaleSessionError,
+    StorageError,
+)
 from ..events import Event
 from ..flows._prompts import Prompts
-from ..sessions import InvocationStatus, Session, SessionWriter
+from ..sessions import Invocation, InvocationStatus, PendingCall, Session, SessionWriter
 from ..sessions._live import run_session
 from ..sessions._service import checked_event
 from ..sessions._state import ReadOnlyState, with_writes, writes_of
@@ -35,9 +42,10 @@ from ._config import RunConfig
 from ._context import InvocationContext, InvocationCore
 from ._failure import add_note, first_failure, is_only_cancelled, leaves
 from ._hooks import PluginHooks, ask, expect, tell, with_cleanup
-from ._recovery import closing_event, open_calls_by_event, recover
+from ._journal import is_pause
+from ._recovery import by_event, closing_event, recover
 
-__all__ = ["Run", "RunPlan", "RunScope"]
+__all__ = ["FinishedError", "Run", "RunPlan", "RunScope"]
 
 
 @attrs.frozen(kw_only=True)
@@ -52,7 +60,9 @@ class RunPlan:
     run_config: RunConfig
     env: Env
     message: Event
-    """The user's message with the state_delta, checked; `temp:` keys are in `temp`."""
+    """The user's message or answer with the state_delta, checked; `temp:` keys are in `temp`."""
+    resumes: Invocation | None = None
+    """The invocation to go on with; its id is `invocation_id`."""
     temp: Mapping[str, Any]
     yield_user_message: bool
     plugins: PluginHooks
@@ -67,6 +77,16 @@ class RunPlan:
     """Raises if the caller may not run now."""
 
 
+class FinishedError(Exception):
+    """Raised by `RunPlan.open` where there is nothing to go on with: the invocation has ended, as *status* says."""
+
+    def __init__(self, status: InvocationStatus, session: Session, answer: Event | None) -> None:
+        super().__init__(status)
+        self.status = status
+        self.session = session
+        self.answer = answer
+
+
 class Run:
     """
     A run in progress: iterate over it for its events, or `await run.wait()` for its answer.
@@ -74,9 +94,10 @@ class Run:
     `session` is the live session; it goes on with every stored event.
     """
 
-    def __init__(self, plan: RunPlan, writer: SessionWriter, committer: Committer, core: InvocationCore) -> None:
+    def __init__(self, plan: RunPlan, session: Session, committer: Committer, core: InvocationCore | None) -> None:
         self.invocation_id = plan.invocation_id
-        self.session: Session = run_session(writer.live, core.start_seq, ReadOnlyState(core.values))
+        self.session = session
+        self._core = core
         self.answer: Event | None = None
         """The last stored event of an agent that `is_final_response()`, has content and no error; None until then."""
         self._status = InvocationStatus.RUNNING
@@ -86,8 +107,13 @@ class Run:
 
     @property
     def status(self) -> InvocationStatus:
-        """`running`, and in the end `completed`, `failed` or `cancelled`."""
+        """`running`, and in the end `paused`, `completed`, `failed` or `cancelled`."""
         return self._status
+
+    @property
+    def pending(self) -> list[PendingCall]:
+        """The questions of this invocation that wait for an answer, oldest first."""
+        return [] if self._core is None else self._core.pending()
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self
@@ -144,7 +170,10 @@ class RunScope:
         self._plan.check()
         await self._plan.env.point("enter")
         while True:
-            writer = await self._plan.open()
+            try:
+                writer = await self._plan.open()
+            except FinishedError as finished:
+                return self._run_that_has_ended(finished)
             try:
                 message = await self._store_message(writer)
                 break
@@ -155,19 +184,51 @@ class RunScope:
                     raise  # else another process has deleted it just now: a new one is made
         return await self._start(writer, message)  # starts tasks; does not wait
 
+    def _run_that_has_ended(self, finished: FinishedError) -> Run:
+        committer = Committer(None, lambda event: None, lambda event: None, 1)
+        committer.end()
+        self._run = Run(self._plan, finished.session, committer, None)
+        self._run._status = finished.status
+        self._run.answer = finished.answer
+        return self._run
+
     async def _store_message(self, writer: SessionWriter) -> Event:
         plan = self._plan
+        resumes = plan.resumes
         while True:
             try:
                 await plan.env.point("recover")
-                await recover(writer)
+                await recover(writer, None if resumes is None else resumes.invocation_id)
                 self._prepare(writer)
                 message = await self._after_on_user_message(plan.message)
+                log = [] if resumes is None else await self._log(writer, resumes)
+                self._check_answers(writer, message)
                 await plan.env.point("message")
-                return await writer.append(message, begins=True)
+                stored = await writer.append(message, begins=True)
+                if resumes is not None:
+                    self._core.resumes([*log, stored], resumes.seq)
+                else:
+                    self._core.begins_with(stored)
+                return stored
             except StaleSessionError:  # another process was faster; nothing of this run is stored yet
                 config = plan.run_config
                 await writer.reload(config.get_session_config, reject=config.on_busy == "reject")
+
+    async def _log(self, writer: SessionWriter, resumes: Invocation) -> list[Event]:
+        """What is stored from the message of the invocation on; all of it, if the state of then has to be found."""
+        read, key = writer.service._read, writer.live.key
+        log = await read(key, resumes.seq - 1, None)
+        if any(event.actions.state_delta or event.actions.state_removed or event.actions.state_ops for event in log):
+            log = [*await read(key, -1, resumes.seq), *log]
+        return log
+
+    def _check_answers(self, writer: SessionWriter, message: Event) -> None:
+        """Nobody may have been faster since the answers were checked."""
+        for response in message.get_function_responses():
+            call = writer.live.open_calls.get(response.id or "")
+            if call is None or call.pending != "waits" or call.invocation_id != self._plan.invocation_id:
+                msg = f"expected an answer to a question that is open, found one to {response.id!r}, which has just been"
+                raise InvalidMessageError(f"{msg} answered")
 
     def _prepare(self, writer: SessionWriter) -> None:
         """Make what the run consists of, for the session as it is now."""
@@ -195,7 +256,7 @@ class RunScope:
     async def _after_on_user_message(self, message: Event) -> Event:
         """What the plugins make of the message; what they write to the state goes with it."""
         hooks = self._plan.plugins.get("on_user_message_callback", ())
-        if not hooks or message.content is None:
+        if not hooks or message.content is None or self._plan.resumes is not None:
             return message
         context = self._context
         context._closed = "the message is not stored yet, and nothing can be emitted before it"
@@ -213,11 +274,14 @@ class RunScope:
     async def _start(self, writer: SessionWriter, message: Event) -> Run:
         plan = self._plan
         config = plan.run_config
-        self._core.begins_with(message)
-        self._run = Run(plan, writer, self._committer, self._core)
+        core = self._core
+        session = run_session(writer.live, core.start_seq, ReadOnlyState(core.values))
+        self._run = Run(plan, session, self._committer, core)
+        self._hook_context = self._context._for_run_hooks(message)
         if plan.yield_user_message:
             self._committer.show(message)
         self._left = False
+        self._paused = False
         self._others: list[Exception] = []  # what failed beside the first failure
         deadline = trio.current_time() + config.deadline_s if config.deadline_s is not None else float("inf")
         self._agent_scope = trio.CancelScope(shield=True, deadline=deadline)
@@ -248,16 +312,21 @@ class RunScope:
             except BaseException as error:
                 if is_only_cancelled(error) and self._agent_scope.cancel_called:
                     raise
-                first = first_failure(error)
-                self._fail(first)
-                self._others = [leaf for leaf in leaves(error) if leaf is not first and isinstance(leaf, Exception)]
+                if is_pause(error):
+                    self._paused = True
+                else:
+                    first = first_failure(error)
+                    self._fail(first)
+                    others = (leaf for leaf in leaves(error) if leaf is not first)
+                    self._others = [leaf for leaf in others if isinstance(leaf, Exception)]
         cancelled = self._agent_scope.cancelled_caught
         if cancelled and not self._left:
             limit = self._plan.run_config.deadline_s
             self._fail(DeadlineExceededError(f"the run took longer than RunConfig.deadline_s={limit} seconds"))
         try:
             with trio.CancelScope(shield=True):
-                await self._close_open_calls(context)
+                status = self._final_status(cancelled)
+                await self._close_open_calls(status is InvocationStatus.PAUSED)
                 for error in core.late_failures:
                     self._fail(error)
                 core.ended = f"the invocation {run.invocation_id} has ended; nothing can be emitted or written any more"
@@ -271,18 +340,19 @@ class RunScope:
         """Run who answers, between the hooks of the run."""
         plugins = self._plan.plugins
         if not plugins:
-            await self._plan.tree.speaker(context.session.events).run_async(context)
+            await self._speaker().run_async(context)
             return
+        hook_context = self._hook_context
 
         async def work() -> None:
-            answer = await ask(plugins.get("before_run_callback", ()), invocation_context=context)
+            answer = await ask(plugins.get("before_run_callback", ()), invocation_context=hook_context)
             content = expect(answer, Content, "before_run_callback")
             if content is not None:
-                await context.emit(Event(content=content))
+                await hook_context.emit(Event(content=content))
                 return
-            await context._flush()
+            await hook_context._flush()
             if not context.end_invocation:
-                await self._plan.tree.speaker(context.session.events).run_async(context)
+                await self._speaker().run_async(context)
 
         async def cleanup(failure: BaseException | None) -> None:
             error = None if failure is None else first_failure(failure)
@@ -290,19 +360,28 @@ class RunScope:
             try:
                 if isinstance(error, Exception):
                     hooks = plugins.get("on_run_error_callback", ())
-                    await tell(hooks, grace_s, what, invocation_context=context, error=error)
+                    await tell(hooks, grace_s, what, invocation_context=hook_context, error=error)
             finally:
                 try:
-                    await tell(plugins.get("after_run_callback", ()), grace_s, what, invocation_context=context)
+                    await tell(plugins.get("after_run_callback", ()), grace_s, what, invocation_context=hook_context)
                 finally:
                     with trio.CancelScope(shield=True):
-                        await context._flush(closing=True)
+                        await hook_context._flush(closing=True)
 
         await with_cleanup(work, cleanup)
+
+    def _speaker(self) -> Any:
+        """Who answers the message of the invocation."""
+        core = self._core
+        live = core.live
+        past = Window(live.events, live.index_of(core.start_seq), live.index_of(core.message_seq + 1))
+        return self._plan.tree.speaker(past)
 
     def _final_status(self, cancelled: bool) -> InvocationStatus:
         if self._run._failure is not None:
             return InvocationStatus.FAILED
+        if self._paused or (cancelled and self._core.waits):
+            return InvocationStatus.PAUSED  # who leaves a run that waits does not take its questions back
         return InvocationStatus.CANCELLED if cancelled else InvocationStatus.COMPLETED
 
     def _fail(self, error: BaseException) -> None:
@@ -318,11 +397,12 @@ class RunScope:
         if not isinstance(error, Exception):  # Ctrl-C hit the agent's code: the caller must hear of it now
             self._caller_scope.cancel()
 
-    async def _close_open_calls(self, context: InvocationContext) -> None:
-        """Answer the calls that are still open, and store what the run failed with."""
-        run = self._run
+    async def _close_open_calls(self, paused: bool) -> None:
+        """Answer the calls that are still open, but not what waits, and store what the run failed with."""
+        run, context = self._run, self._hook_context
+        still_open = self._core.open_calls()
         try:
-            for calls in open_calls_by_event(self._writer):
+            for calls in by_event(call for call in still_open if not (paused and call.pending)):
                 event = closing_event(calls, "cancelled", "the run ended before the call gave a result")
                 await context._emit(event, closing=True)
             for error in () if run._failure is None else (run._failure, *self._others):
@@ -350,6 +430,8 @@ class RunScope:
     ) -> bool | None:
         """End the run: cancel what still runs, wait for its clean-up, and raise its failure if nobody has seen it."""
         run = self._run
+        if run._core is None:  # it had ended before
+            return None
         failed_before = run._failure is not None
         try:
             if self._caller_scope.__exit__(kind, error, traceback):

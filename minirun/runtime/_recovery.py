@@ -4,12 +4,12 @@ Closing what a dead run has left open.
 Before a run enters a session it answers every call that an earlier run stored and never answered, because its process
 or the store had failed: nobody knows whether the tool did its work, and the answer says just that (promise P6). What
 is open is read from rows, so this costs what is open, not what is stored. Doing it twice appends nothing the second
-time, and a death in the middle leaves less to do.
+time, and a death in the middle leaves less to do. What waits for somebody, deliberately, is left as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from ..events import Event
@@ -17,7 +17,7 @@ from ..sessions import OpenCall, SessionWriter
 from ..types import Content, FunctionResponse, Part
 from ._context import derived_id
 
-__all__ = ["closing_event", "failure_response", "recover"]
+__all__ = ["by_event", "closing_event", "failure_response", "recover"]
 
 INTERRUPTED_MESSAGE = "the run ended before the result was recorded; the call may or may not have taken effect"
 
@@ -43,18 +43,38 @@ def closing_event(calls: Sequence[OpenCall], kind: str, message: str) -> Event:
     )
 
 
-def open_calls_by_event(writer: SessionWriter) -> list[list[OpenCall]]:
-    """The open calls of the session, those of one event together."""
-    calls = sorted(writer.live.open_calls.values(), key=lambda call: call.seq)
-    return [list(group) for _, group in groupby(calls, key=lambda call: call.seq)]
+def by_event(calls: Iterable[OpenCall]) -> list[list[OpenCall]]:
+    """Open calls, those of one event together."""
+    return [list(group) for _, group in groupby(sorted(calls, key=_seq), key=_seq)]
 
 
-async def recover(writer: SessionWriter) -> None:
+def _seq(call: OpenCall) -> int:
+    return call.seq
+
+
+def left_open(writer: SessionWriter, resumed: str | None) -> list[OpenCall]:
     """
-    Answer the calls that dead runs have left open.
+    The calls of dead runs that nobody will answer any more.
+
+    What waits is left alone, and so is what is suspended as long as something of its invocation waits; and all of the
+    invocation that is being *resumed*, which settles its calls itself.
+    """
+    calls = writer.live.open_calls.values()
+    waiting = {call.invocation_id for call in calls if call.pending == "waits"}
+    return [
+        call
+        for call in calls
+        if call.invocation_id != resumed
+        and (not call.pending or (call.pending == "suspended" and call.invocation_id not in waiting))
+    ]
+
+
+async def recover(writer: SessionWriter, resumed: str | None = None) -> None:
+    """
+    Answer the calls that dead runs have left open, except those of the invocation that is being *resumed*.
 
     Raises:
         StaleSessionError, StorageError: See `SessionWriter.append`; what was answered until then is stored.
     """
-    for calls in open_calls_by_event(writer):
+    for calls in by_event(left_open(writer, resumed)):
         await writer.append(closing_event(calls, "outcome_unknown", INTERRUPTED_MESSAGE))

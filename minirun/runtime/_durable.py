@@ -1,0 +1,123 @@
+"""
+What an agent or a tool may wait for longer than its process lives, and what it need not do twice.
+
+Each of these leaves an event in the log. An invocation that is resumed finds it there: the result of a step, the answer
+to a question, the time of an appointment. What has no answer yet pauses the invocation.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from .._json import dumps, freeze, shown
+from ..errors import InvalidValueError, ReplayError
+from ..events import Event, EventActions
+from ..flows._output import OutputSchema
+from ..sessions._pending import REQUEST_INPUT, SLEEP_UNTIL
+from ..types import Content, FunctionCall, FunctionResponse, Part
+from ._journal import Pause
+
+if TYPE_CHECKING:
+    from ._context import _WritingContext
+
+__all__ = ["STEP_KEY", "ask_for_input", "run_step", "sleep_until"]
+
+STEP_KEY: ContextVar[str] = ContextVar("minirun step")
+"""The id of the step that the current task is inside of."""
+
+
+async def run_step(
+    context: _WritingContext, name: str, work: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any]
+) -> Any:
+    """See `InvocationContext.step`."""
+    core, path = context._core, f"{context._path}!{name}"
+    arguments = dumps(freeze([list(args), dict(named)], f"arguments of step {name!r}"))
+    event_id = core.next_id(path)
+    what = {"name": name, "arguments": core.derived(arguments)}
+    recorded = None if core.journal is None else core.journal.find(event_id)
+    if recorded is not None:
+        known = (recorded.custom_metadata or {}).get("step")
+        if known != what:
+            msg = (
+                f"step {name!r} of {context._path} was recorded with other arguments than {arguments:.200}; "
+                "an agent that is resumed has to take the same steps with the same arguments as before"
+            )
+            raise ReplayError(msg)
+        return (await context._replay(recorded)).output
+    if core.journal is not None:
+        core.journal.catch_up()
+    await core.env.point(f"step {path}")
+    token = STEP_KEY.set(event_id)
+    try:
+        call = partial(work, *args, **named)
+        if inspect.iscoroutinefunction(inspect.unwrap(getattr(work, "func", work))):
+            result = await call()
+        else:
+            result = await core.env.run_sync(call, limiter=core.tool_limits.threads, abandon_on_cancel=False)
+            if inspect.isawaitable(result):
+                result = await result
+    finally:
+        STEP_KEY.reset(token)
+    result = freeze(result, f"result of step {name!r}")
+    return (await context._emit(Event(id=event_id, output=result, custom_metadata={"step": what}))).output
+
+
+async def sleep_until(context: _WritingContext, when: float) -> None:
+    """See `InvocationContext.sleep_until`."""
+    if isinstance(when, bool) or not isinstance(when, (int, float)) or not math.isfinite(when):
+        raise InvalidValueError("when", f"expected seconds since the epoch, found {shown(when)}")
+    core = context._core
+    call_id = _question_id(context)
+    response = _answer(context, call_id)
+    if response is not None:
+        await _come_to(context, call_id)
+        return
+    await _pose(context, call_id, SLEEP_UNTIL, {"until": float(when)})
+    if core.env.now() < when:
+        raise Pause(f"until {when}")
+    part = Part(function_response=FunctionResponse(id=call_id, name=SLEEP_UNTIL, response={"now": core.env.now()}))
+    await context._emit(Event(id=f"{call_id}-over", content=Content(role="user", parts=[part])))
+
+
+async def ask_for_input(context: _WritingContext, message: str, schema: Any, payload: Any) -> Any:
+    """See `InvocationContext.request_input`."""
+    form = None if schema is None else OutputSchema.of(schema, "response_schema").schema
+    args = {"message": message, "payload": payload, "response_schema": form}
+    call_id = _question_id(context)
+    response = _answer(context, call_id)
+    if response is None:
+        await _pose(context, call_id, REQUEST_INPUT, {name: value for name, value in args.items() if value is not None})
+        raise Pause(f"for the answer to {call_id}")
+    await _come_to(context, call_id)
+    return response.get("result")
+
+
+def _question_id(context: _WritingContext) -> str:
+    return f"q-{context._core.next_id(f'{context._path}!asks')}"
+
+
+def _answer(context: _WritingContext, call_id: str) -> Mapping[str, Any] | None:
+    journal = context._core.journal
+    response = None if journal is None else journal.response_to(call_id)
+    return None if response is None else response.response
+
+
+async def _come_to(context: _WritingContext, call_id: str) -> None:
+    """The question and its answer are behind the one who asked."""
+    journal = context._core.journal
+    assert journal is not None
+    await context._replay(journal.responses[call_id])
+
+
+async def _pose(context: _WritingContext, call_id: str, name: str, args: Mapping[str, Any]) -> None:
+    """Say, once, that this waits; the tool that asks, if it is one, stays open as long."""
+    part = Part(function_call=FunctionCall(id=call_id, name=name, args=dict(args)))
+    tool = context._call_id()
+    actions = EventActions(suspended_calls=() if tool is None else (tool,))
+    content = Content(role="model", parts=[part])
+    await context._emit(Event(id=f"{call_id}-asked", content=content, long_running_tool_ids=[call_id], actions=actions))
