@@ -19,10 +19,10 @@ from ..runtime._hooks import Hook, ask, expect
 from ..sessions._service import CALL_ID
 from ..tools import BaseTool, BaseToolset, FunctionTool
 from ..tools._batch import run_calls
-from ..types import Content, GenerateContentConfig, Part, changed
+from ..types import Content, FunctionCall, GenerateContentConfig, Part, changed
 from ._base import BaseAgent, hooks_field
 from ._output import accepted_answer, refused_answers
-from ._question import Question, prepare
+from ._question import Question, prepare, toolbox
 
 __all__ = ["LlmAgent"]
 
@@ -183,30 +183,66 @@ class LlmAgent(BaseAgent):
 
     async def _run_async_impl(self, ctx: InvocationContext) -> None:
         turn, event, misses = Turn.ASKING, Event(), 0
+        tools: dict[str, BaseTool] | None = None  # of the last request; None if it was made before
         while turn is not Turn.DONE:
             if ctx.end_invocation:
                 what = Input.END
             elif turn is Turn.ASKING:
-                question = await prepare(self, ctx)
-                answer = await self._answer(ctx, question)
-                if answer is None:
-                    continue  # a callback has ended the invocation
-                event, problems = await self._emit_answer(ctx, question, answer)
+                event_id = ctx._core.next_id(ctx._path)
+                recorded = await self._recorded_answer(ctx, event_id)
+                if recorded is not None:
+                    event, problems, tools = *recorded, None
+                else:
+                    question = await prepare(self, ctx, event_id)
+                    answer = await self._answer(ctx, question)
+                    if answer is None:
+                        continue  # a callback has ended the invocation
+                    event, problems = await self._emit_answer(ctx, question, answer)
+                    tools = question.tools
                 what = Input.INVALID if problems else input_of(event)
                 if problems:
                     misses += 1
                     await self._ask_again(ctx, misses, problems)
             else:
-                event = await run_calls(ctx, event.get_function_calls(), question.tools)
-                what = input_of(event)
-                if question.output_tool is not None:
+                event = await self._run_calls(ctx, event.get_function_calls(), tools)
+                what = Input.FINAL if ctx._place.control.transfer_to is not None else input_of(event)
+                if self._output is not None:
                     misses += refused_answers(event)
                     self._check_misses(misses, "see the responses to set_model_response")
-                    output = accepted_answer(event, question.output_tool)
+                    output = accepted_answer(event, self._output)
                     if output is not None:
                         await ctx.emit(self._with_output(Event(content=_said(output.text)), output.value))
                         what = Input.FINAL
             turn = step(turn, what)
+
+    # --- what is recorded, if the invocation is resumed
+
+    async def _recorded_answer(self, ctx: InvocationContext, event_id: str) -> tuple[Event, list[str]] | None:
+        core = ctx._core
+        recorded = None if core.journal is None else core.journal.find(event_id)
+        if recorded is None:
+            return None
+        core.count_llm_call()
+        core.count_tokens(recorded.usage_metadata)
+        event = await ctx._replay(recorded)
+        return event, [event.error_message or ""] if event.error_code == INVALID_OUTPUT else []
+
+    async def _run_calls(
+        self, ctx: InvocationContext, calls: Sequence[FunctionCall], tools: dict[str, BaseTool] | None
+    ) -> Event:
+        """Make the calls that have no response yet; return the event with the last responses."""
+        journal = ctx._core.journal
+        if journal is not None:
+            answered = [call for call in calls if call.id in journal.responses]
+            ctx._core.count_tool_calls(len(answered))
+            answers = {journal.responses[call.id or ""].seq: journal.responses[call.id or ""] for call in answered}
+            for seq in sorted(seq or 0 for seq in answers):
+                event = await ctx._replay(answers[seq])
+            if answered and len(answered) == len(calls):
+                return event
+            calls = [call for call in calls if call.id not in journal.responses]
+            journal.catch_up()
+        return await run_calls(ctx, calls, (await toolbox(self, ctx)).tools if tools is None else tools)
 
     # --- asking
 

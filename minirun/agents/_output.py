@@ -48,16 +48,12 @@ class AnswerTool(BaseTool):
             raise ArgumentError("\n".join(outcome.problems))
         return {"result": outcome.value}
 
-    def answer(self, value: Any) -> Answer:
-        """The answer that a response to a call holds."""
-        return Answer(value, self._output.dump(value))
 
-
-def accepted_answer(event: Event, tool: AnswerTool) -> Answer | None:
+def accepted_answer(event: Event, output: OutputSchema) -> Answer | None:
     """The answer among the responses of *event*: the last one in call order that fits, or None."""
     fitting = [item.response for item in event.get_function_responses() if item.name == NAME]
     fitting = [response for response in fitting if "error" not in response]
-    return tool.answer(fitting[-1]["result"]) if fitting else None
+    return Answer(fitting[-1]["result"], output.dump(fitting[-1]["result"])) if fitting else None
 
 
 def refused_answers(event: Event) -> int:

@@ -22,7 +22,7 @@ from ._transfer import TransferTool
 if TYPE_CHECKING:
     from ._llm import Instruction, LlmAgent
 
-__all__ = ["Question", "find_model", "prepare"]
+__all__ = ["Question", "find_model", "prepare", "toolbox"]
 
 
 @attrs.define
@@ -35,8 +35,6 @@ class Question:
     request: LlmRequest
     tools: dict[str, BaseTool]
     """What the model may call, by name."""
-    output_tool: AnswerTool | None
-    """The tool by which it is to answer, if it is."""
 
     def replace(self, request: LlmRequest) -> None:
         """Ask *request* instead; a tool that it does not show cannot be called."""
@@ -45,8 +43,21 @@ class Question:
         self.tools = {name: tool for name, tool in self.tools.items() if name in shown}
 
 
-async def prepare(agent: LlmAgent, ctx: InvocationContext) -> Question:
-    """Put together what *agent* asks now."""
+@attrs.frozen
+class Toolbox:
+    """A model, what it may call, and how it is to give its answer."""
+
+    model: BaseLlm
+    tools: dict[str, BaseTool]
+    targets: Sequence[Any]
+    """The agents that it may hand over to."""
+    answers_by_tool: bool
+    native: dict[str, Any]
+    """What of the request's config tells it the form of the answer."""
+
+
+async def toolbox(agent: LlmAgent, ctx: InvocationContext) -> Toolbox:
+    """Put together what *agent* has to ask and to answer with, now."""
     core = ctx._core
     model = find_model(agent, ctx)
     if model is None:
@@ -56,32 +67,41 @@ async def prepare(agent: LlmAgent, ctx: InvocationContext) -> Question:
     targets = ctx._place.tree.targets(agent)
     if targets:
         _add(tools, TransferTool(targets, core.prompts), agent)
-    output_tool = None
+    answers_by_tool = False
     native: dict[str, Any] = {}
     if agent._output is not None:
         able = model.capabilities.output_schema_and_tools if tools else model.capabilities.output_schema
         if able:
             native = {"response_mime_type": "application/json", "response_schema": agent._output.schema}
         else:
-            output_tool = AnswerTool(agent._output, core.prompts)
-            _add(tools, output_tool, agent)
+            answers_by_tool = True
+            _add(tools, AnswerTool(agent._output, core.prompts), agent)
+    return Toolbox(model, tools, targets, answers_by_tool, native)
+
+
+async def prepare(agent: LlmAgent, ctx: InvocationContext, event_id: str) -> Question:
+    """Put together what *agent* asks now; the answer's event is to have the id *event_id*."""
+    core = ctx._core
+    if core.journal is not None:
+        core.journal.catch_up()
+    box = await toolbox(agent, ctx)
     instruction = await _text(agent.instruction, ctx)
     texts = [await _text(getattr(ctx._place.tree.root, "global_instruction", ""), ctx)]
     texts.append(instruction if agent.static_instruction is None else str(agent.static_instruction))
-    if targets:
-        texts += core.prompts.about_transfers(agent, targets)
-    if output_tool is not None:
+    if box.targets:
+        texts += core.prompts.about_transfers(agent, box.targets)
+    if box.answers_by_tool:
         texts.append(core.prompts.output_tool)
     config = agent.generate_content_config or _NO_CONFIG
     system = "\n\n".join(text for text in texts if text) or None
-    declarations = [tool.declaration for tool in tools.values()]
-    if system or declarations or native:
-        config = attrs.evolve(config, system_instruction=system, tools=declarations, **native)
+    declarations = [tool.declaration for tool in box.tools.values()]
+    if system or declarations or box.native:
+        config = attrs.evolve(config, system_instruction=system, tools=declarations, **box.native)
     contents = _transcript(agent, ctx).contents()
     if agent.static_instruction is not None and instruction:
         contents = _with_instruction(contents, instruction)
-    request = LlmRequest(contents=contents, config=config, model=model.name)
-    return Question(model, core.next_id(ctx._path), request, tools, output_tool)
+    request = LlmRequest(contents=contents, config=config, model=box.model.name)
+    return Question(box.model, event_id, request, box.tools)
 
 
 _NO_CONFIG = GenerateContentConfig()

@@ -3,8 +3,21 @@
 from ..runtime import ToolContext as ToolContext
 from ._base import BaseTool as BaseTool
 from ._builtin import exit_loop as exit_loop
+from ._builtin import get_user_choice as get_user_choice
+from ._builtin import request_input as request_input
 from ._function import FunctionTool as FunctionTool
+from ._function import LongRunningFunctionTool as LongRunningFunctionTool
 from ._retry import RetryConfig as RetryConfig
 from ._toolset import BaseToolset as BaseToolset
 
-__all__ = ["BaseTool", "BaseToolset", "FunctionTool", "RetryConfig", "ToolContext", "exit_loop"]
+__all__ = [
+    "BaseTool",
+    "BaseToolset",
+    "FunctionTool",
+    "LongRunningFunctionTool",
+    "RetryConfig",
+    "ToolContext",
+    "exit_loop",
+    "get_user_choice",
+    "request_input",
+]

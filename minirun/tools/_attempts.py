@@ -26,6 +26,7 @@ from .._json import FrozenDict, freeze, thaw
 from ..errors import FatalError, InvalidValueError, ToolTimeoutError
 from ..runtime import ToolContext
 from ..runtime._failure import first_failure, leaves
+from ..runtime._journal import Pause
 from ._base import BaseTool
 from ._function import LateOutcome
 
@@ -119,6 +120,9 @@ class Attempts:
         context.actions = attrs.evolve(self._context.actions)
         try:
             self.outcome = await self._within_time(context)
+            if context._asked is not None and context.tool_confirmation is None:
+                self._context._asked, self.outcome = context._asked, None  # somebody has to allow it first
+                raise Pause("for a confirmation")
             if isinstance(self.outcome, Result):  # it stands, even if this is cancelled
                 await context._core.env.point(f"result of {context._path}")
         except Exception as error:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from math import isfinite
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from ..errors import ConfigurationError
 from ..runtime import ToolContext
@@ -13,6 +15,8 @@ from ..types import FunctionDeclaration
 from ._retry import RetryConfig
 
 __all__ = ["BaseTool", "check_name"]
+
+OnInterrupted: TypeAlias = Literal["report", "rerun", "ask"]
 
 # What the strictest providers accept as the name of a function.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
@@ -31,6 +35,12 @@ class BaseTool(ABC):
             `tool_context.actions` is dropped; the `function_call_id` stays the same. None: never.
         max_concurrency: How many calls of this tool may run at once in one Runner, all its runs together; the others
             wait in line, and an attempt's time counts from its turn. None: no limit.
+        on_interrupted: What becomes of a call whose process died before it had a response, when its invocation is
+            resumed: `"report"` tells the model that nobody knows, `"rerun"` makes the call again, with the same
+            `function_call_id`, `"ask"` asks whoever answers `run.pending` whether to. A new message reports in any case.
+        require_confirmation: Whether somebody has to allow each call before it is made: True, or a function (sync or
+            async) of the call's arguments by name, and of `tool_context` if it has one, that says so. Meanwhile the
+            invocation is paused.
 
     Raises:
         ConfigurationError: A value is out of its range.
@@ -44,8 +54,16 @@ class BaseTool(ABC):
         timeout_s: float | None = None,
         retry: RetryConfig | None = None,
         max_concurrency: int | None = None,
+        on_interrupted: OnInterrupted = "report",
+        require_confirmation: bool | Callable[..., bool | Awaitable[bool]] = False,
     ) -> None:
         check_name(name)
+        if on_interrupted not in ("report", "rerun", "ask"):
+            msg = f"tool {name!r}: expected on_interrupted 'report', 'rerun' or 'ask', found {on_interrupted!r:.80}"
+            raise ConfigurationError(msg)
+        if not (isinstance(require_confirmation, bool) or callable(require_confirmation)):
+            expected = f"tool {name!r}: expected require_confirmation to be True, False or a function"
+            raise ConfigurationError(f"{expected}, found {require_confirmation!r:.80}")
         if timeout_s is not None and not _is_seconds(timeout_s):
             msg = f"tool {name!r}: expected timeout_s to be seconds above 0, or None, found {timeout_s!r:.80}"
             raise ConfigurationError(msg)
@@ -57,6 +75,8 @@ class BaseTool(ABC):
             raise ConfigurationError(msg)
         self.name = name
         self.description = description
+        self.on_interrupted = on_interrupted
+        self.require_confirmation = require_confirmation
         self.timeout_s = timeout_s
         self.retry = retry
         self.max_concurrency = max_concurrency
@@ -70,6 +90,20 @@ class BaseTool(ABC):
     @abstractmethod
     def declaration(self) -> FunctionDeclaration:
         """The tool as the model sees it."""
+
+    is_long_running = False
+    """Whether a call stays open after `run_async` has returned, until somebody else answers it."""
+
+    async def needs_confirmation(self, args: dict[str, Any], tool_context: ToolContext) -> bool:
+        """Say whether somebody has to allow this call, as `require_confirmation` does."""
+        required = self.require_confirmation
+        if isinstance(required, bool):
+            return required
+        named = dict(args)
+        if "tool_context" in inspect.signature(required).parameters:
+            named["tool_context"] = tool_context
+        answer = required(**named)
+        return bool(await answer if inspect.isawaitable(answer) else answer)
 
     @abstractmethod
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:

@@ -4,6 +4,9 @@ The calls of one turn: they run together, and are answered together, in call ord
 Each call was stored before this begins, and each is answered whatever happens: with its result, its error, that it
 was cancelled, or that nobody knows (promise P6). A cancelled batch stores what there is and lets the cancellation go
 on. Every tool writes to a layer of its own; the layers of those that succeeded are merged in call order.
+
+A call may have to wait for somebody outside: for permission, for an answer, for a result that comes later. Those that
+are done are answered; the others stay open, and the invocation is paused. When it is resumed, only they are made.
 """
 
 from __future__ import annotations
@@ -11,17 +14,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import attrs
 import trio
 
 from .._json import freeze, thaw
 from ..errors import InvalidEventError, InvalidValueError, TransfersLimitExceededError, UnknownToolError
-from ..events import Event
+from ..events import Event, EventActions
 from ..runtime import InvocationContext, ToolContext
+from ..runtime._context import ToolConfirmation, derived_id
 from ..runtime._hooks import ask
+from ..runtime._journal import Pause, is_pause
 from ..runtime._place import Region
-from ..runtime._recovery import failure_response
+from ..runtime._recovery import INTERRUPTED_MESSAGE, failure_response
+from ..sessions._pending import REQUEST_CONFIRMATION
 from ..types import Content, FunctionCall, FunctionDeclaration, FunctionResponse, Part
-from ._attempts import Attempts, Failure, Outcome, Result, result_of
+from ._attempts import UNKNOWN, Attempts, Failure, Outcome, Result, result_of
 from ._base import BaseTool
 
 __all__ = ["run_calls"]
@@ -32,6 +39,7 @@ async def run_calls(context: InvocationContext, calls: Sequence[FunctionCall], t
     Run *calls* and return the stored event that answers them.
 
     Raises:
+        Pause: Some wait. The others are answered.
         FatalError: A tool has met a limit of the run. The calls are answered all the same.
     """
     context._core.count_tool_calls(len(calls))
@@ -41,7 +49,10 @@ async def run_calls(context: InvocationContext, calls: Sequence[FunctionCall], t
         async with trio.open_nursery() as nursery:
             for each in batch:
                 nursery.start_soon(each.run, name=f"tool {each.call.name}")
-        event = await context._emit(_answer(context, batch))
+        settled = [each for each in batch if not each.waits]
+        event = await context._emit(_answer(context, settled)) if settled else Event()
+        if len(settled) < len(batch):
+            await _mark(context, [each for each in batch if each.waits])
     except BaseException:
         with trio.CancelScope(shield=True):
             await _close(context, batch)
@@ -49,13 +60,32 @@ async def run_calls(context: InvocationContext, calls: Sequence[FunctionCall], t
     for each in batch:
         if isinstance(each.outcome, Failure) and isinstance(each.outcome.error, TransfersLimitExceededError):
             raise each.outcome.error
+    if len(settled) < len(batch):
+        raise Pause("for a tool")
     return event
 
 
+async def _mark(context: InvocationContext, waiting: Sequence[_Call]) -> None:
+    """Say which calls wait, unless it is said already."""
+    calls = context._core.live.open_calls
+    fresh = [each for each in waiting if each.call.id in calls and not calls[each.call.id].pending]
+    if not fresh:
+        return
+    outside = [each for each in fresh if each.is_long_running]
+    interim = {each.call.id or "": each.interim for each in outside if each.interim is not None}
+    event = Event(
+        id=derived_id("waits", *(each.call.id for each in fresh)),
+        long_running_tool_ids=[each.call.id or "" for each in outside],
+        actions=EventActions(suspended_calls=[each.call.id or "" for each in fresh if not each.is_long_running]),
+        custom_metadata={"interim": interim} if interim else None,
+    )
+    await context._emit(event)
+
+
 async def _close(context: InvocationContext, batch: Sequence[_Call]) -> None:
-    if any(each.call.id in context._core.live.open_calls for each in batch):
+    if any(each.call.id in context._core.live.open_calls for each in batch if not each.waits):
         try:
-            event = _answer(context, batch)
+            event = _answer(context, [each for each in batch if not each.waits])
             context.actions.transfer_to_agent = None  # nobody goes on
             await context._emit(event, closing=True)
         except Exception:  # the store fails: the end of the run tries again and reports it
@@ -80,34 +110,122 @@ class _Call:
     ) -> None:
         self.call = call
         self.outcome: Outcome | None = None
+        self.waits = False
+        self.interim: Any = None  # what a tool has said whose result comes later
         self.context: ToolContext = context._for_call(call.id or "", call.name, region, index)
         tool = tools.get(call.name)
         self._tool = UnknownTool(call.name, tools) if tool is None else tool
         self._attempts = Attempts(self.context, self._tool)
 
+    @property
+    def is_long_running(self) -> bool:
+        """Whether its result comes from outside."""
+        return self._tool.is_long_running
+
     async def run(self) -> None:
         """Run the tool and the hooks around it. What a hook raises leaves; of a tool only a FatalError does."""
-        hooks, context = _Hooks(self.context), self.context
-        args: dict[str, Any] = thaw(self.call.args)
         try:
-            value = await hooks.before(self._tool, args)
-            if value is not None:
-                self.outcome = result_of(value, self.call.name)
-            elif context.end_invocation:
-                self.outcome = Failure("cancelled", "the invocation was ended before the call began", None)
-            else:
-                try:
-                    await self._attempts.run(freeze(args, "args") if hooks.changes_args else args)
-                finally:
-                    self.outcome = self._attempts.outcome
-                await self._recover(hooks, args)
-            if isinstance(self.outcome, Result):
-                value = await hooks.after(self._tool, args, self.outcome.value)
-                if value is not None or hooks.sees_value:
-                    self.outcome = result_of(self.outcome.value if value is None else value, self.call.name)
+            try:
+                await self._settle()
+            except BaseException as error:
+                if not is_pause(error):
+                    raise
+                self.waits, self.outcome = True, None
+            if self.context._asked is not None and self.waits:
+                await self._ask("confirm", self.context._asked)
         finally:
             self._attempts.withdraw()
-            context._close(f"the call {self.call.id} of {self.call.name!r} has ended")
+            self.context._close(f"the call {self.call.id} of {self.call.name!r} has ended")
+
+    async def _settle(self) -> None:
+        hooks, context = _Hooks(self.context), self.context
+        args: dict[str, Any] = thaw(self.call.args)
+        self.waits = self._state() == "waits"
+        if self.waits or not await self._is_to_be_made():
+            return
+        value = await hooks.before(self._tool, args)
+        if value is not None:
+            self.outcome = result_of(value, self.call.name)
+        elif context.end_invocation:
+            self.outcome = Failure("cancelled", "the invocation was ended before the call began", None)
+        elif await self._is_allowed(args):
+            try:
+                await self._attempts.run(freeze(args, "args") if hooks.changes_args else args)
+            finally:
+                self.outcome = self._attempts.outcome
+            await self._recover(hooks, args)
+        if isinstance(self.outcome, Result):
+            value = await hooks.after(self._tool, args, self.outcome.value)
+            if value is not None or hooks.sees_value:
+                self.outcome = result_of(self.outcome.value if value is None else value, self.call.name)
+        if isinstance(self.outcome, Result) and self.is_long_running:
+            self.interim, self.waits, self.outcome = self.outcome.value, True, None
+
+    def _state(self) -> str:
+        """Whether the call waits already, or is suspended, from before this run."""
+        call = self.context._core.live.open_calls.get(self.call.id or "")
+        return "" if call is None else str(call.pending)
+
+    async def _is_to_be_made(self) -> bool:
+        """Whether to make a call that an earlier process may have made; if not, it has its outcome."""
+        journal = self.context._core.journal
+        if journal is None or self.call.id not in journal.open_before:
+            return True
+        policy = self._tool.on_interrupted
+        asked = policy == "ask" and self._answer_to("again") is not None
+        if policy == "rerun" or (self._state() and not asked):
+            return True
+        if policy == "ask":
+            question = ToolConfirmation(hint=INTERRUPTED_MESSAGE)
+            if (await self._permission("again", question)).confirmed:
+                return True
+        self.outcome = Failure(UNKNOWN, INTERRUPTED_MESSAGE, None)
+        return False
+
+    async def _is_allowed(self, args: dict[str, Any]) -> bool:
+        """Whether the call may be made; if not, it has its outcome."""
+        try:
+            required = await self._tool.needs_confirmation(args, self.context)
+        except Exception as error:
+            self.fail(error)
+            return False
+        if not required and self._answer_to("confirm") is None:
+            return True
+        confirmation = await self._permission("confirm", ToolConfirmation())
+        self.context.tool_confirmation = confirmation
+        if not confirmation.confirmed:
+            self.outcome = Failure("rejected", "the call was not allowed; it was not made", None)
+        return confirmation.confirmed
+
+    async def _permission(self, what: str, question: ToolConfirmation) -> ToolConfirmation:
+        answer = self._answer_to(what)
+        if answer is None:
+            await self._ask(what, question)
+            raise Pause("for a confirmation")
+        return attrs.evolve(question, confirmed=answer.get("confirmed") is True, payload=answer.get("payload"))
+
+    def _answer_to(self, what: str) -> Mapping[str, Any] | None:
+        journal = self.context._core.journal
+        response = None if journal is None else journal.response_to(self._question_id(what))
+        return None if response is None else response.response
+
+    def _question_id(self, what: str) -> str:
+        return f"q-{derived_id(self.call.id, what)}"
+
+    async def _ask(self, what: str, question: ToolConfirmation) -> None:
+        """Ask somebody outside about this call, unless they were asked already."""
+        question_id, call_id = self._question_id(what), self.call.id or ""
+        if question_id in self.context._core.live.open_calls:
+            return
+        told = {"hint": question.hint, "confirmed": False, "payload": question.payload}
+        original = {"id": call_id, "name": self.call.name, "args": self.call.args}
+        args = {"originalFunctionCall": original, "toolConfirmation": told}
+        part = Part(function_call=FunctionCall(id=question_id, name=REQUEST_CONFIRMATION, args=args))
+        actions = EventActions(suspended_calls=[call_id], requested_tool_confirmations={call_id: told})
+        content = Content(role="model", parts=[part])
+        await self.context._emit(
+            Event(id=f"{question_id}-asked", content=content, long_running_tool_ids=[question_id], actions=actions)
+        )
 
     async def _recover(self, hooks: _Hooks, args: dict[str, Any]) -> None:
         if isinstance(self.outcome, Failure) and self.outcome.error is not None:
@@ -222,4 +340,5 @@ def _answer(context: InvocationContext, batch: Sequence[_Call]) -> Event:
     context.actions.skip_summarization = all(each.context.actions.skip_summarization for each in batch) or None
     context.actions.escalate = any(each.context.actions.escalate for each in batch) or None
     parts = [Part(function_response=each.response()) for each in batch]
-    return Event(content=Content(role="user", parts=parts))
+    event_id = derived_id("responses", *(each.call.id for each in batch))
+    return Event(id=event_id, content=Content(role="user", parts=parts))

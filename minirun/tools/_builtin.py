@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..runtime import ToolContext
-from ._function import FunctionTool
+from ._function import FunctionTool, LongRunningFunctionTool
 
-__all__ = ["exit_loop"]
+__all__ = ["exit_loop", "get_user_choice", "request_input"]
 
 
 async def _exit_loop(tool_context: ToolContext) -> None:
@@ -15,3 +15,28 @@ async def _exit_loop(tool_context: ToolContext) -> None:
 
 
 exit_loop = FunctionTool(_exit_loop, name="exit_loop")
+
+
+async def _get_user_choice(options: list[str]) -> None:
+    """
+    Let the user choose.
+
+    Args:
+        options: What there is to choose from.
+    """
+
+
+get_user_choice = LongRunningFunctionTool(_get_user_choice, name="get_user_choice")
+
+
+async def _request_input(message: str, tool_context: ToolContext) -> object:
+    """
+    Ask the user something that you have to know.
+
+    Args:
+        message: The question.
+    """
+    return await tool_context.request_input(message)
+
+
+request_input = FunctionTool(_request_input, name="request_input", on_interrupted="rerun")

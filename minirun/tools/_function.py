@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import cached_property, partial
 from typing import Any, Literal, get_type_hints
 
@@ -20,10 +20,10 @@ from ..errors import ConfigurationError
 from ..flows._schema import signature_of
 from ..runtime import ToolContext
 from ..types import FunctionDeclaration
-from ._base import BaseTool
+from ._base import BaseTool, OnInterrupted
 from ._retry import RetryConfig
 
-__all__ = ["FunctionTool"]
+__all__ = ["FunctionTool", "LongRunningFunctionTool"]
 
 CONTEXT_NAME = "tool_context"
 
@@ -41,7 +41,7 @@ class FunctionTool(BaseTool):
         description: What the model is told; by default the function's docstring.
         run_in: `"thread"` runs a sync function in a worker thread (the default for those), `"loop"` in trio's own,
             where it stops everything else while it runs.
-        timeout_s, retry, max_concurrency: See `BaseTool`.
+        timeout_s, retry, max_concurrency, on_interrupted, require_confirmation: See `BaseTool`.
 
     Raises:
         ConfigurationError, TypeError: The function has no usable name, a parameter that JSON cannot express, or a
@@ -58,6 +58,8 @@ class FunctionTool(BaseTool):
         timeout_s: float | None = None,
         retry: RetryConfig | None = None,
         max_concurrency: int | None = None,
+        on_interrupted: OnInterrupted = "report",
+        require_confirmation: bool | Callable[..., bool | Awaitable[bool]] = False,
     ) -> None:
         if not callable(func):
             msg = f"expected a function, found {func!r:.80}"
@@ -74,7 +76,13 @@ class FunctionTool(BaseTool):
             documented = inner if hasattr(inner, "__name__") else type(inner)
             description = inspect.getdoc(documented) or ""
         super().__init__(
-            name=name, description=description, timeout_s=timeout_s, retry=retry, max_concurrency=max_concurrency
+            name=name,
+            description=description,
+            timeout_s=timeout_s,
+            retry=retry,
+            max_concurrency=max_concurrency,
+            on_interrupted=on_interrupted,
+            require_confirmation=require_confirmation,
         )
         is_async = inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(getattr(inner, "__call__", None))  # noqa: B004 # not whether it can be called, but how
         if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
@@ -106,6 +114,18 @@ class FunctionTool(BaseTool):
         else:
             result = call()
         return await result if inspect.isawaitable(result) else result
+
+
+class LongRunningFunctionTool(FunctionTool):
+    """
+    A tool whose result comes later, from somewhere else.
+
+    The function begins the work. Then the invocation is paused, and whoever has the result sends it:
+    `run_async(new_message=pending.reply(result))`, with `pending` from `run.pending` or `list_pending`. What the function
+    returns is shown there as its `hint`. Arguments as for `FunctionTool`.
+    """
+
+    is_long_running = True
 
 
 def _context_parameter(func: Callable[..., Any], inner: Callable[..., Any]) -> str | None:
