@@ -23,6 +23,7 @@ from .._window import Window
 from ..events import Event
 from ..types import Content, FunctionResponse, Part, changed
 from ._prompts import Prompts
+from ._questions import QUESTIONS
 
 __all__ = ["Transcript"]
 
@@ -100,6 +101,10 @@ class Transcript:
         return Window(shown)
 
     def _take(self, event: Event, content: Content) -> None:
+        if any(_is_question(part) for part in content.parts):
+            content = changed(content, parts=tuple(part for part in content.parts if not _is_question(part)))
+            if not content.parts:
+                return
         if event.author not in ("user", self._agent_name):
             content = Content(role="user", parts=self._retold(event, content))
             if content.parts:
@@ -155,6 +160,11 @@ class Transcript:
             else:
                 parts.append(part)
         return parts
+
+
+def _is_question(part: Part) -> bool:
+    call = part.function_call or part.function_response
+    return call is not None and call.name in QUESTIONS
 
 
 def is_visible(branch: str | None, mine: str | None) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
+import attrs
 import trio
 
 from .._json import freeze, shown
@@ -27,6 +28,7 @@ from ..errors import (
 from ..events import Event, EventActions
 from ..plugins._manager import hooks_of
 from ..runtime import RunConfig, RunPlan, RunScope
+from ..runtime._invocation import FinishedError, is_answer
 from ..runtime._failure import add_note
 from ..runtime._recovery import recover
 from ..runtime._rewind import rewind_event
@@ -34,14 +36,18 @@ from ..sessions import (
     BaseSessionService,
     GetSessionConfig,
     InMemorySessionService,
+    Invocation,
     InvocationStatus,
+    PendingCall,
     SessionKey,
     SessionWriter,
 )
+from ..sessions._live import visible_tail
+from ..sessions._pending import check_answer
 from ..sessions._service import checked_event, session_key
 from ..sessions._state import Scope, check_key, scope_of
 from ..tools._limits import ToolLimits
-from ..types import Content, Part, changed
+from ..types import Content, FunctionResponse, Part, changed
 from ._sync import SyncRun
 
 __all__ = ["InMemoryRunner", "Runner"]
@@ -51,6 +57,8 @@ _Self = TypeVar("_Self", bound="Runner")
 # As many as trio's own default for worker threads (trio.to_thread.current_default_thread_limiter), and apart from them:
 # tools that hang never hold up a commit, nor what else the application does in threads.
 TOOL_THREADS = 40
+
+_ENDED = (InvocationStatus.COMPLETED, InvocationStatus.FAILED, InvocationStatus.CANCELLED)
 
 
 class Runner:
@@ -186,8 +194,11 @@ class Runner:
         Args:
             user_id: Whose session.
             session_id: Which session.
-            new_message: What the user says: a text, or a Content without function calls.
-            invocation_id: Only to be refused in this version: resuming an invocation is not supported yet.
+            new_message: What the user says: a text, or a Content without function calls; or the answer to an open
+                question, `pending.reply(...)`, with which its invocation goes on.
+            invocation_id: An invocation to go on with, that was interrupted or waits. What is recorded of it is not done
+                again: its agents run from their start, and what they have said, the answers of models and the results of
+                tools and steps are taken from the log. One that has ended yields nothing.
             run_config: Settings of this run.
             state_delta: State to change with the message; its `temp:` keys live for this run.
             yield_user_message: Whether the stored message is the first event of the run.
@@ -197,7 +208,8 @@ class Runner:
             InvalidMessageError: The message is empty, or not one that a user can send.
             SessionNotFoundError: There is no such session.
             SessionBusyError: It is busy and waiting could never end, or `RunConfig(on_busy="reject")`.
-            InvocationNotFoundError, InvalidValueError, NotSupportedError: For the other arguments.
+            InvalidMessageError: The message answers no open question, or one that was answered; or not in its form.
+            InvocationNotFoundError, InvalidValueError: For the other arguments.
 
             On iterating or leaving: what the run fails with, one exception with its own type.
         """
@@ -205,39 +217,113 @@ class Runner:
         key = session_key(self.app_name, user_id, session_id)
         own_id = f"e-{self._env.new_id('invocation')}"
         lasting, temp = _split_delta(state_delta)
-
-        async def open_session() -> SessionWriter:
-            if invocation_id is not None:
-                await self._refuse_invocation(key, invocation_id, new_message)
-            return await self._open(key, own_id, config)
-
-        message = None
-        if invocation_id is None or new_message is not None:
-            message = Event(
-                id=f"{own_id}-0",
-                invocation_id=own_id,
-                author="user",
-                content=_user_content(new_message),
-                actions=EventActions(state_delta=lasting),
-                custom_metadata=config.custom_metadata or None,
-            )
+        content = None if invocation_id is not None and new_message is None else _user_content(new_message)
+        answers = [part.function_response for part in content.parts] if content is not None else []
+        message = Event(
+            id=f"{own_id}-0",
+            invocation_id=own_id,
+            author="user",
+            content=content,
+            actions=EventActions(state_delta=lasting),
+            custom_metadata=config.custom_metadata or None,
+        )
         plan = RunPlan(
             tree=self.app._tree,
             plugins=self._hooks,
             prompts=self.app.prompts,
             cleanup_s=self.plugin_close_timeout,
-            open=open_session,
+            open=lambda: self._open(key, own_id, config),
             invocation_id=own_id,
             run_config=config,
             env=self._env,
-            message=checked_event(message or Event(author="user")),
+            message=checked_event(message),
             temp=temp,
             yield_user_message=yield_user_message,
             auto_create=self.auto_create_session,
             tool_limits=self._tool_limits,
             check=self._check_open,
         )
-        return RunScope(plan)
+        if invocation_id is None and not any(answers):
+            return RunScope(plan)
+        return RunScope(plan, lambda: self._plan_to_resume(plan, key, invocation_id))
+
+    async def _plan_to_resume(self, plan: RunPlan, key: SessionKey, invocation_id: str | None) -> RunPlan:
+        """The plan of a run that goes on with an invocation, named or found by the questions that are answered."""
+        self._check_open()
+        message = plan.message
+        answers = message.get_function_responses()
+        if message.content is not None and len(answers) < len(message.content.parts):
+            msg = "expected either answers to open questions or something new, found both or a text with invocation_id"
+            raise InvalidMessageError(f"{msg}; send the text without it")
+        branch = None
+        if answers:
+            asked = await self._questions(key, answers)
+            found = {question.invocation_id for question in asked}
+            if len(found) > 1 or len({question.branch for question in asked}) > 1:
+                msg = "expected answers to questions of one agent in one invocation, found several; send them one by one"
+                raise InvalidMessageError(msg)
+            if invocation_id not in (None, *found):
+                msg = f"expected answers to questions of the invocation {invocation_id!r}, found ones of {found}"
+                raise InvalidMessageError(msg)
+            invocation_id, branch = asked[0].invocation_id, asked[0].branch
+        assert invocation_id is not None
+        resumed = await self._invocation(key, invocation_id)
+        message = changed(message, invocation_id=invocation_id, branch=branch)
+
+        async def open_session() -> SessionWriter:
+            writer = await self._open(key, invocation_id, plan.run_config)
+            now = await self._invocation_of(writer, resumed)
+            if now.status in _ENDED:
+                session, answer = writer.live.snapshot(plan.run_config.get_session_config), None
+                for event in await self.session_service._read(key, now.seq - 1, None):
+                    if event.invocation_id == invocation_id and is_answer(event):
+                        answer = event
+                with trio.CancelScope(shield=True):
+                    await writer.finish(None)
+                raise FinishedError(now.status, session, answer)
+            return writer
+
+        return attrs.evolve(
+            plan, open=open_session, invocation_id=invocation_id, message=message, resumes=resumed, auto_create=False
+        )
+
+    async def _questions(self, key: SessionKey, answers: Sequence[FunctionResponse]) -> list[PendingCall]:
+        """The open questions that *answers* are for, each checked for its form."""
+        app, user, session = key.app_name, key.user_id, key.session_id
+        pending = await self.session_service.list_pending(app_name=app, user_id=user, session_id=session)
+        by_id = {question.call_id: question for question in pending}
+        asked = []
+        for answer in answers:
+            question = by_id.get(answer.id or "")
+            if question is None:
+                known = ", ".join(by_id) or "none"
+                msg = f"expected answers to open questions of {key} ({known}), found one to {answer.id!r}"
+                raise InvalidMessageError(f"{msg}; it may have been answered already")
+            check_answer(question, answer)
+            asked.append(question)
+        return asked
+
+    async def _invocation(self, key: SessionKey, invocation_id: str) -> Invocation:
+        found = None
+        if isinstance(invocation_id, str):
+            found = await self.session_service._invocation(key, invocation_id)
+        if found is None:
+            msg = f"{key} has no invocation {invocation_id!r:.80}; leave invocation_id out to begin a new one"
+            raise InvocationNotFoundError(msg)
+        return found
+
+    async def _invocation_of(self, writer: SessionWriter, resumed: Invocation) -> Invocation:
+        """The invocation as it is now that nobody else can write; undone ones are not there any more."""
+        try:
+            log = await self.session_service._read(writer.live.key, resumed.seq - 1, None)
+            if all(event.seq != resumed.seq for event in visible_tail(reversed(log), writer.live.revision + 1)[0]):
+                msg = f"the invocation {resumed.invocation_id!r} was undone by a rewind; begin a new one"
+                raise InvocationNotFoundError(msg)
+            return await self._invocation(writer.live.key, resumed.invocation_id)
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await writer.finish(None)
+            raise
 
     def run(
         self,
@@ -387,21 +473,6 @@ class Runner:
             except AlreadyExistsError:
                 pass  # somebody else's first call was faster: the session is there
 
-    async def _refuse_invocation(self, key: SessionKey, invocation_id: str, message: object) -> None:
-        """Every use of invocation_id is refused in this version; say why for this one."""
-        known = await self.session_service.list_invocations(app_name=key.app_name)
-        place = (key.user_id, key.session_id, invocation_id)
-        found = next((one for one in known if (one.user_id, one.session_id, one.invocation_id) == place), None)
-        if found is None:
-            msg = f"{key} has no invocation {invocation_id!r:.80}; leave invocation_id out to begin a new one"
-            raise InvocationNotFoundError(msg)
-        finished = (InvocationStatus.COMPLETED, InvocationStatus.FAILED, InvocationStatus.CANCELLED)
-        if found.status in finished and message is not None:
-            msg = f"the invocation {invocation_id!r} has ended ({found.status}); send a new message without its id"
-            raise InvalidMessageError(msg)
-        msg = "Runner.run_async(invocation_id=...): resuming an invocation is not supported in this version of minirun"
-        raise NotSupportedError(msg)
-
 
 class InMemoryRunner(Runner):
     """A runner with an in-memory session service of its own, for tests and scripts."""
@@ -461,9 +532,6 @@ def _user_content(message: str | Content | None) -> Content:
         raise InvalidMessageError(msg)
     if any(part.function_call is not None for part in message.parts):
         msg = "expected a user's message without function calls; calls are made by models"
-        raise InvalidMessageError(msg)
-    if any(part.function_response is not None for part in message.parts):
-        msg = "expected a user's message without function responses; no question of this session is open"
         raise InvalidMessageError(msg)
     return message if message.role == "user" else changed(message, role="user")
 

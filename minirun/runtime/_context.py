@@ -27,9 +27,10 @@ from ..errors import (
 )
 from ..events import Event, EventActions
 from ..flows._prompts import Prompts
+from ..flows._questions import SLEEP_UNTIL
 from ..sessions import OpenCall, PendingCall, Session
 from ..sessions._live import LiveSession, run_session
-from ..sessions._pending import SLEEP_UNTIL, pending_call
+from ..sessions._pending import pending_call
 from ..sessions._service import checked_event
 from ..sessions._state import Scope, State, Values, Write, apply_write, scope_of, with_writes, writes_of
 from ..types import Content, UsageMetadata, changed

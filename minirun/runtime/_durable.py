@@ -18,7 +18,7 @@ from .._json import dumps, freeze, shown
 from ..errors import InvalidValueError, ReplayError
 from ..events import Event, EventActions
 from ..flows._output import OutputSchema
-from ..sessions._pending import REQUEST_INPUT, SLEEP_UNTIL
+from ..flows._questions import REQUEST_INPUT, SLEEP_UNTIL
 from ..types import Content, FunctionCall, FunctionResponse, Part
 from ._journal import Pause
 

@@ -45,7 +45,7 @@ from ._hooks import PluginHooks, ask, expect, tell, with_cleanup
 from ._journal import is_pause
 from ._recovery import by_event, closing_event, recover
 
-__all__ = ["FinishedError", "Run", "RunPlan", "RunScope"]
+__all__ = ["FinishedError", "Run", "RunPlan", "RunScope", "is_answer"]
 
 
 @attrs.frozen(kw_only=True)
@@ -135,17 +135,23 @@ class Run:
         return self.answer
 
     def _stored(self, event: Event) -> None:
-        if event.content is None or event.author == "user" or event.error_code or not event.is_final_response():
-            return
-        if event.branch is None or "@" not in event.branch:
+        if is_answer(event):
             self.answer = event
+
+
+def is_answer(event: Event) -> bool:
+    """Whether a stored event is what an agent has to say to the user, as far as it has come."""
+    if event.content is None or event.author == "user" or event.error_code or not event.is_final_response():
+        return False
+    return event.branch is None or "@" not in event.branch
 
 
 class RunScope:
     """What `Runner.run_async` returns: `async with` it, then iterate over the run."""
 
-    def __init__(self, plan: RunPlan) -> None:
+    def __init__(self, plan: RunPlan, prepare: Callable[[], Awaitable[RunPlan]] | None = None) -> None:
         self._plan = plan
+        self._prepare_plan = prepare  # if it takes a look at the store to know what to do
         self._entered = False
 
     def __aiter__(self) -> NoReturn:
@@ -169,6 +175,8 @@ class RunScope:
         self._entered = True
         self._plan.check()
         await self._plan.env.point("enter")
+        if self._prepare_plan is not None:
+            self._plan = await self._prepare_plan()
         while True:
             try:
                 writer = await self._plan.open()

@@ -20,13 +20,13 @@ import trio
 from .._json import freeze, thaw
 from ..errors import InvalidEventError, InvalidValueError, TransfersLimitExceededError, UnknownToolError
 from ..events import Event, EventActions
+from ..flows._questions import REQUEST_CONFIRMATION
 from ..runtime import InvocationContext, ToolContext
 from ..runtime._context import ToolConfirmation, derived_id
 from ..runtime._hooks import ask
 from ..runtime._journal import Pause, is_pause
 from ..runtime._place import Region
 from ..runtime._recovery import INTERRUPTED_MESSAGE, failure_response
-from ..sessions._pending import REQUEST_CONFIRMATION
 from ..types import Content, FunctionCall, FunctionDeclaration, FunctionResponse, Part
 from ._attempts import UNKNOWN, Attempts, Failure, Outcome, Result, result_of
 from ._base import BaseTool

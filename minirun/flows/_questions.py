@@ -1,0 +1,19 @@
+"""
+The names of calls that nobody has made but the framework: questions to somebody outside, and appointments.
+
+They stand in the log like the calls of models, with the names that the ADK documents give them where they have one, and
+are answered like them. Models are not shown them.
+"""
+
+from __future__ import annotations
+
+__all__ = ["QUESTIONS", "REQUEST_CONFIRMATION", "REQUEST_INPUT", "SLEEP_UNTIL"]
+
+REQUEST_CONFIRMATION = "adk_request_confirmation"
+"""Whether a call may be made: `{"originalFunctionCall": {...}, "toolConfirmation": {...}}`."""
+REQUEST_INPUT = "adk_request_input"
+"""Anything: `{"message": ..., "response_schema": ..., "payload": ...}`."""
+SLEEP_UNTIL = "minirun_sleep_until"
+"""Nothing, until then: `{"until": seconds since the epoch}`."""
+
+QUESTIONS = frozenset({REQUEST_CONFIRMATION, REQUEST_INPUT, SLEEP_UNTIL})
