@@ -24,6 +24,7 @@ from ..errors import (
     NotSupportedError,
     ServiceClosedError,
     StaleSessionError,
+    StorageError,
 )
 from ..events import Event, EventActions
 from ..plugins._manager import hooks_of
@@ -356,6 +357,102 @@ class Runner:
             state_delta=state_delta,
         )
         return SyncRun(scope, self._env)
+
+    async def resume_due(self, now: float | None = None, *, run_config: RunConfig | None = None) -> list[Invocation]:
+        """
+        Go on with what has waited for a time that has come: see `InvocationContext.sleep_until`.
+
+        One after the other, each to its end or its next wait; what one fails with stands in its log, and does not keep
+        the others from their turn.
+
+        Args:
+            now: Which time it is, in seconds since the epoch; by default the clock's.
+            run_config: Settings of these runs.
+
+        Returns:
+            The invocations that went on, as they are now.
+        """
+        now = self._env.now() if now is None else now
+        resumed = []
+        for place in await self._due(now):
+            await self._go_on(*place, now=now, run_config=run_config)
+            resumed.append(await self._invocation(place[0], place[1]))
+        return resumed
+
+    async def supervise(
+        self,
+        *,
+        max_concurrent: int = 4,
+        every_s: float = 1.0,
+        run_config: RunConfig | None = None,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """
+        Go on, forever, with what was interrupted, and with what is due: `await nursery.start(runner.supervise)`.
+
+        It looks at once and then every *every_s* seconds. An invocation is interrupted if the process that ran it is gone.
+        What one fails with stands in its log; what could not be begun, because the store failed or another process was
+        faster, is tried again. Cancel it to end it: the runs under way are cancelled, and are not resumed by themselves.
+
+        Args:
+            max_concurrent: How many may go on at once.
+            every_s: How often to look, in seconds.
+            run_config: Settings of these runs.
+            task_status: Told when it has looked for the first time.
+
+        Raises:
+            ConfigurationError: A number is out of its range.
+        """
+        if not (isinstance(max_concurrent, int) and max_concurrent > 0 and every_s > 0):
+            msg = "expected max_concurrent to be an integer above 0 and every_s seconds above 0"
+            raise ConfigurationError(f"{msg}, found {max_concurrent!r:.40} and {every_s!r:.40}")
+        under_way: set[tuple[SessionKey, str]] = set()
+        free = trio.Semaphore(max_concurrent)
+
+        async def go_on(place: tuple[SessionKey, str]) -> None:
+            try:
+                await self._go_on(*place, now=None, run_config=run_config)
+            finally:
+                under_way.remove(place)
+                free.release()
+
+        async with trio.open_nursery() as nursery:
+            while True:
+                for place in await self._resumable():
+                    if place not in under_way:
+                        await free.acquire()
+                        under_way.add(place)
+                        nursery.start_soon(go_on, place, name=f"supervised {place[1]}")
+                task_status.started()
+                task_status = trio.TASK_STATUS_IGNORED
+                await self._env.sleep(every_s)
+
+    async def _due(self, now: float) -> list[tuple[SessionKey, str]]:
+        pending = await self.session_service.list_pending(app_name=self.app_name, include_timers=True)
+        due = [call for call in pending if call.due is not None and call.due <= now]
+        places = [(SessionKey(call.app_name, call.user_id, call.session_id), call.invocation_id) for call in due]
+        return list(dict.fromkeys(places))
+
+    async def _resumable(self) -> list[tuple[SessionKey, str]]:
+        try:
+            status = InvocationStatus.INTERRUPTED
+            found = await self.session_service.list_invocations(app_name=self.app_name, status=status)
+            interrupted = [(SessionKey(one.app_name, one.user_id, one.session_id), one.invocation_id) for one in found]
+            return list(dict.fromkeys([*interrupted, *await self._due(self._env.now())]))
+        except StorageError:
+            return []  # the next look may succeed
+
+    async def _go_on(
+        self, key: SessionKey, invocation_id: str, *, now: float | None, run_config: RunConfig | None
+    ) -> None:
+        scope = self.run_async(
+            user_id=key.user_id, session_id=key.session_id, invocation_id=invocation_id, run_config=run_config
+        )
+        try:
+            async with scope.at(now) as run:
+                await run.wait()
+        except Exception:  # it stands in the log, or it has not begun
+            pass
 
     async def rewind_async(
         self,

@@ -99,6 +99,7 @@ class InvocationCore:
         self.prompts = prompts
         self.plugins = plugins
         self.cleanup_s = cleanup_s  # how long cleanup hooks may take once the run is cancelled
+        self.due_at: float | None = None  # what is due until then is due, whatever the clock says
         self.journal: Journal | None = None  # of an invocation that is resumed
         self.call_ids: set[str] = set()  # that models have given in this invocation, stored or on their way
         self._counters: dict[str, int] = {}

@@ -78,7 +78,7 @@ async def sleep_until(context: _WritingContext, when: float) -> None:
         await _come_to(context, call_id)
         return
     await _pose(context, call_id, SLEEP_UNTIL, {"until": float(when)})
-    if core.env.now() < when:
+    if max(core.env.now(), core.due_at or 0.0) < when:
         raise Pause(f"until {when}")
     part = Part(function_response=FunctionResponse(id=call_id, name=SLEEP_UNTIL, response={"now": core.env.now()}))
     await context._emit(Event(id=f"{call_id}-over", content=Content(role="user", parts=[part])))

@@ -152,7 +152,13 @@ class RunScope:
     def __init__(self, plan: RunPlan, prepare: Callable[[], Awaitable[RunPlan]] | None = None) -> None:
         self._plan = plan
         self._prepare_plan = prepare  # if it takes a look at the store to know what to do
+        self._now: float | None = None
         self._entered = False
+
+    def at(self, now: float | None) -> RunScope:
+        """The same run at a time that is ahead of the clock: what is due by then is due."""
+        self._now = now
+        return self
 
     def __aiter__(self) -> NoReturn:
         msg = (
@@ -259,6 +265,7 @@ class RunScope:
             plugins=plan.plugins,
             cleanup_s=plan.cleanup_s,
         )
+        self._core.due_at = self._now
         self._context = InvocationContext.root(self._core, plan.tree.root)
 
     async def _after_on_user_message(self, message: Event) -> Event:
