@@ -200,7 +200,7 @@ class LlmAgent(BaseAgent):
                 event = await run_calls(ctx, event.get_function_calls(), question.tools)
                 what = input_of(event)
                 if question.output_tool is not None:
-                    misses += refused_answers(event)
+                    misses += refused_answers(event, question.output_tool)
                     self._check_misses(misses, "see the responses to set_model_response")
                     output = accepted_answer(event, question.output_tool)
                     if output is not None:
