@@ -84,6 +84,7 @@ class InvocationCore:
         self.values.temp.update(temp)
         self.end_invocation = False
         self.failed_in: dict[int, tuple[str, str | None]] = {}  # by id(error): the agent it came from, and its branch
+        self.hook_failures: list[BaseException] = []  # what hooks have raised: it fails the run, wherever it was
         self.late_failures: list[Exception] = []  # of hooks, while what had to be stored was stored
         self.ended = ""  # why nothing can be emitted any more
         self.tool_limits = tool_limits  # tools._limits.ToolLimits; this layer does not know it
