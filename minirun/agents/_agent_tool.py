@@ -5,11 +5,14 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+import trio
+
 from .._json import dumps, freeze
 from ..errors import ArgumentError, ConfigurationError, ModelError
 from ..events import Event
 from ..flows._output import OutputSchema
 from ..runtime import InvocationContext, ToolContext
+from ..runtime._recovery import closing_event, open_calls_by_event
 from ..tools import BaseTool
 from ..types import Content, FunctionDeclaration, Part
 from ._base import BaseAgent
@@ -67,7 +70,11 @@ class AgentTool(BaseTool):
         model = find_model(tool_context.agent, tool_context)
         context = tool_context._for_agent_inside(self.agent, self.tree, content, model)
         start = tool_context._core.live.revision + 1
-        await self.agent.run_async(context)
+        try:
+            await self.agent.run_async(context)
+        finally:
+            with trio.CancelScope(shield=True):
+                await _close_calls(context)
         if self.skip_summarization:
             tool_context.actions.skip_summarization = True
         event = _last_answer(context, start)
@@ -97,6 +104,19 @@ def _input_of(agent: BaseAgent) -> OutputSchema | None:
             return OutputSchema.of(schema, "input_schema")
         at = at.sub_agents[0] if at.sub_agents and not hasattr(at, "model") else None
     return None
+
+
+async def _close_calls(context: InvocationContext) -> None:
+    """Answer the calls that are left open inside of this one, before it is answered itself."""
+    branch = context.branch or ""
+    for calls in open_calls_by_event(context._core.live):
+        within = calls[0].branch or ""
+        if within == branch or within.startswith(f"{branch}."):
+            event = closing_event(calls, "cancelled", "the agent ended before the call gave a result")
+            try:
+                await context._emit(event, closing=True)
+            except Exception:  # the store fails: the end of the run tries again and reports it
+                return
 
 
 def _last_answer(context: InvocationContext, start_seq: int) -> Event | None:

@@ -322,7 +322,7 @@ class RunScope:
         """Answer the calls that are still open, and store what the run failed with."""
         run = self._run
         try:
-            for calls in open_calls_by_event(self._writer):
+            for calls in open_calls_by_event(self._writer.live):
                 event = closing_event(calls, "cancelled", "the run ended before the call gave a result")
                 await context._emit(event, closing=True)
             for error in () if run._failure is None else (run._failure, *self._others):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from ..events import Event
-from ..sessions import OpenCall, SessionWriter
+from ..sessions import LiveSession, OpenCall, SessionWriter
 from ..types import Content, FunctionResponse, Part
 from ._context import derived_id
 
@@ -43,10 +43,13 @@ def closing_event(calls: Sequence[OpenCall], kind: str, message: str) -> Event:
     )
 
 
-def open_calls_by_event(writer: SessionWriter) -> list[list[OpenCall]]:
-    """The open calls of the session, those of one event together."""
-    calls = sorted(writer.live.open_calls.values(), key=lambda call: call.seq)
-    return [list(group) for _, group in groupby(calls, key=lambda call: call.seq)]
+def open_calls_by_event(live: LiveSession) -> list[list[OpenCall]]:
+    """The open calls of the session, those of one event together, and what is inside of a call before that call."""
+
+    def place(call: OpenCall) -> tuple[int, int]:
+        return -(call.branch or "").count("@"), call.seq
+
+    return [list(group) for _, group in groupby(sorted(live.open_calls.values(), key=place), key=place)]
 
 
 async def recover(writer: SessionWriter) -> None:
@@ -56,5 +59,5 @@ async def recover(writer: SessionWriter) -> None:
     Raises:
         StaleSessionError, StorageError: See `SessionWriter.append`; what was answered until then is stored.
     """
-    for calls in open_calls_by_event(writer):
+    for calls in open_calls_by_event(writer.live):
         await writer.append(closing_event(calls, "outcome_unknown", INTERRUPTED_MESSAGE))
