@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from minirun._json import freeze
 from minirun.flows._docstring import documentation_of, parsed_docstring
 from minirun.flows._schema import schema_for, signature_of
+from minirun.tools import FunctionTool
 
 
 def parsed(doc: str) -> tuple[str, dict[str, str]]:
@@ -461,3 +462,13 @@ def test_the_fields_of_classes_are_described() -> None:
     assert texts(Suite) == {"beds": "How many beds.", "view": "Onto the sea.", "rooms": "at least two"}
     assert texts(Guest) == {"name": "As in the passport."}
     assert texts(Stay) == {"nights": "How many nights."}
+
+
+def test_a_tool_tells_each_thing_once() -> None:
+    """
+    A function's tool is described by the text without the parameters, which are described in its schema.
+    """
+    declaration = FunctionTool(forecast).declaration
+    assert declaration.description == "Tell the weather to come.\n\nReturns:\n    A sentence."
+    assert declaration.parameters["properties"]["city"]["description"] == "The city, in English."
+    assert FunctionTool(forecast, description="Ask the sky.").declaration.description == "Ask the sky."

@@ -113,7 +113,7 @@ def test_an_answer_of_a_type_has_a_value_or_problems(pair: tuple[Any, Any]) -> N
     Any JSON value, as text or as arguments of a call, is read as a type's value or has problems, the same either way.
     """
     tp, value = pair
-    form = OutputSchema.of(tp)
+    form = OutputSchema.of(type(None) if tp is None else tp)
     outcome = form.parse_text(json.dumps(value))
     check_outcome(form, outcome)
     if is_wrapped(form) or isinstance(value, dict):

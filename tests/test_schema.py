@@ -666,6 +666,21 @@ def test_an_error_without_a_message_shows_its_type() -> None:
         convert(strict, {}, "x")
 
 
+def test_a_long_key_is_cut_in_paths() -> None:
+    """
+    A key of any length is told by its beginning and its number, and the values under it are read at once.
+    """
+    value = {"a": ["x"], "k" * 100_000: ["x"] * 10_000, "k" * 100_001: [1]}
+    with pytest.raises(ArgumentError) as caught:
+        convert(dict[str, list[int | None]], value, "x")
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 10_001
+    assert lines[1] == f"x['{'k' * 56}..., key 1][0]: expected integer or null, found string 'x'"
+    with pytest.raises(ArgumentError) as caught:
+        convert(Place, {"k" * 100_000: 1}, "x")
+    assert str(caught.value).startswith(f"x.{'k' * 60}: unknown name, expected one of city, zip")
+
+
 def test_nested_unions_are_read_once_each() -> None:
     """
     A deep value that fits no member of nested unions is refused at once, not after trying every combination.

@@ -5,11 +5,15 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+import trio
+
 from .._json import dumps, freeze
 from ..errors import ArgumentError, ConfigurationError, ModelError
 from ..events import Event
 from ..flows._output import OutputSchema
 from ..runtime import InvocationContext, ToolContext
+from ..runtime._journal import is_pause
+from ..runtime._recovery import by_event, closing_event
 from ..tools import BaseTool
 from ..types import Content, FunctionDeclaration, Part
 from ._base import BaseAgent
@@ -68,11 +72,16 @@ class AgentTool(BaseTool):
         content = Content(role="user", parts=[Part(text=self._request(args))])
         model = find_model(tool_context.agent, tool_context)
         context = tool_context._for_agent_inside(self.agent, self.tree, content, model)
-        start = tool_context._core.live.revision + 1
-        await self.agent.run_async(context)
+        try:
+            await self.agent.run_async(context)
+        except BaseException as error:
+            if not is_pause(error):
+                await _close_calls(context)
+            raise
+        await _close_calls(context)
         if self.skip_summarization:
             tool_context.actions.skip_summarization = True
-        event = _last_answer(context, start)
+        event = _last_answer(context)
         if event is None:
             return None
         if event.error_code is not None:
@@ -101,10 +110,28 @@ def _input_of(agent: BaseAgent) -> OutputSchema | None:
     return None
 
 
-def _last_answer(context: InvocationContext, start_seq: int) -> Event | None:
+async def _close_calls(context: InvocationContext) -> None:
+    """Answer the calls that are left open inside of this one, before it is answered itself; not what waits."""
+    branch = context.branch or ""
+    inside = [
+        call
+        for call in context._core.open_calls()
+        if not call.pending and (call.branch == branch or (call.branch or "").startswith(f"{branch}."))
+    ]
+    with trio.CancelScope(shield=True):
+        for calls in by_event(inside):
+            event = closing_event(calls, "cancelled", "the agent ended before the call gave a result")
+            try:
+                await context._emit(event, closing=True)
+            except Exception:  # the store fails: the end of the run tries again and reports it
+                return
+
+
+def _last_answer(context: InvocationContext) -> Event | None:
     """The last thing that was said in the branch of *context*, but not inside of further calls."""
-    live, branch = context._core.live, context.branch or ""
-    for event in reversed(live.events[live.index_of(start_seq) :]):
+    live, branch, inside = context._core.live, context.branch or "", context._place.inside
+    assert inside is not None
+    for event in reversed(live.events[live.index_of(inside.start_seq) :]):
         within = event.branch or ""
         if within != branch and not within.startswith(f"{branch}."):
             continue

@@ -21,7 +21,7 @@ from ..tools import BaseTool, BaseToolset, FunctionTool
 from ..tools._batch import run_calls
 from ..types import Content, FunctionCall, GenerateContentConfig, Part, changed
 from ._base import BaseAgent, hooks_field
-from ._output import accepted_answer, refused_answers
+from ._output import accepted_answer, answer_tool, refused_answers
 from ._question import Question, prepare, toolbox
 
 __all__ = ["LlmAgent"]
@@ -207,9 +207,10 @@ class LlmAgent(BaseAgent):
                 event = await self._run_calls(ctx, event.get_function_calls(), tools)
                 what = Input.FINAL if ctx._place.control.transfer_to is not None else input_of(event)
                 if self._output is not None:
-                    misses += refused_answers(event)
+                    answers = answer_tool(self._output, ctx._core.prompts, tools)
+                    misses += refused_answers(event, answers)
                     self._check_misses(misses, "see the responses to set_model_response")
-                    output = accepted_answer(event, self._output)
+                    output = accepted_answer(event, answers)
                     if output is not None:
                         await ctx.emit(self._with_output(Event(content=_said(output.text)), output.value))
                         what = Input.FINAL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -34,6 +35,7 @@ class AnswerTool(BaseTool):
     def __init__(self, output: OutputSchema, prompts: Prompts) -> None:
         super().__init__(name=NAME, description=prompts.output_tool_description)
         self._output = output
+        self._checked: list[Any] = []
 
     @property
     def declaration(self) -> FunctionDeclaration:
@@ -46,17 +48,37 @@ class AnswerTool(BaseTool):
         outcome = self._output.parse_args(args)
         if outcome.problems:
             raise ArgumentError("\n".join(outcome.problems))
+        self._checked.append(outcome.value)
         return {"result": outcome.value}
 
+    def answer(self, response: Mapping[str, Any]) -> Answer | None:
+        """The answer that a response to a call holds; None if it holds none, or a wrong one that a hook has given."""
+        if list(response) != ["result"]:
+            return None
+        value, text = response["result"], self._output.dump(response["result"])
+        if value not in self._checked:
+            outcome = self._output.parse_text(text)
+            if outcome.problems:
+                return None
+            value = outcome.value
+        return Answer(value, self._output.dump(value))
 
-def accepted_answer(event: Event, output: OutputSchema) -> Answer | None:
+def accepted_answer(event: Event, tool: AnswerTool) -> Answer | None:
     """The answer among the responses of *event*: the last one in call order that fits, or None."""
-    fitting = [item.response for item in event.get_function_responses() if item.name == NAME]
-    fitting = [response for response in fitting if "error" not in response]
-    return Answer(fitting[-1]["result"], output.dump(fitting[-1]["result"])) if fitting else None
+    answers = [tool.answer(response) for response in _responses(event)]
+    return next((answer for answer in reversed(answers) if answer is not None), None)
 
 
-def refused_answers(event: Event) -> int:
+def refused_answers(event: Event, tool: AnswerTool) -> int:
     """1 if there are answers among the responses of *event*, and none that fits; else 0."""
-    responses = [item.response for item in event.get_function_responses() if item.name == NAME]
-    return int(bool(responses) and all("error" in response for response in responses))
+    return int(bool(_responses(event)) and accepted_answer(event, tool) is None)
+
+
+def _responses(event: Event) -> list[Mapping[str, Any]]:
+    return [item.response for item in event.get_function_responses() if item.name == NAME]
+
+
+def answer_tool(output: OutputSchema, prompts: Prompts, tools: Mapping[str, BaseTool] | None) -> AnswerTool:
+    """The tool by which the model has answered, among those of the last request; a new one if that is long ago."""
+    found = None if tools is None else tools.get(NAME)
+    return found if isinstance(found, AnswerTool) else AnswerTool(output, prompts)

@@ -489,7 +489,7 @@ class _Compiler:
         self._what = what
         self._definitions: dict[str, _Node] = {"#": _Node(is_definition=True)}
         # Which definitions say something about the same value that another is asked about.
-        self._references: dict[str, set[str]] = {}
+        self._references: dict[str, list[str]] = {}
 
     def compile(self) -> _Node:
         root = self._schema
@@ -596,7 +596,7 @@ class _Compiler:
         if "$ref" in schema:
             target, expected = self._target(schema["$ref"], f"{where}/$ref")
             if owner is not None:
-                self._references.setdefault(owner, set()).add(target)
+                self._references.setdefault(owner, []).append(target)
             node.applicators.append(_all_of([self._definitions[target]]))
         if "allOf" in schema:
             node.applicators.append(_all_of(self._nodes(schema, "allOf", where, owner)))

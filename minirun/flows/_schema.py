@@ -375,9 +375,17 @@ def _mapping(item: _Type) -> _Type:
     def read(value: object, path: str, reading: _Reading) -> object:
         if not isinstance(value, dict):
             return reading.wrong(path, expected, value)
-        return {key: item.read(each, f"{path}[{key!r}]", reading) for key, each in value.items()}
+        steps = (_key_step(key, index) for index, key in enumerate(value))
+        return {
+            key: item.read(each, path + step, reading) for (key, each), step in zip(value.items(), steps, strict=True)
+        }
 
     return _Type(expected, {"type": "object", "additionalProperties": item.schema}, read)
+
+
+def _key_step(key: str, index: int) -> str:
+    """A key in a path. A model makes up keys of any length, and each path below would be as long."""
+    return f"[{key!r}]" if len(key) <= FOUND_CHARS_MAX else f"[{_show(key)}, key {index}]"
 
 
 def _object(name: str, fields: Mapping[str, _Field], make: Callable[..., object]) -> _Type:
@@ -410,7 +418,8 @@ def _read_fields(
         return (f"{path}.{name}" if path else name) if name.isidentifier() else f"{path}[{name!r}]"
 
     known = f"one of {', '.join(fields)}" if fields else "none at all"
-    reading.problems.extend(f"{under(name)}: unknown name, expected {known}" for name in value if name not in fields)
+    unknown = (name for name in value if name not in fields)
+    reading.problems.extend(f"{under(name[:FOUND_CHARS_MAX])}: unknown name, expected {known}" for name in unknown)
     values = {}
     for name, field in fields.items():
         if name in value:

@@ -274,6 +274,7 @@ class Runner:
         async def open_session() -> SessionWriter:
             writer = await self._open(key, invocation_id, plan.run_config)
             now = await self._invocation_of(writer, resumed)
+            await self.session_service._open(key, GetSessionConfig(after_seq=resumed.seq - 1))  # what it has recorded
             if now.status in _ENDED:
                 session, answer = writer.live.snapshot(plan.run_config.get_session_config), None
                 for event in await self.session_service._read(key, now.seq - 1, None):

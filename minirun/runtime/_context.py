@@ -92,6 +92,7 @@ class InvocationCore:
         self.values.temp.update(temp)
         self.end_invocation = False
         self.failed_in: dict[int, tuple[str, str | None]] = {}  # by id(error): the agent it came from, and its branch
+        self.hook_failures: list[BaseException] = []  # what hooks have raised: it fails the run, wherever it was
         self.late_failures: list[Exception] = []  # of hooks, while what had to be stored was stored
         self.ended = ""  # why nothing can be emitted any more
         self.tool_limits = tool_limits  # tools._limits.ToolLimits; this layer does not know it
@@ -140,11 +141,8 @@ class InvocationCore:
         found = []
         for call in sorted(self.open_calls(), key=lambda call: call.seq):
             if call.pending == "waits" and call.name != SLEEP_UNTIL:
-                asked = live.events[live.index_of(call.seq)] if call.seq >= live.first_seq else None
-                if asked is None and self.journal is not None:
-                    asked = next(event for event in self.journal.recorded if event.seq == call.seq)
-                if asked is not None:
-                    found.append(pending_call(live.key, call, asked))
+                asked, mark = (live.events[live.index_of(seq)] for seq in (call.seq, call.pending_seq))
+                found.append(pending_call(live.key, call, asked, mark))
         return found
 
     def derived(self, text: str) -> str:
@@ -689,13 +687,13 @@ class ToolContext(_WritingContext):
         """
         here = self._place
         step = f"{agent.name}@{self.function_call_id}"
-        live = self._core.live
+        call = self._core.live.open_calls[self.function_call_id]  # it is being made
         place = Place(
             path=here.path,
             tree=tree,
             branch=f"{here.branch}.{step}" if here.branch else step,
             regions=here.regions,
-            inside=Inside(content, live.revision + 1, model),
+            inside=Inside(content, call.seq + 1, model),
         )
         return InvocationContext(self._core, self._agent, place, self._state)
 

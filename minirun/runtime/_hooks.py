@@ -3,7 +3,8 @@ Hooks: functions of the application that are called at fixed places of a run.
 
 Those of the plugins come first, in the order of the plugins, then the agent's own. The first that returns something
 other than None has answered, and no other is asked. A hook that raises has failed, and so has the run (promise P7);
-no other hook takes that for the failure of a model or a tool.
+no other hook takes that for the failure of a model or a tool, nor is a model told of it: also where it was asked inside
+of a tool, around an agent or an event.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, TypeAlias
 import trio
 
 from ..errors import CleanupTimeoutError, ConfigurationError
-from ._failure import add_note, first_failure, is_only_cancelled
+from ._failure import add_note, first_failure, is_only_cancelled, leaves
 
 __all__ = ["Hook", "PluginHooks", "ask", "expect", "hooks_field_value", "tell", "with_cleanup"]
 
@@ -24,16 +25,27 @@ Hook: TypeAlias = Callable[..., Any]
 PluginHooks: TypeAlias = Mapping[str, Sequence[Hook]]
 """By the name of the hook: the methods of the plugins that have one."""
 
+_CONTEXTS = ("callback_context", "tool_context", "invocation_context")
+
 
 async def ask(hooks: Iterable[Hook], /, **arguments: Any) -> Any:
     """Call *hooks* one after another; return the first answer that is not None."""
     for hook in hooks:
-        answer = hook(**arguments)
-        if inspect.isawaitable(answer):
-            answer = await answer
+        try:
+            answer = hook(**arguments)
+            if inspect.isawaitable(answer):
+                answer = await answer
+        except Exception as error:
+            _core_of(arguments).hook_failures += leaves(error)
+            raise
         if answer is not None:
             return answer
     return None
+
+
+def _core_of(arguments: Mapping[str, Any]) -> Any:
+    """The invocation that a hook is asked in: each gets one context."""
+    return next(arguments[name] for name in _CONTEXTS if name in arguments)._core
 
 
 async def tell(hooks: Iterable[Hook], grace_s: float, what: str, /, **arguments: Any) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from ..events import Event
-from ..sessions import OpenCall, SessionWriter
+from ..sessions import LiveSession, OpenCall, SessionWriter
 from ..types import Content, FunctionResponse, Part
 from ._context import derived_id
 
@@ -44,12 +44,12 @@ def closing_event(calls: Sequence[OpenCall], kind: str, message: str) -> Event:
 
 
 def by_event(calls: Iterable[OpenCall]) -> list[list[OpenCall]]:
-    """Open calls, those of one event together."""
-    return [list(group) for _, group in groupby(sorted(calls, key=_seq), key=_seq)]
+    """Open calls, those of one event together, and what is inside of a call before that call."""
+    return [list(group) for _, group in groupby(sorted(calls, key=_place), key=_place)]
 
 
-def _seq(call: OpenCall) -> int:
-    return call.seq
+def _place(call: OpenCall) -> tuple[int, int]:
+    return -(call.branch or "").count("@"), call.seq
 
 
 def left_open(writer: SessionWriter, resumed: str | None) -> list[OpenCall]:

@@ -2,8 +2,9 @@
 A model without a script: it calls the tools that it is offered, with arguments that fit them, and sometimes not.
 
 What it does follows from the world's choices and the request alone, so a user's tools and agents are explored as they
-are. Without the fault `model` it is a good model: it answers, and its calls are valid. With it, it also does what
-models do on bad days. It refuses, as the strictest provider would, any request that is not well formed.
+are: it hands over to the agents that it may hand over to, and where an answer of a form is asked for, it gives one.
+Without the fault `model` it is a good model: it answers, and its calls and answers are valid. With it, it also does
+what models do on bad days. It refuses, as the strictest provider would, any request that is not well formed.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
+from .._json import dumps
 from ..errors import ScriptError
-from ..models import BaseLlm, LlmRequest, LlmResponse
+from ..models import BaseLlm, LlmCapabilities, LlmRequest, LlmResponse
 from ..models._check import RequestChecker
 from ..types import Content, FunctionCall, FunctionDeclaration, Part
 from ._choices import Choices
@@ -23,20 +25,32 @@ __all__ = ["ChaosLlm", "arguments_for"]
 # A turn of a good model ends: it is this likely to answer with words each time it is asked, in percent.
 WORDS_PERCENT = 40
 CALLS_MAX = 3
+# From here on a value gets no deeper than its schema asks for.
+DEPTH_MAX = 4
+# The tool by which an answer of a form is given, and that by which another agent takes over.
+ANSWER_TOOL = "set_model_response"
+TRANSFER_TOOL = "transfer_to_agent"
 
 WORDS = ("done", "I have looked at it.", "ünïcode 😀 \u202e", "{}", "a" * 500)
 
 
 class ChaosLlm(BaseLlm):
-    """A model that draws what it does from the choices of the simulation that it is asked in."""
+    """
+    A model that draws what it does from the choices of the simulation that it is asked in.
 
-    def __init__(self, *, name: str = "chaos") -> None:
+    Args:
+        name: What events and errors call it.
+        capabilities: What it is able to do; it refuses requests for more.
+    """
+
+    def __init__(self, *, name: str = "chaos", capabilities: LlmCapabilities = BaseLlm.capabilities) -> None:
         self.name = name
+        self.capabilities = capabilities
         self.restart()
 
     def restart(self) -> None:
         """Begin anew, for a process that remembers nothing."""
-        self._checker = RequestChecker()
+        self._checker = RequestChecker(self.capabilities)
         self._calls = 0
 
     async def generate_content_async(
@@ -64,11 +78,20 @@ class ChaosLlm(BaseLlm):
         tools = request.config.tools
         wordy = choices.choose(100, "words or calls", lambda luck: luck.randrange(100)) < WORDS_PERCENT
         if not tools or wordy:
-            return _words(choices)
+            return self._answer(choices, request)
         parts = _words(choices) if choices.maybe("words before the calls", 4) else []
         for _ in range(1 + choices.choose(CALLS_MAX, "more calls", lambda luck: int(luck.randrange(3) == 0))):
             parts.append(self._call(choices, tools[choices.choose(len(tools), "which tool")]))
         return parts
+
+    def _answer(self, choices: Choices, request: LlmRequest) -> list[Part]:
+        """What ends a turn: words, or an answer of the form that is asked for."""
+        if request.config.response_schema is not None:
+            return [Part(text=dumps(arguments_for(request.config.response_schema, choices)))]
+        for tool in request.config.tools:
+            if tool.name == ANSWER_TOOL:
+                return [self._call(choices, tool)]
+        return _words(choices)
 
     def _call(self, choices: Choices, tool: FunctionDeclaration) -> Part:
         self._calls += 1
@@ -78,32 +101,60 @@ class ChaosLlm(BaseLlm):
 
 def arguments_for(schema: Mapping[str, Any], choices: Choices) -> Any:
     """A value that fits a JSON schema, of those that tools declare."""
-    if "const" in schema:
-        return schema["const"]
-    if "enum" in schema:
-        return schema["enum"][choices.choose(len(schema["enum"]), "which of an enum")]
-    for union in ("anyOf", "oneOf"):
-        if union in schema:
-            return arguments_for(schema[union][choices.choose(len(schema[union]), "which of a union")], choices)
-    kind = schema.get("type", "string")
-    if isinstance(kind, list):
-        kind = kind[choices.choose(len(kind), "which type")]
-    return _VALUES[kind](schema, choices)
+    return _Drawing(schema, choices).value(schema, 0)
 
 
-def _object(schema: Mapping[str, Any], choices: Choices) -> dict[str, Any]:
-    required = schema.get("required", ())
-    return {
-        name: arguments_for(inner, choices)
-        for name, inner in schema.get("properties", {}).items()
-        if name in required or choices.choose(2, f"whether to give {name}")
-    }
+class _Drawing:
+    """Values for the parts of one schema, which may refer to each other."""
 
+    def __init__(self, root: Mapping[str, Any], choices: Choices) -> None:
+        self._root = root
+        self._choices = choices
 
-def _array(schema: Mapping[str, Any], choices: Choices) -> list[Any]:
-    least = schema.get("minItems", 0)
-    length = least + choices.choose(3, "how many items")
-    return [arguments_for(schema.get("items", {}), choices) for _ in range(min(length, schema.get("maxItems", length)))]
+    def value(self, schema: Any, depth: int) -> Any:
+        choices = self._choices
+        schema = {} if isinstance(schema, bool) else self._target(schema)
+        if "const" in schema:
+            return schema["const"]
+        if "enum" in schema:
+            return schema["enum"][choices.choose(len(schema["enum"]), "which of an enum")]
+        for union in ("anyOf", "oneOf"):
+            if union in schema:
+                members = self._members(schema[union], depth)
+                return self.value(members[choices.choose(len(members), "which of a union")], depth + 1)
+        kind = schema.get("type", "string")
+        if isinstance(kind, Sequence) and not isinstance(kind, str):
+            kind = kind[choices.choose(len(kind), "which type")]
+        if kind == "object":
+            return self._object(schema, depth)
+        if kind == "array":
+            return self._array(schema, depth)
+        return _VALUES[kind](schema, choices)
+
+    def _target(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        while "$ref" in schema:
+            name = schema["$ref"].removeprefix("#/$defs/")
+            schema = self._root if name == "#" else self._root["$defs"][name]
+        return schema
+
+    def _members(self, members: Sequence[Any], depth: int) -> Sequence[Any]:
+        """Those to choose from; where a schema contains itself, in the end those that do not."""
+        ends = [one for one in members if not isinstance(one, Mapping) or not {"$ref", "items"} & one.keys()]
+        return ends if ends and depth >= DEPTH_MAX else members
+
+    def _object(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+        required = schema.get("required", ())
+        return {
+            name: self.value(inner, depth + 1)
+            for name, inner in schema.get("properties", {}).items()
+            if name in required or (depth < DEPTH_MAX and self._choices.choose(2, f"whether to give {name}"))
+        }
+
+    def _array(self, schema: Mapping[str, Any], depth: int) -> list[Any]:
+        least = schema.get("minItems", 0)
+        length = least + (self._choices.choose(3, "how many items") if depth < DEPTH_MAX else 0)
+        length = min(length, schema.get("maxItems", length))
+        return [self.value(schema.get("items", {}), depth + 1) for _ in range(length)]
 
 
 def _integer(schema: Mapping[str, Any], choices: Choices) -> int:
@@ -120,8 +171,6 @@ def _string(schema: Mapping[str, Any], choices: Choices) -> str:
 
 
 _VALUES: dict[str, Callable[[Mapping[str, Any], Choices], Any]] = {
-    "object": _object,
-    "array": _array,
     "integer": _integer,
     "number": lambda schema, choices: _integer(schema, choices) + 0.5 * choices.choose(2, "a fraction"),
     "string": _string,
@@ -163,10 +212,22 @@ def _same_ids(choices: Choices, request: LlmRequest) -> list[Part]:
     return [_call_of(name, {}, "same"), _call_of(name, {}, "same"), _call_of(name, {}, "not a valid id!")]
 
 
+def _wrong_form(choices: Choices, request: LlmRequest) -> list[Part]:
+    wrong = ("no JSON", "{", "[1, 2", '{"no_such_field": 1}', "null")
+    return [Part(text=wrong[choices.choose(len(wrong), "which wrong form")])]
+
+
+def _wrong_transfer(choices: Choices, request: LlmRequest) -> list[Part]:
+    names = ("no_such_agent", "user", "")
+    return [_call_of(TRANSFER_TOOL, {"agent_name": names[choices.choose(len(names), "to which agent")]})]
+
+
 FAULTS: dict[str, Callable[[Choices, LlmRequest], list[Part]]] = {
     "cut stream": lambda choices, request: _words(choices),
     "unknown tool": lambda choices, request: [_call_of("no_such_tool", {"x": 1})],
     "bad arguments": _bad_arguments,
     "same ids": _same_ids,
     "nothing": lambda choices, request: [Part(text="")],
+    "wrong form": _wrong_form,
+    "wrong transfer": _wrong_transfer,
 }

@@ -28,6 +28,7 @@ FIRST = "simulation"
 
 # What the runtime asks for when a call's tool begins: a place that ends with the call's id.
 TOOL = "tool "
+RETRY = "retry of "
 RESULT = "result of "
 MODEL = "model "
 
@@ -185,6 +186,24 @@ class CallsAreAnswered(Checker):
                 self.fail(f"a tool begins while its call {call} is not stored")
 
 
+class InsideOfItsCall(Checker):
+    """
+    What is said inside of a call (`helper@<call id>`) is said between the call and its answer.
+
+    Only what the run has failed with is told at its end, wherever that was.
+    """
+
+    def storing(self, key: SessionKey, event: Event, *, by: str | None, begins: bool) -> None:
+        is_report = event.content is None and event.error_code is not None
+        if by is None or event.branch is None or "@" not in event.branch or is_report:
+            return
+        calls = self.ledger.open_calls.get(key, {})
+        around = [step.rpartition("@")[2] for step in event.branch.split(".") if "@" in step]
+        closed = [call for call in around if call not in calls]
+        if closed:
+            self.fail(f"{key}: event {event.seq} is said in {event.branch}, and the calls {closed} are not open")
+
+
 class OneEnd(Checker):
     """An invocation ends once, after everything that belongs to it, and nothing that has ended is running."""
 
@@ -200,21 +219,30 @@ class OneEnd(Checker):
 
 
 class BudgetIsKept(Checker):
-    """No invocation asks models more often than its RunConfig allows."""
+    """No invocation asks models, calls tools and hands over more often than its RunConfig allows."""
 
     def __init__(self, ledger: Ledger, fail: Fail) -> None:
         super().__init__(ledger, fail)
-        self.limits: dict[str, tuple[int, int]] = {}
+        self.limits: dict[str, tuple[int, int, int]] = {}
+        """By invocation: how many questions to models, calls of tools and transfers."""
         self._counts: defaultdict[tuple[str, str], int] = defaultdict(int)
 
     def point(self, label: str, invocation_id: str | None) -> None:
+        for place, kind in enumerate((MODEL, TOOL)):
+            if label.startswith(kind):
+                self._count(invocation_id, f"{kind}calls", place)
+
+    def storing(self, key: SessionKey, event: Event, *, by: str | None, begins: bool) -> None:
+        if by is not None and event.invocation_id == by and event.actions.transfer_to_agent is not None:
+            self._count(by, "transfers", 2)
+
+    def _count(self, invocation_id: str | None, kind: str, place: int) -> None:
         if invocation_id is None or invocation_id not in self.limits:
             return
-        for kind, limit in zip((MODEL, TOOL), self.limits[invocation_id], strict=True):
-            if label.startswith(kind):
-                self._counts[invocation_id, kind] += 1
-                if 0 < limit < self._counts[invocation_id, kind]:
-                    self.fail(f"{invocation_id} may use {limit} {kind}calls, and begins one more")
+        limit = self.limits[invocation_id][place]
+        self._counts[invocation_id, kind] += 1
+        if 0 < limit < self._counts[invocation_id, kind]:
+            self.fail(f"{invocation_id} may use {limit} {kind}, and begins one more")
 
 
 class NothingIsLeft(Checker):
@@ -313,6 +341,7 @@ class Checkers:
             NoGaps(ledger, fail),
             SeenInOrder(ledger, fail),
             CallsAreAnswered(ledger, fail),
+            InsideOfItsCall(ledger, fail),
             OneEnd(ledger, fail),
             self.budget,
             NothingIsLeft(ledger, fail),

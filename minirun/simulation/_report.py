@@ -198,6 +198,10 @@ def _kind(own: str) -> str:
         return own
     if own.startswith("tool "):
         return f"tool `{own.removeprefix('tool ')}`"
+    if own.startswith("branch "):
+        return f"branch `{own.removeprefix('branch ')}`"
+    if own.startswith("a cleanup hook of "):
+        return own
     if own.startswith("minirun "):
         own = re.sub(r" of \S+$", "", own).removeprefix("minirun ")
         return f"agent `{own.removeprefix('agent ')}`" if own.startswith("agent ") else f"the {own}"

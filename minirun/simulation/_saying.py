@@ -163,7 +163,8 @@ class Saying:
         run: Run | None = None
         try:
             async with scope as run:
-                world._checkers.budget.limits[run.invocation_id] = (config.max_llm_calls, config.max_tool_calls)
+                limits = (config.max_llm_calls, config.max_tool_calls, config.max_transfers)
+                world._checkers.budget.limits[run.invocation_id] = limits
                 async for event in run:
                     if event.seq is not None:
                         seen.append(event)

@@ -25,14 +25,15 @@ import trio
 
 from .._codec import event_to_json
 from .._json import JSON
-from ..agents import BaseAgent
+from ..agents import AgentTool, BaseAgent
 from ..apps import App
 from ..errors import ConfigurationError, MinirunError, ModelError
 from ..events import Event
+from ..models import LLMRegistry
 from ..runners import Runner
 from ..runtime import RunConfig
 from ..sessions import BaseSessionService, Invocation, InvocationStatus, SessionKey, SessionWriter
-from ._checks import MODEL, RESULT, TOOL, Checkers, Ledger
+from ._checks import MODEL, RESULT, RETRY, TOOL, Checkers, Ledger
 from ._choices import Choices
 from ._env import COMMIT, Machine, SimulatedEnv
 from ._faults import FaultName, Rates, SimulatedFault
@@ -61,7 +62,7 @@ LOCKS_S = (0.02, 0.2, 11.0)
 HANGS_S = 600.0
 CLOCK_JUMPS_S = (-3600.0, -1.0, 3600.0)
 
-_INVOCATION = re.compile(r" of ([^/ ]+)")
+_INVOCATION = re.compile(r" of (e-[^/ ]+)")
 
 
 class CheckError(MinirunError, AssertionError):
@@ -135,13 +136,21 @@ def _name_of(check: Callable[[], object]) -> str:
     return str(getattr(check, "__qualname__", check))
 
 
-def _restart(agent: BaseAgent) -> None:
-    """Let the models of a tree of agents begin anew, if they remember anything."""
-    restart = getattr(getattr(agent, "model", None), "restart", None)
-    if callable(restart):
-        restart()
-    for child in agent.sub_agents:
-        _restart(child)
+def _restart(root: BaseAgent, *, only_named: bool) -> None:
+    """
+    Let the models of a tree of agents, and of those that are its tools, begin anew, if they remember anything.
+
+    *only_named*: the registered ones, which outlive every process; the others were just made.
+    """
+    for agent in root._tree():
+        model = getattr(agent, "model", None)
+        is_named = isinstance(model, str)
+        restart = getattr(LLMRegistry.new_llm(model) if isinstance(model, str) else model, "restart", None)
+        if callable(restart) and (is_named or not only_named):
+            restart()
+        for tool in getattr(agent, "tools", ()):
+            if isinstance(tool, AgentTool):
+                _restart(tool.agent, only_named=only_named)
 
 
 @attrs.define
@@ -219,15 +228,14 @@ class World:
         A runner of an app, an agent, or a function that makes one (called again for every process).
 
         Where it is no function, the scripts of its models begin anew for every process: `restart()` is called on those
-        that have one. Sessions are made on their first use. *state* is the app's initial `app:` state, committed when
-        this returns.
+        that have one. Of models that are registered by name it is called in any case. Sessions are made on their first
+        use. *state* is the app's initial `app:` state, committed when this returns.
         """
 
         def make() -> App:
             made = what() if callable(what) and not isinstance(what, (App, BaseAgent)) else what
             app = made if isinstance(made, App) else App(app_name, made)
-            if made is what:
-                _restart(app.root_agent)
+            _restart(app.root_agent, only_named=made is not what)
             return app
 
         made = _Runner([], make)
@@ -570,7 +578,7 @@ class World:
             return self._slow_disk() if self.strikes("slow disk", "a commit is slow") else None
         if label.startswith(MODEL) and self.strikes("model", "the model fails"):
             return self._model_fails()
-        if label.startswith(TOOL) and self.strikes("tool", f"the {label.partition('#')[0]} fails"):
+        if label.startswith((TOOL, RETRY)) and self.strikes("tool", f"the {label.partition('#')[0]} fails"):
             return self._tool_fails(label, task)
         if label.startswith(RESULT) and self.strikes("tool", f"the {label.partition('#')[0]} is lost"):
             self.reached("tool: raises after its work")

@@ -10,7 +10,7 @@ Every attempt has a context of its own, on top of the call's: it starts from the
 wrote is gone, except what its own events have carried. All of them have one `function_call_id`.
 
 `outcome` is always what the call is to be answered with, were it cancelled now; None says just that it was. Only a
-FatalError, and what is no `Exception`, is raised.
+FatalError, what a hook has raised, and what is no `Exception`, is raised.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Attempts:
                 value = await self._tool.run_async(args=thaw(self._args), tool_context=context)
                 return self._returned(value)
         except Exception as error:
-            also = _first(error)
+            also = self._first(error)
             if not scope.cancelled_caught:
                 return self._failed(error)
         return self._timed_out(f"the call took longer than timeout_s={limit} seconds", context.late, also)
@@ -169,7 +169,7 @@ class Attempts:
             return attrs.evolve(self._failed(error), is_final=True)
 
     def _failed(self, error: Exception) -> Failure:
-        first = _first(error)
+        first = self._first(error)
         return self._failure(type(first).__name__, str(first) or type(first).__name__, first)
 
     def _timed_out(self, took: str, late: LateOutcome | None, also: Exception | None) -> Failure:
@@ -195,18 +195,18 @@ class Attempts:
         problem = "the call was cancelled and its thread did not end in time; it may still take effect"
         return self._failure(UNKNOWN, problem, None)
 
+    def _first(self, error: Exception) -> Exception:
+        """The exception that *error* is, or the first in a group; raises one that is fatal, or a hook's."""
+        hooks = self._context._core.hook_failures
+        for leaf in leaves(error):
+            if isinstance(leaf, FatalError) or any(leaf is failure for failure in hooks):
+                raise leaf
+        first = first_failure(error)
+        assert isinstance(first, Exception), "what is in a group that is an Exception is one, too"
+        return first
+
     def _failure(self, kind: str, message: str, error: Exception | None) -> Failure:
         return Failure(kind, message if self.made == 1 else f"{message} ({self.made} attempts were made)", error)
-
-
-def _first(error: Exception) -> Exception:
-    """The exception that *error* is, or the first one in it if it is a group; raises one that is fatal."""
-    fatal = next((leaf for leaf in leaves(error) if isinstance(leaf, FatalError)), None)
-    if fatal is not None:
-        raise fatal
-    first = first_failure(error)
-    assert isinstance(first, Exception), "what is in a group that is an Exception is one, too"
-    return first
 
 
 def _told(error: Exception) -> str:

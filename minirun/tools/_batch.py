@@ -65,7 +65,7 @@ async def run_calls(context: InvocationContext, calls: Sequence[FunctionCall], t
     return event
 
 
-async def _mark(context: InvocationContext, waiting: Sequence[_Call]) -> None:
+async def _mark(context: InvocationContext, waiting: Sequence[_Call], *, closing: bool = False) -> None:
     """Say which calls wait, unless it is said already."""
     calls = context._core.live.open_calls
     fresh = [each for each in waiting if each.call.id in calls and not calls[each.call.id].pending]
@@ -79,7 +79,7 @@ async def _mark(context: InvocationContext, waiting: Sequence[_Call]) -> None:
         actions=EventActions(suspended_calls=[each.call.id or "" for each in fresh if not each.is_long_running]),
         custom_metadata={"interim": interim} if interim else None,
     )
-    await context._emit(event)
+    await context._emit(event, closing=closing)
 
 
 async def _close(context: InvocationContext, batch: Sequence[_Call]) -> None:
@@ -89,7 +89,8 @@ async def _close(context: InvocationContext, batch: Sequence[_Call]) -> None:
             context.actions.transfer_to_agent = None  # nobody goes on
             await context._emit(event, closing=True)
         except Exception:  # the store fails: the end of the run tries again and reports it
-            pass
+            return
+    await _mark(context, [each for each in batch if each.waits], closing=True)
 
 
 class _Call:
@@ -129,6 +130,7 @@ class _Call:
                 await self._settle()
             except BaseException as error:
                 if not is_pause(error):
+                    self.waits = self.waits or (self.outcome is None and self._has_asked())
                     raise
                 self.waits, self.outcome = True, None
             if self.context._asked is not None and self.waits:
@@ -160,6 +162,13 @@ class _Call:
                 self.outcome = result_of(self.outcome.value if value is None else value, self.call.name)
         if isinstance(self.outcome, Result) and self.is_long_running:
             self.interim, self.waits, self.outcome = self.outcome.value, True, None
+
+    def _has_asked(self) -> bool:
+        """Whether something inside of the call waits; then a cancellation does not take the question back."""
+        inside = f"@{self.call.id}"
+        calls = self.context._core.open_calls()
+        own = next((str(call.pending) for call in calls if call.call_id == self.call.id), "")
+        return bool(own) or any(call.pending == "waits" and inside in (call.branch or "") for call in calls)
 
     def _state(self) -> str:
         """Whether the call waits already, or is suspended, from before this run."""

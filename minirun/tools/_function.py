@@ -17,6 +17,7 @@ import trio
 
 from .._json import freeze
 from ..errors import ConfigurationError
+from ..flows._docstring import documentation_of
 from ..flows._schema import signature_of
 from ..runtime import ToolContext
 from ..types import FunctionDeclaration
@@ -38,7 +39,8 @@ class FunctionTool(BaseTool):
     Args:
         func: A function, sync or async, a method, a `functools.partial` or an object that can be called.
         name: What the model calls it; by default the function's name.
-        description: What the model is told; by default the function's docstring.
+        description: What the model is told; by default the function's docstring, without its parameters: they are
+            described in the schema.
         run_in: `"thread"` runs a sync function in a worker thread (the default for those), `"loop"` in trio's own,
             where it stops everything else while it runs.
         timeout_s, retry, max_concurrency, on_interrupted, require_confirmation: See `BaseTool`.
@@ -73,8 +75,7 @@ class FunctionTool(BaseTool):
         if name is None:
             name = getattr(inner, "__name__", type(inner).__name__)
         if description is None:
-            documented = inner if hasattr(inner, "__name__") else type(inner)
-            description = inspect.getdoc(documented) or ""
+            description = documentation_of(func).summary_text
         super().__init__(
             name=name,
             description=description,
