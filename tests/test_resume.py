@@ -433,8 +433,13 @@ async def test_two_that_wait_are_answered_one_by_one() -> None:
 async def test_a_new_message_meanwhile_begins_something_new() -> None:
     """The open call is shown to the model with a stand-in; the question can be answered afterwards."""
     model = ScriptedLlm(
-        lambda request: "hello" if request.contents[-2].text == "by the way" or "way" in request.contents[-1].text
-        else call("order") if len(request.contents) == 1 else "it came"
+        lambda request: (
+            "hello"
+            if request.contents[-2].text == "by the way" or "way" in request.contents[-1].text
+            else call("order")
+            if len(request.contents) == 1
+            else "it came"
+        )
     )
     tool = LongRunningFunctionTool(lambda: None, name="order", description="Order.")
     runner = runner_of(LlmAgent(name="a", model=ScriptedLlm([call("order"), "hello", "it came"]), tools=[tool]))
@@ -466,7 +471,10 @@ async def test_time_is_waited_for_durably(autojump_clock: trio.testing.MockClock
 
     class Reminds(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> None:
-            when = await ctx.step("when", lambda: time.time() + 0.2)
+            async def soon() -> float:
+                return time.time() + 60
+
+            when = await ctx.step("when", soon)
             await ctx.sleep_until(when)
             await ctx.emit(Event(message="now"))
 
@@ -474,7 +482,7 @@ async def test_time_is_waited_for_durably(autojump_clock: trio.testing.MockClock
     _, pending, status = await paused(runner, "go")
     assert (status, pending) == ("paused", [])
     assert await runner.resume_due(time.time()) == []
-    [ended] = await runner.resume_due(time.time() + 1)
+    [ended] = await runner.resume_due(time.time() + 61)
     assert ended.status == "completed"
     assert [event.text for event in await log_of(runner)][-1] == "now"
 

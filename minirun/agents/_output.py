@@ -33,7 +33,7 @@ class AnswerTool(BaseTool):
     """`set_model_response`: its arguments are the answer. The response to a call of it has the checked value."""
 
     def __init__(self, output: OutputSchema, prompts: Prompts) -> None:
-        super().__init__(name=NAME, description=prompts.output_tool_description)
+        super().__init__(name=NAME, description=prompts.output_tool_description, on_interrupted="rerun")
         self._output = output
         self._checked: list[Any] = []
 
@@ -62,6 +62,7 @@ class AnswerTool(BaseTool):
                 return None
             value = outcome.value
         return Answer(value, self._output.dump(value))
+
 
 def accepted_answer(event: Event, tool: AnswerTool) -> Answer | None:
     """The answer among the responses of *event*: the last one in call order that fits, or None."""

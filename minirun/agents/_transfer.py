@@ -22,7 +22,7 @@ class TransferTool(BaseTool):
     """`transfer_to_agent(agent_name)`: the agent takes over once the calls of this turn are answered."""
 
     def __init__(self, targets: Sequence[BaseAgent], prompts: Prompts) -> None:
-        super().__init__(name=NAME, description=prompts.transfer_tool)
+        super().__init__(name=NAME, description=prompts.transfer_tool, on_interrupted="rerun")
         self._names = [agent.name for agent in targets]
         self._prompts = prompts
 

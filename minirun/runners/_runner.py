@@ -261,7 +261,9 @@ class Runner:
             asked = await self._questions(key, answers)
             found = {question.invocation_id for question in asked}
             if len(found) > 1 or len({question.branch for question in asked}) > 1:
-                msg = "expected answers to questions of one agent in one invocation, found several; send them one by one"
+                msg = (
+                    "expected answers to questions of one agent in one invocation, found several; send them one by one"
+                )
                 raise InvalidMessageError(msg)
             if invocation_id not in (None, *found):
                 msg = f"expected answers to questions of the invocation {invocation_id!r}, found ones of {found}"

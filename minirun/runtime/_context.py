@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 import attrs
+import trio
 
 from .._json import freeze
 from ..env import Env

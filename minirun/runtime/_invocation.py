@@ -94,7 +94,9 @@ class Run:
     `session` is the live session; it goes on with every stored event.
     """
 
-    def __init__(self, plan: RunPlan, session: Session, committer: Committer, core: InvocationCore | None) -> None:
+    def __init__(
+        self, plan: RunPlan, session: Session, committer: Committer | None, core: InvocationCore | None
+    ) -> None:
         self.invocation_id = plan.invocation_id
         self.session = session
         self._core = core
@@ -120,6 +122,9 @@ class Run:
 
     async def __anext__(self) -> Event:
         """Let the logic that emitted the last event go on, and return the next event. A checkpoint."""
+        if self._committer is None:  # it had ended before
+            await trio.lowlevel.checkpoint()
+            raise StopAsyncIteration
         event = await self._committer.ask()
         if event is not None:
             return event
@@ -199,9 +204,7 @@ class RunScope:
         return await self._start(writer, message)  # starts tasks; does not wait
 
     def _run_that_has_ended(self, finished: FinishedError) -> Run:
-        committer = Committer(None, lambda event: None, lambda event: None, 1)
-        committer.end()
-        self._run = Run(self._plan, finished.session, committer, None)
+        self._run = Run(self._plan, finished.session, None, None)
         self._run._status = finished.status
         self._run.answer = finished.answer
         return self._run
@@ -241,7 +244,9 @@ class RunScope:
         for response in message.get_function_responses():
             call = writer.live.open_calls.get(response.id or "")
             if call is None or call.pending != "waits" or call.invocation_id != self._plan.invocation_id:
-                msg = f"expected an answer to a question that is open, found one to {response.id!r}, which has just been"
+                msg = (
+                    f"expected an answer to a question that is open, found one to {response.id!r}, which has just been"
+                )
                 raise InvalidMessageError(f"{msg} answered")
 
     def _prepare(self, writer: SessionWriter) -> None:
@@ -342,8 +347,8 @@ class RunScope:
             with trio.CancelScope(shield=True):
                 status = self._final_status(cancelled)
                 await self._close_open_calls(status is InvocationStatus.PAUSED)
-                for error in core.late_failures:
-                    self._fail(error)
+                for late in core.late_failures:
+                    self._fail(late)
                 core.ended = f"the invocation {run.invocation_id} has ended; nothing can be emitted or written any more"
                 self._renewal_scope.cancel()
                 run._status = self._final_status(cancelled)

@@ -121,9 +121,7 @@ class Journal:
 
     def _reached_in(self, branch: str | None) -> int:
         """How far agents have come in this branch: also by what was replayed in branches around it."""
-        reached = [
-            seq for other, seq in self._reached.items() if other is None or _is_within(branch, other)
-        ]
+        reached = [seq for other, seq in self._reached.items() if other is None or _is_within(branch, other)]
         return max(reached, default=0)
 
 

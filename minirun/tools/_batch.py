@@ -230,7 +230,7 @@ class _Call:
         original = {"id": call_id, "name": self.call.name, "args": self.call.args}
         args = {"originalFunctionCall": original, "toolConfirmation": told}
         part = Part(function_call=FunctionCall(id=question_id, name=REQUEST_CONFIRMATION, args=args))
-        actions = EventActions(suspended_calls=[call_id], requested_tool_confirmations={call_id: told})
+        actions = EventActions(suspended_calls=[call_id])
         content = Content(role="model", parts=[part])
         await self.context._emit(
             Event(id=f"{question_id}-asked", content=content, long_running_tool_ids=[question_id], actions=actions)

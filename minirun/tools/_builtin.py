@@ -14,7 +14,7 @@ async def _exit_loop(tool_context: ToolContext) -> None:
     tool_context.actions.skip_summarization = True
 
 
-exit_loop = FunctionTool(_exit_loop, name="exit_loop")
+exit_loop = FunctionTool(_exit_loop, name="exit_loop", on_interrupted="rerun")
 
 
 async def _get_user_choice(options: list[str]) -> None:
