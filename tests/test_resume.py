@@ -1,4 +1,4 @@
-"""An invocation goes on from its log: cut off after every event, paused at any depth, answered, and never done twice."""
+"""An invocation goes on from its log: cut off after every event, paused at any depth, answered, never done twice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from minirun import (
     BaseAgent,
     Event,
     FunctionTool,
-    InMemoryRunner,
     InvocationContext,
     LlmAgent,
     LoopAgent,
@@ -25,12 +24,12 @@ from minirun import (
 )
 from minirun.errors import InvalidMessageError, InvocationNotFoundError, ReplayError
 from minirun.models import LlmRequest
-from minirun.sessions import InMemorySessionService, PendingCall, SessionKey
+from minirun.sessions import BaseSessionService, InMemorySessionService, PendingCall, SessionKey
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import LongRunningFunctionTool, exit_loop, get_user_choice
 from minirun.types import changed
 
-PLACE = {"user_id": "u", "session_id": "s"}
+PLACE: dict[str, Any] = {"user_id": "u", "session_id": "s"}
 KEY = SessionKey("app", "u", "s")
 
 
@@ -43,7 +42,7 @@ def steps(*answers: object) -> ScriptedLlm:
     return ScriptedLlm(answer)
 
 
-def runner_of(agent: BaseAgent, service: InMemorySessionService | None = None) -> Runner:
+def runner_of(agent: BaseAgent, service: BaseSessionService | None = None) -> Runner:
     """A runner as a new process would make it."""
     service = InMemorySessionService() if service is None else service
     return Runner(agent=agent, app_name="app", session_service=service, auto_create_session=True)
@@ -162,7 +161,7 @@ SCENARIOS: list[Callable[[], BaseAgent]] = [two_tools, sequence, parallel, loop,
 
 @pytest.mark.parametrize("build", SCENARIOS, ids=lambda build: build.__name__)
 async def test_an_invocation_that_is_cut_off_anywhere_goes_on(build: Callable[[], BaseAgent]) -> None:
-    """After every event: the final log is that of a run that nobody disturbed, and what is recorded is not done again."""
+    """After every event the log becomes that of a run that nobody disturbed; what is recorded is not done again."""
     undisturbed = runner_of(build())
     async with undisturbed.run_async(**PLACE, new_message="go") as run:
         await run.wait()
@@ -325,12 +324,12 @@ async def test_a_call_that_is_not_allowed_is_not_made() -> None:
 
 
 async def test_a_long_running_call_is_answered_from_outside() -> None:
-    """What its function returns is shown with the question; the result is what somebody sends, and the model goes on."""
+    """What its function returns is shown with the question; the result is what somebody sends."""
     tool = LongRunningFunctionTool(lambda: {"ticket": 7}, name="order", description="Order.")
     runner = runner_of(LlmAgent(name="a", model=steps(call("order"), "it came"), tools=[tool]))
     events, [question], status = await paused(runner, "go")
     assert (status, question.kind, question.tool, question.hint) == ("paused", "long_running", "order", {"ticket": 7})
-    assert events[-1].long_running_tool_ids == {question.call_id}
+    assert events[-1].long_running_tool_ids == frozenset({question.call_id})
     events, _, status = await paused(runner, question.reply({"parcel": "red"}))
     assert (status, events[-1].text) == ("completed", "it came")
 
@@ -402,9 +401,9 @@ async def test_pausing_works_at_any_depth_and_any_number_of_times(depth: int, ti
         assert status == "paused"
         [question] = pending
         message = question.reply(number)
-    events, pending, status = await paused(runner_of(nested(depth, times), service), message)
+    _, pending, status = await paused(runner_of(nested(depth, times), service), message)
     assert (status, pending) == ("completed", [])
-    assert DONE == [f"asks {number}" for number in range(times)]
+    assert [f"asks {number}" for number in range(times)] == DONE
     log = await log_of(runner_of(nested(depth, times), service))
     texts = [event.text for event in log if event.text and event.author != "user"]
     assert texts.count("asks done") == 1
@@ -432,15 +431,6 @@ async def test_two_that_wait_are_answered_one_by_one() -> None:
 
 async def test_a_new_message_meanwhile_begins_something_new() -> None:
     """The open call is shown to the model with a stand-in; the question can be answered afterwards."""
-    model = ScriptedLlm(
-        lambda request: (
-            "hello"
-            if request.contents[-2].text == "by the way" or "way" in request.contents[-1].text
-            else call("order")
-            if len(request.contents) == 1
-            else "it came"
-        )
-    )
     tool = LongRunningFunctionTool(lambda: None, name="order", description="Order.")
     runner = runner_of(LlmAgent(name="a", model=ScriptedLlm([call("order"), "hello", "it came"]), tools=[tool]))
     _, [question], _ = await paused(runner, "go")
@@ -500,5 +490,5 @@ async def test_other_steps_than_those_recorded_are_refused() -> None:
     first = runner_of(Steps(name="s", argument=1))
     _, [question], _ = await paused(first, "go")
     other = runner_of(Steps(name="s", argument=2), first.session_service)
-    with pytest.raises(ReplayError, match="'work'.*other arguments"):
+    with pytest.raises(ReplayError, match=r"'work'.*other arguments"):
         await paused(other, question.reply(True))

@@ -45,8 +45,8 @@ class AgentTool(BaseTool):
             uses that of the agent that has the tool.
         skip_summarization: Its answer is shown as it is, and the model of the agent that has the tool is not asked
             again in this turn.
-        options: `timeout_s`, `retry`, `max_concurrency`, `require_confirmation` and `on_interrupted`, as for every tool.
-            A call that is interrupted goes on where the agent was: `on_interrupted="rerun"` is the default here.
+        options: `timeout_s`, `retry`, `max_concurrency`, `require_confirmation` and `on_interrupted`, as for every
+            tool. A call that is interrupted goes on where the agent was: `on_interrupted="rerun"` is the default here.
     """
 
     def __init__(self, agent: BaseAgent, *, skip_summarization: bool = False, **options: Any) -> None:

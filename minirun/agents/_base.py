@@ -23,8 +23,8 @@ from ..errors import ConfigurationError, UnfinishedAgentError
 from ..events import Event
 from ..runtime import InvocationContext
 from ..runtime._failure import first_failure, leaves
-from ..runtime._journal import is_pause
 from ..runtime._hooks import Hook, ask, expect, hooks_field_value, tell, with_cleanup
+from ..runtime._journal import is_pause
 from ..types import Content
 
 __all__ = ["BaseAgent", "hooks_field"]

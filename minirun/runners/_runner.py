@@ -29,8 +29,8 @@ from ..errors import (
 from ..events import Event, EventActions
 from ..plugins._manager import hooks_of
 from ..runtime import RunConfig, RunPlan, RunScope
-from ..runtime._invocation import FinishedError, is_answer
 from ..runtime._failure import add_note
+from ..runtime._invocation import FinishedError, is_answer
 from ..runtime._recovery import recover
 from ..runtime._rewind import rewind_event
 from ..sessions import (
@@ -197,9 +197,9 @@ class Runner:
             session_id: Which session.
             new_message: What the user says: a text, or a Content without function calls; or the answer to an open
                 question, `pending.reply(...)`, with which its invocation goes on.
-            invocation_id: An invocation to go on with, that was interrupted or waits. What is recorded of it is not done
-                again: its agents run from their start, and what they have said, the answers of models and the results of
-                tools and steps are taken from the log. One that has ended yields nothing.
+            invocation_id: An invocation to go on with, that was interrupted or waits. What is recorded of it is not
+                done again: its agents run from their start, and what they have said, the answers of models and the
+                results of tools and steps are taken from the log. One that has ended yields nothing.
             run_config: Settings of this run.
             state_delta: State to change with the message; its `temp:` keys live for this run.
             yield_user_message: Whether the stored message is the first event of the run.
@@ -253,9 +253,13 @@ class Runner:
         self._check_open()
         message = plan.message
         answers = message.get_function_responses()
+        named = None if invocation_id is None else await self._invocation(key, invocation_id)
         if message.content is not None and len(answers) < len(message.content.parts):
-            msg = "expected either answers to open questions or something new, found both or a text with invocation_id"
-            raise InvalidMessageError(f"{msg}; send the text without it")
+            if named is not None and named.status in _ENDED:
+                msg = f"the invocation {invocation_id!r} has ended ({named.status}); send a new message without its id"
+                raise InvalidMessageError(msg)
+            msg = "expected answers to open questions, or something new without invocation_id, found a mixture"
+            raise InvalidMessageError(f"{msg}; send them one after the other")
         branch = None
         if answers:
             asked = await self._questions(key, answers)
@@ -393,9 +397,10 @@ class Runner:
         """
         Go on, forever, with what was interrupted, and with what is due: `await nursery.start(runner.supervise)`.
 
-        It looks at once and then every *every_s* seconds. An invocation is interrupted if the process that ran it is gone.
-        What one fails with stands in its log; what could not be begun, because the store failed or another process was
-        faster, is tried again. Cancel it to end it: the runs under way are cancelled, and are not resumed by themselves.
+        It looks at once and then every *every_s* seconds. An invocation is interrupted if the process that ran it is
+        gone. What one fails with stands in its log; what could not be begun, because the store failed or another
+        process was faster, is tried again. Cancel it to end it: the runs under way are cancelled, and are not resumed
+        by themselves.
 
         Args:
             max_concurrent: How many may go on at once.

@@ -7,7 +7,7 @@ call) and the layer of pending state that belongs to it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any
@@ -37,9 +37,9 @@ from ..sessions._state import Scope, State, Values, Write, apply_write, scope_of
 from ..types import Content, UsageMetadata, changed
 from ._committer import Committer
 from ._config import RunConfig
+from ._durable import STEP_KEY, ask_for_input, run_step, sleep_until
 from ._escalation import Escalation
 from ._hooks import PluginHooks, ask, expect
-from ._durable import STEP_KEY, ask_for_input, run_step, sleep_until
 from ._journal import Journal
 from ._place import Control, Inside, Place, Region
 
@@ -374,11 +374,11 @@ class _WritingContext(ReadonlyContext):
         """
         Do something once: `receipt = await ctx.step("charge", charge, order_id)`.
 
-        Its result is stored as an event. An invocation that is resumed gets the result that is stored, and *work* is not
-        called again. If the process dies between its effect and the store, it is called again: `idempotency_key`, inside
-        of it, is the same then. Steps are told apart by the agent's place in the tree, their name and how often the agent
-        has taken one of this name; so an agent that is resumed has to take them in an order that follows from what is
-        recorded. A synchronous function runs in a worker thread.
+        Its result is stored as an event. An invocation that is resumed gets the result that is stored, and *work* is
+        not called again. If the process dies between its effect and the store, it is called again: `idempotency_key`,
+        inside of it, is the same then. Steps are told apart by the agent's place in the tree, their name and how often
+        the agent has taken one of this name; so an agent that is resumed has to take them in an order that follows from
+        what is recorded. A synchronous function runs in a worker thread.
 
         Returns:
             The result, frozen: the same object shape as after a resume.
@@ -405,8 +405,8 @@ class _WritingContext(ReadonlyContext):
         """
         Ask somebody outside, and return the answer; until there is one the invocation is paused.
 
-        The question is one of `run.pending`; whoever has an answer sends `pending.reply(answer)` as the new message. The
-        agent, or the tool, is then run from its start, and what it has said and its steps are taken from the log.
+        The question is one of `run.pending`; whoever has an answer sends `pending.reply(answer)` as the new message.
+        The agent, or the tool, is then run from its start, and what it has said and its steps are taken from the log.
 
         Args:
             message: The question.
@@ -666,8 +666,8 @@ class ToolContext(_WritingContext):
         Ask somebody whether this call may be done: return after it, whatever you return.
 
         The result and what was written to the state are dropped, and the invocation is paused. Once somebody has
-        confirmed, the tool is called again with the same arguments, and `tool_confirmation` says what they said; if they
-        have not, it is not called, and the model is told.
+        confirmed, the tool is called again with the same arguments, and `tool_confirmation` says what they said; if
+        they have not, it is not called, and the model is told.
 
         Raises:
             InvalidValueError: *payload* is no JSON.

@@ -21,8 +21,8 @@ from typing import Any, NoReturn
 import attrs
 import trio
 
-from ..env import Env
 from .._window import Window
+from ..env import Env
 from ..errors import (
     DeadlineExceededError,
     InvalidMessageError,

@@ -31,8 +31,8 @@ class Pause(BaseException):
     """
     Unwinds an agent that has to wait for something outside; the invocation is paused when all have unwound or ended.
 
-    It is no `Exception`, so that an agent's own error handling lets it pass. Who runs agents side by side lets the others
-    come to their end first, and raises it then.
+    It is no `Exception`, so that an agent's own error handling lets it pass. Who runs agents side by side lets the
+    others come to their end first, and raises it then.
     """
 
 
@@ -130,7 +130,7 @@ def _is_within(branch: str | None, outer: str | None) -> bool:
 
 
 def _is_said_in(event: Event, branch: str | None) -> bool:
-    """Whether *event* was said by an agent in this branch, rather than by a user, and is more than a mark that it waits."""
+    """Whether *event* was said by an agent in this branch, and is more than a mark that it waits."""
     if event.author == "user" or event.long_running_tool_ids or event.actions.suspended_calls:
         return False
     return _is_within(event.branch, branch)

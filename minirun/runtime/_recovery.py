@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from ..events import Event
-from ..sessions import LiveSession, OpenCall, SessionWriter
+from ..sessions import OpenCall, SessionWriter
 from ..types import Content, FunctionResponse, Part
 from ._context import derived_id
 

@@ -37,7 +37,8 @@ class BaseTool(ABC):
             wait in line, and an attempt's time counts from its turn. None: no limit.
         on_interrupted: What becomes of a call whose process died before it had a response, when its invocation is
             resumed: `"report"` tells the model that nobody knows, `"rerun"` makes the call again, with the same
-            `function_call_id`, `"ask"` asks whoever answers `run.pending` whether to. A new message reports in any case.
+            `function_call_id`, `"ask"` asks whoever answers `run.pending` whether to. A new message reports in any
+            case.
         require_confirmation: Whether somebody has to allow each call before it is made: True, or a function (sync or
             async) of the call's arguments by name, and of `tool_context` if it has one, that says so. Meanwhile the
             invocation is paused.

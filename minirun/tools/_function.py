@@ -122,8 +122,8 @@ class LongRunningFunctionTool(FunctionTool):
     A tool whose result comes later, from somewhere else.
 
     The function begins the work. Then the invocation is paused, and whoever has the result sends it:
-    `run_async(new_message=pending.reply(result))`, with `pending` from `run.pending` or `list_pending`. What the function
-    returns is shown there as its `hint`. Arguments as for `FunctionTool`.
+    `run_async(new_message=pending.reply(result))`, with `pending` from `run.pending` or `list_pending`. What the
+    function returns is shown there as its `hint`. Arguments as for `FunctionTool`.
     """
 
     is_long_running = True
