@@ -763,15 +763,14 @@ async def test_a_bad_message_or_argument_is_refused_and_nothing_is_stored(option
 
 
 async def test_an_invocation_id_that_is_known_is_refused_by_its_status() -> None:
-    """New text on a finished invocation is one error; resuming one, which is not supported yet, another."""
+    """New text on a finished invocation is an error; going on with one yields nothing and stores nothing."""
     runner = runner_for(three)
     _, run = await run_to_end(runner)
     stored = await stored_events(runner)
     with pytest.raises(InvalidMessageError, match="has ended"):
         await run_to_end(runner, "more", invocation_id=run.invocation_id)
-    with pytest.raises(NotSupportedError, match="invocation_id"):
-        async with runner.run_async(**PLACE, invocation_id=run.invocation_id):
-            pass
+    async with runner.run_async(**PLACE, invocation_id=run.invocation_id) as again:
+        assert [event async for event in again] == []
     assert await stored_events(runner) == stored
 
 

@@ -26,8 +26,9 @@ from ..events import Event
 from ..runners import Runner
 from ..runtime import RunConfig, StreamingMode
 from ..sessions import BaseSessionService, InMemorySessionService, Session, SqliteSessionService, repair, verify
+from ..types import Content
 from ._load import load_app
-from ._show import EventPrinter, detail_lines, plain, write
+from ._show import EventPrinter, detail_lines, plain, question_line, write
 
 __all__ = ["cli"]
 
@@ -44,7 +45,7 @@ PIPE_WIDTH = 10_000
 
 # Commands in modules of their own, which are imported when they are asked for: a simulation brings much along that a
 # conversation need not wait for.
-LATER = {"simulate": "._simulate"}
+LATER = {"answer": "._answer", "simulate": "._simulate"}
 
 
 class _Commands(click.Group):
@@ -87,7 +88,7 @@ def run(target: str, messages: tuple[str, ...], db: Path | None, user: str, sess
 
     def answer(message: str) -> None:
         # Each message has a trio.run of its own, so that between them the terminal belongs to the prompt.
-        trio.run(_answer, runner, user, session, message, config)
+        trio.run(answer_one, runner, user, session, message, config)
 
     try:
         status = _answer_arguments(messages, answer) if messages else _converse(answer)
@@ -148,8 +149,9 @@ def _show_error(error: Exception) -> None:
     write(Console(stderr=True), "\n".join(lines), "red")
 
 
-async def _answer(runner: Runner, user: str, session: str, message: str, config: RunConfig) -> None:
-    printer = EventPrinter(Console())
+async def answer_one(runner: Runner, user: str, session: str, message: str | Content, config: RunConfig) -> None:
+    console = Console()
+    printer = EventPrinter(console)
     try:
         async with runner.run_async(user_id=user, session_id=session, new_message=message, run_config=config) as events:
             async for event in events:
@@ -157,6 +159,8 @@ async def _answer(runner: Runner, user: str, session: str, message: str, config:
                     printer.show(event)
     finally:
         printer.end_line()
+    for question in events.pending:
+        write(console, question_line(question), "bold")
 
 
 async def _close(runner: Runner, service: BaseSessionService) -> None:
@@ -172,13 +176,13 @@ def sessions() -> None:
     """Look at the sessions in a file."""
 
 
-def _db(command: Callable[..., None], *, exists: bool = True) -> Callable[..., None]:
+def db_option(command: Callable[..., None], *, exists: bool = True) -> Callable[..., None]:
     kind = click.Path(exists=exists, dir_okay=False, path_type=Path)
     return click.option("--db", type=kind, required=True, help="The SQLite file.")(command)
 
 
 def _place(command: Callable[..., None]) -> Callable[..., None]:
-    return _db(_names(command))
+    return db_option(_names(command))
 
 
 def _names(command: Callable[..., None]) -> Callable[..., None]:
@@ -188,7 +192,7 @@ def _names(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @sessions.command("list")
-@_db
+@db_option
 @click.option("--app", help="Only those of this app.")
 @click.option("--user", help="Only those of this user.")
 def list_sessions(db: Path, app: str | None, user: str | None) -> None:
@@ -197,7 +201,7 @@ def list_sessions(db: Path, app: str | None, user: str | None) -> None:
     if not console.is_terminal:
         console.width = PIPE_WIDTH
     table = Table("app", "user", "session", "revision", "last update", box=None)
-    for found in _with_service(db, lambda service: _all_sessions(service, app, user)):
+    for found in with_service(db, lambda service: _all_sessions(service, app, user)):
         updated = datetime.fromtimestamp(found.last_update_time, tz=UTC).isoformat(sep=" ", timespec="seconds")
         row = (found.app_name, found.user_id, found.id, str(found.revision), updated)
         table.add_row(*(Text(plain(cell, keep=""), overflow="fold") for cell in row))
@@ -208,7 +212,7 @@ def list_sessions(db: Path, app: str | None, user: str | None) -> None:
 @_place
 def show(db: Path, app: str, user: str, session: str) -> None:
     """Show what was said in a session, and its state."""
-    found = _with_service(db, lambda service: _one_session(service, app, user, session))
+    found = with_service(db, lambda service: _one_session(service, app, user, session))
     console = Console()
     for event in found.events:
         write(console, f"{event.seq} {event.author}: {event.text}".rstrip(), "bold")
@@ -237,11 +241,11 @@ def export(db: Path, app: str, user: str, session: str) -> None:
                 return
             after = page[-1].seq or 0
 
-    _with_service(db, print_all)
+    with_service(db, print_all)
 
 
 @sessions.command("import")
-@partial(_db, exists=False)
+@partial(db_option, exists=False)
 @_names
 @click.argument("file", type=click.File("rb"), default="-")
 def import_session(db: Path, app: str, user: str, session: str, file: BinaryIO) -> None:
@@ -251,7 +255,7 @@ def import_session(db: Path, app: str, user: str, session: str, file: BinaryIO) 
     Exported again it is the same, byte for byte. The database is made if it does not exist.
     """
     events = list(_read_events(file))
-    made = _with_service(
+    made = with_service(
         db,
         lambda service: service.import_session(app_name=app, user_id=user, session_id=session, events=events),
     )
@@ -268,7 +272,7 @@ def _read_events(file: BinaryIO) -> Iterator[Event]:
 
 
 @sessions.command("verify")
-@_db
+@db_option
 def verify_sessions(db: Path) -> None:
     """
     Look whether every session is what its events say: order, hash chain, state. Changes nothing.
@@ -287,7 +291,7 @@ def verify_sessions(db: Path) -> None:
 
 
 @sessions.command("repair")
-@_db
+@db_option
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The new file.")
 def repair_sessions(db: Path, out: Path) -> None:
     """
@@ -327,10 +331,10 @@ def _reported(work: Callable[[], T]) -> T:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(db: Path, app: str, user: str, session: str, yes: bool) -> None:
     """Delete a session and its events; what it wrote to user: and app: stays."""
-    _with_service(db, lambda service: _one_session(service, app, user, session))
+    with_service(db, lambda service: _one_session(service, app, user, session))
     if not yes:
         click.confirm(f"Delete session {session!r} of user {user!r} in app {app!r}?", abort=True)
-    _with_service(db, lambda service: service.delete_session(app_name=app, user_id=user, session_id=session))
+    with_service(db, lambda service: service.delete_session(app_name=app, user_id=user, session_id=session))
 
 
 async def _all_sessions(service: BaseSessionService, app: str | None, user: str | None) -> list[Session]:
@@ -351,7 +355,7 @@ async def _one_session(service: BaseSessionService, app: str, user: str, session
     return found
 
 
-def _with_service(db: Path, work: Callable[[BaseSessionService], Awaitable[T]]) -> T:
+def with_service(db: Path, work: Callable[[BaseSessionService], Awaitable[T]]) -> T:
     async def main() -> T:
         async with SqliteSessionService(db) as service:
             return await work(service)

@@ -14,8 +14,9 @@ from rich.segment import Segment, Segments
 
 from .._json import dumps
 from ..events import Event
+from ..sessions import PendingCall
 
-__all__ = ["EventPrinter", "detail_lines", "plain", "write"]
+__all__ = ["EventPrinter", "detail_lines", "plain", "question_line", "write"]
 
 
 # Enough to see what a tool did while the conversation goes on; `minirun sessions show` has all of it.
@@ -92,3 +93,11 @@ def detail_lines(event: Event) -> list[str]:
 
 def _arguments(args: dict[str, object]) -> str:
     return ", ".join(f"{name}={dumps(value)}" for name, value in args.items())
+
+
+def question_line(question: PendingCall) -> str:
+    """An open question on one line, with what answers it."""
+    what = f"{question.tool}({dumps(question.args)})" if question.tool else ""
+    hint = question.hint if isinstance(question.hint, str) else dumps(question.hint) if question.hint else ""
+    asked = " ".join(part for part in (question.kind.replace("_", " "), what, hint) if part)
+    return f"? {plain(asked, keep='')}  [{question.call_id}]"

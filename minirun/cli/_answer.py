@@ -1,0 +1,62 @@
+"""`minirun answer`: say what somebody has been waiting for."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from ..runners import Runner
+from ..runtime import RunConfig, StreamingMode
+from ..sessions import BaseSessionService
+from ._commands import INTERRUPTED, answer_one, db_option, with_service
+from ._load import load_app
+
+__all__ = ["answer"]
+
+
+@click.command()
+@click.argument("target", metavar="FILE.py[:name]")
+@click.argument("call_id")
+@click.argument("value")
+@db_option
+@click.option("--stream", is_flag=True, help="Show answers as they come.")
+def answer(target: str, call_id: str, value: str, db: Path, stream: bool) -> None:
+    """
+    Answer an open question, and go on with what has waited for it.
+
+    CALL_ID is shown by `minirun run` and `minirun invocations pending`. VALUE is yes or no where permission is asked
+    for, else JSON, or a text.
+    """
+    app = load_app(target)
+    config = RunConfig(streaming_mode=StreamingMode.SSE if stream else StreamingMode.NONE)
+
+    async def main(service: BaseSessionService) -> None:
+        async with Runner(app=app, session_service=service) as runner:
+            pending = await service.list_pending(app_name=app.name)
+            question = next((each for each in pending if each.call_id == call_id), None)
+            if question is None:
+                known = ", ".join(each.call_id for each in pending) or "none"
+                raise click.ClickException(
+                    f"there is no open question {call_id!r} in app {app.name!r}; open are {known}"
+                )
+            reply = question.reply(_value(value, yes_or_no=question.kind == "confirmation"))
+            await answer_one(runner, question.user_id, question.session_id, reply, config)
+
+    try:
+        with_service(db, main)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _value(text: str, *, yes_or_no: bool) -> object:
+    """What somebody has typed as an answer: yes, no, JSON, or else a text."""
+    known = {"yes": True, "no": False}
+    try:
+        return known[text] if yes_or_no or text in known else json.loads(text)
+    except KeyError:
+        raise click.ClickException(f"expected yes or no, found {text!r}") from None
+    except ValueError:
+        return text
