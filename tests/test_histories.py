@@ -630,7 +630,7 @@ def test_what_comes_and_what_is_loaded_agree_on_what_is_visible(kind: str, targe
             actions = EventActions(rewind_before_invocation_id="x", rewind_before_seq=seq)
         event = Event(id="e", author="a", seq=len(log) + 1, timestamp=1.0, actions=actions)
         log.append(event)
-        live.advance(event, {}, tracked=False)
+        live.advance(event, {}, {})
     for size in (1, 3, 100):
         visible: list[Event] = []
         until = len(log) + 1

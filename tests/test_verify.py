@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from minirun import Event, EventActions, LlmAgent, Runner, SqliteSessionService
 from minirun.errors import AlreadyExistsError, StorageCorruptError, StorageFormatError
-from minirun.sessions import InvocationStatus, Repaired, repair, verify
+from minirun.sessions import InvocationStatus, Repaired, SessionKey, repair, verify
 from minirun.testing import ScriptedLlm, call
 from minirun.types import Content, FunctionCall, Part
 
@@ -34,7 +34,7 @@ def f() -> str:
 
 
 async def write(path: Path) -> None:
-    """Sessions with runs, calls, shared state, a rewind and a fork; one was deleted, one has an open call."""
+    """Sessions with runs, calls, shared state, a rewind and a fork; one was deleted, one has open calls, one waits."""
     async with SqliteSessionService(path, durability="process") as service:
         agent = LlmAgent(name="agent", model=ScriptedLlm([call("f"), "done"] * 3), tools=[f])
         runner = Runner(agent=agent, app_name="app", session_service=service)
@@ -58,6 +58,26 @@ async def write(path: Path) -> None:
         content = Content(role="model", parts=[Part(function_call=FunctionCall(id="open", name="f"))])
         await writer.append(Event(author="agent", invocation_id="e-open", content=content))
         await writer.finish(InvocationStatus.FAILED)
+        await pause(service)
+
+
+async def pause(service: SqliteSessionService) -> None:
+    """A run of the session "2" that asks for an answer, and stays open until it comes."""
+    writer = await service.open_writer(SessionKey("app", "u", "2"), "e-paused", None, reject=False)
+    assert writer is not None
+    await writer.append(Event(author="user", message="go", invocation_id="e-paused"), begins=True)
+    parts = [Part(function_call=FunctionCall(id=name, name=name)) for name in ("put-off", "adk_request_input")]
+    actions = EventActions(suspended_calls=["put-off"])
+    await writer.append(
+        Event(
+            author="agent",
+            invocation_id="e-paused",
+            content=Content(role="model", parts=parts),
+            long_running_tool_ids=["adk_request_input"],
+            actions=actions,
+        )
+    )
+    await writer.finish(InvocationStatus.PAUSED)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +101,7 @@ TABLES = {
     "events": "*",
     "session_state": "session, key, value",
     "shared_state": "app_name, user_id, key, value",
-    "open_calls": "*",
+    "open_calls": "session, call_id, name, seq, place, invocation_id, author, branch, pending, pending_seq",
     "invocations": "session, invocation_id, status, seq",
     "shared_pasts": "*",
 }
@@ -159,7 +179,7 @@ DAMAGES: list[tuple[str, str]] = [
     ("UPDATE events SET commit_no = commit_no + 1000 WHERE log = 3 AND seq = 1", "event 1: expected the link"),
     ("UPDATE events SET log = 3, seq = 90 WHERE log = 2 AND seq = 4", "event 4: it is missing"),
     ("UPDATE sessions SET revision = revision - 1 WHERE id = 3", "which no session shows"),
-    ("UPDATE sessions SET revision = revision + 1 WHERE id = 3", "event 5: it is missing"),
+    ("UPDATE sessions SET revision = revision + 1 WHERE id = 3", "event 7: it is missing"),
     ("UPDATE sessions SET chain = zeroblob(32) WHERE id = 3", "the newest link of the hash chain"),
     ("UPDATE sessions SET update_time = update_time + 1 WHERE id = 2", "expected the update time"),
     ("UPDATE sessions SET create_time = create_time + 1 WHERE id = 2", "expected the create time"),
@@ -173,8 +193,18 @@ DAMAGES: list[tuple[str, str]] = [
     ("DELETE FROM shared_state WHERE key = 'app:log'", "the state of app 'app': state key 'app:log'"),
     ("UPDATE shared_base SET value = '{' WHERE user_id = ''", "its base cannot be read"),
     ("UPDATE shared_base SET value = '{}' WHERE user_id = 'u'", "state key 'user:n'"),
-    ("INSERT INTO open_calls VALUES (2, 'c', 'f', 2, 'e', 'a', NULL)", "call 'c' is noted as open"),
+    ("INSERT INTO open_calls VALUES (2, 'c', 'f', 2, 0, 'e', 'a', NULL, '', 0, 0)", "call 'c' is noted as open"),
     ("UPDATE open_calls SET seq = 1", "call 'open' is noted as open"),
+    ("UPDATE open_calls SET place = 0", "call 'adk_request_input' is noted as open"),
+    ("UPDATE open_calls SET pending = '' WHERE pending = 'waits'", "expected pending 'waits' since event 6, found ''"),
+    ("UPDATE open_calls SET pending = 'suspended'", "expected pending '' since event 0, found 'suspended'"),
+    ("UPDATE open_calls SET pending = 'soon'", "pending for 'soon'"),
+    ("UPDATE open_calls SET pending_seq = 5 WHERE pending = 'waits'", "since event 6, found 'waits' since 5"),
+    ("UPDATE open_calls SET pending_no = 999 WHERE pending = 'waits'", "has the number 999 of"),
+    ("UPDATE open_calls SET pending_no = 1 WHERE pending = ''", "open call 'open' has the number 1"),
+    ("DELETE FROM open_calls WHERE pending = 'waits'", "its paused invocation waits for, and is not noted"),
+    ("UPDATE invocations SET end_seq = NULL WHERE invocation_id = 'e-open'", "has ended at event None"),
+    ("UPDATE invocations SET end_seq = 99 WHERE invocation_id = 'e-paused'", "has ended at event 99"),
     ("UPDATE invocations SET seq = 99 WHERE invocation_id = 'e-open'", "begins at event 99, which there is not"),
     ("UPDATE invocations SET seq = 2 WHERE invocation_id = 'e-open'", "is noted to begin here, and does not"),
     ("UPDATE invocations SET status = 'lost' WHERE invocation_id = 'e-open'", "has the status 'lost'"),
@@ -416,7 +446,7 @@ async def test_an_open_call_of_an_imported_session_stays_open(tmp_path: Path) ->
         events = await service.read_events(**HERE)
         await service.import_session(app_name="app", user_id="u", session_id="copy", events=events)
     before = content(tmp_path / "a.db")["open_calls"]
-    assert len(before) == 2
+    assert len(before) == 4
     repair(tmp_path / "a.db", tmp_path / "new.db")
     assert content(tmp_path / "new.db")["open_calls"] == before
 
@@ -449,7 +479,7 @@ async def test_a_log_beside_the_old_file_is_read_and_stays_as_it_is(tmp_path: Pa
     for name, image in images.items():
         (tmp_path / "copy" / name).write_bytes(image)
     repaired = repair(tmp_path / "copy" / "a.db", tmp_path / "new.db")
-    assert [one.revision for one in repaired.sessions if one.key.session_id == "2"] == [5]
+    assert [one.revision for one in repaired.sessions if one.key.session_id == "2"] == [7]
     assert {name: (tmp_path / "copy" / name).read_bytes() for name in images} == images
 
 
@@ -460,7 +490,7 @@ def test_a_cut_session_is_named_with_its_place(copy: Path, tmp_path: Path) -> No
     told = {one.key.session_id: str(one) for one in repair(copy, tmp_path / "new.db").sessions}
     assert told["1"].startswith("session '1' of user 'u' in app 'app': kept events 0 to 2 of ")
     assert "event 3: it is missing" in told["1"]
-    assert told["2"].startswith("session '2' of user 'u' in app 'app': kept nothing of 4")
+    assert told["2"].startswith("session '2' of user 'u' in app 'app': kept nothing of 6")
     assert told["s"].endswith("kept events 0 to 10")
 
 
@@ -554,4 +584,4 @@ def test_the_names_of_these_tests_are_those_of_the_file(original: Path) -> None:
     assert sorted(logs(original)) == sorted(SESSIONS)
     assert KEY.session_id in SESSIONS
     rows: list[Any] = sql(original, "SELECT count(*) FROM open_calls")
-    assert rows == [(1,)]
+    assert rows == [(3,)]

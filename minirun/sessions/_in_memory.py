@@ -18,16 +18,20 @@ from ..env import Env
 from ..errors import AlreadyExistsError, SessionNotFoundError
 from ..events import Event
 from ..types import changed
+from ._calls import CallChanges, CallFold, OpenCall, Pending, cut_invocation, in_order, is_of_a_run, waiting_invocations
 from ._fold import apply_event, fold
-from ._live import LiveSession, SessionKey, is_of_a_run
+from ._live import LiveSession, SessionKey
 from ._service import BaseSessionService, SessionWriter, check_fork_seq
-from ._session import GetSessionConfig, Invocation, InvocationStatus, Session
+from ._session import GetSessionConfig, Invocation, InvocationStatus, Session, invocation_at
 from ._state import Values, _Missing
 
 __all__ = ["InMemorySessionService"]
 
 
 _incarnation_of = attrgetter("incarnation")
+
+# Of these an end is still to come, if somebody resumes them.
+UNFINISHED = (InvocationStatus.RUNNING, InvocationStatus.PAUSED, InvocationStatus.INTERRUPTED)
 
 
 class InMemorySessionService(BaseSessionService):
@@ -47,6 +51,7 @@ class InMemorySessionService(BaseSessionService):
         self._user_values: dict[tuple[str, str], dict[str, JSON]] = {}
         self._invocations: dict[tuple[int, str], Invocation] = {}
         self._runs: dict[int, list[str]] = {}  # the ids of each session's invocations
+        self._waiting: dict[tuple[int, str], LiveSession] = {}  # the calls that wait for somebody, longest first
         self._incarnations = count(1)
 
     def _store_id(self) -> Hashable:
@@ -63,8 +68,11 @@ class InMemorySessionService(BaseSessionService):
         live = self._new_live(key, values, events[0])
         self._logs[live.incarnation] = [events[0]]
         values.apply(changes)
+        calls = CallFold()
         for event in events[1:]:
-            self._advance(live, event, apply_event(values, event), tracked=is_of_a_run(event))
+            self._advance(live, event, apply_event(values, event), calls.take(event, tracked=is_of_a_run(event)))
+        for name, seq in calls.paused().items():
+            self._record(live, name, InvocationStatus.PAUSED, seq, live.revision)
         return live
 
     def _values(self, key: SessionKey, session: dict[str, JSON]) -> Values:
@@ -84,10 +92,22 @@ class InMemorySessionService(BaseSessionService):
         return live
 
     def _advance(
-        self, live: LiveSession, event: Event, changes: Mapping[str, JSON | _Missing], *, tracked: bool
+        self, live: LiveSession, event: Event, changes: Mapping[str, JSON | _Missing], calls: CallChanges
     ) -> None:
-        live.advance(event, changes, tracked=tracked)
+        live.advance(event, changes, calls)
         self._logs[live.incarnation].append(event)
+        self._note_waiting(live, calls)
+
+    def _note_waiting(self, live: LiveSession, changes: Mapping[str, OpenCall | None]) -> None:
+        open_now = in_order({call_id: call for call_id, call in changes.items() if call is not None})
+        for call_id in changes:
+            if call_id not in open_now:
+                self._waiting.pop((live.incarnation, call_id), None)
+        for call_id, call in open_now.items():
+            if call.pending is Pending.WAITS:
+                self._waiting.setdefault((live.incarnation, call_id), live)
+            else:
+                self._waiting.pop((live.incarnation, call_id), None)
 
     async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> None:
         source = self._sessions.get(key)
@@ -102,16 +122,19 @@ class InMemorySessionService(BaseSessionService):
         values = self._values(new, fold(Values({}, {}, {}), past, shared=False).session)
         live = self._new_live(new, values, past[0], self._env.now())
         self._logs[live.incarnation] = list(past)
+        calls = CallFold()
         for event in past[1:]:
-            live.advance(event, {}, tracked=is_of_a_run(event))
+            live.advance(event, {}, calls.take(event, tracked=is_of_a_run(event)))
         if len(past) == len(log):
             live.open_calls = dict(source.open_calls)
-        cut = log[len(past)].invocation_id if len(past) < len(log) else None
+        self._note_waiting(live, live.open_calls)
+        waiting = waiting_invocations(live.open_calls)
+        cut = cut_invocation(past[-1], log[len(past)] if len(past) < len(log) else None)
         for name in self._runs.get(source.incarnation, ()):
             run = self._invocations[source.incarnation, name]
             if run.seq <= live.revision:
-                ended = run.status is not InvocationStatus.RUNNING and name != cut
-                self._record(live, name, run.status if ended else InvocationStatus.INTERRUPTED, run.seq)
+                then = invocation_at(run, live.revision, waits=name in waiting and name != cut)
+                self._record(live, name, then.status, then.seq, then.end_seq)
 
     async def _open(self, key: SessionKey, config: GetSessionConfig | None) -> LiveSession | None:
         return self._sessions.get(key)
@@ -121,16 +144,32 @@ class InMemorySessionService(BaseSessionService):
             msg = f"{live.key} was deleted"
             raise SessionNotFoundError(msg)
         changes = apply_event(live.values, event)
-        self._advance(live, event, changes, tracked=writer is not None)
+        self._advance(live, event, changes, live.call_changes(event, tracked=writer is not None))
+        if event.actions.rewind_before_seq is not None:
+            self._rewind_invocations(live, event.actions.rewind_before_seq, writer)
         if writer is not None:
             writer.epoch = 0
             if begins:
                 self._record(live, writer.invocation_id, InvocationStatus.RUNNING, live.revision)
 
+    def _rewind_invocations(self, live: LiveSession, target: int, writer: SessionWriter | None) -> None:
+        """Let the others of the session be what they were before event *target*; what has begun since is over."""
+        waiting = waiting_invocations(live.open_calls)
+        for name in self._runs.get(live.incarnation, ()):
+            run = self._invocations[live.incarnation, name]
+            if writer is not None and name == writer.invocation_id:
+                continue
+            if run.seq < target:
+                run = invocation_at(run, target - 1, waits=name in waiting)
+            elif run.status in UNFINISHED:
+                run = changed(run, status=InvocationStatus.CANCELLED, end_seq=live.revision)
+            self._invocations[live.incarnation, name] = run
+
     async def _delete(self, key: SessionKey) -> None:
         live = self._sessions.pop(key, None)
         if live is not None:
             del self._logs[live.incarnation]
+            self._note_waiting(live, dict.fromkeys(live.open_calls))
             del self._ordered[bisect_left(self._ordered, live.incarnation, key=_incarnation_of)]
             for name in self._runs.pop(live.incarnation, ()):
                 del self._invocations[live.incarnation, name]
@@ -163,21 +202,46 @@ class InMemorySessionService(BaseSessionService):
         start = after_seq + 1
         return self._logs[live.incarnation][start : None if limit is None else start + limit]
 
-    async def _list_invocations(self, app_name: str | None) -> list[Invocation]:
+    async def _list_invocations(self, app_name: str | None, status: InvocationStatus | None) -> list[Invocation]:
         return [found for found in self._invocations.values() if app_name in (None, found.app_name)]
+
+    async def _invocation(self, key: SessionKey, invocation_id: str) -> Invocation | None:
+        live = self._sessions.get(key)
+        return None if live is None else self._invocations.get((live.incarnation, invocation_id))
+
+    async def _list_waiting(
+        self, app_name: str | None, user_id: str | None, session_id: str | None
+    ) -> list[tuple[SessionKey, OpenCall, Event, Event]]:
+        found = []
+        for (incarnation, call_id), live in self._waiting.items():
+            key = live.key
+            wanted = (app_name or key.app_name, user_id or key.user_id, session_id or key.session_id)
+            if wanted == (key.app_name, key.user_id, key.session_id):
+                log, call = self._logs[incarnation], live.open_calls[call_id]
+                found.append((key, call, log[call.seq], log[call.pending_seq]))
+        return found
 
     async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
         place = (writer.live.incarnation, writer.invocation_id)
         if status is not None and place in self._invocations:
-            self._invocations[place] = changed(self._invocations[place], status=status)
+            found = self._invocations[place]
+            self._invocations[place] = changed(found, status=status, end_seq=writer.live.revision)
 
-    def _record(self, live: LiveSession, invocation_id: str, status: InvocationStatus, seq: int) -> None:
+    def _record(
+        self, live: LiveSession, invocation_id: str, status: InvocationStatus, seq: int, end_seq: int | None = None
+    ) -> None:
+        """Record an invocation; one that is recorded already keeps its place in the list, and its beginning."""
+        place = (live.incarnation, invocation_id)
+        if place in self._invocations:
+            self._invocations[place] = changed(self._invocations[place], status=status, end_seq=end_seq)
+            return
         self._runs.setdefault(live.incarnation, []).append(invocation_id)
-        self._invocations[live.incarnation, invocation_id] = Invocation(
+        self._invocations[place] = Invocation(
             app_name=live.key.app_name,
             user_id=live.key.user_id,
             session_id=live.key.session_id,
             invocation_id=invocation_id,
             status=status,
             seq=seq,
+            end_seq=end_seq,
         )

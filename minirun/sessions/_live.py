@@ -13,7 +13,7 @@ rewind), what is undone leaves this list, and so everything that reads it: promp
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -21,10 +21,11 @@ import attrs
 from .._json import JSON
 from .._window import Window
 from ..events import Event
+from ._calls import CallChanges, OpenCall, call_changes, in_order, rewound, take_over
 from ._session import GetSessionConfig, Session
 from ._state import Values, _Missing
 
-__all__ = ["LiveSession", "OpenCall", "SessionKey", "is_of_a_run", "opened_calls", "run_session", "visible_tail"]
+__all__ = ["LiveSession", "SessionKey", "run_session", "visible_tail"]
 
 
 @attrs.frozen
@@ -37,18 +38,6 @@ class SessionKey:
 
     def __str__(self) -> str:
         return f"session {self.session_id!r} of user {self.user_id!r} in app {self.app_name!r}"
-
-
-@attrs.frozen
-class OpenCall:
-    """A stored function call that has no response yet."""
-
-    call_id: str
-    name: str
-    seq: int
-    invocation_id: str
-    author: str
-    branch: str | None
 
 
 class LiveSession:
@@ -101,25 +90,37 @@ class LiveSession:
         self.mark: bytes | None = b""
         self.notes: Any = None  # what the service has to remember with it
 
-    def advance(self, event: Event, changes: Mapping[str, JSON | _Missing], *, tracked: bool) -> None:
+    def call_changes(self, event: Event, *, tracked: bool, visible: Sequence[Event] | None = None) -> CallChanges:
         """
-        Take over a stored event. The calls of *tracked* events, those of runs, are open until they are answered.
+        What storing *event* makes of the open calls. The calls of *tracked* events, those of runs, are open from then.
+
+        *visible* is the whole visible history, for an event that undoes a part of it where not all of it is loaded.
         """
+        target = event.actions.rewind_before_seq
+        if target is None:
+            return call_changes(self.open_calls, event, tracked=tracked)
+        events = self.events if visible is None else visible
+        split = bisect_left(events, target, key=_seq_of)
+        changes = rewound(events[:split], events[split:])
+        calls = dict(self.open_calls)
+        take_over(calls, changes)
+        return changes | call_changes(calls, event, tracked=tracked)
+
+    def advance(self, event: Event, changes: Mapping[str, JSON | _Missing], calls: CallChanges) -> None:
+        """Take over a stored event, and what it has made of the state and of the open calls."""
         assert event.seq == self.revision + 1, "events are applied in their order, without a gap"
         assert event.timestamp is not None
+        take_over(self.open_calls, calls)
         if event.actions.rewind_before_seq is not None:  # others hold the list as it was
             self.events = self.events[: self.index_of(event.actions.rewind_before_seq)]
             self.first_seq = min(self.first_seq, event.actions.rewind_before_seq)
             self.call_ids = {call.id for visible in self.events for call in visible.get_function_calls()}
             self.memo = {}
+            self.open_calls = in_order(self.open_calls)
         self.events.append(event)
         self.revision = event.seq
         self.last_update_time = event.timestamp
         self.values.apply(changes)
-        for call in opened_calls(event) if tracked else ():
-            self.open_calls[call.call_id] = call
-        for response in event.get_function_responses():
-            self.open_calls.pop(response.id or "", None)
         self.call_ids.update(call.id for call in event.get_function_calls())
 
     def index_of(self, seq: int) -> int:
@@ -210,19 +211,6 @@ def visible_tail(events: Iterable[Event], until: int) -> tuple[list[Event], int]
     return visible, until
 
 
-def is_of_a_run(event: Event) -> bool:
-    """Whether a stored event was said in a run, as far as one can tell from the log: then its calls need answers."""
-    return event.invocation_id is not None
-
-
-def opened_calls(event: Event) -> list[OpenCall]:
-    """The calls that are open once *event* is stored."""
-    return [
-        OpenCall(call.id or "", call.name, event.seq or 0, event.invocation_id or "", event.author or "", event.branch)
-        for call in event.get_function_calls()
-    ]
-
-
 class _RunSession(Session):
     """The session of a run: it goes on with every event that is stored."""
 
@@ -261,7 +249,7 @@ class _RunSession(Session):
     def _advance(self, event: Event, changes: Mapping[str, JSON | _Missing], mark: bytes | None) -> None:
         """Nothing to do where the live session is still the service's, and so was advanced with the store."""
         if event.seq != self._live.revision:
-            self._live.advance(event, changes, tracked=False)
+            self._live.advance(event, changes, {})
             self._live.mark = mark
 
 

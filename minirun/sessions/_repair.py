@@ -25,13 +25,14 @@ import attrs
 from .._json import JSON, dumps
 from ..env import REAL_ENV
 from ..errors import AlreadyExistsError, InvalidValueError
+from ._calls import CallFold, is_of_a_run
 from ._fold import apply_event
-from ._live import OpenCall, SessionKey, is_of_a_run, opened_calls
+from ._live import SessionKey
 from ._service import session_key
-from ._session import InvocationStatus
+from ._session import Invocation, InvocationStatus, invocation_at
 from ._sqlite_errors import SQLITE_ERRORS, storage_error
 from ._sqlite_format import check_place, make_format
-from ._sqlite_schema import FORMAT, SEQ_MAX, Segment, link
+from ._sqlite_schema import FORMAT, SEQ_MAX, Segment, link, write_call, write_invocation
 from ._state import Values
 from ._verify import (
     PROGRESS_EVERY,
@@ -42,6 +43,7 @@ from ._verify import (
     SharedScope,
     Step,
     base_values,
+    could_end,
     fold_shared,
     is_number,
     open_to_read,
@@ -290,33 +292,35 @@ class _Repair:
                 new.execute("INSERT INTO shared_pasts VALUES (?, ?, ?, ?)", (session, part.first_seq, last, part.log))
         for name, value in log.values.session.items():
             new.execute("INSERT INTO session_state VALUES (?, ?, ?)", (session, name, dumps(value)))
-        self._save_invocations(key, session, segments, log.last.seq, cut=cut)
-        for call in log.calls.values():
-            new.execute(
-                "INSERT INTO open_calls VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (session, call.call_id, call.name, call.seq, call.invocation_id, call.author, call.branch),
-            )
+        for call in log.calls.calls.values():
+            marked = self._first_event(segments, call.pending_seq, log.last.seq)
+            write_call(new, session, call, marked[0] if marked is not None else 0)
+        self._save_invocations(key, session, segments, log, cut=cut)
 
     def _save_invocations(
-        self, key: SessionKey, session: int, segments: Sequence[Segment], revision: int, *, cut: bool
+        self, key: SessionKey, session: int, segments: Sequence[Segment], log: _Log, *, cut: bool
     ) -> None:
-        """Keep the notes that the kept events bear out; the last one of a log that was cut is interrupted."""
-        kept: list[tuple[int, str, str, int]] = []
-        for name, status, seq in _readable(self._old, "invocations", "invocation_id, status, seq", session):
-            found = self._first_event(segments, seq, revision)
+        """Keep the notes that the kept events bear out, as of the last of these; nobody runs any of them."""
+        assert log.last is not None
+        waiting = log.calls.paused()
+        kept: list[tuple[int, Invocation]] = []
+        columns = "invocation_id, status, seq, end_seq"
+        for name, status, seq, end_seq in _readable(self._old, "invocations", columns, session):
+            found = self._first_event(segments, seq, log.last.seq)
             if found is not None and found[1] == name and status in InvocationStatus.__members__.values():
-                kept.append((seq, name, status, found[0]))
+                is_sound = could_end(status, seq, end_seq, SEQ_MAX)
+                run = _invocation(key, name, InvocationStatus(status), seq, end_seq if is_sound else None)
+                kept.append((found[0], invocation_at(run, log.last.seq, waits=name in waiting)))
+                if not is_sound:
+                    self._lose(str(key), f"how invocation {name!r:.80} ended is not kept")
             elif not cut:
                 self._lose(str(key), f"what was noted of invocation {name!r:.80} is not kept")
-        kept.sort()
-        if cut and kept:
-            seq, name, _, number = kept[-1]
-            kept[-1] = (seq, name, InvocationStatus.RUNNING, number)
-        for seq, name, status, number in kept:  # epoch -1: nobody runs it, so what was running is interrupted
-            epoch = -1 if status == InvocationStatus.RUNNING else 0
-            self._new.execute(
-                "INSERT INTO invocations VALUES (?, ?, ?, ?, ?, ?)", (session, name, status, epoch, seq, number)
-            )
+        for name in waiting.keys() - {run.invocation_id for _, run in kept}:  # so that its questions can be answered
+            found = self._first_event(segments, waiting[name], log.last.seq)
+            assert found is not None
+            kept.append((found[0], _invocation(key, name, InvocationStatus.PAUSED, waiting[name], log.last.seq)))
+        for number, run in sorted(kept, key=lambda each: (each[1].seq, each[1].invocation_id)):
+            write_invocation(self._new, session, run, -1, number)
 
     def _first_event(self, segments: Sequence[Segment], seq: Any, revision: int) -> tuple[int, str | None] | None:
         """The number and the invocation of the event *seq*, if it was kept."""
@@ -409,6 +413,18 @@ class _Repair:
         return SharedScope(values, newest)
 
 
+def _invocation(key: SessionKey, name: str, status: InvocationStatus, seq: int, end_seq: int | None) -> Invocation:
+    return Invocation(
+        app_name=key.app_name,
+        user_id=key.user_id,
+        session_id=key.session_id,
+        invocation_id=name,
+        status=status,
+        seq=seq,
+        end_seq=end_seq,
+    )
+
+
 def _until(segments: Sequence[Segment], end: int) -> tuple[Segment, ...]:
     """What of the segments is below *end*."""
     below = (part for part in segments if part.first_seq < end)
@@ -429,7 +445,7 @@ class _Log:
 
     def __init__(self) -> None:
         self.values = Values({}, {}, {})
-        self.calls: dict[str, OpenCall] = {}
+        self.calls = CallFold()
         self.first: Step | None = None
         self.last: Step | None = None
         self.problem = ""
@@ -445,9 +461,7 @@ class _Log:
             return False
         self.first = self.first or step
         self.last = step
-        self.calls.update({call.call_id: call for call in opened_calls(step.event) if is_of_a_run(step.event)})
-        for response in step.event.get_function_responses():
-            self.calls.pop(response.id or "", None)
+        self.calls.take(step.event, tracked=is_of_a_run(step.event))
         return True
 
 

@@ -42,9 +42,11 @@ from ..errors import (
 )
 from ..events import Event, EventActions
 from ..types import changed
+from ._calls import OpenCall, marks_of
 from ._fold import apply_event
 from ._gate import INSIDE, Hold, acquire
 from ._live import LiveSession, SessionKey
+from ._pending import PendingCall, pending_call
 from ._session import GetSessionConfig, Invocation, InvocationStatus, ListSessionsResponse, Session
 from ._state import TEMP_PREFIX, Scope, check_key, scope_of, with_writes, writes_of
 
@@ -115,7 +117,8 @@ def checked_event(event: Event, *, rewinds: bool = False) -> Event:
     Only the history of a session may contain *rewinds*; `Runner.rewind_async` makes new ones.
 
     Raises:
-        InvalidEventError: It lacks an author, is partial, or its calls or responses lack valid ids.
+        InvalidEventError: It lacks an author, is partial, its calls or responses lack valid ids, or it names calls by
+            what cannot be an id.
         InvalidValueError: Its state changes are malformed.
         NotSupportedError: It asks for something that this version would ignore.
     """
@@ -129,13 +132,11 @@ def checked_event(event: Event, *, rewinds: bool = False) -> Event:
         if getattr(event.actions, name):
             msg = f"EventActions.{name} has no effect in this version of minirun; leave it out"
             raise NotSupportedError(msg)
-    if event.long_running_tool_ids:
-        msg = "Event.long_running_tool_ids has no effect in this version of minirun: every call is answered at once"
-        raise NotSupportedError(msg)
     if not rewinds and (event.actions.rewind_before_seq, event.actions.rewind_before_invocation_id) != (None, None):
         msg = "expected an event that undoes nothing, found rewind_before_...; use Runner.rewind_async"
         raise InvalidEventError(msg)
     _check_call_ids(event)
+    _check_marks(event)
     writes = writes_of(event.actions)
     if any(scope_of(key) is Scope.TEMP for key in writes):
         kept = {key: write for key, write in writes.items() if scope_of(key) is not Scope.TEMP}
@@ -158,6 +159,35 @@ def _check_call_ids(event: Event) -> None:
         if len(set(ids)) < len(ids):
             msg = f"expected the ids of an event's function {what}s to differ, found {ids}"
             raise InvalidEventError(msg)
+
+
+def _check_marks(event: Event) -> None:
+    waiting, suspended = event.long_running_tool_ids or (), event.actions.suspended_calls
+    for name, ids in (("Event.long_running_tool_ids", sorted(waiting)), ("EventActions.suspended_calls", suspended)):
+        for call_id in ids:
+            if not CALL_ID.fullmatch(call_id):
+                msg = f"expected {name} to name calls by their ids (letters, digits, '_' or '-'), found {call_id!r:.80}"
+                raise InvalidEventError(msg)
+    both = sorted(set(waiting).intersection(suspended))
+    if both:
+        msg = f"expected a call to be in one of long_running_tool_ids and suspended_calls, found {both} in both"
+        raise InvalidEventError(msg)
+
+
+def check_marked_calls(event: Event, live: LiveSession) -> None:
+    """
+    Raise unless the calls that the event of a run puts off are its own, or open.
+
+    Raises:
+        InvalidEventError: One is not: nobody could ever answer it.
+    """
+    unknown = marks_of(event).keys() - live.open_calls.keys() - {call.id for call in event.get_function_calls()}
+    if unknown:
+        msg = (
+            "expected long_running_tool_ids and suspended_calls to name calls of this event or open ones, "
+            f"found {sorted(unknown)}"
+        )
+        raise InvalidEventError(msg)
 
 
 def _check_history(events: Sequence[Event]) -> None:
@@ -217,8 +247,9 @@ class SessionWriter:
     """
     What a run holds from entering a session to leaving it: the right to write, and the live session.
 
-    `append` stores and applies; `begins` on the user message also records the invocation as running. The first append
-    takes the session's lease where several processes share the store.
+    `append` stores and applies; `begins` on the user message also records the invocation as running, on the first event
+    of one that is resumed as running again. The first append takes the session's lease where several processes share
+    the store.
     """
 
     def __init__(self, service: BaseSessionService, hold: Hold, live: LiveSession, invocation_id: str) -> None:
@@ -248,11 +279,13 @@ class SessionWriter:
         Raises:
             StaleSessionError: Another process has written, or has taken the lease. Nothing was stored.
             InvocationEndedError: The run has left the session. Nothing was stored.
+            InvalidEventError: It says of a call that it waits, or is suspended, and there is no such open call.
             StorageError: See the class for what it says about the event.
         """
         if self._hold is None:
             msg = f"the invocation {self.invocation_id} has left {self.live.key}; what it would still write is refused"
             raise InvocationEndedError(msg)
+        check_marked_calls(event, self.live)
         return await self.service._append(self.live, event, writer=self, begins=begins)
 
     async def reload(self, config: GetSessionConfig | None, *, reject: bool) -> None:
@@ -272,7 +305,8 @@ class SessionWriter:
 
     async def finish(self, status: InvocationStatus | None) -> None:
         """
-        Record how the invocation ended (None: it never began), give the lease back and let the next one in.
+        Record how the invocation ended, or that it is paused (None: it never began), give the lease back and let the
+        next one in.
 
         May be lost in a power cut or a storage failure: then the invocation is listed as interrupted.
         """
@@ -622,8 +656,37 @@ class BaseSessionService(ABC):
                 raise InvalidValueError("status", problem) from None
         with self._used():
             await trio.lowlevel.checkpoint()
-            found = await self._list_invocations(app_name)
+            found = await self._list_invocations(app_name, status)
         return [invocation for invocation in found if status is None or invocation.status is status]
+
+    async def list_pending(
+        self,
+        *,
+        app_name: str | None = None,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        include_timers: bool = False,
+    ) -> list[PendingCall]:
+        """
+        List the open questions: the calls of runs that wait for somebody outside, the one that waits longest first.
+
+        With *include_timers* also those that wait for a time. What a rewind has undone asks nothing any more, and what
+        was answered in the undone part is asked again. The costs are those of what is listed, not of what is stored.
+
+        Raises:
+            InvalidValueError: A name or id cannot be one.
+        """
+        if app_name is not None:
+            check_app_name(app_name)
+        if user_id is not None:
+            user_id = _check_id("user_id", user_id)
+        if session_id is not None:
+            session_id = _check_id("session_id", session_id)
+        with self._used():
+            await trio.lowlevel.checkpoint()
+            found = await self._list_waiting(app_name, user_id, session_id)
+        pending = (pending_call(key, call, event, mark) for key, call, event, mark in found)
+        return [each for each in pending if include_timers or each.kind != "timer"]
 
     # --- for runners
 
@@ -726,7 +789,8 @@ class BaseSessionService(ABC):
         """
         Store a new session with these events, the creation record first, or raise AlreadyExistsError.
 
-        All of it or nothing. The calls that are not answered are open. No checkpoint after the write.
+        All of it or nothing. The calls that are not answered are open, and the invocations of those that wait for
+        somebody are paused. No checkpoint after the write.
         """
 
     @abstractmethod
@@ -734,7 +798,8 @@ class BaseSessionService(ABC):
         """
         Store a new session with the past of another one up to *at_seq*, or raise AlreadyExistsError.
 
-        Its open calls are those of the other one, as they were then. No checkpoint after the write.
+        Its open calls and its invocations are those of the other one, as they were then (`invocation_at`), and nobody
+        runs them. No checkpoint after the write.
         """
 
     @abstractmethod
@@ -754,7 +819,10 @@ class BaseSessionService(ABC):
         """
         Store *event*, whose seq is `live.revision + 1`, with all it changes, atomically; then `live.advance` it.
 
-        Shared scopes are applied to the values that are current in the transaction. No checkpoint after the write.
+        Shared scopes are applied to the values that are current in the transaction. With *begins* the writer's
+        invocation is recorded as running, again if it was recorded before. An event that undoes others lets the
+        invocations that have begun in the undone part, and not ended, be cancelled; the others are what they were
+        before it (`invocation_at`). No checkpoint after the write.
         """
 
     @abstractmethod
@@ -770,8 +838,23 @@ class BaseSessionService(ABC):
         """Stored events with a seq above *after_seq* (-1: all), in order; none if there is no such session."""
 
     @abstractmethod
-    async def _list_invocations(self, app_name: str | None) -> list[Invocation]:
-        """All recorded invocations, oldest first."""
+    async def _list_invocations(self, app_name: str | None, status: InvocationStatus | None) -> list[Invocation]:
+        """All recorded invocations, or at least those of a *status*, oldest first."""
+
+    @abstractmethod
+    async def _invocation(self, key: SessionKey, invocation_id: str) -> Invocation | None:
+        """One recorded invocation of a session, found without looking at others."""
+
+    @abstractmethod
+    async def _list_waiting(
+        self, app_name: str | None, user_id: str | None, session_id: str | None
+    ) -> list[tuple[SessionKey, OpenCall, Event, Event]]:
+        """
+        The calls that wait for somebody outside, with the event that holds each and the one that lets it wait.
+
+        The one that began to wait first, in this store, comes first; then as sessions were made, and as they stand in
+        the log. Found without looking at others.
+        """
 
     async def _renew(self, writer: SessionWriter) -> None:
         """Extend the writer's lease."""

@@ -14,7 +14,7 @@ from ..errors import InvalidValueError
 from ..events import Event
 from ._state import ReadOnlyState, Values, _Missing
 
-__all__ = ["GetSessionConfig", "Invocation", "InvocationStatus", "ListSessionsResponse", "Session"]
+__all__ = ["GetSessionConfig", "Invocation", "InvocationStatus", "ListSessionsResponse", "Session", "invocation_at"]
 
 
 class Session:
@@ -149,6 +149,7 @@ class InvocationStatus(StrEnum):
 
     RUNNING = "running"
     PAUSED = "paused"
+    """It waits for somebody outside, and for no process: it can be resumed."""
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -158,7 +159,12 @@ class InvocationStatus(StrEnum):
 
 @attrs.frozen(kw_only=True)
 class Invocation:
-    """One invocation of a session. `seq` is that of the event it began with."""
+    """
+    One invocation of a session.
+
+    `seq` is that of the event it began with, also when it was resumed since. `end_seq` is the session's revision when
+    it ended or paused; None while it runs, and where nobody has recorded an end.
+    """
 
     app_name: str
     user_id: str
@@ -166,3 +172,15 @@ class Invocation:
     invocation_id: str
     status: InvocationStatus
     seq: int
+    end_seq: int | None = None
+
+
+def invocation_at(found: Invocation, seq: int, *, waits: bool) -> Invocation:
+    """
+    What an invocation was when *seq* was the newest event, as far as that is known; *waits*: a call of it waited then.
+    """
+    if found.end_seq is not None and found.end_seq <= seq:
+        return found
+    if found.end_seq is None or not waits:
+        return attrs.evolve(found, status=InvocationStatus.INTERRUPTED, end_seq=None)
+    return attrs.evolve(found, status=InvocationStatus.PAUSED, end_seq=seq)

@@ -45,21 +45,27 @@ from ..errors import (
     StorageReadOnlyError,
 )
 from ..events import Event
+from ..types import changed
+from ._calls import CallChanges, CallFold, OpenCall, cut_invocation, is_of_a_run, waiting_invocations
 from ._fold import apply_event, fold
 from ._lease import OwnerLock, owner_is_gone, sweep_up
-from ._live import LiveSession, OpenCall, SessionKey, is_of_a_run, opened_calls, visible_tail
+from ._live import LiveSession, SessionKey, visible_tail
 from ._service import BaseSessionService, ChangedMeanwhileError, SessionWriter, check_fork_seq
-from ._session import GetSessionConfig, Invocation, InvocationStatus, Session
+from ._session import GetSessionConfig, Invocation, InvocationStatus, Session, invocation_at
 from ._sqlite_errors import ADVICE
 from ._sqlite_file import Durability, SqliteFile, Transaction
 from ._sqlite_schema import (
+    CALL,
     CHAIN_START,
     FORMAT,
     NO_USER,
     ROW,
     SEQ_MAX,
+    UNFINISHED,
+    WAITS,
     Row,
     Segment,
+    call_of,
     find_session,
     link,
     newest_no,
@@ -68,6 +74,9 @@ from ._sqlite_schema import (
     read_session,
     row_of,
     shared_user,
+    stored_status,
+    write_call,
+    write_invocation,
 )
 from ._state import MISSING, Scope, Values, _Missing, scope_of, writes_of
 
@@ -84,6 +93,17 @@ PAGE_EVENTS = 250
 
 # How much is kept of the sessions that ran lately, counted as JSON; in memory it is about four times as large.
 CACHE_BYTES = 64 * 2**20
+
+
+# Columns of an invocation, as `_invocation_of` takes them, and of one with its session.
+INVOCATION = "i.invocation_id, i.status, i.seq, i.end_seq"
+_INVOCATIONS = (
+    f"SELECT s.app_name, s.user_id, s.session_id, i.epoch, {INVOCATION}, {ROW}"
+    " FROM invocations i JOIN sessions s ON s.id = i.session"
+)
+
+# Those that the index of unfinished ones leads to.
+_UNFINISHED = (InvocationStatus.RUNNING, InvocationStatus.PAUSED, InvocationStatus.INTERRUPTED)
 
 
 class _Scope:
@@ -200,20 +220,23 @@ class SqliteSessionService(BaseSessionService):
         live.revision = -1  # nothing is applied yet
         current = self._within(transaction, live)
         history = current.copy() if len(events) > 1 else None  # each event stands on those before it
-        chain, done = CHAIN_START, []
+        chain, done, calls = CHAIN_START, [], CallFold()
         for event, line in zip(events, lines, strict=True):
             changes, chain, number = self._write_event(transaction, live, history or current, event, line, chain)
             if history is not None:
                 history.apply(changes)
-            if event.seq:
-                self._write_calls(db, live, event, tracked=is_of_a_run(event))
-            done.append((event, line, changes, number))
+            called = calls.take(event, tracked=is_of_a_run(event)) if event.seq else {}
+            _write_calls(db, row.id, called, number)
+            done.append((event, line, changes, called, number))
         db.execute("UPDATE sessions SET chain = ? WHERE id = ?", (chain, row.id))
+        for name, seq in calls.paused().items():
+            run = self._invocation_of(key, name, InvocationStatus.PAUSED, seq, newest.seq)
+            write_invocation(db, row.id, run, 0, done[seq][-1])
 
         def apply() -> None:
-            for event, line, changes, number in done:
+            for event, line, changes, called, number in done:
                 if event.seq:
-                    live.advance(event, changes, tracked=is_of_a_run(event))
+                    live.advance(event, changes, called)
                 else:
                     live.values.apply(changes)
                     live.revision, live.first_seq = 0, 1
@@ -222,7 +245,7 @@ class SqliteSessionService(BaseSessionService):
             live.mark = chain
             self._cached(live)
 
-        for _, _, changes, _ in done:
+        for _, _, changes, _, _ in done:
             _note_shared(transaction, live, changes)
         transaction.after_commit(apply)
         return live
@@ -342,24 +365,20 @@ class SqliteSessionService(BaseSessionService):
         for segment in segments:
             last = min(segment.last_seq, at)
             db.execute("INSERT INTO shared_pasts VALUES (?, ?, ?, ?)", (row.id, segment.first_seq, last, segment.log))
+        newest_number = newest_no(db)
         if at == source.revision:
-            _copy_rows(db, source.id, row.id)
+            _copy_rows(db, source.id, row.id, newest_number)
         else:
             assert past is not None
-            self._write_past(db, row.id, past)
-        # Nobody runs them in the fork: what was running there is interrupted here.
-        db.execute(
-            "INSERT INTO invocations SELECT ?, invocation_id, CASE WHEN invocation_id = ? THEN ? ELSE status END, 0,"
-            " seq, ? FROM invocations WHERE session = ? AND seq <= ?",
-            (row.id, past and past.cut, InvocationStatus.RUNNING, newest_no(db), source.id, at),
-        )
+            _write_past(db, row.id, past, newest_number)
+        waiting = waiting_invocations(read_open_calls(db, row.id))
+        query = f"SELECT {INVOCATION} FROM invocations i WHERE session = ? AND seq <= ? ORDER BY commit_no, seq"
+        for columns in db.execute(query, (source.id, at)).fetchall():
+            run = self._invocation_of(new, *columns)
+            waits = run.invocation_id in waiting and (past is None or past.cut != run.invocation_id)
+            # Nobody runs them in the fork: what was running there is interrupted here.
+            write_invocation(db, row.id, invocation_at(run, at, waits=waits), 0, newest_number)
         return True
-
-    def _write_past(self, db: sqlite3.Connection, fork: int, past: _Past) -> None:
-        for name, value in past.state.items():
-            db.execute("INSERT INTO session_state VALUES (?, ?, ?)", (fork, name, dumps(value)))
-        for call in past.open_calls:
-            _insert_call(db, fork, call)
 
     # --- reading
 
@@ -410,7 +429,7 @@ class SqliteSessionService(BaseSessionService):
         self._refresh_scopes(db, live)
         if live.revision < row.revision:  # another process has written
             for event, size in self._lines(db, live.notes.segments, live.revision + 1, row.revision + 1):
-                live.advance(event, apply_event(live.values, event, shared=False), tracked=False)
+                live.advance(event, apply_event(live.values, event, shared=False), {})
                 self._grow(live, size)
             live.mark = row.chain
             live.open_calls = read_open_calls(db, row.id)
@@ -545,13 +564,14 @@ class SqliteSessionService(BaseSessionService):
         assert row is not None
         values = live.values if _stays_within(event) else self._within(transaction, live)
         changes, chain, number = self._write_event(transaction, live, values, event, append.line, row.chain)
-        self._write_calls(db, live, event, tracked=writer is not None)
+        calls = live.call_changes(event, tracked=writer is not None, visible=self._undoable(db, live, event))
+        _write_calls(db, live.incarnation, calls, number)
         self._write_session(db, live, event, epoch, chain, writer)
+        if event.actions.rewind_before_seq is not None:
+            self._rewind_invocations(db, live, event, writer)
         if writer is not None and append.begins:
-            db.execute(
-                "INSERT INTO invocations VALUES (?, ?, ?, ?, ?, ?)",
-                (live.incarnation, writer.invocation_id, InvocationStatus.RUNNING, epoch, event.seq, number),
-            )
+            run = self._invocation_of(live.key, writer.invocation_id, InvocationStatus.RUNNING, event.seq, None)
+            write_invocation(db, live.incarnation, run, epoch, number)
 
         _note_shared(transaction, live, changes)
 
@@ -559,7 +579,7 @@ class SqliteSessionService(BaseSessionService):
             if writer is not None:
                 writer.epoch = epoch
                 self._running.add((live.incarnation, writer.invocation_id))
-            live.advance(event, changes, tracked=writer is not None)
+            live.advance(event, changes, calls)
             live.mark = chain
             self._mark_scopes(live, changes, number)
             self._grow(live, len(append.line))
@@ -614,13 +634,33 @@ class SqliteSessionService(BaseSessionService):
             _write_value(db, live, key, value, number)
         return changes, chain, number
 
-    def _write_calls(self, db: sqlite3.Connection, live: LiveSession, event: Event, *, tracked: bool) -> None:
-        if event.content is None:
-            return
-        for call in opened_calls(event) if tracked else ():
-            _insert_call(db, live.incarnation, call)
-        for response in event.get_function_responses():
-            db.execute("DELETE FROM open_calls WHERE session = ? AND call_id = ?", (live.incarnation, response.id))
+    def _undoable(self, db: sqlite3.Connection, live: LiveSession, event: Event) -> list[Event] | None:
+        """All that is visible, if the event undoes a part of it and not all of it is loaded."""
+        if event.actions.rewind_before_seq is None or live.first_seq <= 1:
+            return None
+        lines = self._lines(db, live.notes.segments, 1, live.revision + 1)
+        return visible_tail((line for line, _ in reversed(lines)), live.revision + 1)[0]
+
+    def _rewind_invocations(
+        self, db: sqlite3.Connection, live: LiveSession, event: Event, writer: SessionWriter | None
+    ) -> None:
+        """Let the others of the session be what they were before what is undone; what has begun in it is over."""
+        target = event.actions.rewind_before_seq
+        assert target is not None
+        waiting = waiting_invocations(read_open_calls(db, live.incarnation))
+        query = f"SELECT {INVOCATION} FROM invocations i WHERE session = ? AND (end_seq IS NULL OR end_seq >= ?)"
+        for columns in db.execute(query, (live.incarnation, target)).fetchall():
+            run = self._invocation_of(live.key, *columns)
+            if writer is not None and run.invocation_id == writer.invocation_id:
+                continue
+            if run.seq < target:
+                run = invocation_at(run, target - 1, waits=run.invocation_id in waiting)
+            elif run.status in (InvocationStatus.RUNNING, InvocationStatus.PAUSED):
+                run = changed(run, status=InvocationStatus.CANCELLED, end_seq=event.seq)
+            db.execute(
+                "UPDATE invocations SET status = ?, end_seq = ? WHERE session = ? AND invocation_id = ?",
+                (stored_status(run.status), run.end_seq, live.incarnation, run.invocation_id),
+            )
 
     def _write_session(
         self,
@@ -709,12 +749,14 @@ class SqliteSessionService(BaseSessionService):
 
     async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
         self._running.discard((writer.live.incarnation, writer.invocation_id))  # also where that cannot be stored
+        revision = writer.live.revision
 
         def finish(transaction: Transaction) -> None:
-            if status is not None:
+            if status is not None:  # if nobody has resumed it since: this may come late
                 transaction.db.execute(
-                    "UPDATE invocations SET status = ? WHERE session = ? AND invocation_id = ?",
-                    (status, writer.live.incarnation, writer.invocation_id),
+                    "UPDATE invocations SET status = ?, end_seq = max(seq, ?)"
+                    " WHERE session = ? AND invocation_id = ? AND epoch = ?",
+                    (status, revision, writer.live.incarnation, writer.invocation_id, writer.epoch),
                 )
             transaction.db.execute(
                 "UPDATE sessions SET lease_owner = NULL, lease_expires = NULL WHERE id = ?"
@@ -740,34 +782,69 @@ class SqliteSessionService(BaseSessionService):
 
         transaction.after_commit(forget)
 
-    async def _list_invocations(self, app_name: str | None) -> list[Invocation]:
-        query = (
-            "SELECT s.app_name, s.user_id, s.session_id, i.invocation_id, i.status, i.epoch, i.seq,"
-            f" {ROW}"
-            " FROM invocations i JOIN sessions s ON s.id = i.session"
-            " WHERE s.app_name = coalesce(?, s.app_name) ORDER BY i.commit_no, i.session, i.seq"
-        )
+    async def _list_invocations(self, app_name: str | None, status: InvocationStatus | None) -> list[Invocation]:
+        # With the very words of its index, so that those that have ended are not looked at.
+        only = f" AND {UNFINISHED}" if status in _UNFINISHED else ""
+        order = "i.commit_no, i.session, i.seq"
+        query = f"{_INVOCATIONS} WHERE s.app_name = coalesce(?, s.app_name){only} ORDER BY {order}"
         async with self._file.reading() as db:
-            rows = [(found[:7], row_of(found[7:])) for found in db.execute(query, (app_name,))]
-        return [self._invocation(columns, row) for columns, row in rows]
+            rows = db.execute(query, (app_name,)).fetchall()
+            return [self._found_invocation(columns) for columns in rows]
 
-    def _invocation(self, columns: tuple[Any, ...], row: Row) -> Invocation:
-        app, user, session, invocation_id, status, epoch, seq = columns
-        if status not in InvocationStatus.__members__.values():
-            raise self._damaged(f"an invocation of session {session!r:.80} has the status {status!r:.80}")
-        if status == InvocationStatus.RUNNING:
-            ours = row.owner == self._owner and (row.id, invocation_id) in self._running
-            theirs = row.owner not in (None, self._owner) and not self._is_free(row)
-            owned = epoch == row.epoch and (ours or theirs)
-            status = InvocationStatus.RUNNING if owned else InvocationStatus.INTERRUPTED
+    async def _invocation(self, key: SessionKey, invocation_id: str) -> Invocation | None:
+        where = "s.app_name = ? AND s.user_id = ? AND s.session_id = ? AND i.invocation_id = ?"
+        async with self._file.reading() as db:
+            query = f"{_INVOCATIONS} WHERE {where}"
+            columns = db.execute(query, (key.app_name, key.user_id, key.session_id, invocation_id)).fetchone()
+            return None if columns is None else self._found_invocation(columns)
+
+    def _found_invocation(self, columns: Sequence[Any]) -> Invocation:
+        """The invocation of a row, and whether somebody runs it."""
+        app, user, session, epoch, *rest = columns
+        found = self._invocation_of(SessionKey(app, user, session), *rest[:4])
+        row = row_of(rest[4:])
+        if found.status is not InvocationStatus.RUNNING:
+            return found
+        ours = row.owner == self._owner and (row.id, found.invocation_id) in self._running
+        theirs = row.owner not in (None, self._owner) and not self._is_free(row)
+        if epoch == row.epoch and (ours or theirs):
+            return found
+        return changed(found, status=InvocationStatus.INTERRUPTED)
+
+    def _invocation_of(
+        self, key: SessionKey, invocation_id: str, status: str, seq: int | None, end_seq: int | None
+    ) -> Invocation:
+        if status not in InvocationStatus.__members__.values() or type(seq) is not int:
+            what = f"has the status {status!r:.80} and begins at {seq!r:.80}"
+            raise self._damaged(f"an invocation of session {key.session_id!r:.80} {what}")
         return Invocation(
-            app_name=app,
-            user_id=user,
-            session_id=session,
+            app_name=key.app_name,
+            user_id=key.user_id,
+            session_id=key.session_id,
             invocation_id=invocation_id,
             status=InvocationStatus(status),
             seq=seq,
+            end_seq=end_seq,
         )
+
+    async def _list_waiting(
+        self, app_name: str | None, user_id: str | None, session_id: str | None
+    ) -> list[tuple[SessionKey, OpenCall, Event, Event]]:
+        wanted = {"s.app_name = ?": app_name, "s.user_id = ?": user_id, "s.session_id = ?": session_id}
+        where = {test: value for test, value in wanted.items() if value is not None}
+        query = (
+            f"SELECT s.app_name, s.user_id, s.session_id, s.id, {CALL} FROM open_calls o"
+            f" JOIN sessions s ON s.id = o.session WHERE {' AND '.join([WAITS, *where])}"
+            " ORDER BY o.pending_no, o.session, o.seq, o.place"
+        )
+        found = []
+        async with self._file.reading() as db:
+            for app, user, name, session, *columns in db.execute(query, (*where.values(),)).fetchall():
+                call, segments = call_of(columns), read_segments(db, session)
+                [(event, _)] = self._lines(db, segments, call.seq, call.seq + 1)
+                [(mark, _)] = self._lines(db, segments, call.pending_seq, call.pending_seq + 1)
+                found.append((SessionKey(app, user, name), call, event, mark))
+        return found
 
     # --- the cache
 
@@ -871,14 +948,11 @@ class _Past:
         following = events[at_seq + 1 :]
         self.newest = past[-1]
         self.state = fold(Values({}, {}, {}), past, shared=False).session
-        self.cut = following[0].invocation_id if following else None
-        """The invocation that the event after it belongs to; if it has begun before, it is cut in two."""
-        calls: dict[str | None, OpenCall] = {}
-        for event in past:
-            calls.update({call.call_id: call for call in opened_calls(event) if is_of_a_run(event)})
-            for response in event.get_function_responses():
-                calls.pop(response.id, None)
-        self.open_calls = list(calls.values())
+        self.cut = cut_invocation(self.newest, following[0] if following else None)
+        calls = CallFold()
+        for event in past[1:]:
+            calls.take(event, tracked=is_of_a_run(event))
+        self.open_calls = calls.calls
 
 
 # --- within a transaction ---------------------------------------------------------------------------------------------
@@ -916,21 +990,28 @@ def _next_no(transaction: Transaction) -> int:
     return number
 
 
-def _copy_rows(db: sqlite3.Connection, source: int, fork: int) -> None:
-    """Give a fork the state and the open calls that its source has now."""
+def _copy_rows(db: sqlite3.Connection, source: int, fork: int, number: int) -> None:
+    """Give a fork the state and the open calls that its source has now, when *number* is the newest event."""
     db.execute("INSERT INTO session_state SELECT ?, key, value FROM session_state WHERE session = ?", (fork, source))
-    db.execute(
-        "INSERT INTO open_calls SELECT ?, call_id, name, seq, invocation_id, author, branch FROM open_calls"
-        " WHERE session = ? ORDER BY rowid",
-        (fork, source),
-    )
+    for call in read_open_calls(db, source).values():
+        write_call(db, fork, call, number)
 
 
-def _insert_call(db: sqlite3.Connection, session: int, call: OpenCall) -> None:
-    db.execute(
-        "INSERT OR REPLACE INTO open_calls VALUES (?, ?, ?, ?, ?, ?, ?)",  # imported logs may have one id twice
-        (session, call.call_id, call.name, call.seq, call.invocation_id, call.author, call.branch),
-    )
+def _write_past(db: sqlite3.Connection, fork: int, past: _Past, number: int) -> None:
+    """Give it those that its source had once."""
+    for name, value in past.state.items():
+        db.execute("INSERT INTO session_state VALUES (?, ?, ?)", (fork, name, dumps(value)))
+    for call in past.open_calls.values():
+        write_call(db, fork, call, number)
+
+
+def _write_calls(db: sqlite3.Connection, session: int, changes: CallChanges, number: int) -> None:
+    """Write what event *number* has made of the open calls."""
+    for call_id, call in changes.items():
+        if call is None:
+            db.execute("DELETE FROM open_calls WHERE session = ? AND call_id = ?", (session, call_id))
+        else:
+            write_call(db, session, call, number)
 
 
 def _write_value(db: sqlite3.Connection, live: LiveSession, key: str, value: JSON | _Missing, number: int) -> None:

@@ -10,6 +10,10 @@ deleted session has logged goes when no fork shows it any more.
 
 Tables with values have rowids: without, SQLite reads a neighbour's whole value, which may be large, to compare its key.
 
+A row of `open_calls` that is pending has the number of the newest event when it came to be so (`pending_no`): the
+questions of all sessions have one order. The rows of questions, and of invocations that have not ended, have indexes of
+their own: who looks for them does not pass what is over.
+
 Every event carries its link of the session's hash chain: SHA-256 of the link before it, its place and its text. The
 newest link stands in the session's row too. So a changed, exchanged or missing event is found, even where SQLite,
 which has no checksums, sees nothing wrong; `minirun.sessions.verify` is what looks.
@@ -25,19 +29,25 @@ from typing import Any, Final
 
 import attrs
 
-from ._live import OpenCall, SessionKey
+from ._calls import OpenCall, Pending
+from ._live import SessionKey
+from ._session import Invocation, InvocationStatus
 from ._sqlite_errors import damage
 from ._sqlite_format import Format
 from ._state import Scope, scope_of
 
 __all__ = [
+    "CALL",
     "CHAIN_START",
     "FORMAT",
     "NO_USER",
     "ROW",
     "SEQ_MAX",
+    "UNFINISHED",
+    "WAITS",
     "Row",
     "Segment",
+    "call_of",
     "find_session",
     "link",
     "newest_no",
@@ -46,6 +56,9 @@ __all__ = [
     "read_session",
     "row_of",
     "shared_user",
+    "stored_status",
+    "write_call",
+    "write_invocation",
 ]
 
 # An id in `sessions` is never used twice: a session that was deleted and made again is another one.
@@ -111,21 +124,32 @@ CREATE TABLE open_calls (
     call_id TEXT NOT NULL,
     name TEXT NOT NULL,
     seq INTEGER NOT NULL,
+    place INTEGER NOT NULL,
     invocation_id TEXT NOT NULL,
     author TEXT NOT NULL,
     branch TEXT,
+    pending TEXT NOT NULL,
+    pending_seq INTEGER NOT NULL,
+    pending_no INTEGER NOT NULL,
     UNIQUE (session, call_id)
 );
+CREATE INDEX open_calls_waiting ON open_calls (pending_no) WHERE pending = 'waits';
 CREATE TABLE invocations (
     session INTEGER NOT NULL REFERENCES sessions ON DELETE CASCADE,
     invocation_id TEXT NOT NULL,
     status TEXT NOT NULL,
     epoch INTEGER NOT NULL,
     seq INTEGER NOT NULL,
+    end_seq INTEGER,
     commit_no INTEGER NOT NULL,
     PRIMARY KEY (session, invocation_id)
-) WITHOUT ROWID
+) WITHOUT ROWID;
+CREATE INDEX invocations_unfinished ON invocations (status) WHERE status IN ('running', 'paused')
 """
+
+# The conditions of the two partial indexes: SQLite uses one where a query has the very same words.
+WAITS: Final = "pending = 'waits'"
+UNFINISHED: Final = "status IN ('running', 'paused')"
 
 # The format of 0.1.0. Until that is released there is one format and nothing to migrate.
 FORMAT: Final = Format(version=1, schema=SCHEMA)
@@ -225,14 +249,70 @@ def read_segments(db: sqlite3.Connection, session: int) -> tuple[Segment, ...]:
 SEQ_MAX: Final = 2**63 - 1
 
 
+CALL: Final = "o.call_id, o.name, o.seq, o.invocation_id, o.author, o.branch, o.place, o.pending, o.pending_seq"
+"""The columns of an OpenCall, in a query where `o` is the table of open calls."""
+
+_CALL_TYPES: Final = ((str,), (str,), (int,), (str,), (str,), (str, NoneType), (int,), (str,), (int,))
+
+
+def call_of(columns: Sequence[Any]) -> OpenCall:
+    """
+    The open call that has these columns.
+
+    Raises:
+        sqlite3.DatabaseError: They are none that were ever written: the file is damaged.
+    """
+    for value, kinds in zip(columns, _CALL_TYPES, strict=True):
+        if type(value) not in kinds:
+            raise damage(f"the row of an open call has {value!r:.80} where {kinds[0].__name__} was written")
+    call = OpenCall(*columns)
+    if call.pending not in Pending.__members__.values():
+        raise damage(f"the row of the open call {call.call_id!r:.80} says that it is pending for {call.pending!r:.80}")
+    return attrs.evolve(call, pending=Pending(call.pending))
+
+
 def read_open_calls(db: sqlite3.Connection, session: int) -> dict[str, OpenCall]:
     """The calls of the session that have no response."""
-    rows = db.execute(
-        "SELECT call_id, name, seq, invocation_id, author, branch FROM open_calls WHERE session = ?"
-        " ORDER BY seq, rowid",  # the calls of one event in their order
-        (session,),
+    rows = db.execute(f"SELECT {CALL} FROM open_calls o WHERE session = ? ORDER BY seq, place", (session,))
+    return {columns[0]: call_of(columns) for columns in rows}
+
+
+def write_call(db: sqlite3.Connection, session: int, call: OpenCall, number: int) -> None:
+    """Note an open call, or what it is by now; *number* is that of the newest event."""
+    db.execute(
+        "INSERT INTO open_calls VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session, call_id) DO UPDATE SET"
+        " name = excluded.name, seq = excluded.seq, place = excluded.place, invocation_id = excluded.invocation_id,"
+        " author = excluded.author, branch = excluded.branch, pending_seq = excluded.pending_seq,"
+        " pending_no = CASE WHEN pending = excluded.pending THEN pending_no ELSE excluded.pending_no END,"
+        " pending = excluded.pending",
+        (
+            session,
+            call.call_id,
+            call.name,
+            call.seq,
+            call.place,
+            call.invocation_id,
+            call.author,
+            call.branch,
+            call.pending,
+            call.pending_seq,
+            number if call.pending else 0,
+        ),
     )
-    return {columns[0]: OpenCall(*columns) for columns in rows}
+
+
+def write_invocation(db: sqlite3.Connection, session: int, run: Invocation, epoch: int, number: int) -> None:
+    """Note an invocation; one that is noted already goes on, and keeps its beginning and its place in the list."""
+    db.execute(
+        "INSERT INTO invocations VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session, invocation_id) DO UPDATE SET"
+        " status = excluded.status, epoch = excluded.epoch, end_seq = excluded.end_seq",
+        (session, run.invocation_id, stored_status(run.status), epoch, run.seq, run.end_seq, number),
+    )
+
+
+def stored_status(status: InvocationStatus) -> InvocationStatus:
+    """What is written: an interrupted invocation is one that runs, and whose owner is gone."""
+    return InvocationStatus.RUNNING if status is InvocationStatus.INTERRUPTED else status
 
 
 def shared_user(key: str, user_id: str) -> str:

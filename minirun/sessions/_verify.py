@@ -31,8 +31,9 @@ from .._json import JSON, dumps, freeze, loads
 from ..env import REAL_ENV
 from ..errors import InvalidValueError, StorageFormatError
 from ..events import Event
+from ._calls import CallFold, OpenCall, Pending
 from ._fold import apply_event
-from ._live import OpenCall, SessionKey, opened_calls
+from ._live import SessionKey
 from ._service import session_key
 from ._session import InvocationStatus
 from ._sqlite_errors import SQLITE_ERRORS, damage
@@ -62,6 +63,7 @@ __all__ = [
     "SharedScope",
     "Step",
     "base_values",
+    "could_end",
     "fold_shared",
     "is_number",
     "open_to_read",
@@ -279,8 +281,10 @@ class _Verifier:
         self._check_lease(place, row)
         segments = sound_segments(self._db, row.id)
         values = Values({}, {}, {})
-        calls: dict[str, OpenCall] = {}
+        calls = CallFold()
         invocations = self._invocations(row.id)
+        noted_here = [noted for found in invocations.values() for noted in found]
+        paused = {noted.invocation_id for noted in noted_here if noted.status == InvocationStatus.PAUSED}
         last: Step | None = None
         made_here = len(segments) == 1  # a fork was made later than its first event
         for step in scan(self._db, segments, row.revision):
@@ -296,11 +300,9 @@ class _Verifier:
             except InvalidValueError as error:
                 self._report(place, f"its state changes cannot be applied: {error}", step.seq)
                 return
-            calls.update({call.call_id: call for call in opened_calls(step.event)})
-            for response in step.event.get_function_responses():
-                calls.pop(response.id or "", None)
+            calls.take(step.event, tracked=True)
             for noted in invocations.pop(step.seq, ()):
-                self._check_invocation(place, noted, step, row.epoch)
+                self._check_invocation(place, noted, step, row)
         for seq, unmatched in invocations.items():
             for noted in unmatched:
                 name = noted.invocation_id
@@ -310,9 +312,28 @@ class _Verifier:
         if last is not None and last.event is not None and last.event.timestamp != row.update_time:
             self._report(place, f"expected the update time {last.event.timestamp}, found {row.update_time}")
         self._check_state(place, row.id, values)
-        for call_id, call in read_open_calls(self._db, row.id).items():
-            if calls.get(call_id) != call:
+        self._check_calls(place, row.id, calls.calls, paused)
+
+    def _check_calls(self, place: str, session: int, expected: dict[str, OpenCall], paused: set[str]) -> None:
+        found = read_open_calls(self._db, session)
+        for call_id, call in found.items():
+            wanted = expected.get(call_id)
+            if wanted is None or attrs.evolve(call, pending=wanted.pending, pending_seq=wanted.pending_seq) != wanted:
                 self._report(place, f"call {call_id!r:.80} is noted as open, and is not open at event {call.seq!r}")
+            elif call != wanted:
+                pending = f"{wanted.pending.value!r} since event {wanted.pending_seq}"
+                found_pending = f"{call.pending.value!r} since {call.pending_seq}"
+                self._report(place, f"open call {call_id!r:.80}: expected pending {pending}, found {found_pending}")
+        newest = newest_no(self._db)
+        query = "SELECT call_id, pending_no FROM open_calls WHERE session = ?"
+        for call_id, number in self._db.execute(query, (session,)):
+            call = found[call_id]
+            # It may be newer than the event, as in a fork or after a rewind, but never newer than the file.
+            if not is_number(number) or number > newest or (number == 0) != (not call.pending):
+                self._report(place, f"open call {call_id!r:.80} has the number {number!r:.40} of {newest}")
+        for call_id, call in expected.items():
+            if call_id not in found and call.pending is Pending.WAITS and call.invocation_id in paused:
+                self._report(place, f"call {call_id!r:.80} is what its paused invocation waits for, and is not noted")
 
     def _check_lease(self, place: str, row: Row) -> None:
         if (row.owner is None) != (row.expires is None) or row.epoch < 0:
@@ -322,12 +343,12 @@ class _Verifier:
     def _invocations(self, session: int) -> dict[Any, list[_Noted]]:
         """What is noted of the session's invocations, by the `seq` of their first events."""
         found: dict[Any, list[_Noted]] = {}
-        query = "SELECT seq, invocation_id, status, epoch, commit_no FROM invocations WHERE session = ?"
+        query = "SELECT seq, invocation_id, status, epoch, commit_no, end_seq FROM invocations WHERE session = ?"
         for seq, *noted in self._db.execute(query, (session,)):
             found.setdefault(seq, []).append(_Noted(*noted))
         return found
 
-    def _check_invocation(self, place: str, noted: _Noted, step: Step, epoch: int) -> None:
+    def _check_invocation(self, place: str, noted: _Noted, step: Step, row: Row) -> None:
         assert step.event is not None
         name = noted.invocation_id
         # In a fork the note may be newer than the event, but never newer than the file.
@@ -336,8 +357,11 @@ class _Verifier:
             self._report(place, f"invocation {name!r} is noted to begin here, and does not", step.seq)
         if noted.status not in InvocationStatus.__members__.values():
             self._report(place, f"invocation {name!r} has the status {noted.status!r:.40}", step.seq)
-        if type(noted.epoch) is not int or noted.epoch > epoch:
-            self._report(place, f"invocation {name!r} has the epoch {noted.epoch!r:.40} of {epoch}", step.seq)
+        if type(noted.epoch) is not int or noted.epoch > row.epoch:
+            self._report(place, f"invocation {name!r} has the epoch {noted.epoch!r:.40} of {row.epoch}", step.seq)
+        if not could_end(noted.status, step.seq, noted.end_seq, row.revision):
+            problem = f"invocation {name!r} is {noted.status!r:.40} and has ended at event {noted.end_seq!r:.40}"
+            self._report(place, problem, step.seq)
 
     def _check_state(self, place: str, session: int, values: Values) -> None:
         rows = self._db.execute("SELECT key, value FROM session_state WHERE session = ?", (session,))
@@ -414,6 +438,14 @@ class _Noted:
     status: Any
     epoch: Any
     commit_no: Any
+    end_seq: Any
+
+
+def could_end(status: object, seq: int, end_seq: object, revision: int) -> bool:
+    """Whether an invocation that begins at event *seq* can have this status and end."""
+    if status == InvocationStatus.RUNNING:
+        return end_seq is None
+    return type(end_seq) is int and seq <= end_seq <= revision
 
 
 def scope_place(app_name: str, user: str) -> str:

@@ -1,0 +1,193 @@
+"""
+Which calls of a session are open, and what they wait for: a fold of its visible history.
+
+A call is open from the event that makes it to the first response of its id. While it is open, events may mark it:
+`Event.long_running_tool_ids` says that it waits for somebody outside (a person's answer, a clock),
+`EventActions.suspended_calls` that it stays open until something else was answered. The last mark counts. What a
+rewind undoes has never been: calls made there are gone, calls answered or marked there are what they were before.
+
+Calls count where the service knows that a run has made them, marks in every event that names an invocation. The same
+is told twice: `CallFold` reads a log from its beginning, `call_changes` and `rewound` say what one more event changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import TypeAlias
+
+import attrs
+
+from ..events import Event
+
+__all__ = [
+    "CallChanges",
+    "CallFold",
+    "OpenCall",
+    "Pending",
+    "call_changes",
+    "cut_invocation",
+    "in_order",
+    "is_of_a_run",
+    "marks_of",
+    "rewound",
+    "take_over",
+    "waiting_invocations",
+]
+
+
+class Pending(StrEnum):
+    """Whether an open call has been put off on purpose, and for what."""
+
+    NO = ""
+    """It has not: its tool is at work, or was when its process died."""
+    WAITS = "waits"
+    """For somebody outside: a person's answer, or a time."""
+    SUSPENDED = "suspended"
+    """Until something else that waits was answered."""
+
+
+@attrs.frozen
+class OpenCall:
+    """
+    A stored function call that has no response yet.
+
+    `place` is where it stands among the calls of its event, `pending_seq` the `seq` of the event that has said what it
+    is `pending` for; 0 if none has.
+    """
+
+    call_id: str
+    name: str
+    seq: int
+    invocation_id: str
+    author: str
+    branch: str | None
+    place: int = 0
+    pending: Pending = Pending.NO
+    pending_seq: int = 0
+
+
+CallChanges: TypeAlias = dict[str, OpenCall | None]
+"""What becomes of calls, by their ids; None: not open any more."""
+
+
+def is_of_a_run(event: Event) -> bool:
+    """Whether a stored event was said in a run, as far as one can tell from the log: then its calls need answers."""
+    return event.invocation_id is not None
+
+
+def marks_of(event: Event) -> dict[str, Pending]:
+    """The calls that the event says are put off, in an order that is the same each time."""
+    if not event.long_running_tool_ids and not event.actions.suspended_calls:
+        return {}
+    marks = dict.fromkeys(event.actions.suspended_calls, Pending.SUSPENDED)
+    return marks | dict.fromkeys(sorted(event.long_running_tool_ids or ()), Pending.WAITS)
+
+
+def call_changes(calls: Mapping[str, OpenCall], event: Event, *, tracked: bool) -> CallChanges:
+    """
+    What storing *event* makes of the calls that are open; what it undoes is not looked at.
+
+    The calls of *tracked* events are open from now on.
+    """
+    changes: CallChanges = {}
+    if tracked:
+        for place, call in enumerate(event.get_function_calls()):
+            changes[call.id or ""] = OpenCall(
+                call.id or "",
+                call.name,
+                event.seq or 0,
+                event.invocation_id or "",
+                event.author or "",
+                event.branch,
+                place,
+            )
+    if is_of_a_run(event):
+        for call_id, pending in marks_of(event).items():
+            found = changes.get(call_id) or calls.get(call_id)
+            if found is not None:
+                changes[call_id] = attrs.evolve(found, pending=pending, pending_seq=event.seq or 0)
+    for response in event.get_function_responses():
+        changes[response.id or ""] = None
+    return changes
+
+
+def take_over(calls: dict[str, OpenCall], changes: Mapping[str, OpenCall | None]) -> None:
+    """Let *changes* become true, in place."""
+    for call_id, call in changes.items():
+        if call is None:
+            calls.pop(call_id, None)
+        else:
+            calls[call_id] = call
+
+
+def in_order(calls: Mapping[str, OpenCall]) -> dict[str, OpenCall]:
+    """The calls as they stand in the log."""
+    return dict(sorted(calls.items(), key=lambda item: (item[1].seq, item[1].place)))
+
+
+def rewound(past: Iterable[Event], undone: Iterable[Event]) -> CallChanges:
+    """
+    What undoing events makes of the calls that are open; *past* is what is visible before them.
+
+    What the undone events have not touched stays as it is, whether or not the log tells who has made it.
+    """
+    touched: set[str] = set()
+    for event in undone:
+        touched.update(call.id or "" for call in event.get_function_calls())
+        touched.update(response.id or "" for response in event.get_function_responses())
+        touched.update(marks_of(event))
+    if not touched:
+        return {}
+    fold = CallFold()
+    for event in past:
+        fold.take(event, tracked=is_of_a_run(event))
+    before = fold.calls
+    gone: CallChanges = dict.fromkeys(sorted(touched - before.keys()))
+    return gone | {call_id: call for call_id, call in before.items() if call_id in touched}
+
+
+class CallFold:
+    """The calls that a log leaves open, read event by event from its beginning."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, OpenCall] = {}
+        self._before: list[tuple[int, str, OpenCall | None]] = []  # by which event, which call, and what it was
+        self._first_seqs: dict[str, int] = {}
+
+    @property
+    def calls(self) -> dict[str, OpenCall]:
+        """The open calls, as they stand in the log."""
+        return in_order(self._calls)
+
+    def take(self, event: Event, *, tracked: bool) -> CallChanges:
+        """Go on with the next event; return what it has changed."""
+        assert event.seq is not None
+        target = event.actions.rewind_before_seq
+        undone: CallChanges = {}
+        while target is not None and self._before and self._before[-1][0] >= target:
+            _, call_id, before = self._before.pop()
+            undone[call_id] = before
+        take_over(self._calls, undone)
+        changes = call_changes(self._calls, event, tracked=tracked)
+        self._before.extend((event.seq, call_id, self._calls.get(call_id)) for call_id in changes)
+        take_over(self._calls, changes)
+        if event.invocation_id is not None:
+            self._first_seqs.setdefault(event.invocation_id, event.seq)
+        return undone | changes
+
+    def paused(self) -> dict[str, int]:
+        """The invocations that wait for somebody, with the `seq` of the event they began with."""
+        return {name: self._first_seqs[name] for name in waiting_invocations(self.calls) if name in self._first_seqs}
+
+
+def waiting_invocations(calls: Mapping[str, OpenCall]) -> list[str]:
+    """The invocations of the calls that wait for somebody outside, in order."""
+    return list(dict.fromkeys(call.invocation_id for call in calls.values() if call.pending is Pending.WAITS))
+
+
+def cut_invocation(newest: Event, following: Event | None) -> str | None:
+    """The invocation that was at work between two events of a log, and not waiting, if there is one."""
+    if following is None or following.author == "user" or following.invocation_id != newest.invocation_id:
+        return None
+    return following.invocation_id

@@ -1,0 +1,202 @@
+"""
+Questions that are open, and the answers that fit them.
+
+An invocation that needs somebody outside asks by a function call that stays open (see `_calls`). What kind of question
+it is follows from the call's name: three names are minirun's own, the first two as ADK has them; every other call that
+waits is one of a long-running tool, whose result somebody will bring. An answer is a message with one function response
+of the call's id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+
+from .._json import JSON, shown
+from ..errors import ConfigurationError, InvalidMessageError
+from ..events import Event
+from ..flows._json_schema import compile_schema
+from ..types import Content, FunctionResponse, Part
+from ._calls import OpenCall
+from ._live import SessionKey
+
+__all__ = [
+    "REQUEST_CONFIRMATION",
+    "REQUEST_INPUT",
+    "SLEEP_UNTIL",
+    "PendingCall",
+    "PendingKind",
+    "check_answer",
+    "pending_call",
+]
+
+REQUEST_CONFIRMATION: Final = "adk_request_confirmation"
+"""May a tool be called? `{"originalFunctionCall": {"id", "name", "args"}, "toolConfirmation": {"hint", "payload"}}`."""
+REQUEST_INPUT: Final = "adk_request_input"
+"""What is the answer? `{"message", "payload", "response_schema"}`."""
+SLEEP_UNTIL: Final = "minirun_sleep_until"
+"""Go on at a time: `{"until": seconds since the epoch}`."""
+
+PendingKind: TypeAlias = Literal["confirmation", "input", "long_running", "timer"]
+_KINDS: Final[Mapping[str, PendingKind]] = {
+    REQUEST_CONFIRMATION: "confirmation",
+    REQUEST_INPUT: "input",
+    SLEEP_UNTIL: "timer",
+}
+
+# Where the event that lets a long-running call wait keeps what its tool has said so far, by the id of the call.
+INTERIM: Final = "interim"
+
+
+@attrs.frozen(kw_only=True)
+class PendingCall:
+    """
+    An open question: a call that waits for an answer from outside.
+
+    `kind` says what it is:
+
+    * `"confirmation"`: whether the `tool` may be called with these `args`. The answer is True or False.
+    * `"input"`: something that only a person knows. The answer is any JSON value that fits `schema`, if there is one.
+    * `"long_running"`: the `tool` works elsewhere on `args`. The answer is its result.
+    * `"timer"`: it goes on at `due`, in seconds since the epoch, and nobody answers it.
+
+    `hint` is what to tell the person who is asked, `payload` what else came with the question. `tool` is empty where
+    no tool is concerned. `call_id` names the question in the session: answer with `reply`, as the message of a run.
+    """
+
+    app_name: str
+    user_id: str
+    session_id: str
+    invocation_id: str
+    call_id: str
+    kind: PendingKind
+    tool: str
+    args: Mapping[str, Any]
+    hint: JSON = None
+    schema: Mapping[str, Any] | None = None
+    payload: JSON = None
+    author: str
+    branch: str | None = None
+    due: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the call, which the response has, too."""
+        return next((name for name, kind in _KINDS.items() if kind == self.kind), self.tool)
+
+    def reply(self, value: object, *, payload: object = None) -> Content:
+        """
+        The message that answers the question with *value*.
+
+        A confirmation takes True or False, and a *payload* for the tool that asked; an input any JSON value; a
+        long-running call a dict, or another JSON value, which becomes `{"result": value}`.
+
+        Raises:
+            InvalidMessageError: *value* does not answer this kind of question.
+            InvalidValueError: It is no JSON.
+        """
+        if payload is not None and self.kind != "confirmation":
+            msg = f"expected a payload with the answer to a confirmation only, found one for {self._what()}"
+            raise InvalidMessageError(msg)
+        if self.kind == "confirmation":
+            answer: Any = {"confirmed": value, "payload": payload}
+        elif self.kind == "long_running" and isinstance(value, dict):
+            answer = value
+        else:
+            answer = {"result": value}
+        response = FunctionResponse(id=self.call_id, name=self.name, response=answer)
+        check_answer(self, response)
+        return Content(role="user", parts=[Part(function_response=response)])
+
+    def _what(self) -> str:
+        of = f" of {self.tool!r:.80}" if self.tool else ""
+        return f"the {self.kind.replace('_', '-')} call {self.call_id!r}{of}"
+
+
+def check_answer(pending: PendingCall, response: FunctionResponse) -> None:
+    """
+    Raise unless *response* answers the question.
+
+    Raises:
+        InvalidMessageError: It is for another call, or not of the shape or the schema that was asked for.
+    """
+    if (response.id, response.name) != (pending.call_id, pending.name):
+        found = f"{response.id!r:.80} and {response.name!r:.80}"
+        msg = f"expected a response with the id {pending.call_id!r} and the name {pending.name!r:.80}, found {found}"
+        raise InvalidMessageError(msg)
+    what, answer = pending._what(), response.response
+    if pending.kind == "timer":
+        msg = f"expected nobody to answer {what}: it goes on at {pending.due}; let Runner.resume_due do that"
+        raise InvalidMessageError(msg)
+    if pending.kind == "confirmation" and not isinstance(answer.get("confirmed"), bool):
+        found = shown(answer.get("confirmed"))
+        msg = f"expected {what} to be answered with True or False as `confirmed`, found {found}"
+        raise InvalidMessageError(msg)
+    if pending.kind == "input":
+        _check_input(pending, answer)
+
+
+def _check_input(pending: PendingCall, answer: Mapping[str, Any]) -> None:
+    if "result" not in answer:
+        msg = f"expected {pending._what()} to be answered with a `result`, found {shown(answer)}"
+        raise InvalidMessageError(msg)
+    if pending.schema is None:
+        return
+    try:
+        problems = compile_schema(pending.schema, "response_schema").problems(answer["result"])
+    except ConfigurationError as error:  # whoever asks checks it; this log was written by somebody else
+        problems = [str(error)]
+    if problems:
+        msg = f"expected an answer to {pending._what()} that fits its schema: {'; '.join(problems)}; answer again"
+        raise InvalidMessageError(msg)
+
+
+def pending_call(key: SessionKey, call: OpenCall, event: Event, mark: Event) -> PendingCall:
+    """
+    The question that a call asks: *event* holds the call, *mark* says that it waits.
+
+    What a log says in another form than ours is left out, not refused: the question is open all the same.
+    """
+    args = next((made.args for made in event.get_function_calls() if made.id == call.call_id), {})
+    kind = _KINDS.get(call.name, "long_running")
+    common: dict[str, Any] = {
+        "app_name": key.app_name,
+        "user_id": key.user_id,
+        "session_id": key.session_id,
+        "invocation_id": call.invocation_id,
+        "call_id": call.call_id,
+        "kind": kind,
+        "author": call.author,
+        "branch": call.branch,
+    }
+    if kind == "long_running":
+        interim = _object(_object(mark.custom_metadata).get(INTERIM)).get(call.call_id)
+        return PendingCall(**common, tool=call.name, args=args, hint=interim)
+    asked = _object(args.get("originalFunctionCall"))
+    name = asked.get("name")
+    common |= {"tool": name if isinstance(name, str) else "", "args": _object(asked.get("args"))}
+    if kind == "confirmation":
+        confirmation = _object(args.get("toolConfirmation"))
+        return PendingCall(**common, hint=confirmation.get("hint"), payload=confirmation.get("payload"))
+    if kind == "input":
+        schema = args.get("response_schema")
+        return PendingCall(
+            **common,
+            hint=args.get("message"),
+            payload=args.get("payload"),
+            schema=schema if isinstance(schema, dict) else None,
+        )
+    return PendingCall(**common, due=_seconds(args.get("until")))
+
+
+def _seconds(value: object) -> float | None:
+    try:
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    except OverflowError:  # an integer beyond the floats
+        return None
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
