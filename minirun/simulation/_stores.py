@@ -205,7 +205,17 @@ class _MemoryService(_Observed, InMemorySessionService):
 class MemoryStore(Store):
     """A store that is only a model of a disk: fast, without faults of its own, and for one process at a time."""
 
-    _KEPT = ("_runs", "_sessions", "_ordered", "_logs", "_app_values", "_user_values", "_invocations", "_incarnations")
+    _KEPT = (
+        "_runs",
+        "_sessions",
+        "_ordered",
+        "_logs",
+        "_app_values",
+        "_user_values",
+        "_invocations",
+        "_waiting",
+        "_incarnations",
+    )
 
     def __init__(self, witness: Witness) -> None:
         self._witness = witness
