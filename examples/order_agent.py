@@ -20,7 +20,7 @@ WORLD = Path("world.log")
 
 
 def happens(what: str, key: str) -> str:
-    """Stands for a payment provider, a warehouse and a mail server: a line for everything that happens, once per key."""
+    """Stands for a payment provider, a warehouse and a mail server: a line for what happens, once per key."""
     lines = WORLD.read_text("utf-8").splitlines() if WORLD.exists() else []
     if not any(line.endswith(key) for line in lines):
         with WORLD.open("a", encoding="utf-8") as world:

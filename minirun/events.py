@@ -74,6 +74,8 @@ class EventActions(Value):
     `state_conflicts` names the keys that this event and another writer beside it have set: a tool of the same turn, or
     an agent in another branch. What this event says about them has won, as the later one.
 
+    `end_invocation` says that somebody had ended the invocation by then: whoever goes on with it, does not go on.
+
     `suspended_calls` names calls that stay open until something else that waits (`Event.long_running_tool_ids`) was
     answered: the call of a tool that has asked its user something, for example.
 
@@ -90,6 +92,7 @@ class EventActions(Value):
     transfer_to_agent: str | None = text_field(default=None)
     escalate: bool | None = flag_field()
     skip_summarization: bool | None = flag_field()
+    end_invocation: bool | None = flag_field()
     requested_auth_configs: Mapping[str, Any] = object_field("requested_auth_configs")
     requested_tool_confirmations: Mapping[str, Any] = object_field("requested_tool_confirmations")
     compaction: Mapping[str, Any] | None = optional_object_field("compaction")

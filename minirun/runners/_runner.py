@@ -399,7 +399,7 @@ class Runner:
 
         It looks at once and then every *every_s* seconds. An invocation is interrupted if the process that ran it is
         gone. What one fails with stands in its log; what could not be begun, because the store failed or another
-        process was faster, is tried again. Cancel it to end it: the runs under way are cancelled, and are not resumed
+        process was faster, is tried again. Cancel it to end it: what is under way is cancelled, and are not resumed
         by themselves.
 
         Args:
@@ -457,7 +457,7 @@ class Runner:
             user_id=key.user_id, session_id=key.session_id, invocation_id=invocation_id, run_config=run_config
         )
         try:
-            async with scope.at(now) as run:
+            async with scope.supervised(now) as run:
                 await run.wait()
         except Exception:  # it stands in the log, or it has not begun
             pass

@@ -445,7 +445,7 @@ class _WritingContext(ReadonlyContext):
             recorded = core.journal.find(event.id)
             if recorded is not None:
                 return await self._replay(recorded, writes_of(event.actions))
-            core.journal.catch_up()
+            core.journal.catch_up(self._place.branch)
         await core.env.point(f"emit {self._path}")
         flight = self._state.take(writes_of(event.actions))
         applied = False
@@ -481,6 +481,8 @@ class _WritingContext(ReadonlyContext):
         """What a stored event means for who goes on."""
         self.actions = ActionsDraft()
         self._conflicts = []
+        if event.actions.end_invocation:
+            self._core.end_invocation = True
         if event.actions.escalate:
             self._place.escalation.set()
         if event.actions.transfer_to_agent is not None:
@@ -578,6 +580,8 @@ class _WritingContext(ReadonlyContext):
 
     def _with_draft(self, actions: EventActions) -> EventActions:
         draft = self.actions.changes()
+        if self._core.end_invocation:
+            draft["end_invocation"] = True
         return changed(actions, **draft) if draft else actions
 
     def _check_temp(self, writes: Mapping[str, Write]) -> None:

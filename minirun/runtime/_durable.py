@@ -50,7 +50,7 @@ async def run_step(
             raise ReplayError(msg)
         return (await context._replay(recorded)).output
     if core.journal is not None:
-        core.journal.catch_up()
+        core.journal.catch_up(context.branch)
     await core.env.point(f"step {path}")
     token = STEP_KEY.set(event_id)
     try:

@@ -109,7 +109,7 @@ class Run:
 
     @property
     def status(self) -> InvocationStatus:
-        """`running`, and in the end `paused`, `completed`, `failed` or `cancelled`."""
+        """`running`, and in the end `paused`, `completed`, `failed`, `cancelled` or, supervised, `interrupted`."""
         return self._status
 
     @property
@@ -158,11 +158,17 @@ class RunScope:
         self._plan = plan
         self._prepare_plan = prepare  # if it takes a look at the store to know what to do
         self._now: float | None = None
+        self._stays_resumable = False
         self._entered = False
 
-    def at(self, now: float | None) -> RunScope:
-        """The same run at a time that is ahead of the clock: what is due by then is due."""
+    def supervised(self, now: float | None) -> RunScope:
+        """
+        The same run for a supervisor: leaving it early interrupts the invocation rather than ending it.
+
+        What is due until *now* is due, although the clock may not be there yet.
+        """
         self._now = now
+        self._stays_resumable = True
         return self
 
     def __aiter__(self) -> NoReturn:
@@ -346,13 +352,14 @@ class RunScope:
         try:
             with trio.CancelScope(shield=True):
                 status = self._final_status(cancelled)
-                await self._close_open_calls(status is InvocationStatus.PAUSED)
+                if status is not InvocationStatus.INTERRUPTED:
+                    await self._close_open_calls(status is InvocationStatus.PAUSED)
                 for late in core.late_failures:
                     self._fail(late)
                 core.ended = f"the invocation {run.invocation_id} has ended; nothing can be emitted or written any more"
                 self._renewal_scope.cancel()
-                run._status = self._final_status(cancelled)
-                await self._writer.finish(run._status)
+                run._status = status = self._final_status(cancelled)
+                await self._writer.finish(None if status is InvocationStatus.INTERRUPTED else status)
         finally:
             self._committer.end()
 
@@ -402,6 +409,8 @@ class RunScope:
             return InvocationStatus.FAILED
         if self._paused or (cancelled and self._core.waits):
             return InvocationStatus.PAUSED  # who leaves a run that waits does not take its questions back
+        if cancelled and self._stays_resumable:
+            return InvocationStatus.INTERRUPTED
         return InvocationStatus.CANCELLED if cancelled else InvocationStatus.COMPLETED
 
     def _fail(self, error: BaseException) -> None:

@@ -106,8 +106,9 @@ class Journal:
             self._values.apply(apply_event(self._values, self._visible[self._applied], shared=False))
             self._applied += 1
 
-    def catch_up(self) -> None:
-        """Somebody does something new: from here on the state is shown as it is."""
+    def catch_up(self, branch: str | None) -> None:
+        """Somebody in *branch* does something new: nothing is ahead of it any more, and the state is shown as it is."""
+        self._reached[branch] = self._live.revision
         if self._behind:
             self._behind = False
             self._values.session = self._live.values.session

@@ -264,6 +264,9 @@ DIFFERENCES: Mapping[tuple[str, str], Mapping[str, Sequence[str]]] = {
         ],
     },
     ("t03", "tool sets end_invocation"): {
+        "the log says that the invocation was ended, so that nobody goes on with it after a crash": [
+            "4: actions: null there, {end_invocation:true} here"
+        ],
         CLEANUP: [
             "before 5: only here: note after_agent ran",
         ],
