@@ -11,6 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import trio
+
+from minirun import Event, SqliteSessionService
+from minirun.sessions import REQUEST_INPUT, SLEEP_UNTIL, InvocationStatus, SessionKey
+from minirun.types import Content, FunctionCall, Part
 
 AGENT = """
 import trio
@@ -245,3 +250,50 @@ def test_what_was_exported_can_be_imported_and_exported_again(folder: Path) -> N
         assert wrong.returncode == 1
         assert told in " ".join(wrong.stderr.split())
         assert "Traceback" not in wrong.stderr
+
+
+# --- invocations ------------------------------------------------------------------------------------------------------
+
+
+async def write_questions(path: Path) -> None:
+    """Two invocations that wait, for a person and for a time, and one that has ended."""
+    async with SqliteSessionService(path, durability="process") as service:
+        for name, call, args in (
+            ("ask", REQUEST_INPUT, {"message": "How [red]many[/red]?\x1b[31m", "response_schema": {"type": "integer"}}),
+            ("sleep", SLEEP_UNTIL, {"until": 1_700_000_000}),
+            ("done", "", {}),
+        ):
+            await service.create_session(app_name="app", user_id="u", session_id=name)
+            writer = await service.open_writer(SessionKey("app", "u", name), f"e-{name}", None, reject=False)
+            assert writer is not None
+            await writer.append(Event(author="user", message="go", invocation_id=f"e-{name}"), begins=True)
+            if call:
+                content = Content(parts=[Part(function_call=FunctionCall(id=f"c-{name}", name=call, args=args))])
+                asks = Event(
+                    author="a", invocation_id=f"e-{name}", content=content, long_running_tool_ids=[f"c-{name}"]
+                )
+                await writer.append(asks)
+            await writer.finish(InvocationStatus.PAUSED if call else InvocationStatus.COMPLETED)
+
+
+def test_invocations_and_their_questions_are_listed(folder: Path) -> None:
+    """By app and status; questions with what they ask, timers only if one wants them, and nothing raw."""
+    trio.run(write_questions, folder / "s.db")
+    listed = minirun(folder, "invocations", "list", "--db", "s.db").stdout.splitlines()
+    assert " ".join(listed[0].split()) == "app user session invocation status first event last event"
+    assert [row.split() for row in listed[1:]] == [
+        ["app", "u", "ask", "e-ask", "paused", "1", "2"],
+        ["app", "u", "sleep", "e-sleep", "paused", "1", "2"],
+        ["app", "u", "done", "e-done", "completed", "1", "1"],
+    ]
+    paused = minirun(folder, "invocations", "list", "--db", "s.db", "--status", "completed", "--app", "app").stdout
+    assert [row.split()[3] for row in paused.splitlines()[1:]] == ["e-done"]
+    assert minirun(folder, "invocations", "list", "--db", "s.db", "--app", "other").stdout.splitlines()[1:] == []
+    [question] = minirun(folder, "invocations", "pending", "--db", "s.db").stdout.splitlines()[1:]
+    assert question.split()[:5] == ["app", "u", "ask", "c-ask", "input"]
+    assert question.rstrip().endswith('How [red]many[/red]?\\x1b[31m form {"type":"integer"}')
+    rows = minirun(folder, "invocations", "pending", "--db", "s.db", "--timers").stdout.splitlines()[1:]
+    assert rows[1].split()[3:] == ["c-sleep", "timer", "at", "2023-11-14", "22:13:20+00:00"]
+    refused = minirun(folder, "invocations", "list", "--db", "s.db", "--status", "sleeping")
+    assert refused.returncode == 2
+    assert "paused" in refused.stderr

@@ -45,7 +45,7 @@ PIPE_WIDTH = 10_000
 
 # Commands in modules of their own, which are imported when they are asked for: a simulation brings much along that a
 # conversation need not wait for.
-LATER = {"answer": "._answer", "simulate": "._simulate"}
+LATER = {"answer": "._answer", "invocations": "._invocations", "simulate": "._simulate"}
 
 
 class _Commands(click.Group):
@@ -197,13 +197,20 @@ def _names(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--user", help="Only those of this user.")
 def list_sessions(db: Path, app: str | None, user: str | None) -> None:
     """List the sessions."""
+    rows = []
+    for found in with_service(db, lambda service: _all_sessions(service, app, user)):
+        updated = datetime.fromtimestamp(found.last_update_time, tz=UTC).isoformat(sep=" ", timespec="seconds")
+        rows.append((found.app_name, found.user_id, found.id, str(found.revision), updated))
+    print_table(("app", "user", "session", "revision", "last update"), rows)
+
+
+def print_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """Print a table whose cells are shown as they are; where nobody looks at it, a line for each row."""
     console = Console()
     if not console.is_terminal:
         console.width = PIPE_WIDTH
-    table = Table("app", "user", "session", "revision", "last update", box=None)
-    for found in with_service(db, lambda service: _all_sessions(service, app, user)):
-        updated = datetime.fromtimestamp(found.last_update_time, tz=UTC).isoformat(sep=" ", timespec="seconds")
-        row = (found.app_name, found.user_id, found.id, str(found.revision), updated)
+    table = Table(*columns, box=None)
+    for row in rows:
         table.add_row(*(Text(plain(cell, keep=""), overflow="fold") for cell in row))
     console.print(table)
 
