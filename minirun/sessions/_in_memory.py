@@ -223,8 +223,8 @@ class InMemorySessionService(BaseSessionService):
 
     async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
         place = (writer.live.incarnation, writer.invocation_id)
-        if status is not None and place in self._invocations:
-            found = self._invocations[place]
+        found = self._invocations.get(place)
+        if status is not None and found is not None and found.status is InvocationStatus.RUNNING:
             self._invocations[place] = changed(found, status=status, end_seq=writer.live.revision)
 
     def _record(

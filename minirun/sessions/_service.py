@@ -306,7 +306,7 @@ class SessionWriter:
     async def finish(self, status: InvocationStatus | None) -> None:
         """
         Record how the invocation ended, or that it is paused (None: it never began), give the lease back and let the
-        next one in.
+        next one in. It changes nothing where this writer has not begun it.
 
         May be lost in a power cut or a storage failure: then the invocation is listed as interrupted.
         """
@@ -861,7 +861,11 @@ class BaseSessionService(ABC):
 
     @abstractmethod
     async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
-        """Record the final status, if there is one, and give the lease back."""
+        """
+        Record the final status, if there is one and the writer's invocation runs, and give the lease back.
+
+        It may come late: an invocation that another writer has begun again since stays as it is.
+        """
 
     async def _close(self) -> None:
         """Close what is open."""
