@@ -529,7 +529,7 @@ MESSAGES: list[tuple[dict[str, Any], type[MinirunError], str]] = [
     ({"new_message": " \n"}, InvalidMessageError, "pass a text or a Content with parts"),
     ({"new_message": content()}, InvalidMessageError, "expected a new_message with something in it"),
     ({"new_message": content(Part(text="x"), CALL)}, InvalidMessageError, "without function calls"),
-    ({"new_message": content(RESPONSE)}, InvalidMessageError, "without function responses"),
+    ({"new_message": content(RESPONSE)}, InvalidMessageError, "expected answers to open questions"),
     ({"new_message": 5}, InvalidMessageError, "to be a string or a Content, found int"),
     ({"new_message": Part(text="x")}, InvalidMessageError, "to be a string or a Content, found Part"),
     ({"new_message": "half \ud83d"}, InvalidValueError, "lone surrogate"),
