@@ -68,11 +68,17 @@ class ParallelAgent(BaseAgent):
                         raise
                     failures.append(error)
 
-        async with trio.open_nursery() as nursery:
-            for index, agent in enumerate(self.sub_agents):
-                nursery.start_soon(run, index, agent, name=f"branch {agent.name}")
+        message = f"branches of {self.name!r} failed"
+        try:
+            async with trio.open_nursery() as nursery:
+                for index, agent in enumerate(self.sub_agents):
+                    nursery.start_soon(run, index, agent, name=f"branch {agent.name}")
+        except BaseException as error:
+            if failures:  # a cancellation does not hide them
+                raise BaseExceptionGroup(message, [*failures, error]) from None
+            raise
         if failures:
-            raise failures[0] if len(failures) == 1 else ExceptionGroup(f"branches of {self.name!r} failed", failures)
+            raise failures[0] if len(failures) == 1 else ExceptionGroup(message, failures)
 
 
 def _checked_rounds(instance: object, attribute: attrs.Attribute[int | None], rounds: object) -> None:
