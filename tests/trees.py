@@ -32,8 +32,11 @@ from minirun.plugins import BasePlugin
 from minirun.runtime import CallbackContext, ReadonlyContext
 from minirun.sessions import InvocationStatus
 from minirun.simulation import ChaosLlm, Choices, World
+from minirun.simulation._world import current_world
 from minirun.tools import BaseTool, BaseToolset, FunctionTool, RetryConfig, ToolContext, exit_loop
 from minirun.types import Content, FunctionResponse, Part, changed
+
+from .laws import check_calls, expect, read_logs
 
 __all__ = ["Diary", "Forest", "HookError", "Plan", "draw", "trees"]
 
@@ -439,8 +442,6 @@ class Talker(ChaosLlm):
         self, request: LlmRequest, stream: bool = False
     ) -> AsyncGenerator[LlmResponse, None]:
         """Answer somehow."""
-        from minirun.simulation._world import current_world
-
         world = current_world()
         is_form = request.config.response_schema is not None
         async for response in super().generate_content_async(request, stream):
@@ -938,8 +939,6 @@ async def trees(world: World) -> Forest:
 
 async def check_end(forest: Forest, runner: Runner) -> None:
     """Check what is left when all have been answered."""
-    from .worlds import check_calls, expect, read_logs
-
     world = forest.world
     logs = await read_logs(world, runner)
     for log in logs.values():

@@ -4,7 +4,7 @@ The worlds with which minirun tests itself.
 Each is a small program of users, agents and tools that goes through many places of the runtime at once, and says what
 its users have been promised: that sums are conserved, that what took effect is in the log, that no call is run twice.
 What is true of every world is checked by the simulation itself. A world takes a few milliseconds, so that thousands of
-seeds can be tried; which of them go together with which faults is told by `WORLDS`.
+seeds can be tried; which of them go together with which faults is told by `WORLDS`. Trees of agents are in trees.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 
 import trio
 
-from minirun import Event, InvocationContext, LlmAgent, RunConfig, Runner
+from minirun import Event, InvocationContext, LlmAgent, RunConfig
 from minirun.agents import BaseAgent
 from minirun.errors import (
     InvalidEventError,
@@ -27,14 +27,15 @@ from minirun.errors import (
 from minirun.events import EventActions
 from minirun.models import LlmRequest
 from minirun.runtime import ReadonlyContext, Run
-from minirun.sessions import Invocation, InvocationStatus
-from minirun.simulation import ChaosLlm, CheckError, World
+from minirun.simulation import ChaosLlm, World
 from minirun.simulation._simulate import Scenario, Storage
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import ToolContext
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
 from .helpers import Logic, Place
+from .laws import UNANSWERED, Log, check_calls, check_shown, expect, kind_of, read_logs
+from .trees import trees
 
 __all__ = ["WORLDS", "Options"]
 
@@ -47,91 +48,7 @@ class Options(TypedDict):
     processes: int
 
 
-Log = list[Event]
 SESSION = "s"
-
-
-# --- what is true of every log ----------------------------------------------------------------------------------------
-
-
-def expect(holds: bool, what: str) -> None:
-    """Fail the world unless *holds*."""
-    if not holds:
-        raise CheckError(what)
-
-
-async def at_rest(world: World, runner: Runner) -> None:
-    """Wait until nothing runs any more: users who were answered may have asked on another device, too."""
-    before: list[Invocation] | None = None
-    while True:
-        await world.sleep(100)  # longer than a process stands still
-        try:
-            found = await runner.session_service.list_invocations(app_name=runner.app_name)
-        except StorageError:
-            continue
-        if found == before and all(one.status is not InvocationStatus.RUNNING for one in found):
-            return
-        before = found
-
-
-async def read_logs(world: World, runner: Runner) -> dict[tuple[str, str], Log]:
-    """The logs of the app by user and session, once nothing runs any more."""
-    if world.faults:
-        await at_rest(world, runner)
-    while True:
-        service = runner.session_service
-        try:
-            found = (await service.list_sessions(app_name=runner.app_name)).sessions
-            return {
-                (one.user_id, one.id): await service.read_events(
-                    app_name=runner.app_name, user_id=one.user_id, session_id=one.id
-                )
-                for one in found
-            }
-        except StorageError:  # the process has died, or the disk has failed
-            await world.sleep(1)
-
-
-def check_calls(world: World, log: Log, *, may_be_open: bool = False) -> dict[str | None, dict[str, Any]]:
-    """
-    Check that every call is answered, once, in call order, before anybody speaks again; return the answers.
-
-    A run after which nobody asks again may have died as the last of its session: then the next one would answer its
-    calls. So it is where nobody waits for a run, or where users put up with failures (*may_be_open*).
-    """
-    answers: dict[str | None, dict[str, Any]] = {}
-    open_calls: list[str | None] = []
-    for event in log:
-        if event.author == "user" and event.text:
-            expect(not open_calls, f"the calls {open_calls} are open while the user says {event.text!r}")
-        responses = event.get_function_responses()
-        ids = [one.id for one in responses]
-        places = [open_calls.index(call_id) if call_id in open_calls else -1 for call_id in ids]
-        expect(places == sorted(places), f"{ids} do not answer {open_calls} in their order")
-        for response in responses:
-            expect(response.id in open_calls, f"the response {response.id} answers no open call")
-            open_calls.remove(response.id)
-            answers[response.id] = dict(response.response)
-        open_calls.extend(made.id for made in event.get_function_calls())
-    may_be_open = may_be_open or (world.coverage["crash"] > 0 and world.coverage["double send"] > 0)
-    expect(not open_calls or may_be_open, f"the calls {open_calls} were never answered")
-    return answers
-
-
-UNANSWERED: dict[str, Any] = {"error": {"type": "unanswered"}}
-
-
-def kind_of(answer: dict[str, Any]) -> str:
-    """`result`, or the type of error that a call was answered with."""
-    return str(answer["error"]["type"]) if "error" in answer else "result"
-
-
-def check_shown(request: LlmRequest) -> None:
-    """Check that a model is shown no call that is still open."""
-    for content in request.contents:
-        for part in content.parts:
-            if part.function_response is not None:
-                expect("status" not in part.function_response.response, "a model was shown a call that is still open")
 
 
 async def hurry_up(world: World, scope: trio.CancelScope, most: int) -> None:
@@ -727,6 +644,9 @@ WORLDS: dict[str, tuple[Scenario, Options]] = {
     "budget in memory": (budget, {"faults": ("users",), "storage": "memory", "processes": 1}),
     "bank in two processes": (bank, {"faults": ("users",), "storage": "sqlite", "processes": 2}),
     "notebook on disk": (notebook, {"faults": (), "storage": "sqlite", "processes": 1}),
+    "trees in memory": (trees, {"faults": (), "storage": "memory", "processes": 1}),
+    "trees in trouble": (trees, {"faults": ("crash", "model", "tools", "users"), "storage": "memory", "processes": 1}),
+    "trees on disk": (trees, {"faults": ("crash", "storage"), "storage": "sqlite", "processes": 1}),
     "shop in two processes": (shop, {"faults": ("crash", "storage"), "storage": "sqlite", "processes": 2}),
 }
 """What `simulate` is given, by name: the world, its faults, its storage and how many processes serve it."""
