@@ -10,6 +10,7 @@ agents and of a plugin misbehave where the plan says so. What is true of all of 
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -40,7 +41,7 @@ from .laws import check_calls, expect, read_logs
 
 __all__ = ["Diary", "Forest", "HookError", "Plan", "draw", "trees"]
 
-AGENTS_MAX = 7
+AGENTS_MAX = 6
 DEPTH_MAX = 3
 KINDS = ("mind", "steps", "sides", "rounds")
 TOOLS = ("put", "add", "flaky", "slow", "fails", "tells", "exit_loop", "stop", "box")
@@ -124,51 +125,53 @@ class _Drawing:
         self._count = 0
 
     def agent(self, depth: int = 0, *, inherits: bool = False) -> Plan:
-        choose = self._choices.choose
+        choose, maybe = self._choices.choose, self._choices.maybe
         name = f"a{self._count}"
         self._count += 1
-        deep = depth >= DEPTH_MAX or self._count >= AGENTS_MAX
-        kind = KINDS[0 if deep else choose(len(KINDS), f"what {name} is", _rather(0, 2), names=KINDS)]
-        trouble = self._some(HOOKS if kind == "mind" else HOOKS[:2], f"hooks of {name}", 8)
+        kind = KINDS[choose(len(KINDS) if self._may_grow(depth) else 1, f"what {name} is", names=KINDS)]
         if kind != "mind":
-            below = tuple(
-                self.agent(depth + 1, inherits=inherits)
-                for _ in range(1 + choose(3, f"how many are below {name}"))
-                if self._count < AGENTS_MAX
+            return Plan(
+                kind,
+                name,
+                trouble=self._some(HOOKS[:2], 1, f"a hook of {name}", 6),
+                collects=choose(2, f"{name} collects failures") == 1,
+                rounds=1 + choose(2, f"rounds of {name}"),
+                below=self._below(depth, 1 + choose(3, f"how many are below {name}"), inherits=inherits),
             )
-            collects = choose(2, f"{name} collects failures") == 1
-            rounds = 1 + choose(3, f"rounds of {name}")
-            return Plan(kind, name, below, trouble=trouble, collects=collects, rounds=rounds)
         models = ("own", "named", "none") if inherits else ("own", "named")
         return Plan(
             kind,
             name,
             model=models[choose(len(models), f"the model of {name}", names=models)],
-            trouble=trouble,
-            tools=self._some(TOOLS, f"tools of {name}", 3),
-            form=self._choices.maybe(f"{name} answers in a form", 4),
-            output_key="out" if self._choices.maybe(f"{name} keeps its answer", 4) else None,
-            remembers=not self._choices.maybe(f"{name} remembers nothing", 6),
-            stays=self._choices.maybe(f"{name} does not hand back", 6),
-            impatient=self._choices.maybe(f"{name} has little time", 3),
-            below=self._below(depth, choose(3, f"agents below {name}", _rather(0, 2))),
-            helpers=self._below(depth, choose(3, f"agents that are tools of {name}", _rather(0, 2))),
+            trouble=self._some(HOOKS, 1, f"a hook of {name}", 3),
+            tools=self._some(TOOLS, 2, f"a tool of {name}", 1),
+            form=maybe(f"{name} answers in a form", 6),
+            output_key="out" if maybe(f"{name} keeps its answer", 4) else None,
+            remembers=not maybe(f"{name} remembers nothing", 6),
+            stays=maybe(f"{name} does not hand back", 6),
+            impatient=maybe(f"{name} has little time", 3),
+            below=self._below(depth, self._few(f"agents below {name}")),
+            helpers=self._below(depth, self._few(f"agents that are tools of {name}")),
         )
 
-    def _below(self, depth: int, count: int) -> tuple[Plan, ...]:
-        plans = []
-        for _ in range(count):
-            if depth < DEPTH_MAX and self._count < AGENTS_MAX:
-                plans.append(self.agent(depth + 1, inherits=True))
-        return tuple(plans)
+    def _may_grow(self, depth: int) -> bool:
+        return depth < DEPTH_MAX and self._count < AGENTS_MAX
 
-    def _some(self, names: Sequence[str], what: str, one_in: int) -> tuple[str, ...]:
-        return tuple(name for name in names if self._choices.maybe(f"{what}: {name}", one_in))
+    def _few(self, what: str) -> int:
+        return self._choices.choose(3, what, lambda luck: luck.randrange(3) if luck.randrange(2) else 0)
 
+    def _below(self, depth: int, count: int, *, inherits: bool = True) -> tuple[Plan, ...]:
+        return tuple(self.agent(depth + 1, inherits=inherits) for _ in range(count) if self._may_grow(depth))
 
-def _rather(dull: int, one_in: int) -> Any:
-    """Prefer the dull option, but for one in so many times."""
-    return None if one_in < 2 else lambda luck: dull if luck.randrange(one_in) else luck.randrange(3)
+    def _some(self, names: Sequence[str], count: int, what: str, one_in: int) -> tuple[str, ...]:
+        """Up to *count* of the names, each of them once in so many times."""
+        options = ("nothing", *names)
+
+        def prefer(luck: random.Random) -> int:
+            return luck.randrange(len(options)) if luck.randrange(one_in) == 0 else 0
+
+        drawn = [self._choices.choose(len(options), what, prefer, options) for _ in range(count)]
+        return tuple(dict.fromkeys(options[number] for number in drawn if number))
 
 
 def draw(choices: Choices) -> Plan:
@@ -503,10 +506,12 @@ class Forest:
         """What the last attempt of each call has written."""
         self.results: dict[Call, Any] = {}
         """What each call has returned: told to a hook, so it stands."""
+        self.looked_at: set[str] = set()
+        """The events to which a hook has added something, by id."""
         self.answered: set[Call] = set()
         """The calls whose response is that of a hook."""
         self.hook_failures: defaultdict[str, list[str]] = defaultdict(list)
-        """The hooks that have failed, by invocation; those inside of a call are the failure of a tool."""
+        """The hooks that have failed, by invocation."""
         self.regions: list[tuple[str, str, str, int]] = []
         """Each time that a parallel agent began: the invocation, its name, its branch, the revision."""
         self._above: dict[str, str] = {}
@@ -654,8 +659,7 @@ async def misbehave(forest: Forest, context: Any, name: str, answer: Any = None)
     elif deed == "answers":
         return answer
     elif deed == "raises":
-        inside = "@" in (context.branch or "")
-        if not inside and not name.startswith(("on_agent_error", "on_run_error", "on_user_message")):
+        if not name.startswith(("on_agent_error", "on_run_error", "on_user_message")):
             forest.hook_failures[context.invocation_id].append(name)
         raise HookError(name)
     else:
@@ -771,7 +775,10 @@ class Trouble(BasePlugin):
         answer = Event(custom_metadata={"looked": "at"})
         if event.text and not event.get_function_calls() and event.content is not None:
             answer = Event(content=changed(event.content, parts=(*event.content.parts, Part(text=" (looked at)"))))
-        return cast("Event | None", await self._do(invocation_context, "on_event", answer))
+        changed_event = await self._do(invocation_context, "on_event", answer)
+        if changed_event is not None and not event.partial:
+            self._forest.looked_at.add(event.id or "")
+        return cast("Event | None", changed_event)
 
     async def after_run_callback(self, *, invocation_context: Any) -> None:
         await self._do(invocation_context, "after_run")
@@ -789,6 +796,11 @@ class Trouble(BasePlugin):
 def check_log(forest: Forest, log: Sequence[Event]) -> None:
     """Check what the events of a session say of the calls before them."""
     for event in log:
+        looked_at = event.text.endswith(" (looked at)") or event.custom_metadata == {"looked": "at"}
+        is_recovered = any(_error_of(one) == "outcome_unknown" for one in event.get_function_responses())
+        if event.id in forest.looked_at and not looked_at and not is_recovered:
+            law = "what an on_event hook makes of an event is stored"
+            forest.world._fail(f"{law}: it has answered to event {event.seq}, which is {event}", law)
         responses = event.get_function_responses()
         if responses:
             _check_results(forest, event, responses)
@@ -905,8 +917,8 @@ EXPECTED = (ModelError, HookError, OutputSchemaError, CleanupTimeoutError, Fatal
 async def trees(world: World) -> Forest:
     """Two users talk to a tree of agents that the choices have drawn, one of them twice."""
     choices = world.choices
-    trouble = tuple(name for name in RUN_HOOKS if choices.maybe(f"hooks of the run: {name}", 8))
-    forest = Forest(world, draw(choices), trouble)
+    picked = choices.choose(1 + len(RUN_HOOKS), "a hook of the run", names=("nothing", *RUN_HOOKS))
+    forest = Forest(world, draw(choices), RUN_HOOKS[picked - 1 : picked] if picked else ())
     config = RunConfig(
         max_llm_calls=(12, 4)[choices.choose(2, "few questions")],
         max_tool_calls=(15, 4)[choices.choose(2, "few calls")],
@@ -930,9 +942,11 @@ async def trees(world: World) -> Forest:
         NAMED, lambda name: Talker(name="named")
     )  # for good: processes begin after this has ended, too
     runner = world.runner(forest.app)
+    texts = ("hello", "go on")[: 1 + choices.choose(2, "ada says two things")]
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(talk, "ada", "hello", "go on")
-        nursery.start_soon(talk, "bob", "hello")
+        nursery.start_soon(talk, "ada", *texts)
+        if choices.choose(2, "bob speaks, too"):
+            nursery.start_soon(talk, "bob", "hello")
     await check_end(forest, runner)
     return forest
 
