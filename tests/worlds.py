@@ -4,7 +4,7 @@ The worlds with which minirun tests itself.
 Each is a small program of users, agents and tools that goes through many places of the runtime at once, and says what
 its users have been promised: that sums are conserved, that what took effect is in the log, that no call is run twice.
 What is true of every world is checked by the simulation itself. A world takes a few milliseconds, so that thousands of
-seeds can be tried; which of them go together with which faults is told by `WORLDS`.
+seeds can be tried; which of them go together with which faults is told by `WORLDS`. Trees of agents are in trees.py.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, TypedDict
 
 import trio
 
-from minirun import Event, InvocationContext, LlmAgent, RunConfig, Runner
-from minirun.agents import BaseAgent
+from minirun import AgentTool, Event, InvocationContext, LlmAgent, RunConfig
+from minirun.agents import BaseAgent, ParallelAgent
 from minirun.errors import (
     InvalidEventError,
     InvalidValueError,
@@ -27,14 +27,16 @@ from minirun.errors import (
 from minirun.events import EventActions
 from minirun.models import LlmRequest
 from minirun.runtime import ReadonlyContext, Run
-from minirun.sessions import Invocation, InvocationStatus
-from minirun.simulation import ChaosLlm, CheckError, World
+from minirun.sessions import InvocationStatus
+from minirun.simulation import ChaosLlm, World
 from minirun.simulation._simulate import Scenario, Storage
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import ToolContext
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
 from .helpers import Logic, Place
+from .laws import UNANSWERED, Log, check_calls, check_shown, expect, kind_of, read_logs
+from .trees import trees
 
 __all__ = ["WORLDS", "Options"]
 
@@ -47,90 +49,7 @@ class Options(TypedDict):
     processes: int
 
 
-Log = list[Event]
 SESSION = "s"
-
-
-# --- what is true of every log ----------------------------------------------------------------------------------------
-
-
-def expect(holds: bool, what: str) -> None:
-    """Fail the world unless *holds*."""
-    if not holds:
-        raise CheckError(what)
-
-
-async def at_rest(world: World, runner: Runner) -> None:
-    """Wait until nothing runs any more: users who were answered may have asked on another device, too."""
-    before: list[Invocation] | None = None
-    while True:
-        await world.sleep(100)  # longer than a process stands still
-        try:
-            found = await runner.session_service.list_invocations(app_name=runner.app_name)
-        except StorageError:
-            continue
-        if found == before and all(one.status is not InvocationStatus.RUNNING for one in found):
-            return
-        before = found
-
-
-async def read_logs(world: World, runner: Runner) -> dict[tuple[str, str], Log]:
-    """The logs of the app by user and session, once nothing runs any more."""
-    if world.faults:
-        await at_rest(world, runner)
-    while True:
-        service = runner.session_service
-        try:
-            found = (await service.list_sessions(app_name=runner.app_name)).sessions
-            return {
-                (one.user_id, one.id): await service.read_events(
-                    app_name=runner.app_name, user_id=one.user_id, session_id=one.id
-                )
-                for one in found
-            }
-        except StorageError:  # the process has died, or the disk has failed
-            await world.sleep(1)
-
-
-def check_calls(world: World, log: Log) -> dict[str | None, dict[str, Any]]:
-    """
-    Check that every call is answered, once, in call order, before anybody speaks again; return the answers.
-
-    A run for which nobody waits may have died as the last of its session: then the next one would answer its calls.
-    """
-    answers: dict[str | None, dict[str, Any]] = {}
-    open_calls: list[str | None] = []
-    for event in log:
-        if event.author == "user" and event.text:
-            expect(not open_calls, f"the calls {open_calls} are open while the user says {event.text!r}")
-        responses = event.get_function_responses()
-        ids = [one.id for one in responses]
-        places = [open_calls.index(call_id) if call_id in open_calls else -1 for call_id in ids]
-        expect(places == sorted(places), f"{ids} do not answer {open_calls} in their order")
-        for response in responses:
-            expect(response.id in open_calls, f"the response {response.id} answers no open call")
-            open_calls.remove(response.id)
-            answers[response.id] = dict(response.response)
-        open_calls.extend(made.id for made in event.get_function_calls())
-    may_be_open = world.coverage["crash"] > 0 and world.coverage["double send"] > 0
-    expect(not open_calls or may_be_open, f"the calls {open_calls} were never answered")
-    return answers
-
-
-UNANSWERED: dict[str, Any] = {"error": {"type": "unanswered"}}
-
-
-def kind_of(answer: dict[str, Any]) -> str:
-    """`result`, or the type of error that a call was answered with."""
-    return str(answer["error"]["type"]) if "error" in answer else "result"
-
-
-def check_shown(request: LlmRequest) -> None:
-    """Check that a model is shown no call that is still open."""
-    for content in request.contents:
-        for part in content.parts:
-            if part.function_response is not None:
-                expect("status" not in part.function_response.response, "a model was shown a call that is still open")
 
 
 async def hurry_up(world: World, scope: trio.CancelScope, most: int) -> None:
@@ -499,6 +418,49 @@ async def impatient(world: World) -> None:
         expect(count == charged, f"{user} was charged {charged} times, and the state says {count}")
 
 
+async def helpers(world: World) -> None:
+    """An agent asks two helpers at once and is given little time, twice; what helpers say to themselves stays there."""
+
+    async def look() -> str:
+        await world.sleep(world.choices.choose(3, "looking takes its time"))
+        return "a secret"
+
+    def helping(request: LlmRequest) -> Any:
+        expect(request.contents[0].text == "find it", f"a helper is shown {request.contents[0].text!r} first")
+        expect(len(request.contents) in (1, 3), f"a helper is shown {len(request.contents)} contents")
+        return call("look") if len(request.contents) == 1 else ["a secret, ", "told"]
+
+    def leading(request: LlmRequest) -> Any:
+        check_shown(request)
+        shown = [part.text for content in request.contents for part in content.parts if part.text is not None]
+        expect(not any("secret" in text for text in shown), f"what helpers say to themselves is shown: {shown}")
+        if request.contents[-1].parts[-1].function_response is None:
+            return [call("helper", request="find it"), call("helper", request="find it")]
+        return "done"
+
+    async def hurry(ctx: InvocationContext) -> None:
+        [child] = ctx.agent.sub_agents
+        for _ in range(2):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(hurry_up, world, nursery.cancel_scope, 16)
+                await child.run_async(ctx)
+                nursery.cancel_scope.cancel()
+        await child.run_async(ctx)
+
+    def agent() -> BaseAgent:
+        helper = LlmAgent(name="helper", model=ScriptedLlm(helping), tools=[look])
+        leader = LlmAgent(name="leader", model=ScriptedLlm(leading), tools=[AgentTool(helper)])
+        return Logic(name="hurry", logic=hurry, sub_agents=[leader])
+
+    runner = world.runner(agent)
+    await world.say(runner, "ada", "hurry")
+    for log in (await read_logs(world, runner)).values():
+        answers = check_calls(world, log)
+        for answer in answers.values():
+            expected = ({"result": "a secret, told"}, {"result": "a secret"})
+            expect(kind_of(answer) != "result" or answer in expected, f"a helper has answered {answer}")
+
+
 async def errands(world: World) -> None:
     """A user sends an agent on three errands, one after another, and asks again wherever somebody answers."""
     charges = Charges(world)
@@ -626,6 +588,76 @@ async def budget(world: World) -> None:
     expect("completed" not in statuses, "a run that has failed is recorded as completed")
 
 
+# --- branches ---------------------------------------------------------------------------------------------------------
+
+
+async def rivals(world: World) -> None:
+    """Two agents write one key side by side; beside them one fails, and one ends it all: nothing of that is hidden."""
+    broken: set[str] = set()
+
+    async def put(tool_context: ToolContext) -> str:
+        tool_context.state["k"] = tool_context.function_call_id
+        await world.sleep(world.choices.choose(2, "putting takes its time"))
+        return "put"
+
+    def script(request: LlmRequest) -> Any:
+        check_shown(request)
+        return call("put") if request.contents[-1].parts[-1].function_response is None else "done"
+
+    async def wait(what: str) -> int:
+        """Whether it does something, and when."""
+        deed = world.choices.choose(3, f"what {what} does")
+        for _ in range(world.choices.choose(12, f"when {what} does it")):
+            await world.sleep(0)
+        return deed
+
+    async def breaker(ctx: InvocationContext) -> None:
+        if await wait("the breaker"):
+            broken.add(ctx.invocation_id)
+            raise ValueError("broken")
+
+    async def ender(ctx: InvocationContext) -> None:
+        deed = await wait("the ender")
+        if deed == 1:
+            await ctx.emit(Event(message="enough", actions=EventActions(escalate=True)))
+        elif deed:
+            broken.add(ctx.invocation_id)
+            raise ValueError("ended")
+
+    def agent() -> BaseAgent:
+        a, b = (LlmAgent(name=name, model=ScriptedLlm(script), tools=[put]) for name in "ab")
+        patient = ParallelAgent(
+            name="patient", on_failure="collect", sub_agents=[a, Logic(name="breaker", logic=breaker)]
+        )
+        return ParallelAgent(name="rivals", sub_agents=[patient, b, Logic(name="ender", logic=ender)])
+
+    async def ask(user: str) -> None:
+        try:
+            await world.say(runner, user, "go")
+        except ValueError:
+            world.coverage["the rivals have failed"] += 1
+
+    runner = world.runner(agent)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask, "ada")
+        nursery.start_soon(ask, "bob")
+    for log in (await read_logs(world, runner)).values():
+        check_calls(world, log, may_be_open="crash" in world.faults)
+        written: Counter[str | None] = Counter()
+        for event in log:
+            if "k" in event.actions.state_delta:
+                written[event.invocation_id] += 1
+            is_second = "k" in event.actions.state_delta and written[event.invocation_id] == 2
+            named = list(event.actions.state_conflicts)
+            expect(named == (["k"] if is_second else []), f"event {event.seq} names the conflicts {named}")
+    completed = {
+        one.invocation_id
+        for one in await runner.session_service.list_invocations(app_name=runner.app_name)
+        if one.status is InvocationStatus.COMPLETED
+    }
+    expect(not broken & completed, f"{broken & completed} have failed, and are recorded as completed")
+
+
 # --- history ----------------------------------------------------------------------------------------------------------
 
 
@@ -726,6 +758,11 @@ WORLDS: dict[str, tuple[Scenario, Options]] = {
     "budget in memory": (budget, {"faults": ("users",), "storage": "memory", "processes": 1}),
     "bank in two processes": (bank, {"faults": ("users",), "storage": "sqlite", "processes": 2}),
     "notebook on disk": (notebook, {"faults": (), "storage": "sqlite", "processes": 1}),
+    "trees in memory": (trees, {"faults": (), "storage": "memory", "processes": 1}),
+    "helpers in memory": (helpers, {"faults": ("crash",), "storage": "memory", "processes": 1}),
+    "rivals in memory": (rivals, {"faults": ("crash", "users"), "storage": "memory", "processes": 1}),
+    "trees in trouble": (trees, {"faults": ("crash", "model", "tools", "users"), "storage": "memory", "processes": 1}),
+    "trees on disk": (trees, {"faults": ("crash", "storage"), "storage": "sqlite", "processes": 1}),
     "shop in two processes": (shop, {"faults": ("crash", "storage"), "storage": "sqlite", "processes": 2}),
 }
 """What `simulate` is given, by name: the world, its faults, its storage and how many processes serve it."""

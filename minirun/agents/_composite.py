@@ -74,11 +74,17 @@ class ParallelAgent(BaseAgent):
                         raise
                     pauses.append(error)
 
-        async with trio.open_nursery() as nursery:
-            for index, agent in enumerate(self.sub_agents):
-                nursery.start_soon(run, index, agent, name=f"branch {agent.name}")
+        message = f"branches of {self.name!r} failed"
+        try:
+            async with trio.open_nursery() as nursery:
+                for index, agent in enumerate(self.sub_agents):
+                    nursery.start_soon(run, index, agent, name=f"branch {agent.name}")
+        except BaseException as error:
+            if failures:  # a cancellation does not hide them
+                raise BaseExceptionGroup(message, [*failures, error]) from None
+            raise
         if failures:
-            raise failures[0] if len(failures) == 1 else ExceptionGroup(f"branches of {self.name!r} failed", failures)
+            raise failures[0] if len(failures) == 1 else ExceptionGroup(message, failures)
         if pauses and not ctx.escalated:
             raise pauses[0]
 

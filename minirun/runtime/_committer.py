@@ -70,11 +70,29 @@ class _Credit:
 class _Request:
     """An event on its way to the store, and its emitter, asleep."""
 
-    __slots__ = ("_raise_cancel", "_task", "applied", "credit", "error", "event", "settled", "stored", "withdrawal")
+    __slots__ = (
+        "_raise_cancel",
+        "_task",
+        "applied",
+        "credit",
+        "error",
+        "event",
+        "finish",
+        "settled",
+        "stored",
+        "withdrawal",
+    )
 
-    def __init__(self, event: Event, applied: Callable[[], None], credit: _Credit | None) -> None:
+    def __init__(
+        self,
+        event: Event,
+        applied: Callable[[], None],
+        finish: Callable[[Event], Event],
+        credit: _Credit | None,
+    ) -> None:
         self.event = event
         self.applied = applied
+        self.finish = finish
         self.credit = credit
         self.settled = False
         self.stored: Event | None = None
@@ -172,7 +190,7 @@ class Committer:
             return
         try:
             self._check(request.event)
-            request.stored = await self._writer.append(request.event)
+            request.stored = await self._writer.append(request.finish(request.event))
         except Exception as error:  # whatever a service raises belongs to the one who emitted
             request.error = error
             if isinstance(error, StorageError) and error.stored is None:
@@ -184,14 +202,22 @@ class Committer:
 
     # --- for the logic
 
-    async def emit(self, event: Event, applied: Callable[[], None], *, closing: bool = False) -> Event:
+    async def emit(
+        self,
+        event: Event,
+        applied: Callable[[], None],
+        finish: Callable[[Event], Event] = lambda event: event,
+        *,
+        closing: bool = False,
+    ) -> Event:
         """
         Store, apply and publish *event*, and return it when the caller asks for the next one (promise P1).
 
-        *applied* is called when it is stored, before anybody sees it.
+        *finish* is called when its turn has come, and gives it what depends on the events before it; *applied* when it
+        is stored, before anybody sees it.
         """
         credit = None if closing else await self._take()
-        request = _Request(event, applied, credit)
+        request = _Request(event, applied, finish, credit)
         try:
             await self._send.send(request)
             stored = await request.answered()

@@ -455,7 +455,13 @@ class _WritingContext(ReadonlyContext):
             applied = True
             flight.land()
             self._keep_temp(flight.writes)
+            for region, branch in self._place.regions:
+                region.wrote(branch, lasting)
 
+        def finish(event: Event) -> Event:
+            return self._with_conflicts(event, lasting)
+
+        lasting: Mapping[str, Write] = {}
         try:
             self._check_temp(flight.writes)
             lasting = {key: write for key, write in flight.writes.items() if scope_of(key) is not Scope.TEMP}
@@ -469,8 +475,7 @@ class _WritingContext(ReadonlyContext):
             if target is not None:
                 self._place.tree.check_transfer(self._agent, target)
                 core.count_transfer()
-            complete = self._with_conflicts(complete, lasting)
-            result = await core.committer.emit(complete, apply, closing=closing)
+            result = await core.committer.emit(complete, apply, finish, closing=closing)
         finally:
             if not applied:
                 flight.back()
@@ -531,7 +536,7 @@ class _WritingContext(ReadonlyContext):
     def _with_conflicts(self, event: Event, writes: Mapping[str, Write]) -> Event:
         keys = [key for key in self._conflicts if scope_of(key) is not Scope.TEMP]
         for region, branch in self._place.regions:
-            keys += region.wrote(branch, writes)
+            keys += region.conflicts(branch, writes)
         if not keys:
             return event
         return changed(event, actions=changed(event.actions, state_conflicts=tuple(sorted(set(keys)))))

@@ -36,12 +36,14 @@ class Region:
     def __init__(self) -> None:
         self._writers: dict[str, int] = {}
 
-    def wrote(self, branch: int, writes: Mapping[str, Write]) -> list[str]:
-        """Note the writes of a branch; return the keys whose value it replaces after another branch has written it."""
+    def conflicts(self, branch: int, writes: Mapping[str, Write]) -> list[str]:
+        """The keys whose value these writes of a branch replace after another branch has written it."""
         before = self._writers
-        conflicts = [key for key, write in writes.items() if replaces(write) and before.get(key, branch) != branch]
-        before.update(dict.fromkeys(writes, branch))
-        return conflicts
+        return [key for key, write in writes.items() if replaces(write) and before.get(key, branch) != branch]
+
+    def wrote(self, branch: int, writes: Mapping[str, Write]) -> None:
+        """Note the writes of a branch, which are stored now, or will be with those of the others."""
+        self._writers.update(dict.fromkeys(writes, branch))
 
 
 @attrs.frozen(eq=False)

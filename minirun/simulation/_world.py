@@ -153,6 +153,10 @@ def _restart(root: BaseAgent, *, only_named: bool) -> None:
                 _restart(tool.agent, only_named=only_named)
 
 
+def _runner_in(process: Process, app: App) -> Runner:
+    return Runner(app=app, session_service=process.service, auto_create_session=True)
+
+
 @attrs.define
 class _Runner:
     """A runner in every seat, and what they are made of."""
@@ -241,7 +245,7 @@ class World:
         made = _Runner([], make)
         for process in self._seats:
             assert process is not None, "every seat is taken before a scenario begins"
-            made.runners.append(Runner(app=make(), session_service=process.service, auto_create_session=True))
+            made.runners.append(_runner_in(process, make()))
         self._runners.append(made)
         if state:
             if wrong := [key for key in state if not key.startswith("app:")]:
@@ -381,11 +385,8 @@ class World:
         process.env = SimulatedEnv(self._machine, process.number, self._store.disk_for(process, fault))
         process.service = self._store.open(process)
         self._unburied += 1
-        for made in self._runners:
-            runner = made.runners[process.seat]
-            runner.session_service = process.service
-            runner._env = process.env
-            runner.app = made.make()
+        for made in self._runners:  # what a scenario holds becomes the runner of the new process
+            vars(made.runners[process.seat]).update(vars(_runner_in(process, made.make())))
         try:
             with process.scope:
                 async with trio.open_nursery() as process.nursery:

@@ -344,7 +344,8 @@ def _answer(context: InvocationContext, batch: Sequence[_Call]) -> Event:
             each.fail(error)
             writes = {}
         region, index = each.context._place.regions[-1]
-        context._conflicts += region.wrote(index, writes)
+        context._conflicts += region.conflicts(index, writes)
+        region.wrote(index, writes)
         each.context.state.settle(each.context.state.pending())
     context.actions.skip_summarization = all(each.context.actions.skip_summarization for each in batch) or None
     context.actions.escalate = any(each.context.actions.escalate for each in batch) or None
