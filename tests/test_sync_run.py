@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from minirun import Event, InvocationContext, RunConfig, SqliteSessionService
+from minirun import BaseAgent, Event, InMemoryRunner, InvocationContext, RunConfig, SqliteSessionService
 from minirun.errors import SessionNotFoundError
 
 from .helpers import PLACE, runner_for, stored_events
@@ -61,6 +61,27 @@ def test_events_come_one_by_one_and_the_agent_waits() -> None:
     assert progress[-1] == "cleaned up"
     with pytest.raises(StopIteration):
         next(events)
+
+
+def test_it_tells_what_a_run_tells() -> None:
+    """How it ended, its answer, what it waits for; and an invocation that waits goes on, in synchronous code, too."""
+
+    class Asks(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            await ctx.emit(Event(message=f"got {await ctx.request_input('what?')}"))
+
+    runner = InMemoryRunner(agent=Asks(name="asks"), auto_create_session=True)
+    with runner.run(user_id="u", session_id="s", new_message="go") as first:
+        assert (first.status, first.answer, first.pending, first.invocation_id) == (None, None, [], None)
+        assert len(list(first)) == 1
+    assert first.status == "paused"
+    [question] = first.pending
+    with runner.run(user_id="u", session_id="s", new_message=question.reply("it")) as second:
+        assert [event.text for event in second] == ["got it"]
+    assert (second.status, second.pending, second.invocation_id) == ("completed", [], first.invocation_id)
+    with runner.run(user_id="u", session_id="s", invocation_id=first.invocation_id) as third:
+        assert list(third) == []
+    assert third.answer == second.answer
 
 
 def test_a_failure_is_raised_in_the_caller_with_its_own_type() -> None:

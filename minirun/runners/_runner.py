@@ -339,6 +339,7 @@ class Runner:
         user_id: str,
         session_id: str,
         new_message: str | Content | None = None,
+        invocation_id: str | None = None,
         run_config: RunConfig | None = None,
         state_delta: Mapping[str, object] | None = None,
     ) -> SyncRun:
@@ -360,6 +361,7 @@ class Runner:
             user_id=user_id,
             session_id=session_id,
             new_message=new_message,
+            invocation_id=invocation_id,
             run_config=run_config,
             state_delta=state_delta,
         )

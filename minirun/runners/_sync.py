@@ -29,15 +29,21 @@ import trio
 
 from ..env import Env, HostThread
 from ..events import Event
-from ..runtime import RunScope
+from ..runtime import Run, RunScope
+from ..sessions import InvocationStatus, PendingCall
 
 __all__ = ["SyncRun"]
 
 
 class SyncRun(Iterator[Event]):
-    """An iterator of the events of a run; see `Runner.run`."""
+    """
+    An iterator of the events of a run; see `Runner.run`.
+
+    Once the first event was asked for it also tells what a `Run` tells: `invocation_id`, `status`, `answer`, `pending`.
+    """
 
     def __init__(self, scope: RunScope, env: Env) -> None:
+        self._runs: list[Run] = []  # the run, once it is entered
         self._host: _Host | None = None
         self._scope: RunScope | None = scope
         self._env = env
@@ -50,7 +56,7 @@ class SyncRun(Iterator[Event]):
         """Let the logic that emitted the last event go on, and return the next one."""
         _refuse_inside_trio()
         if self._scope is not None:
-            self._host = _Host(self._scope, self._env)
+            self._host = _Host(self._scope, self._env, self._runs)
             self._scope = None
         if self._host is None:
             raise StopIteration
@@ -63,6 +69,26 @@ class SyncRun(Iterator[Event]):
             self.close()
             raise StopIteration
         return event
+
+    @property
+    def invocation_id(self) -> str | None:
+        """The id of the invocation; None before the first event was asked for."""
+        return self._runs[0].invocation_id if self._runs else None
+
+    @property
+    def status(self) -> InvocationStatus | None:
+        """How far the invocation has come; None before the first event was asked for."""
+        return self._runs[0].status if self._runs else None
+
+    @property
+    def answer(self) -> Event | None:
+        """The answer of the run so far, or None."""
+        return self._runs[0].answer if self._runs else None
+
+    @property
+    def pending(self) -> list[PendingCall]:
+        """The questions of the invocation that wait for an answer."""
+        return self._runs[0].pending if self._runs else []
 
     def close(self) -> None:
         """Cancel the run if it is going on, wait for its clean-up, and join its thread. Harmless when repeated."""
@@ -95,8 +121,9 @@ def _refuse_inside_trio() -> None:
 class _Host:
     """The thread, and the two queues between it and the caller. It knows nothing of the SyncRun."""
 
-    def __init__(self, scope: RunScope, env: Env) -> None:
+    def __init__(self, scope: RunScope, env: Env, runs: list[Run]) -> None:
         self._scope = scope
+        self._runs = runs
         self._answers: SimpleQueue[Any] = SimpleQueue()
         self._token: trio.lowlevel.TrioToken | None = None
         self._asks: trio.MemorySendChannel[None] | None = None
@@ -123,6 +150,7 @@ class _Host:
         with self._stop:
             await asks.receive()
             async with self._scope as run:
+                self._runs.append(run)
                 async for event in run:
                     self._answers.put(event)
                     await asks.receive()
