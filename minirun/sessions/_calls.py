@@ -91,6 +91,8 @@ def call_changes(calls: Mapping[str, OpenCall], event: Event, *, tracked: bool) 
     The calls of *tracked* events are open from now on.
     """
     changes: CallChanges = {}
+    if event.content is None and not event.actions.suspended_calls and not event.long_running_tool_ids:
+        return changes
     if tracked:
         for place, call in enumerate(event.get_function_calls()):
             changes[call.id or ""] = OpenCall(

@@ -99,15 +99,14 @@ class InMemorySessionService(BaseSessionService):
         self._note_waiting(live, calls)
 
     def _note_waiting(self, live: LiveSession, changes: Mapping[str, OpenCall | None]) -> None:
-        open_now = in_order({call_id: call for call_id, call in changes.items() if call is not None})
-        for call_id in changes:
-            if call_id not in open_now:
-                self._waiting.pop((live.incarnation, call_id), None)
-        for call_id, call in open_now.items():
-            if call.pending is Pending.WAITS:
-                self._waiting.setdefault((live.incarnation, call_id), live)
+        asked: dict[str, OpenCall] = {}
+        for call_id, call in changes.items():
+            if call is not None and call.pending is Pending.WAITS:
+                asked[call_id] = call
             else:
                 self._waiting.pop((live.incarnation, call_id), None)
+        for call_id in in_order(asked) if asked else ():
+            self._waiting.setdefault((live.incarnation, call_id), live)
 
     async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> None:
         source = self._sessions.get(key)

@@ -163,6 +163,8 @@ def _check_call_ids(event: Event) -> None:
 
 def _check_marks(event: Event) -> None:
     waiting, suspended = event.long_running_tool_ids or (), event.actions.suspended_calls
+    if not waiting and not suspended:
+        return
     for name, ids in (("Event.long_running_tool_ids", sorted(waiting)), ("EventActions.suspended_calls", suspended)):
         for call_id in ids:
             if not CALL_ID.fullmatch(call_id):
@@ -181,7 +183,10 @@ def check_marked_calls(event: Event, live: LiveSession) -> None:
     Raises:
         InvalidEventError: One is not: nobody could ever answer it.
     """
-    unknown = marks_of(event).keys() - live.open_calls.keys() - {call.id for call in event.get_function_calls()}
+    marks = marks_of(event)
+    if not marks:
+        return
+    unknown = marks.keys() - live.open_calls.keys() - {call.id for call in event.get_function_calls()}
     if unknown:
         msg = (
             "expected long_running_tool_ids and suspended_calls to name calls of this event or open ones, "
