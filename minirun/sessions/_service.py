@@ -419,8 +419,8 @@ class BaseSessionService(ABC):
         Make a session out of what `read_events` returned for another one, its creation record first.
 
         Ids, times and `seq` stay as they are; so the session reads, and exports, exactly as the other one did. What
-        the events changed in the `user:` and `app:` scopes is applied to those of this store, now. All of it is
-        stored, or nothing.
+        the events changed in the `user:` and `app:` scopes is applied to those of this store, now. Invocations that
+        wait for somebody are paused, and can be answered here. All of it is stored, or nothing.
 
         Raises:
             AlreadyExistsError: The user has a session of this id.
@@ -449,7 +449,8 @@ class BaseSessionService(ABC):
         Its session-scoped state is that of that moment, its events are the very same ones, ids included; `user:` and
         `app:` state is shared as always. The original is not touched, may be in the middle of a run, and may be
         deleted. An invocation that is cut, or was still running, is interrupted in the fork: calls it has left open
-        are closed by the next run.
+        are closed by the next run. One that waited at that place is paused in the fork, whatever came later, and its
+        questions are asked there, too.
 
         Raises:
             SessionNotFoundError: There is no such session.
@@ -647,6 +648,9 @@ class BaseSessionService(ABC):
     ) -> list[Invocation]:
         """
         List the invocations of runs, oldest first. `running` ones whose owner is gone are listed as `interrupted`.
+
+        A `paused` one needs no owner. One that a rewind has undone before it ended is `cancelled`; one that has begun
+        before what was undone is listed as it was then.
 
         Raises:
             InvalidValueError: *status* is not one of InvocationStatus.
