@@ -23,7 +23,6 @@ import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -46,14 +45,16 @@ from ..errors import (
 )
 from ..events import Event
 from ..types import changed
-from ._calls import CallChanges, CallFold, OpenCall, cut_invocation, is_of_a_run, waiting_invocations
-from ._fold import apply_event, fold
+from ._calls import CallFold, OpenCall, is_of_a_run, waiting_invocations
+from ._fold import apply_event
 from ._lease import OwnerLock, owner_is_gone, sweep_up
 from ._live import LiveSession, SessionKey, visible_tail
 from ._service import BaseSessionService, ChangedMeanwhileError, SessionWriter, check_fork_seq
 from ._session import GetSessionConfig, Invocation, InvocationStatus, Session, invocation_at
 from ._sqlite_errors import ADVICE
 from ._sqlite_file import Durability, SqliteFile, Transaction
+from ._sqlite_fork import Past, copy_rows, write_past
+from ._sqlite_format import parse_path
 from ._sqlite_schema import (
     CALL,
     CHAIN_START,
@@ -75,7 +76,7 @@ from ._sqlite_schema import (
     row_of,
     shared_user,
     stored_status,
-    write_call,
+    write_calls,
     write_invocation,
 )
 from ._state import MISSING, Scope, Values, _Missing, scope_of, writes_of
@@ -186,7 +187,7 @@ class SqliteSessionService(BaseSessionService):
         if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
             msg = f"expected cache_bytes to be an integer from 0 up, found {shown(cache_bytes)}"
             raise ConfigurationError(msg)
-        self._path = _parse_path(path)
+        self._path = parse_path(path)
         self._file = SqliteFile(self._path, FORMAT, durability, self._env)
         self._generation = 1  # of the file that the cache was read from
         self._cache: OrderedDict[SessionKey, LiveSession] = OrderedDict()
@@ -226,7 +227,7 @@ class SqliteSessionService(BaseSessionService):
             if history is not None:
                 history.apply(changes)
             called = calls.take(event, tracked=is_of_a_run(event)) if event.seq else {}
-            _write_calls(db, row.id, called, number)
+            write_calls(db, row.id, called, number)
             done.append((event, line, changes, called, number))
         db.execute("UPDATE sessions SET chain = ? WHERE id = ?", (chain, row.id))
         for name, seq in calls.paused().items():
@@ -330,20 +331,20 @@ class SqliteSessionService(BaseSessionService):
     # --- forking
 
     async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> None:
-        past: _Past | None = None
+        past: Past | None = None
         while not await self._file.write(partial(self._do_fork, key, at_seq, past, new)):
             assert at_seq is not None
             past = await self._read_past(key, at_seq)
 
-    async def _read_past(self, key: SessionKey, at_seq: int) -> _Past:
+    async def _read_past(self, key: SessionKey, at_seq: int) -> Past:
         """What a session was at an event of the past; it is found by going through its log."""
         events = await self._read(key, -1, at_seq + 2)
         if not events:
             raise await self._not_found(key)
-        return _Past(events, at_seq)
+        return Past(events, at_seq)
 
     def _do_fork(
-        self, key: SessionKey, at_seq: int | None, past: _Past | None, new: SessionKey, transaction: Transaction
+        self, key: SessionKey, at_seq: int | None, past: Past | None, new: SessionKey, transaction: Transaction
     ) -> bool:
         """Make the fork and return True, unless its past must be read first."""
         db = transaction.db
@@ -367,10 +368,10 @@ class SqliteSessionService(BaseSessionService):
             db.execute("INSERT INTO shared_pasts VALUES (?, ?, ?, ?)", (row.id, segment.first_seq, last, segment.log))
         newest_number = newest_no(db)
         if at == source.revision:
-            _copy_rows(db, source.id, row.id, newest_number)
+            copy_rows(db, source.id, row.id, newest_number)
         else:
             assert past is not None
-            _write_past(db, row.id, past, newest_number)
+            write_past(db, row.id, past, newest_number)
         waiting = waiting_invocations(read_open_calls(db, row.id))
         query = f"SELECT {INVOCATION} FROM invocations i WHERE session = ? AND seq <= ? ORDER BY commit_no, seq"
         for columns in db.execute(query, (source.id, at)).fetchall():
@@ -565,7 +566,7 @@ class SqliteSessionService(BaseSessionService):
         values = live.values if _stays_within(event) else self._within(transaction, live)
         changes, chain, number = self._write_event(transaction, live, values, event, append.line, row.chain)
         calls = live.call_changes(event, tracked=writer is not None, visible=self._undoable(db, live, event))
-        _write_calls(db, live.incarnation, calls, number)
+        write_calls(db, live.incarnation, calls, number)
         self._write_session(db, live, event, epoch, chain, writer)
         if event.actions.rewind_before_seq is not None:
             self._rewind_invocations(db, live, event, writer)
@@ -940,21 +941,6 @@ class _Append:
         self._service._do_append(self, transaction)
 
 
-class _Past:
-    """What a session was at one of its events, from its log up to there and the event that follows."""
-
-    def __init__(self, events: Sequence[Event], at_seq: int) -> None:
-        past = events[: at_seq + 1]
-        following = events[at_seq + 1 :]
-        self.newest = past[-1]
-        self.state = fold(Values({}, {}, {}), past, shared=False).session
-        self.cut = cut_invocation(self.newest, following[0] if following else None)
-        calls = CallFold()
-        for event in past[1:]:
-            calls.take(event, tracked=is_of_a_run(event))
-        self.open_calls = calls.calls
-
-
 # --- within a transaction ---------------------------------------------------------------------------------------------
 
 
@@ -990,30 +976,6 @@ def _next_no(transaction: Transaction) -> int:
     return number
 
 
-def _copy_rows(db: sqlite3.Connection, source: int, fork: int, number: int) -> None:
-    """Give a fork the state and the open calls that its source has now, when *number* is the newest event."""
-    db.execute("INSERT INTO session_state SELECT ?, key, value FROM session_state WHERE session = ?", (fork, source))
-    for call in read_open_calls(db, source).values():
-        write_call(db, fork, call, number)
-
-
-def _write_past(db: sqlite3.Connection, fork: int, past: _Past, number: int) -> None:
-    """Give it those that its source had once."""
-    for name, value in past.state.items():
-        db.execute("INSERT INTO session_state VALUES (?, ?, ?)", (fork, name, dumps(value)))
-    for call in past.open_calls.values():
-        write_call(db, fork, call, number)
-
-
-def _write_calls(db: sqlite3.Connection, session: int, changes: CallChanges, number: int) -> None:
-    """Write what event *number* has made of the open calls."""
-    for call_id, call in changes.items():
-        if call is None:
-            db.execute("DELETE FROM open_calls WHERE session = ? AND call_id = ?", (session, call_id))
-        else:
-            write_call(db, session, call, number)
-
-
 def _write_value(db: sqlite3.Connection, live: LiveSession, key: str, value: JSON | _Missing, number: int) -> None:
     data = None if value is MISSING else dumps(value)
     if scope_of(key) is Scope.SESSION:
@@ -1033,23 +995,3 @@ def _write_value(db: sqlite3.Connection, live: LiveSession, key: str, value: JSO
         " DO UPDATE SET value = excluded.value, commit_no = excluded.commit_no",
         (live.key.app_name, user, key, data, number),
     )
-
-
-def _parse_path(path: str | os.PathLike[str]) -> Path | None:
-    text = os.fspath(path) if isinstance(path, os.PathLike) else path
-    if not isinstance(text, str) or "\0" in text:
-        raise InvalidValueError("path", f"expected a file name as text without NUL, found {shown(path)}")
-    try:
-        os.fsencode(text)
-    except UnicodeEncodeError as error:
-        raise InvalidValueError("path", f"expected a file name, found {shown(path)} ({error})") from None
-    if "://" in text:
-        if not text.startswith("sqlite:///"):
-            raise InvalidValueError("path", f"expected a file name or sqlite:///FILE, found {text!r:.80}")
-        text = text.removeprefix("sqlite:///")
-    if text == ":memory:":
-        return None
-    if not text.strip():
-        raise InvalidValueError("path", f"expected a file name, ':memory:' or sqlite:///FILE, found {path!r:.80}")
-    # Resolved once: neither a change of folder nor a link may make two files, or two owners, out of one.
-    return Path(os.path.realpath(text))

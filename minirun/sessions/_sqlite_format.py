@@ -18,11 +18,12 @@ from typing import Final
 
 import attrs
 
+from .._json import shown
 from ..env import Env
-from ..errors import StorageFormatError, StorageReadOnlyError
+from ..errors import InvalidValueError, StorageFormatError, StorageReadOnlyError
 from ._sqlite_errors import ADVICE, SQLITE_ERRORS, result_code
 
-__all__ = ["Format", "check_place", "check_untouched", "make_format"]
+__all__ = ["Format", "check_place", "check_untouched", "make_format", "parse_path"]
 
 # "mrun" in ASCII: tells a minirun file from another program's (https://sqlite.org/pragma.html#pragma_application_id).
 APPLICATION_ID: Final = 0x6D72756E
@@ -159,3 +160,29 @@ def _check_place(path: Path) -> None:
     if not os.access(target, os.R_OK | os.W_OK) or not os.access(path.parent, os.W_OK):
         msg = f"{path}: cannot be read and written; {ADVICE[StorageReadOnlyError]} (a log is kept beside the file)"
         raise StorageReadOnlyError(msg)
+
+
+def parse_path(path: str | os.PathLike[str]) -> Path | None:
+    """
+    The file that a service was given, resolved; None for a database in memory.
+
+    Raises:
+        InvalidValueError: It can be no file.
+    """
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str) or "\0" in text:
+        raise InvalidValueError("path", f"expected a file name as text without NUL, found {shown(path)}")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise InvalidValueError("path", f"expected a file name, found {shown(path)} ({error})") from None
+    if "://" in text:
+        if not text.startswith("sqlite:///"):
+            raise InvalidValueError("path", f"expected a file name or sqlite:///FILE, found {text!r:.80}")
+        text = text.removeprefix("sqlite:///")
+    if text == ":memory:":
+        return None
+    if not text.strip():
+        raise InvalidValueError("path", f"expected a file name, ':memory:' or sqlite:///FILE, found {path!r:.80}")
+    # Resolved once: neither a change of folder nor a link may make two files, or two owners, out of one.
+    return Path(os.path.realpath(text))

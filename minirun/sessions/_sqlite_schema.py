@@ -29,7 +29,7 @@ from typing import Any, Final
 
 import attrs
 
-from ._calls import OpenCall, Pending
+from ._calls import CallChanges, OpenCall, Pending
 from ._live import SessionKey
 from ._session import Invocation, InvocationStatus
 from ._sqlite_errors import damage
@@ -58,6 +58,7 @@ __all__ = [
     "shared_user",
     "stored_status",
     "write_call",
+    "write_calls",
     "write_invocation",
 ]
 
@@ -308,6 +309,15 @@ def write_invocation(db: sqlite3.Connection, session: int, run: Invocation, epoc
         " status = excluded.status, epoch = excluded.epoch, end_seq = excluded.end_seq",
         (session, run.invocation_id, stored_status(run.status), epoch, run.seq, run.end_seq, number),
     )
+
+
+def write_calls(db: sqlite3.Connection, session: int, changes: CallChanges, number: int) -> None:
+    """Write what event *number* has made of the open calls."""
+    for call_id, call in changes.items():
+        if call is None:
+            db.execute("DELETE FROM open_calls WHERE session = ? AND call_id = ?", (session, call_id))
+        else:
+            write_call(db, session, call, number)
 
 
 def stored_status(status: InvocationStatus) -> InvocationStatus:
