@@ -14,7 +14,8 @@ import pytest
 import trio
 
 from minirun import Event, SqliteSessionService
-from minirun.sessions import REQUEST_INPUT, SLEEP_UNTIL, InvocationStatus, SessionKey
+from minirun.flows._questions import REQUEST_INPUT, SLEEP_UNTIL
+from minirun.sessions import InvocationStatus, SessionKey
 from minirun.types import Content, FunctionCall, Part
 
 AGENT = """

@@ -5,9 +5,6 @@ from ._calls import Pending as Pending
 from ._in_memory import InMemorySessionService as InMemorySessionService
 from ._live import LiveSession as LiveSession
 from ._live import SessionKey as SessionKey
-from ._pending import REQUEST_CONFIRMATION as REQUEST_CONFIRMATION
-from ._pending import REQUEST_INPUT as REQUEST_INPUT
-from ._pending import SLEEP_UNTIL as SLEEP_UNTIL
 from ._pending import PendingCall as PendingCall
 from ._repair import Repaired as Repaired
 from ._repair import SavedSession as SavedSession
@@ -26,9 +23,6 @@ from ._verify import Damage as Damage
 from ._verify import verify as verify
 
 __all__ = [
-    "REQUEST_CONFIRMATION",
-    "REQUEST_INPUT",
-    "SLEEP_UNTIL",
     "BaseSessionService",
     "Damage",
     "GetSessionConfig",

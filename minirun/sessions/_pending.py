@@ -18,26 +18,12 @@ from .._json import JSON, shown
 from ..errors import ConfigurationError, InvalidMessageError
 from ..events import Event
 from ..flows._json_schema import compile_schema
+from ..flows._questions import REQUEST_CONFIRMATION, REQUEST_INPUT, SLEEP_UNTIL
 from ..types import Content, FunctionResponse, Part
 from ._calls import OpenCall
 from ._live import SessionKey
 
-__all__ = [
-    "REQUEST_CONFIRMATION",
-    "REQUEST_INPUT",
-    "SLEEP_UNTIL",
-    "PendingCall",
-    "PendingKind",
-    "check_answer",
-    "pending_call",
-]
-
-REQUEST_CONFIRMATION: Final = "adk_request_confirmation"
-"""May a tool be called? `{"originalFunctionCall": {"id", "name", "args"}, "toolConfirmation": {"hint", "payload"}}`."""
-REQUEST_INPUT: Final = "adk_request_input"
-"""What is the answer? `{"message", "payload", "response_schema"}`."""
-SLEEP_UNTIL: Final = "minirun_sleep_until"
-"""Go on at a time: `{"until": seconds since the epoch}`."""
+__all__ = ["PendingCall", "PendingKind", "check_answer", "pending_call"]
 
 PendingKind: TypeAlias = Literal["confirmation", "input", "long_running", "timer"]
 _KINDS: Final[Mapping[str, PendingKind]] = {
