@@ -21,10 +21,8 @@ from hypothesis import strategies as st
 
 from minirun import Event, EventActions, InMemorySessionService
 from minirun.errors import InvalidEventError, InvalidMessageError, InvalidValueError, StorageCorruptError, StorageError
+from minirun.flows._questions import REQUEST_CONFIRMATION, REQUEST_INPUT, SLEEP_UNTIL
 from minirun.sessions import (
-    REQUEST_CONFIRMATION,
-    REQUEST_INPUT,
-    SLEEP_UNTIL,
     BaseSessionService,
     GetSessionConfig,
     InvocationStatus,

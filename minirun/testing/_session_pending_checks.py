@@ -7,15 +7,8 @@ from typing import Any
 
 from ..errors import InvalidEventError, InvalidValueError, ServiceClosedError
 from ..events import Event, EventActions
-from ..sessions import (
-    REQUEST_CONFIRMATION,
-    REQUEST_INPUT,
-    SLEEP_UNTIL,
-    Invocation,
-    InvocationStatus,
-    PendingCall,
-    SessionWriter,
-)
+from ..flows._questions import REQUEST_CONFIRMATION, REQUEST_INPUT, SLEEP_UNTIL
+from ..sessions import Invocation, InvocationStatus, PendingCall, SessionWriter
 from ..types import Content, FunctionCall, FunctionResponse, Part
 from ._session_bench import Bench, Body, expect, listed_in, raises
 
