@@ -26,7 +26,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 import trio
@@ -52,7 +52,7 @@ from minirun.sessions import Session, SessionWriter, _sqlite
 from minirun.testing import ScriptedLlm, call
 from minirun.types import changed
 
-__all__ = ["BROKEN", "planned"]
+__all__ = ["BROKEN", "OftenCheckpointed", "Teller", "main", "planned"]
 
 # Pages of the log until it is written back, instead of SQLite's 1000: a kill should hit that, too.
 CHECKPOINT_PAGES = 20
@@ -340,7 +340,11 @@ async def play(options: dict[str, Any], tell: Teller) -> None:
         await ROLES[options["role"]](service, options, tell)
 
 
-def start(options: dict[str, Any]) -> dict[str, Any]:
+Play: TypeAlias = Callable[[dict[str, Any], Teller], Awaitable[None]]
+"""What a forked process does, as its options say."""
+
+
+def start(play: Play, options: dict[str, Any]) -> dict[str, Any]:
     """Fork a writer, and return its process id as soon as it is ready (or has ended), or at once if it is not asked."""
     ready, is_ready = os.pipe()
     pid = os.fork()
@@ -365,14 +369,14 @@ def end(options: dict[str, Any]) -> dict[str, Any]:
     return {"status": os.waitstatus_to_exitcode(status)}
 
 
-def main() -> None:
+def main(play: Play) -> None:
     """Do what the lines say until there are no more; then leave nobody behind."""
     event_from_json(event_to_json(Event(author="a")))  # imports what is imported late
     living: set[int] = set()
     for line in sys.stdin:
         options = json.loads(line)
         if options["do"] == "start":
-            answer = start(options)
+            answer = start(play, options)
             living.add(answer["pid"])
         else:
             answer = end(options)
@@ -384,4 +388,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(play)

@@ -35,10 +35,10 @@ ROOT = Path(__file__).parents[1]
 
 
 class Forker:
-    """The process that starts writers; see kills.py."""
+    """The process that starts writers; see kills.py, or another *program* of its kind."""
 
-    def __init__(self) -> None:
-        command = [sys.executable, "-W", "error", "-m", "tests.kills"]
+    def __init__(self, program: str = "tests.kills") -> None:
+        command = [sys.executable, "-W", "error", "-m", program]
         self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def _ask(self, **options: Any) -> dict[str, Any]:
@@ -67,9 +67,9 @@ class Forker:
 
 
 @contextmanager
-def forker() -> Iterator[Forker]:
+def forker(program: str = "tests.kills") -> Iterator[Forker]:
     """A forker."""
-    made = Forker()
+    made = Forker(program)
     try:
         yield made
     finally:
