@@ -56,16 +56,20 @@ def left_open(writer: SessionWriter, resumed: str | None) -> list[OpenCall]:
     """
     The calls of dead runs that nobody will answer any more.
 
-    What waits is left alone, and so is what is suspended as long as something of its invocation waits; and all of the
-    invocation that is being *resumed*, which settles its calls itself.
+    What waits is left alone, and so is what is suspended as long as something of its invocation waits, or what has
+    something inside that waits, although nobody came to say so; and all of the invocation that is being *resumed*,
+    which settles its calls itself.
     """
     calls = writer.live.open_calls.values()
-    waiting = {call.invocation_id for call in calls if call.pending == "waits"}
+    waiting = [call for call in calls if call.pending == "waits"]
+    invocations = {call.invocation_id for call in waiting}
+    around = {step.rpartition("@")[2] for call in waiting for step in (call.branch or "").split(".") if "@" in step}
     return [
         call
         for call in calls
         if call.invocation_id != resumed
-        and (not call.pending or (call.pending == "suspended" and call.invocation_id not in waiting))
+        and call.call_id not in around
+        and (not call.pending or (call.pending == "suspended" and call.invocation_id not in invocations))
     ]
 
 
