@@ -281,7 +281,7 @@ class Runner:
             writer = await self._open(key, invocation_id, plan.run_config)
             now = await self._invocation_of(writer, resumed)
             await self.session_service._open(key, GetSessionConfig(after_seq=resumed.seq - 1))  # what it has recorded
-            if now.status in _ENDED:
+            if now.status in _ENDED and not answers:  # to answers it is said that they come too late
                 session, answer = writer.live.snapshot(plan.run_config.get_session_config), None
                 for event in await self.session_service._read(key, now.seq - 1, None):
                     if event.invocation_id == invocation_id and is_answer(event):

@@ -205,8 +205,10 @@ class RunScope:
             except BaseException as error:
                 with trio.CancelScope(shield=True):
                     await writer.finish(None)
-                if not (isinstance(error, SessionNotFoundError) and self._plan.auto_create):
-                    raise  # else another process has deleted it just now: a new one is made
+                # Another process was faster: it has gone on with the invocation, or deleted the session. Look again.
+                resumed_elsewhere = isinstance(error, StaleSessionError) and self._plan.resumes is not None
+                if not resumed_elsewhere and not (isinstance(error, SessionNotFoundError) and self._plan.auto_create):
+                    raise
         return await self._start(writer, message)  # starts tasks; does not wait
 
     def _run_that_has_ended(self, finished: FinishedError) -> Run:
@@ -234,6 +236,8 @@ class RunScope:
                     self._core.begins_with(stored)
                 return stored
             except StaleSessionError:  # another process was faster; nothing of this run is stored yet
+                if resumes is not None:  # the invocation may have ended meanwhile
+                    raise
                 config = plan.run_config
                 await writer.reload(config.get_session_config, reject=config.on_busy == "reject")
 
