@@ -1,8 +1,9 @@
 """
 Processes that die while they run agents: `python -m tests.mortals` starts and ends them, as kills.py does its writers.
 
-A process lives one life: it begins an invocation, answers what it waits for, or goes on with it after a death. It kills
-itself, as `kill -9` does, at a moment that its `Fate` names; so every moment can be tried, and nothing depends on luck.
+A process lives one life: it begins an invocation, answers what it waits for, or goes on with it after a death; or it
+supervises. It kills itself, as `kill -9` does, at a moment that its `Fate` names; so every moment can be tried, and
+nothing depends on luck.
 
 Effects are lines in a file beside the database, written before anybody could record them: the world outside.
 """
@@ -12,13 +13,14 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import attrs
+import trio
 
 from minirun import (
     AgentTool,
@@ -41,8 +43,6 @@ from minirun.tools import exit_loop
 from .kills import OftenCheckpointed, Teller, main
 
 __all__ = ["MOMENTS", "POLICIES", "SCENARIOS", "effects_beside"]
-
-PLACE: dict[str, Any] = {"user_id": "u", "session_id": "s"}
 
 Moment: TypeAlias = Literal["stored", "point", "effect", "before commit", "after commit"]
 MOMENTS: tuple[Moment, ...] = ("stored", "point", "effect", "before commit", "after commit")
@@ -97,16 +97,17 @@ class MortalConnection(sqlite3.Connection):
 
 @attrs.frozen(eq=False)
 class MortalWorld(OftenCheckpointed):
-    """The real world, in which a process may die at any point, and ids follow from how much was stored before."""
+    """The real world, in which a process may die at any point, and invocations have ids that others can know."""
 
-    counts: dict[str, int] = attrs.field(factory=lambda: defaultdict(int))
+    seed: list[object] = attrs.field(factory=list)
     kind = MortalConnection
 
     def new_id(self, path: str) -> str:
-        """The next id for this; `counts["stored"]` events were there when the process began."""
-        self.counts[path] += 1
-        what = f"{self.counts['stored']} {path} {self.counts[path]}"
-        return blake2b(what.encode(), digest_size=16).hexdigest()
+        """For an invocation, what follows from the seed; owners must not have each other's."""
+        self.seed.append(path)
+        if path != "invocation":
+            return super().new_id(path)
+        return blake2b(str(self.seed).encode(), digest_size=16).hexdigest()
 
     async def point(self, label: str) -> None:
         """Die here, if this is the place."""
@@ -265,28 +266,36 @@ def reply_of(question: Any) -> Any:
     return question.reply(True if question.kind == "confirmation" else f"to {question.hint}")
 
 
-async def live(service: SqliteSessionService, world: MortalWorld, options: dict[str, Any], tell: Teller) -> None:
-    """Do what is to be done next with the one invocation there is, until it ends or waits, or the process dies."""
-    fate = FATE[0]
-    runner = Runner(
-        agent=agent_of(options["scenario"]), app_name="app", session_service=service, auto_create_session=True
-    )
-    found = await service.get_session(app_name="app", **PLACE)
-    world.counts["stored"] = 0 if found is None else found.revision
-    known = await service.list_invocations()
-    pending = await service.list_pending()
+async def live(runner: Runner, world: MortalWorld, options: dict[str, Any], tell: Teller) -> None:
+    """Do what is to be done next with the invocation of a session, until it ends or waits, or the process dies."""
+    fate, service = FATE[0], runner.session_service
+    place: dict[str, Any] = {"user_id": "u", "session_id": options.get("session", "s")}
+    found = await service.get_session(app_name="app", **place)
+    world.seed[:] = [place["session_id"], 0 if found is None else found.revision]
+    known = [one for one in await service.list_invocations() if one.session_id == place["session_id"]]
+    pending = await service.list_pending(app_name="app", **place)
     tell.tell("born", status=[str(one.status) for one in known], pending=len(pending))
     if not known:
-        scope = runner.run_async(**PLACE, new_message="go")
+        scope = runner.run_async(**place, new_message="go")
     elif pending and (known[0].status == "paused" or options["answers_at_once"]):
-        scope = runner.run_async(**PLACE, new_message=reply_of(pending[0]))
+        scope = runner.run_async(**place, new_message=reply_of(pending[0]))
     else:
-        scope = runner.run_async(**PLACE, invocation_id=known[0].invocation_id)
+        scope = runner.run_async(**place, invocation_id=known[0].invocation_id)
     async with scope as run:
         fate.meets("stored")
         async for _ in run:
             fate.meets("stored")
     tell.tell("ended", status=run.status)
+
+
+async def supervise(runner: Runner, world: MortalWorld, options: dict[str, Any], tell: Teller) -> None:
+    """Go on with whatever was interrupted, until everything has ended; the other process tells nobody when."""
+    world.seed[:] = [options["number"]]
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(runner.supervise, every_s=0.02))
+        while {one.status for one in await runner.session_service.list_invocations()} != {"completed"}:  # noqa: ASYNC110
+            await trio.sleep(0.02)
+        nursery.cancel_scope.cancel()
 
 
 async def play(options: dict[str, Any], tell: Teller) -> None:
@@ -295,8 +304,11 @@ async def play(options: dict[str, Any], tell: Teller) -> None:
     FATE.append(Fate(options["moment"], options["number"], effects_beside(path)))
     world = MortalWorld()
     async with SqliteSessionService(path, durability=options["durability"], env=world) as service:
+        runner = Runner(
+            agent=agent_of(options["scenario"]), app_name="app", session_service=service, auto_create_session=True
+        )
         tell.ready()
-        await live(service, world, options, tell)
+        await {"live": live, "supervise": supervise}[options["role"]](runner, world, options, tell)
 
 
 if __name__ == "__main__":

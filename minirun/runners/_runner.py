@@ -400,15 +400,15 @@ class Runner:
         Go on, forever, with what was interrupted, and with what is due: `await nursery.start(runner.supervise)`.
 
         It looks at once and then every *every_s* seconds. An invocation is interrupted if the process that ran it is
-        gone. What one fails with stands in its log; what could not be begun, because the store failed or another
-        process was faster, is tried again. Cancel it to end it: what is under way is cancelled, and are not resumed
-        by themselves.
+        gone. What one fails with stands in its log; what could not be begun, because the store failed or its session is
+        busy, is tried again. Any number of processes may supervise one store. Cancel it to end it: what is under way
+        is interrupted, and the next supervisor goes on with it.
 
         Args:
             max_concurrent: How many may go on at once.
             every_s: How often to look, in seconds.
-            run_config: Settings of these runs.
-            task_status: Told when it has looked for the first time.
+            run_config: Settings of these runs; a busy session is not waited for, whatever they say.
+            task_status: Told when it has looked for the first time; what it has found may have to wait for a place.
 
         Raises:
             ConfigurationError: A number is out of its range.
@@ -416,25 +416,27 @@ class Runner:
         if not (isinstance(max_concurrent, int) and max_concurrent > 0 and every_s > 0):
             msg = "expected max_concurrent to be an integer above 0 and every_s seconds above 0"
             raise ConfigurationError(f"{msg}, found {max_concurrent!r:.40} and {every_s!r:.40}")
+        config = attrs.evolve(_checked_config(run_config), on_busy="reject")  # who waits for a session takes a place
         under_way: set[tuple[SessionKey, str]] = set()
         free = trio.Semaphore(max_concurrent)
 
-        async def go_on(place: tuple[SessionKey, str]) -> None:
+        async def go_on(place: tuple[SessionKey, str], status: InvocationStatus) -> None:
             try:
-                await self._go_on(*place, now=None, run_config=run_config)
+                await self._go_on(*place, now=None, run_config=config, if_still=status)
             finally:
                 under_way.remove(place)
                 free.release()
 
         async with trio.open_nursery() as nursery:
             while True:
-                for place in await self._resumable():
+                found = await self._resumable()
+                task_status.started()
+                task_status = trio.TASK_STATUS_IGNORED
+                for place, status in found.items():
                     if place not in under_way:
                         await free.acquire()
                         under_way.add(place)
-                        nursery.start_soon(go_on, place, name=f"supervised {place[1]}")
-                task_status.started()
-                task_status = trio.TASK_STATUS_IGNORED
+                        nursery.start_soon(go_on, place, status, name=f"supervised {place[1]}")
                 await self._env.sleep(every_s)
 
     async def _due(self, now: float) -> list[tuple[SessionKey, str]]:
@@ -443,22 +445,32 @@ class Runner:
         places = [(SessionKey(call.app_name, call.user_id, call.session_id), call.invocation_id) for call in due]
         return list(dict.fromkeys(places))
 
-    async def _resumable(self) -> list[tuple[SessionKey, str]]:
+    async def _resumable(self) -> dict[tuple[SessionKey, str], InvocationStatus]:
+        """What can go on now, and as what it is listed."""
         try:
-            status = InvocationStatus.INTERRUPTED
-            found = await self.session_service.list_invocations(app_name=self.app_name, status=status)
-            interrupted = [(SessionKey(one.app_name, one.user_id, one.session_id), one.invocation_id) for one in found]
-            return list(dict.fromkeys([*interrupted, *await self._due(self._env.now())]))
+            interrupted = InvocationStatus.INTERRUPTED
+            found = await self.session_service.list_invocations(app_name=self.app_name, status=interrupted)
+            due = dict.fromkeys(await self._due(self._env.now()), InvocationStatus.PAUSED)
         except StorageError:
-            return []  # the next look may succeed
+            return {}  # the next look may succeed
+        places = [(SessionKey(one.app_name, one.user_id, one.session_id), one.invocation_id) for one in found]
+        return {**due, **dict.fromkeys(places, interrupted)}
 
     async def _go_on(
-        self, key: SessionKey, invocation_id: str, *, now: float | None, run_config: RunConfig | None
+        self,
+        key: SessionKey,
+        invocation_id: str,
+        *,
+        now: float | None,
+        run_config: RunConfig | None,
+        if_still: InvocationStatus | None = None,
     ) -> None:
         scope = self.run_async(
             user_id=key.user_id, session_id=key.session_id, invocation_id=invocation_id, run_config=run_config
         )
         try:
+            if if_still is not None and (await self._invocation(key, invocation_id)).status is not if_still:
+                return  # somebody was faster
             async with scope.supervised(now) as run:
                 await run.wait()
         except Exception:  # it stands in the log, or it has not begun

@@ -1,0 +1,281 @@
+"""`Runner.supervise`: what was interrupted or is due goes on, a few at a time, whoever dies, fails or is cancelled."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+from minirun import BaseAgent, Env, Event, InvocationContext, RunConfig, Runner, SqliteSessionService
+from minirun.errors import ConfigurationError
+from minirun.sessions import SessionKey
+
+from .ledger import forker
+from .mortals import effects_beside
+from .test_session_properties import check_file
+
+START = 1e9
+
+
+class Watched(Env):
+    """A world whose clock is trio's, and which has no threads, for which that would not wait."""
+
+    def now(self) -> float:
+        """What the wall clock would show."""
+        return START + trio.current_time()
+
+    async def run_sync(self, fn: Callable[[], Any], **options: Any) -> Any:
+        """Run it here."""
+        await trio.lowlevel.checkpoint()
+        return fn()
+
+
+@attrs.define
+class Tally:
+    """How many have been at work at once, and how often which has begun and ended its work."""
+
+    now: int = 0
+    most: int = 0
+    begun: list[str] = attrs.Factory(list)
+    ended: list[str] = attrs.Factory(list)
+
+
+class Worker(BaseAgent):
+    """Works for some time between two words; it fails in some sessions, and waits for a time before in others."""
+
+    tally: Tally
+    seconds: float = 1.0
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        name, tally = ctx.session.id, self.tally
+        await ctx.emit(Event(message="begun"))
+        if name.startswith("timed"):
+            await ctx.sleep_until(START + 60)
+
+        async def work() -> str:
+            tally.now += 1
+            tally.most = max(tally.most, tally.now)
+            tally.begun.append(name)
+            try:
+                await trio.sleep(self.seconds)
+            finally:
+                tally.now -= 1
+            if name.startswith("bad"):
+                raise ValueError("poison")
+            tally.ended.append(name)
+            return name
+
+        await ctx.step("work", work)
+        await ctx.emit(Event(message="done"))
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[SqliteSessionService]:
+    """A store in the watched world."""
+    async with SqliteSessionService(":memory:", durability="process", env=Watched()) as made:
+        yield made
+
+
+def runner_of(service: SqliteSessionService, tally: Tally, seconds: float = 1.0) -> Runner:
+    """A runner as a new process would make it."""
+    return Runner(agent=Worker(name="w", tally=tally, seconds=seconds), app_name="app", session_service=service)
+
+
+async def interrupt(service: SqliteSessionService, *sessions: str) -> None:
+    """Let there be sessions whose process has died after the message."""
+    for name in sessions:
+        await service.create_session(app_name="app", user_id="u", session_id=name)
+        writer = await service.open_writer(SessionKey("app", "u", name), f"e-{name}", None, reject=True)
+        assert writer is not None
+        message = Event(id=f"m-{name}", invocation_id=f"e-{name}", author="user", message="go")
+        await writer.append(message, begins=True)
+        await writer.finish(None)
+
+
+async def statuses(service: SqliteSessionService) -> dict[str, str]:
+    """The status of each session's invocation."""
+    return {one.session_id: str(one.status) for one in await service.list_invocations()}
+
+
+async def texts(service: SqliteSessionService, session: str) -> list[str]:
+    """What is said in a session; nothing for a mark that somebody went on."""
+    events = await service.read_events(app_name="app", user_id="u", session_id=session, after_seq=0)
+    return [event.text for event in events if event.output is None]
+
+
+async def test_what_was_interrupted_goes_on_a_few_at_a_time(
+    service: SqliteSessionService, autojump_clock: MockClock
+) -> None:
+    """Each comes to its end, once; never are more at work than allowed; the host goes on when it has looked."""
+    tally, names = Tally(), [f"s{number}" for number in range(7)]
+    await interrupt(service, *names)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(runner_of(service, tally).supervise, max_concurrent=3))
+        assert autojump_clock.current_time() < 1, "nobody waits for those who have no place yet"
+        await trio.sleep(10)
+        nursery.cancel_scope.cancel()
+    assert (sorted(tally.begun), sorted(tally.ended), tally.most) == (names, names, 3)
+    assert await statuses(service) == dict.fromkeys(names, "completed")
+    for name in names:
+        assert await texts(service, name) == ["go", "", "begun", "done"]
+
+
+async def test_what_is_due_goes_on_at_its_time(service: SqliteSessionService, autojump_clock: MockClock) -> None:
+    """A timer is waited for by nobody until it is due; then the next look finds it."""
+    tally = Tally()
+    await interrupt(service, "timed")
+    async with trio.open_nursery() as nursery:
+        await nursery.start(runner_of(service, tally).supervise)
+        await trio.sleep(59)
+        assert (await statuses(service), tally.begun) == ({"timed": "paused"}, [])
+        await trio.sleep(4)
+        assert (await statuses(service), tally.ended) == ({"timed": "completed"}, ["timed"])
+        nursery.cancel_scope.cancel()
+    assert [text for text in await texts(service, "timed") if text] == ["go", "begun", "done"]
+
+
+async def test_one_that_fails_does_not_stop_the_others(
+    service: SqliteSessionService, autojump_clock: MockClock
+) -> None:
+    """It is tried once, and its failure stands in its log; what is interrupted later is found, too."""
+    tally = Tally()
+    await interrupt(service, "bad", "good")
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(runner_of(service, tally).supervise, max_concurrent=1))
+        await trio.sleep(10)
+        await interrupt(service, "later")
+        await trio.sleep(10)
+        nursery.cancel_scope.cancel()
+    assert await statuses(service) == {"bad": "failed", "good": "completed", "later": "completed"}
+    assert tally.begun == ["bad", "good", "later"]
+    events = await service.read_events(app_name="app", user_id="u", session_id="bad")
+    assert (events[-1].error_code, events[-1].error_message) == ("ValueError", "poison")
+
+
+async def test_a_supervisor_that_is_cancelled_leaves_what_it_did_to_the_next(
+    service: SqliteSessionService, autojump_clock: MockClock
+) -> None:
+    """What was under way is interrupted, not cancelled; a later supervisor takes it to its end."""
+    tally = Tally()
+    await interrupt(service, "a", "b")
+    with trio.move_on_after(5):
+        await runner_of(service, tally, seconds=100).supervise()
+    assert (tally.begun, tally.now) == (["a", "b"], 0) or (tally.begun, tally.now) == (["b", "a"], 0)
+    assert await statuses(service) == {"a": "interrupted", "b": "interrupted"}
+    with trio.move_on_after(5):
+        await runner_of(service, tally).supervise()
+    assert await statuses(service) == {"a": "completed", "b": "completed"}
+    assert await texts(service, "a") == ["go", "", "begun", "", "done"]
+
+
+async def test_a_busy_session_takes_nobodys_place(service: SqliteSessionService, autojump_clock: MockClock) -> None:
+    """While something new runs on a session, its interrupted invocation is left for later, and others go on."""
+    tally = Tally()
+    await interrupt(service, "busy", "free")
+    key = SessionKey("app", "u", "busy")
+    writer = await service.open_writer(key, "e-new", None, reject=True)
+    assert writer is not None
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(runner_of(service, tally).supervise, max_concurrent=1))
+        await trio.sleep(10)
+        assert await statuses(service) == {"busy": "interrupted", "free": "completed"}
+        await writer.finish(None)
+        await trio.sleep(10)
+        assert await statuses(service) == {"busy": "completed", "free": "completed"}
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_somebody_else_has_taken_to_a_pause_is_not_woken(
+    service: SqliteSessionService, autojump_clock: MockClock
+) -> None:
+    """A supervisor without a free place looks again before it begins: the invocation may wait by then."""
+    tally = Tally()
+    await interrupt(service, "long", "timed")
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(runner_of(service, tally, seconds=10).supervise, max_concurrent=1))
+        await trio.sleep(1)
+        async with runner_of(service, tally).run_async(user_id="u", session_id="timed", invocation_id="e-timed") as run:
+            await run.wait()
+        assert run.status == "paused"
+        before = await service.read_events(app_name="app", user_id="u", session_id="timed")
+        await trio.sleep(30)
+        assert await service.read_events(app_name="app", user_id="u", session_id="timed") == before
+        nursery.cancel_scope.cancel()
+
+
+async def test_two_supervisors_in_one_process_share_the_work(
+    service: SqliteSessionService, autojump_clock: MockClock
+) -> None:
+    """Nothing is done twice."""
+    tally, names = Tally(), [f"s{number}" for number in range(6)]
+    await interrupt(service, *names)
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(partial(runner_of(service, tally).supervise, max_concurrent=2))
+        await trio.sleep(20)
+        nursery.cancel_scope.cancel()
+    assert (sorted(tally.begun), sorted(tally.ended)) == (names, names)
+    for name in names:
+        assert await texts(service, name) == ["go", "", "begun", "done"]
+
+
+async def test_runs_of_a_supervisor_have_its_settings(service: SqliteSessionService, autojump_clock: MockClock) -> None:
+    """A deadline in its RunConfig is one for each; numbers that make no sense are refused."""
+    tally = Tally()
+    await interrupt(service, "a")
+    with trio.move_on_after(10):
+        await runner_of(service, tally, seconds=100).supervise(run_config=RunConfig(deadline_s=2))
+    assert await statuses(service) == {"a": "failed"}
+    with pytest.raises(ConfigurationError, match="max_concurrent"):
+        await runner_of(service, tally).supervise(max_concurrent=0)
+    with pytest.raises(ConfigurationError, match="every_s"):
+        await runner_of(service, tally).supervise(every_s=0)
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+
+async def logs(path: Path) -> list[list[Event]]:
+    """The logs of the sessions."""
+    async with SqliteSessionService(path) as service:
+        sessions = (await service.list_sessions(app_name="app")).sessions
+        return [
+            await service.read_events(app_name="app", user_id="u", session_id=session.id, after_seq=0)
+            for session in sessions
+        ]
+
+
+@pytest.mark.parametrize("scenario", ["two_tools", "custom"])
+def test_two_supervising_processes_do_each_thing_once(scenario: str, tmp_path: Path) -> None:
+    """What killed processes have left is taken to its end by two at once: each invocation by one of them."""
+    path, sessions = tmp_path / "a.db", [f"s{number}" for number in range(5)]
+    with forker("tests.mortals") as forks:
+        options = {"scenario": [scenario], "durability": "power", "answers_at_once": True}
+        for number, name in enumerate(sessions):
+            fate = {"moment": "stored", "number": number + 1, "session": name}
+            pid = forks.start("live", path, tmp_path / name, **options, **fate)
+            assert forks.ends(pid) == -signal.SIGKILL
+        fates = [{"moment": "", "number": number} for number in (100, 200)]
+        pids = [forks.start("supervise", path, tmp_path / f"{fate['number']}", **options, **fate) for fate in fates]
+        assert [forks.ends(pid) for pid in pids] == [0, 0]
+    found = trio.run(logs, path)
+    assert len(found) == len(sessions)
+    for log in found:
+        assert words(log) == words(found[0])
+        assert len([event for event in log if event.author == "user" and event.content is None]) == 1
+    effects = effects_beside(path).read_text("utf-8").splitlines()
+    assert len(set(effects)) == len(effects), "all died before an effect, or after its record"
+    assert len(effects) == 3 * len(sessions)
+    check_file(path)
+
+
+def words(log: Sequence[Event]) -> list[str]:
+    """What was said."""
+    return [event.text for event in log if event.text]
