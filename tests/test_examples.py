@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import struct
@@ -22,7 +23,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from trio.testing import MockClock
 
-from examples import custom_agent, sse_endpoint, tcp_service
+from examples import custom_agent, order_agent, sse_endpoint, tcp_service
 from minirun import Content, InMemoryRunner, LlmAgent, Part, Runner, SqliteSessionService
 from minirun.models import BaseLlm, LlmRequest, LlmResponse
 from minirun.sessions import InvocationStatus
@@ -116,6 +117,92 @@ async def test_custom_agent(autojump_clock: MockClock, capsys: pytest.CaptureFix
         """
     assert capsys.readouterr().out.splitlines() == lines(expected)
     assert trio.current_time() == pytest.approx(2.5)
+
+
+# --- the order --------------------------------------------------------------------------------------------------------
+
+ORDER = str(EXAMPLES / "order_agent.py")
+# The same app in a process that is killed when something has happened in the world, and before anybody records it.
+DYING = """
+import os, signal
+from examples import order_agent
+
+def happens(what, key, happens=order_agent.happens):
+    happens(what, key)
+    if what.startswith({!r}):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return what
+
+order_agent.happens = happens
+app = order_agent.app
+"""
+
+
+def minirun(folder: Path, *arguments: str, status: int = 0) -> str:
+    """Run the command line in *folder*; return what it prints."""
+    program = [sys.executable, "-W", "error", "-m", "minirun", *arguments, "--db", "orders.db"]
+    own = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
+    done = subprocess.run(program, cwd=folder, env=own, capture_output=True, text=True, timeout=SCRIPT_S_MAX)
+    assert done.returncode == status, done.stderr
+    return done.stdout + done.stderr
+
+
+def happened(folder: Path) -> list[str]:
+    """What has happened in the world, without its keys."""
+    return [line.rpartition(" ")[0] for line in (folder / "world.log").read_text("utf-8").splitlines()]
+
+
+def question_in(output: str) -> str:
+    """The id of the question that somebody is asked."""
+    [found] = set(re.findall(r"\bq-[0-9a-f]+", output))
+    return str(found)
+
+
+@pytest.mark.parametrize(("reply", "then"), [("yes", ["shipped", "mailed"]), ("no", ["refunded"])])
+def test_an_order_waits_for_a_human(reply: str, then: list[str], tmp_path: Path) -> None:
+    """It is charged, and nothing more happens until somebody answers in another process; that can be done once."""
+    question = question_in(minirun(tmp_path, "run", ORDER, "3 pens"))
+    assert "paused" in minirun(tmp_path, "invocations", "list")
+    assert question_in(minirun(tmp_path, "invocations", "pending")) == question
+    assert happened(tmp_path) == ["charged: 3 pens"]
+    assert then[0] in minirun(tmp_path, "answer", ORDER, question, reply)
+    assert "completed" in minirun(tmp_path, "invocations", "list")
+    assert "there is no open question" in minirun(tmp_path, "answer", ORDER, question, reply, status=1)
+    assert happened(tmp_path) == [f"{what}: 3 pens" for what in ("charged", *then)]
+
+
+@pytest.mark.parametrize("moment", ["charged", "shipped"])
+def test_an_order_survives_its_processes(moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed after a charge or a parcel that nobody has recorded, it goes on, and each happens once."""
+    (tmp_path / "dying.py").write_text(DYING.format(moment), "utf-8")
+    monkeypatch.chdir(tmp_path)  # where its world is
+    if moment == "charged":
+        minirun(tmp_path, "run", "dying.py", "3 pens", status=-signal.SIGKILL)
+    else:
+        question = question_in(minirun(tmp_path, "run", ORDER, "3 pens"))
+        minirun(tmp_path, "answer", "dying.py", question, "yes", status=-signal.SIGKILL)
+    assert happened(tmp_path)[-1] == f"{moment}: 3 pens"
+    assert "interrupted" in minirun(tmp_path, "invocations", "list")
+
+    expected = "paused" if moment == "charged" else "completed"
+    assert trio.run(supervise_until_nothing_is_interrupted) == expected
+    if moment == "charged":
+        question = question_in(minirun(tmp_path, "invocations", "pending"))
+        assert "shipped" in minirun(tmp_path, "answer", ORDER, question, "yes")
+    assert "completed" in minirun(tmp_path, "invocations", "list")
+    assert happened(tmp_path) == [f"{what}: 3 pens" for what in ("charged", "shipped", "mailed")]
+
+
+async def supervise_until_nothing_is_interrupted() -> str:
+    """What a host does in the background; return how the order is then."""
+    async with SqliteSessionService("orders.db") as sessions, trio.open_nursery() as nursery:
+        runner = Runner(app=order_agent.app, session_service=sessions)
+        await nursery.start(runner.supervise)
+        with trio.fail_after(SCRIPT_S_MAX):
+            while (found := await sessions.list_invocations())[0].status in ("interrupted", "running"):  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+    return str(found[0].status)
 
 
 # --- the TCP service --------------------------------------------------------------------------------------------------
