@@ -289,6 +289,29 @@ def check_questions_are_heard(log: Sequence[Event], waiting: Sequence[PendingCal
         assert set(around) <= still_open
 
 
+class Reads(BaseAgent):
+    """Takes steps, and expects to read what it has written until then."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        async def same(number: int) -> int:
+            return number
+
+        for number in range(2):
+            assert ctx.state.get(self.name, 0) == number
+            ctx.state[self.name] = await ctx.step("same", same, number) + 1
+            await ctx.emit(Event(message=f"{self.name} {number}"))
+
+
+READING: dict[str, Build] = {
+    "alone": lambda: Reads(name="reads"),
+    "after another": lambda: SequentialAgent(name="all", sub_agents=[noter("first"), Reads(name="reads")]),
+    "in a call": lambda: in_a_call(Reads(name="reads")),
+    "beside another": lambda: ParallelAgent(name="both", sub_agents=[Reads(name="reads"), Asks(name="asks")]),
+}
+SHARED = pytest.mark.xfail(reason="who catches up in one branch shows the state of now to all branches", strict=True)
+BRANCHES = [pytest.param(name, marks=SHARED) for name in ("in a call", "beside another")]
+
+
 # --- the properties ---------------------------------------------------------------------------------------------------
 
 WAITING: dict[str, Build] = {
@@ -311,6 +334,19 @@ async def test_every_prefix_can_be_gone_on_from(name: str, monkeypatch: pytest.M
     log = await whole_log(WAITING[name])
     for count in range(1, len(log) + 1):
         await check_prefix(WAITING[name], log, count)
+
+
+@pytest.mark.parametrize("name", ["alone", "after another", *BRANCHES])
+async def test_state_is_read_as_it_was_then(name: str) -> None:
+    """An agent that goes on reads what it read at each place, whatever was stored since."""
+    build = READING[name]
+    log = await whole_log(build)
+    for count in range(1, len(log)):
+        async with store() as service:
+            invocation_id = await cut(service, log[:count])
+            assert await bring_to_its_end(build, service, invocation_id) == "completed"
+            found = await log_of(runner_of(build(), service))
+        assert sorted(map(str, words(found))) == sorted(map(str, words(log)))
 
 
 @given(tree=trees(), data=st.data())
