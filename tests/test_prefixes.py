@@ -30,6 +30,7 @@ from minirun import (
     SqliteSessionService,
 )
 from minirun.models import LlmRequest
+from minirun.runtime import Run
 from minirun.runtime._recovery import recover
 from minirun.sessions import PendingCall
 from minirun.testing import ScriptedLlm, call
@@ -347,6 +348,56 @@ async def test_state_is_read_as_it_was_then(name: str) -> None:
             assert await bring_to_its_end(build, service, invocation_id) == "completed"
             found = await log_of(runner_of(build(), service))
         assert sorted(map(str, words(found))) == sorted(map(str, words(log)))
+
+
+@pytest.mark.parametrize("how", ["completed", "paused", "failed", "cancelled"])
+async def test_an_end_that_was_not_recorded_is_recorded_by_who_goes_on(how: str) -> None:
+    """A power cut may take the last status, and nothing else; nobody is asked again for what is in the log."""
+    asked: list[LlmRequest] = []
+
+    def agent() -> BaseAgent:
+        def answer(request: LlmRequest) -> Any:
+            asked.append(request)
+            return "said"
+
+        class Fails(BaseAgent):
+            async def _run_async_impl(self, ctx: InvocationContext) -> None:
+                if how == "failed":
+                    raise ValueError("each time")
+                if how == "paused":
+                    await ctx.request_input("What?")
+
+        speaker = LlmAgent(name="speaker", model=ScriptedLlm(answer))
+        return SequentialAgent(name="all", sub_agents=[noter("noter"), speaker, Fails(name="fails")])
+
+    async def end(service: SqliteSessionService, **what: Any) -> Run:
+        """Run until it ends by itself, or is left."""
+        try:
+            async with runner_of(agent(), service).run_async(**PLACE, **what) as run:
+                async for event in run:
+                    if how == "cancelled" and event.get_function_responses():
+                        break
+        except ValueError:
+            pass
+        return run
+
+    async with store() as service:
+        run = await end(service, new_message="go")
+        assert (run.status, await status_of(service, run.invocation_id)) == (how, how)
+        log = await log_of(runner_of(agent(), service))
+    async with store() as service:
+        invocation_id = await cut(service, log)
+        run = await end(service, invocation_id=invocation_id)
+        expected = "completed" if how == "cancelled" else how
+        assert (run.status, await status_of(service, invocation_id)) == (expected, expected)
+        more = [event for event in await log_of(runner_of(agent(), service)) if (event.seq or 0) > len(log)]
+    assert len(asked) == 1
+    assert [event.text or event.error_code for event in more if event.author != "user"] == {
+        "completed": [],
+        "paused": [],
+        "failed": ["ValueError"],
+        "cancelled": ["noter is done", "said"],
+    }[how]
 
 
 @given(tree=trees(), data=st.data())
