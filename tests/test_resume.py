@@ -297,6 +297,43 @@ async def test_a_call_that_needs_permission_waits_for_it() -> None:
         await paused(second, question.reply(True))
 
 
+async def test_a_permission_is_for_the_run_that_brings_it() -> None:
+    """A process that dies after it was allowed to make the call may have made it: the tool's policy decides again."""
+    made: list[str] = []
+
+    async def pay(tool_context: ToolContext) -> str:
+        """Pay."""
+        made.append(tool_context.function_call_id)
+        return "paid"
+
+    def agent(policy: Any = "report") -> LlmAgent:
+        tool = FunctionTool(pay, require_confirmation=True, on_interrupted=policy)
+        return LlmAgent(name="a", model=steps(call("pay"), "done"), tools=[tool])
+
+    first = runner_of(agent())
+    _, [question], _ = await paused(first, "go")
+    await paused(first, question.reply(True))
+    assert len(made) == 1
+    log = await log_of(first)
+    [allowed] = [n for n, event in enumerate(log) if event.author == "user" and event.get_function_responses()]
+
+    async def resumed(policy: str) -> dict[str, Any]:
+        runner = runner_of(agent(policy), await cut_after(log, allowed + 1))
+        async with runner.run_async(**PLACE, invocation_id=log[0].invocation_id) as run:
+            await run.wait()
+        for _ in run.pending:
+            async with runner.run_async(**PLACE, new_message=run.pending[0].reply(True)) as again:
+                await again.wait()
+        *_, last = [part for event in await log_of(runner) for part in event.get_function_responses()]
+        return dict(last.response)
+
+    assert (await resumed("report"))["error"]["type"] == "outcome_unknown"
+    assert len(made) == 1
+    assert await resumed("ask") == {"result": "paid"}
+    assert await resumed("rerun") == {"result": "paid"}
+    assert len(made) == 3
+
+
 async def test_a_call_that_is_not_allowed_is_not_made() -> None:
     """The model is told; so it is where the tool itself has asked, whose first result and writes are dropped."""
     tried: list[bool] = []

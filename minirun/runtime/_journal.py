@@ -66,6 +66,7 @@ class Journal:
         self.message = next(event for event in mine if event.seq == message_seq)
         self.recorded = mine
         self.open_before = set(live.open_calls)
+        self.fresh = {response.id for response in mine[-1].get_function_responses()}  # what this run's message answers
         self.responses: dict[str, Event] = {}  # by call id: the event that answers it
         for event in mine:
             self.responses.update((response.id or "", event) for response in event.get_function_responses())
@@ -91,6 +92,20 @@ class Journal:
         if event is None:
             return None
         return next(response for response in event.get_function_responses() if response.id == call_id)
+
+    def questions(self, call_id: str) -> dict[str, str]:
+        """What a call has asked, but not agents inside of it: the names of the questions, by their ids."""
+        return {
+            call.id or "": call.name
+            for event in self.recorded
+            if event.long_running_tool_ids and call_id in event.actions.suspended_calls
+            for call in event.get_function_calls()
+        }
+
+    def has_asked_inside(self, call_id: str) -> bool:
+        """Whether an agent inside of a call has asked something."""
+        inside = f"@{call_id}"
+        return any(event.long_running_tool_ids and inside in (event.branch or "") for event in self.recorded)
 
     def is_ahead(self, branch: str | None) -> bool:
         """Whether something was recorded in this branch, or inside of it, that was not come to yet."""

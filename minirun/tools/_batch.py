@@ -20,7 +20,7 @@ import trio
 from .._json import freeze, thaw
 from ..errors import InvalidEventError, InvalidValueError, TransfersLimitExceededError, UnknownToolError
 from ..events import Event, EventActions
-from ..flows._questions import REQUEST_CONFIRMATION
+from ..flows._questions import REQUEST_CONFIRMATION, REQUEST_INPUT
 from ..runtime import InvocationContext, ToolContext
 from ..runtime._context import ToolConfirmation, derived_id
 from ..runtime._hooks import ask
@@ -180,14 +180,22 @@ class _Call:
         journal = self.context._core.journal
         if journal is None or self.call.id not in journal.open_before:
             return True
-        policy = self._tool.on_interrupted
-        asked = policy == "ask" and self._answer_to("again") is not None
-        if policy == "rerun" or (self._state() and not asked):
+        asked = journal.questions(self.call.id or "")
+        open_still = [name for question, name in asked.items() if question not in journal.responses]
+        if REQUEST_INPUT in open_still or REQUEST_CONFIRMATION in open_still:
+            self.waits = True
+            return False
+        times = sum(name == REQUEST_CONFIRMATION for name in asked.values())  # each crash is a question of its own
+        fresh = any(question in journal.fresh for question in asked)  # it has waited for what has just been answered
+        again = next((what for what in map("again{}".format, range(times)) if self._is_fresh(what)), None)
+        if again is None and (fresh or open_still or journal.has_asked_inside(self.call.id or "")):
             return True
-        if policy == "ask":
-            question = ToolConfirmation(hint=INTERRUPTED_MESSAGE)
-            if (await self._permission("again", question)).confirmed:
-                return True
+        if again is None and self._tool.on_interrupted == "ask":
+            again = f"again{times}"
+        if self._tool.on_interrupted == "rerun":
+            return True
+        if again is not None and (await self._permission(again, ToolConfirmation(hint=INTERRUPTED_MESSAGE))).confirmed:
+            return True
         self.outcome = Failure(UNKNOWN, INTERRUPTED_MESSAGE, None)
         return False
 
@@ -217,6 +225,10 @@ class _Call:
         journal = self.context._core.journal
         response = None if journal is None else journal.response_to(self._question_id(what))
         return None if response is None else response.response
+
+    def _is_fresh(self, what: str) -> bool:
+        journal = self.context._core.journal
+        return journal is not None and self._question_id(what) in journal.fresh
 
     def _question_id(self, what: str) -> str:
         return f"q-{derived_id(self.call.id, what)}"
