@@ -22,7 +22,7 @@ from minirun import (
     SequentialAgent,
     ToolContext,
 )
-from minirun.errors import InvalidMessageError, InvocationNotFoundError, ReplayError
+from minirun.errors import InvalidMessageError, InvocationNotFoundError, NotSupportedError, ReplayError
 from minirun.models import LlmRequest
 from minirun.sessions import BaseSessionService, InMemorySessionService, PendingCall, SessionKey
 from minirun.testing import ScriptedLlm, call
@@ -332,6 +332,76 @@ async def test_a_permission_is_for_the_run_that_brings_it() -> None:
     assert await resumed("ask") == {"result": "paid"}
     assert await resumed("rerun") == {"result": "paid"}
     assert len(made) == 3
+
+
+async def test_what_was_allowed_is_what_is_done() -> None:
+    """The question shows the arguments that callbacks have made, and no callback changes them afterwards."""
+    paid: list[int] = []
+
+    def pay(amount: int) -> None:
+        """Pay."""
+        paid.append(amount)
+
+    grows = iter((7, 500))
+
+    def change(tool: Any, args: dict[str, Any], tool_context: ToolContext) -> None:
+        args["amount"] = next(grows)
+
+    def ask(tool: Any, args: dict[str, Any], tool_context: ToolContext) -> None:
+        tool_context.request_confirmation(hint="sure?")
+
+    tool = FunctionTool(pay, require_confirmation=True)
+    model = steps(call("pay", amount=5), "done")
+    runner = runner_of(LlmAgent(name="a", model=model, tools=[tool], before_tool_callback=change))
+    _, [question], _ = await paused(runner, "go")
+    assert question.args == {"amount": 7}
+    await paused(runner, question.reply(True))
+    assert paid == [7]
+    other = runner_of(LlmAgent(name="a", model=model, tools=[pay], before_tool_callback=ask))
+    _, [question], _ = await paused(other, "go")
+    assert (question.hint, question.args) == ("sure?", {"amount": 5})
+    await paused(other, question.reply(False))
+    assert paid == [7]
+
+
+async def test_callbacks_around_a_model_may_ask() -> None:
+    """Each question is for one answer of the model; what they say is theirs, also when the invocation goes on."""
+
+    async def allow(callback_context: Any, llm_request: Any) -> None:
+        if not await callback_context.request_input(f"ask the model, {len(llm_request.contents)}?"):
+            callback_context.end_invocation = True
+
+    def agent() -> LlmAgent:
+        return LlmAgent(name="a", model=steps(call("look"), "done"), tools=[look], before_model_callback=allow)
+
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    service = InMemorySessionService()
+    _, [first], _ = await paused(runner_of(agent(), service), "go")
+    _, [second], _ = await paused(runner_of(agent(), service), first.reply(True))
+    assert (first.hint, second.hint) == ("ask the model, 1?", "ask the model, 3?")
+    events, pending, status = await paused(runner_of(agent(), service), second.reply(True))
+    assert (status, pending, events[-1].text) == ("completed", [], "done")
+
+
+async def test_nobody_can_be_asked_after_a_call() -> None:
+    """A callback after a tool that asks would have the tool called twice; it is refused, and the result is stored."""
+
+    async def ask(tool: Any, args: Any, tool_context: ToolContext, tool_response: Any) -> None:
+        await tool_context.request_input("was it good?")
+
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    runner = runner_of(LlmAgent(name="a", model=steps(call("look"), "done"), tools=[look], after_tool_callback=ask))
+    with pytest.raises(NotSupportedError, match="after a tool has been called"):
+        await paused(runner, "go")
+    assert [item.response for event in await log_of(runner) for item in event.get_function_responses()] == [
+        {"result": "seen"}
+    ]
 
 
 async def test_a_call_that_is_not_allowed_is_not_made() -> None:

@@ -251,7 +251,7 @@ class LlmAgent(BaseAgent):
         """The model's complete answer, or that of a callback; None if a callback has ended the invocation."""
         core = ctx._core
         model = question.model
-        callback_context = ctx._for_hooks()
+        callback_context = ctx._for_model_hooks(question.event_id)
         before = self._hooks(ctx, "before_model_callback")
         if before:
             draft = LlmRequestDraft.of(question.request)
@@ -280,7 +280,7 @@ class LlmAgent(BaseAgent):
                 except FatalError:
                     raise
                 except Exception as error:
-                    return await self._answer_to_error(ctx, request, error)
+                    return await self._answer_to_error(ctx, question, error)
                 if after:
                     other = await ask(after, callback_context=callback_context, llm_response=response)
                     other = expect(other, LlmResponse, "after_model_callback")
@@ -292,9 +292,10 @@ class LlmAgent(BaseAgent):
                 if stream:
                     await ctx.emit(_event(response, question.event_id, partial=True))
 
-    async def _answer_to_error(self, ctx: InvocationContext, request: LlmRequest, error: Exception) -> LlmResponse:
+    async def _answer_to_error(self, ctx: InvocationContext, question: Question, error: Exception) -> LlmResponse:
         hooks = self._hooks(ctx, "on_model_error_callback")
-        said = await ask(hooks, callback_context=ctx._for_hooks(), llm_request=request, error=error)
+        context = ctx._for_model_hooks(question.event_id)
+        said = await ask(hooks, callback_context=context, llm_request=question.request, error=error)
         answer: LlmResponse | None = expect(said, LlmResponse, "on_model_error_callback")
         if answer is None:
             raise error

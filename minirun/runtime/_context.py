@@ -299,6 +299,7 @@ class _WritingContext(ReadonlyContext):
         super().__init__(core, agent, place, state)
         self._session: Session | None = None
         self._closed = ""
+        self._cannot_wait = ""  # why nobody can be asked from here
         self._conflicts: list[str] = []  # keys that the next event has to name
         self.actions = ActionsDraft()
 
@@ -638,9 +639,10 @@ class InvocationContext(_WritingContext):
         place = attrs.evolve(self._place, path=f"{self._path}/{name}#{call_id}", regions=regions)
         return ToolContext(self._core, self._agent, place, self._state.layer(), call_id)
 
-    def _for_hooks(self) -> ToolContext:
-        """The context of the hooks around this agent's model: their writes are the agent's."""
-        return ToolContext(self._core, self._agent, self._place, self._state, "")
+    def _for_model_hooks(self, event_id: str) -> ToolContext:
+        """The context of the hooks around this agent's model, for one answer: their writes are the agent's."""
+        place = attrs.evolve(self._place, path=f"{self._path}!{event_id}")
+        return ToolContext(self._core, self._agent, place, self._state, "")
 
     def _for_agent_hooks(self, name: str) -> ToolContext:
         """The context of the hooks around this agent, whose events and writes are their own."""

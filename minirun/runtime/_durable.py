@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .._json import dumps, freeze, shown
-from ..errors import InvalidValueError, ReplayError
+from ..errors import InvalidValueError, NotSupportedError, ReplayError
 from ..events import Event, EventActions
 from ..flows._output import OutputSchema
 from ..flows._questions import REQUEST_INPUT, SLEEP_UNTIL
@@ -116,6 +116,8 @@ async def _come_to(context: _WritingContext, call_id: str) -> None:
 
 async def _pose(context: _WritingContext, call_id: str, name: str, args: Mapping[str, Any]) -> None:
     """Say, once, that this waits; the tool that asks, if it is one, stays open as long."""
+    if context._cannot_wait:
+        raise NotSupportedError(f"nobody can be asked, and no time waited for, {context._cannot_wait}")
     part = Part(function_call=FunctionCall(id=call_id, name=name, args=dict(args)))
     tool = context._call_id()
     actions = EventActions(suspended_calls=() if tool is None else (tool,))

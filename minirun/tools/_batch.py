@@ -151,10 +151,12 @@ class _Call:
         elif context.end_invocation:
             self.outcome = Failure("cancelled", "the invocation was ended before the call began", None)
         elif await self._is_allowed(args):
+            args = self._allowed_args(args)
             try:
                 await self._attempts.run(freeze(args, "args") if hooks.changes_args else args)
             finally:
                 self.outcome = self._attempts.outcome
+            context._cannot_wait = "after a tool has been called: the call would be made again"
             await self._recover(hooks, args)
         if isinstance(self.outcome, Result):
             value = await hooks.after(self._tool, args, self.outcome.value)
@@ -206,18 +208,29 @@ class _Call:
         except Exception as error:
             self.fail(error)
             return False
-        if not required and self._answer_to("confirm") is None:
+        asked = self.context._asked  # by a callback before it
+        if not required and asked is None and self._answer_to("confirm") is None:
             return True
-        confirmation = await self._permission("confirm", ToolConfirmation())
+        confirmation = await self._permission("confirm", asked or ToolConfirmation(), args)
         self.context.tool_confirmation = confirmation
         if not confirmation.confirmed:
             self.outcome = Failure("rejected", "the call was not allowed; it was not made", None)
         return confirmation.confirmed
 
-    async def _permission(self, what: str, question: ToolConfirmation) -> ToolConfirmation:
+    def _allowed_args(self, args: dict[str, Any]) -> dict[str, Any]:
+        """What somebody has allowed the call to be made with, whatever callbacks make of it since; else *args*."""
+        journal = self.context._core.journal
+        asked = None if journal is None else journal.find(f"{self._question_id('confirm')}-asked")
+        if asked is None:
+            return args
+        return dict(thaw(asked.get_function_calls()[0].args["originalFunctionCall"]["args"]))
+
+    async def _permission(
+        self, what: str, question: ToolConfirmation, args: Mapping[str, Any] | None = None
+    ) -> ToolConfirmation:
         answer = self._answer_to(what)
         if answer is None:
-            await self._ask(what, question)
+            await self._ask(what, question, args)
             raise Pause("for a confirmation")
         return attrs.evolve(question, confirmed=answer.get("confirmed") is True, payload=answer.get("payload"))
 
@@ -233,15 +246,15 @@ class _Call:
     def _question_id(self, what: str) -> str:
         return f"q-{derived_id(self.call.id, what)}"
 
-    async def _ask(self, what: str, question: ToolConfirmation) -> None:
+    async def _ask(self, what: str, question: ToolConfirmation, args: Mapping[str, Any] | None = None) -> None:
         """Ask somebody outside about this call, unless they were asked already."""
         question_id, call_id = self._question_id(what), self.call.id or ""
         if question_id in self.context._core.live.open_calls:
             return
         told = {"hint": question.hint, "confirmed": False, "payload": question.payload}
-        original = {"id": call_id, "name": self.call.name, "args": self.call.args}
-        args = {"originalFunctionCall": original, "toolConfirmation": told}
-        part = Part(function_call=FunctionCall(id=question_id, name=REQUEST_CONFIRMATION, args=args))
+        original = {"id": call_id, "name": self.call.name, "args": self.call.args if args is None else args}
+        asked = {"originalFunctionCall": original, "toolConfirmation": told}
+        part = Part(function_call=FunctionCall(id=question_id, name=REQUEST_CONFIRMATION, args=asked))
         actions = EventActions(suspended_calls=[call_id])
         content = Content(role="model", parts=[part])
         await self.context._emit(
