@@ -599,3 +599,66 @@ async def test_other_steps_than_those_recorded_are_refused() -> None:
     other = runner_of(Steps(name="s", argument=2), first.session_service)
     with pytest.raises(ReplayError, match=r"'work'.*other arguments"):
         await paused(other, question.reply(True))
+
+
+async def test_steps_are_told_apart_by_what_they_do(autojump_clock: trio.testing.MockClock) -> None:
+    """Side by side, one in another, tried again after a failure: each is taken once, and none is taken for another."""
+    taken: list[str] = []
+
+    class Steps(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            async def work(what: str) -> str:
+                taken.append(what)
+                if what == "fails" and taken.count(what) == 1:
+                    raise OSError("once")
+                return what
+
+            async def outer() -> str:
+                return str(await ctx.step("work", work, "a"))
+
+            async with trio.open_nursery() as nursery:
+                for what in "abc":
+                    nursery.start_soon(ctx.step, "work", work, what)
+            assert await ctx.step("outer", outer) == "a"
+            with pytest.raises(OSError, match="once"):
+                await ctx.step("work", work, "fails")
+            await ctx.step("work", work, "fails")
+            assert await ctx.step("work", work, "a") == "a"
+            await ctx.request_input("go on?")
+
+    class Resumed(Steps):
+        """The same, where the failure is over."""
+
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            with pytest.raises(pytest.fail.Exception):
+                await super()._run_async_impl(ctx)
+
+    runner = runner_of(Steps(name="s"))
+    _, [question], _ = await paused(runner, "go")
+    assert sorted(taken) == ["a", "a", "a", "b", "c", "fails", "fails"]
+    before = len(taken)
+    await paused(runner_of(Resumed(name="s"), runner.session_service), question.reply(True))
+    assert len(taken) == before
+
+
+async def test_an_answer_comes_to_the_question_it_was_given_to() -> None:
+    """Two agents' tasks that ask side by side each get their own, in whatever order they ask."""
+
+    class Both(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            answers: dict[str, Any] = {}
+
+            async def ask(what: str) -> None:
+                answers[what] = await ctx.request_input(what)
+
+            for what in ("left", "right"):
+                await ask(what)
+            await ctx.emit(Event(message=str(sorted(answers.items()))))
+
+    service = InMemorySessionService()
+    message: Any = "go"
+    for _ in range(2):
+        _, [question], _ = await paused(runner_of(Both(name="b"), service), message)
+        message = question.reply(f"the {question.hint}")
+    events, _, _ = await paused(runner_of(Both(name="b"), service), message)
+    assert events[-1].text == "[('left', 'the left'), ('right', 'the right')]"

@@ -238,6 +238,7 @@ async def _drive_generator(agent: BaseAgent, context: InvocationContext, logic: 
     @trio.as_safe_channel
     async def events() -> AsyncGenerator[Event, None]:
         nonlocal finished
+        context._task = trio.lowlevel.current_task()
         try:
             async for event in logic:
                 yield event

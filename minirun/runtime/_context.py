@@ -106,6 +106,7 @@ class InvocationCore:
         self.call_ids: set[str] = set()  # that models have given in this invocation, stored or on their way
         self._counters: dict[str, int] = {}
         self._runs: dict[str, int] = {}
+        self.claimed: set[str] = set()  # the ids of the steps and questions that agents have come to
         self._llm_calls = 0
         self._tool_calls = 0
         self._transfers = 0
@@ -154,6 +155,14 @@ class InvocationCore:
         """How often the agent on *path* has been run, now included."""
         count = self._runs[path] = self._runs.get(path, 0) + 1
         return count
+
+    def claim(self, path: str) -> str:
+        """The first id below *path* that nobody has claimed; who gives it back makes it the first one again."""
+        count = 1
+        while (found := derived_id(self.invocation_id, path, count)) in self.claimed:
+            count += 1
+        self.claimed.add(found)
+        return found
 
     def next_id(self, path: str) -> str:
         """The next id below *path*: the same in every run of the same steps."""
@@ -300,6 +309,7 @@ class _WritingContext(ReadonlyContext):
         self._session: Session | None = None
         self._closed = ""
         self._cannot_wait = ""  # why nobody can be asked from here
+        self._task = trio.lowlevel.current_task()  # that its logic runs in, unless it starts others
         self._conflicts: list[str] = []  # keys that the next event has to name
         self.actions = ActionsDraft()
 
@@ -426,6 +436,10 @@ class _WritingContext(ReadonlyContext):
         return key
 
     # --- for the runtime
+
+    def _is_in_order(self) -> bool:
+        """Whether the caller is the logic itself, where one thing follows another, and no task beside it."""
+        return trio.lowlevel.current_task() is self._task
 
     def _call_id(self) -> str | None:
         return None

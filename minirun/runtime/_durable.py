@@ -35,20 +35,22 @@ async def run_step(
     context: _WritingContext, name: str, work: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any]
 ) -> Any:
     """See `InvocationContext.step`."""
-    core, path = context._core, f"{context._path}!{name}"
+    core, outer = context._core, STEP_KEY.get(None)
+    path = f"{context._path}!{name}" if outer is None else f"{outer}!{name}"
     arguments = dumps(freeze([list(args), dict(named)], f"arguments of step {name!r}"))
-    event_id = core.next_id(path)
-    what = {"name": name, "arguments": core.derived(arguments)}
+    what = {"name": name, "path": path, "arguments": core.derived(arguments)}
+    event_id = core.claim(f"{path} {arguments}")
     recorded = None if core.journal is None else core.journal.find(event_id)
     if recorded is not None:
-        known = (recorded.custom_metadata or {}).get("step")
-        if known != what:
+        return (await context._replay(recorded)).output
+    if core.journal is not None and context._is_in_order():
+        missed = next((each for each in core.journal.steps(path) if each not in core.claimed), None)
+        if missed is not None:
             msg = (
                 f"step {name!r} of {context._path} was recorded with other arguments than {arguments:.200}; "
                 "an agent that is resumed has to take the same steps with the same arguments as before"
             )
             raise ReplayError(msg)
-        return (await context._replay(recorded)).output
     if core.journal is not None:
         core.journal.catch_up(context.branch)
     await core.env.point(f"step {path}")
@@ -61,9 +63,12 @@ async def run_step(
             result = await core.env.run_sync(call, limiter=core.tool_limits.threads, abandon_on_cancel=False)
             if inspect.isawaitable(result):
                 result = await result
+        result = freeze(result, f"result of step {name!r}")
+    except BaseException:
+        core.claimed.discard(event_id)  # who tries again takes the same step
+        raise
     finally:
         STEP_KEY.reset(token)
-    result = freeze(result, f"result of step {name!r}")
     return (await context._emit(Event(id=event_id, output=result, custom_metadata={"step": what}))).output
 
 
@@ -72,12 +77,13 @@ async def sleep_until(context: _WritingContext, when: float) -> None:
     if isinstance(when, bool) or not isinstance(when, (int, float)) or not math.isfinite(when):
         raise InvalidValueError("when", f"expected seconds since the epoch, found {shown(when)}")
     core = context._core
-    call_id = _question_id(context)
+    args = {"until": float(when)}
+    call_id = _question_id(context, SLEEP_UNTIL, args)
     response = _answer(context, call_id)
     if response is not None:
         await _come_to(context, call_id)
         return
-    await _pose(context, call_id, SLEEP_UNTIL, {"until": float(when)})
+    await _pose(context, call_id, SLEEP_UNTIL, args)
     if max(core.env.now(), core.due_at or 0.0) < when:
         raise Pause(f"until {when}")
     part = Part(function_response=FunctionResponse(id=call_id, name=SLEEP_UNTIL, response={"now": core.env.now()}))
@@ -87,18 +93,20 @@ async def sleep_until(context: _WritingContext, when: float) -> None:
 async def ask_for_input(context: _WritingContext, message: str, schema: Any, payload: Any) -> Any:
     """See `InvocationContext.request_input`."""
     form = None if schema is None else OutputSchema.of(schema, "response_schema").schema
-    args = {"message": message, "payload": payload, "response_schema": form}
-    call_id = _question_id(context)
+    given = {"message": message, "payload": payload, "response_schema": form}
+    args = freeze({name: value for name, value in given.items() if value is not None}, "question")
+    call_id = _question_id(context, REQUEST_INPUT, args)
     response = _answer(context, call_id)
     if response is None:
-        await _pose(context, call_id, REQUEST_INPUT, {name: value for name, value in args.items() if value is not None})
+        await _pose(context, call_id, REQUEST_INPUT, args)
         raise Pause(f"for the answer to {call_id}")
     await _come_to(context, call_id)
     return response.get("result")
 
 
-def _question_id(context: _WritingContext) -> str:
-    return f"q-{context._core.next_id(f'{context._path}!asks')}"
+def _question_id(context: _WritingContext, name: str, args: Mapping[str, Any]) -> str:
+    """The same for the same question of the same agent; an answer never comes to another question."""
+    return f"q-{context._core.claim(f'{context._path}!{name} {dumps(args)}')}"
 
 
 def _answer(context: _WritingContext, call_id: str) -> Mapping[str, Any] | None:

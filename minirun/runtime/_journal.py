@@ -128,12 +128,12 @@ class Journal:
             self._behind = False
             self._values.session = self._live.values.session
 
-    def steps(self, path: str) -> Iterator[Mapping[str, Any]]:
-        """What is recorded of the steps of the agent on *path*, in order."""
+    def steps(self, path: str) -> Iterator[str]:
+        """The ids of the events that record steps on *path*, in order."""
         for event in self.recorded:
             step = (event.custom_metadata or {}).get("step")
             if isinstance(step, Mapping) and step.get("path") == path:
-                yield step
+                yield event.id or ""
 
     def _reached_in(self, branch: str | None) -> int:
         """How far agents have come in this branch: also by what was replayed in branches around it."""
