@@ -409,7 +409,7 @@ def test_prefixes_of_random_trees_can_be_gone_on_from(tree: Tree, data: st.DataO
 
 @pytest.mark.slow
 @given(tree=trees())
-@settings(max_examples=300)
+@settings(max_examples=60)
 def test_all_prefixes_of_many_random_trees_can_be_gone_on_from(tree: Tree) -> None:
     """The same, for many, and for every place."""
     trio.run(check_tree, tree, lambda length: range(1, length + 1))
