@@ -753,7 +753,10 @@ WORLDS: dict[str, tuple[Scenario, Options]] = {
     "leavers in memory": (leavers, {"faults": (), "storage": "memory", "processes": 1}),
     "notebook in memory": (notebook, {"faults": (), "storage": "memory", "processes": 1}),
     "panel on disk": (panel, {"faults": ("crash", "storage"), "storage": "sqlite", "processes": 1}),
-    "errands in two processes": (errands, {"faults": ("crash", "users"), "storage": "sqlite", "processes": 2}),
+    "errands in two processes": (
+        errands,
+        {"faults": ("crash", "storage", "users"), "storage": "sqlite", "processes": 2},
+    ),
     "desk in memory": (desk, {"faults": ("crash", "model", "tools", "users"), "storage": "memory", "processes": 1}),
     "budget in memory": (budget, {"faults": ("users",), "storage": "memory", "processes": 1}),
     "bank in two processes": (bank, {"faults": ("users",), "storage": "sqlite", "processes": 2}),
@@ -762,7 +765,6 @@ WORLDS: dict[str, tuple[Scenario, Options]] = {
     "helpers in memory": (helpers, {"faults": ("crash",), "storage": "memory", "processes": 1}),
     "rivals in memory": (rivals, {"faults": ("crash", "users"), "storage": "memory", "processes": 1}),
     "trees in trouble": (trees, {"faults": ("crash", "model", "tools", "users"), "storage": "memory", "processes": 1}),
-    "trees on disk": (trees, {"faults": ("crash", "storage"), "storage": "sqlite", "processes": 1}),
     "shop in two processes": (shop, {"faults": ("crash", "storage"), "storage": "sqlite", "processes": 2}),
 }
 """What `simulate` is given, by name: the world, its faults, its storage and how many processes serve it."""
