@@ -244,13 +244,14 @@ class LlmAgent(BaseAgent):
                     raise
                 except Exception as error:
                     return await self._answer_to_error(ctx, request, error)
+                if not response.partial:
+                    core.count_tokens(response.usage_metadata)
                 if after:
                     other = await ask(after, callback_context=callback_context, llm_response=response)
                     other = expect(other, LlmResponse, "after_model_callback")
                     if other is not None:
-                        response = attrs.evolve(other, partial=response.partial)
+                        response = _in_the_place_of(response, other)
                 if not response.partial:
-                    core.count_tokens(response.usage_metadata)
                     return response
                 if stream:
                     await ctx.emit(_event(response, question.event_id, partial=True))
@@ -274,7 +275,7 @@ class LlmAgent(BaseAgent):
         """Emit what the model has said; return it with what is wrong with its form."""
         event = _event(answer, question.event_id, partial=None)
         core = ctx._core
-        event = changed(event, content=_with_new_call_ids(event.content, core.live.call_ids | core.call_ids))
+        event = changed(event, content=_with_new_call_ids(event.content, core.has_call))
         core.call_ids.update(call.id for call in event.get_function_calls() if call.id is not None)
         problems: list[str] = []
         if not event.error_code and _is_empty(event.content):
@@ -302,8 +303,9 @@ class LlmAgent(BaseAgent):
         return event
 
     def _event_of(self, content: Content) -> Event:
-        event = Event(content=content)
-        return self._with_output(event, event.text) if self._output is None else self._with_checked_output(event)[0]
+        event = super()._event_of(content)
+        checked, problems = self._with_checked_output(event)
+        return event if problems else checked
 
     async def _ask_again(self, ctx: InvocationContext, misses: int, problems: Sequence[str]) -> None:
         told = "\n".join(f"- {problem}" for problem in problems)
@@ -347,7 +349,16 @@ def _event(response: LlmResponse, event_id: str, *, partial: bool | None) -> Eve
     )
 
 
-def _with_new_call_ids(content: Content | None, known: set[str | None]) -> Content | None:
+def _in_the_place_of(response: LlmResponse, other: LlmResponse) -> LlmResponse:
+    """What a callback has made of a response: where it says nothing about how it was given, the model's word stays."""
+    kept = {name: getattr(response, name) for name in _ABOUT_RESPONSES if getattr(other, name) is None}
+    return attrs.evolve(other, **{**kept, "partial": response.partial})
+
+
+_ABOUT_RESPONSES = ("turn_complete", "usage_metadata", "finish_reason")
+
+
+def _with_new_call_ids(content: Content | None, is_known: Callable[[str], bool]) -> Content | None:
     """Take away the ids of calls that are malformed or were used before; they get new ones when they are emitted."""
     if content is None or all(part.function_call is None for part in content.parts):
         return content
@@ -356,7 +367,7 @@ def _with_new_call_ids(content: Content | None, known: set[str | None]) -> Conte
     for part in content.parts:
         call = part.function_call
         if call is not None and call.id is not None:
-            if not CALL_ID.fullmatch(call.id) or call.id in known or call.id in seen:
+            if not CALL_ID.fullmatch(call.id) or call.id in seen or is_known(call.id):
                 part = changed(part, function_call=changed(call, id=None))
             seen.add(call.id)
         parts.append(part)

@@ -28,6 +28,7 @@ from ..events import Event, EventActions
 from ..plugins._manager import hooks_of
 from ..runtime import RunConfig, RunPlan, RunScope
 from ..runtime._failure import add_note
+from ..runtime._message import user_content
 from ..runtime._recovery import recover
 from ..runtime._rewind import rewind_event
 from ..sessions import (
@@ -41,7 +42,7 @@ from ..sessions import (
 from ..sessions._service import checked_event, session_key
 from ..sessions._state import Scope, check_key, scope_of
 from ..tools._limits import ToolLimits
-from ..types import Content, Part, changed
+from ..types import Content, changed
 from ._sync import SyncRun
 
 __all__ = ["InMemoryRunner", "Runner"]
@@ -65,8 +66,9 @@ class Runner:
         app_name: With *agent*: the name that sessions are kept under.
         agent: The root agent.
         session_service: Where sessions are kept. The runner does not close it.
-        plugin_close_timeout: How long closing one plugin or tool may take, and how long cleanup hooks may go on once
-            their run is cancelled, in seconds.
+        plugin_close_timeout: How long closing one plugin or tool may take, and how long each cleanup hook may go on
+            once its run is cancelled, in seconds. Every hook has it for itself: leaving a run may take as long as this
+            for each hook around each agent that it was inside of.
         auto_create_session: Make sessions that do not exist on their first run.
         env: Where time and ids come from; by default, and necessarily, that of the session service.
 
@@ -217,7 +219,7 @@ class Runner:
                 id=f"{own_id}-0",
                 invocation_id=own_id,
                 author="user",
-                content=_user_content(new_message),
+                content=user_content(new_message),
                 actions=EventActions(state_delta=lasting),
                 custom_metadata=config.custom_metadata or None,
             )
@@ -448,24 +450,6 @@ def _app(app: App | None, app_name: str | None, agent: BaseAgent | None) -> App:
         raise ConfigurationError(msg)
     assert agent is not None
     return App(app_name, agent)
-
-
-def _user_content(message: str | Content | None) -> Content:
-    if isinstance(message, str):
-        message = Content(role="user", parts=[Part(text=message)] if message.strip() else [])
-    if message is None or (isinstance(message, Content) and not message.parts):
-        msg = "expected a new_message with something in it, found an empty one; pass a text or a Content with parts"
-        raise InvalidMessageError(msg)
-    if not isinstance(message, Content):
-        msg = f"expected new_message to be a string or a Content, found {type(message).__name__}"
-        raise InvalidMessageError(msg)
-    if any(part.function_call is not None for part in message.parts):
-        msg = "expected a user's message without function calls; calls are made by models"
-        raise InvalidMessageError(msg)
-    if any(part.function_response is not None for part in message.parts):
-        msg = "expected a user's message without function responses; no question of this session is open"
-        raise InvalidMessageError(msg)
-    return message if message.role == "user" else changed(message, role="user")
 
 
 def _split_delta(delta: Mapping[str, object] | None) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -35,7 +35,8 @@ from ..types import Content, UsageMetadata, changed
 from ._committer import Committer
 from ._config import RunConfig
 from ._escalation import Escalation
-from ._hooks import PluginHooks, ask, expect
+from ._hooks import PluginHooks
+from ._on_event import heard
 from ._place import Control, Inside, Place, Region
 
 __all__ = [
@@ -83,7 +84,7 @@ class InvocationCore:
         self.values: Values = live.values.with_temp()
         self.values.temp.update(temp)
         self.end_invocation = False
-        self.failed_in: dict[int, tuple[str, str | None]] = {}  # by id(error): the agent it came from, and its branch
+        self._failed_in: dict[int, tuple[BaseException, str, str | None]] = {}  # by id, which the object keeps its own
         self.hook_failures: list[BaseException] = []  # what hooks have raised: it fails the run, wherever it was
         self.late_failures: list[Exception] = []  # of hooks, while what had to be stored was stored
         self.ended = ""  # why nothing can be emitted any more
@@ -104,7 +105,20 @@ class InvocationCore:
         assert message.seq is not None
         self.user_content = message.content
         self.message_seq = message.seq
-        self.start_seq = self.live.start_seq(self.run_config.get_session_config)
+        self.start_seq = min(self.live.start_seq(self.run_config.get_session_config), message.seq)
+
+    def failed(self, error: BaseException, agent_name: str, branch: str | None) -> None:
+        """Note where *error* has left an agent, if it is the first that it leaves."""
+        self._failed_in.setdefault(id(error), (error, agent_name, branch))
+
+    def failed_in(self, error: BaseException) -> tuple[str | None, str | None]:
+        """The agent that *error* came from, and its branch."""
+        _, agent_name, branch = self._failed_in.get(id(error), (error, None, None))
+        return agent_name, branch
+
+    def forget_failure(self, error: BaseException) -> None:
+        """*error* goes no further."""
+        self._failed_in.pop(id(error), None)
 
     def next_id(self, path: str) -> str:
         """The next id below *path*: the same in every run of the same steps."""
@@ -122,6 +136,10 @@ class InvocationCore:
             if response.id not in live.open_calls:
                 msg = f"expected the response of {response.name!r} to answer an open call, found id {response.id!r}"
                 raise InvalidEventError(msg)
+
+    def has_call(self, call_id: str) -> bool:
+        """Whether the session, or this invocation, has a call of this id."""
+        return call_id in self.live.call_ids or call_id in self.call_ids
 
     def count_llm_call(self) -> None:
         """Count a question to a model, before it is asked."""
@@ -174,6 +192,10 @@ class ActionsDraft:
     skip_summarization: bool | None = None
     escalate: bool | None = None
     transfer_to_agent: str | None = None
+
+    def clear(self) -> None:
+        """An event has carried them."""
+        self.skip_summarization = self.escalate = self.transfer_to_agent = None
 
     def changes(self) -> dict[str, Any]:
         """What has been set."""
@@ -303,9 +325,12 @@ class _WritingContext(ReadonlyContext):
         `function_call_id` of a tool. Waits while `RunConfig.partial_buffer` partial events are unread.
 
         Raises:
-            InvalidValueError: *fraction* is not such a number.
+            InvalidValueError: *message* is no text, or *fraction* not such a number.
         """
-        if fraction is not None and not (isinstance(fraction, (int, float)) and 0 <= fraction <= 1):
+        if not isinstance(message, str):
+            raise InvalidValueError("message", f"expected a text, found {message!r:.80}")
+        is_number = isinstance(fraction, (int, float)) and not isinstance(fraction, bool)
+        if fraction is not None and not (is_number and 0 <= fraction <= 1):
             raise InvalidValueError("fraction", f"expected a number from 0 to 1, found {fraction!r:.80}")
         told = {"message": message, "fraction": fraction, "function_call_id": self._call_id()}
         progress = {name: value for name, value in told.items() if value is not None}
@@ -322,10 +347,14 @@ class _WritingContext(ReadonlyContext):
         if event.partial:
             shown = self._completed(event, event.actions)
             if "on_event_callback" in core.plugins:
-                shown = await self._after_on_event(shown)
+                state = self._state.layer()
+                shown, _ = await self._heard(shown, state)
+                self._state.merge(state.pending())
             await core.committer.emit_partial(shown)
             return shown
         await core.env.point(f"emit {self._path}")
+        if closing:
+            self.actions.transfer_to_agent = None  # nobody takes over any more
         flight = self._state.take(writes_of(event.actions))
         applied = False
 
@@ -343,48 +372,37 @@ class _WritingContext(ReadonlyContext):
         lasting: Mapping[str, Write] = {}
         try:
             self._check_temp(flight.writes)
-            lasting = {key: write for key, write in flight.writes.items() if scope_of(key) is not Scope.TEMP}
+            lasting = _lasting(flight.writes)
             complete = checked_event(self._completed(event, self._with_draft(with_writes(event.actions, lasting))))
             if "on_event_callback" in core.plugins:
-                complete = checked_event(await self._after_on_event(complete, closing=closing))
-                lasting = writes_of(complete.actions)
-                temp = {key: write for key, write in flight.writes.items() if scope_of(key) is Scope.TEMP}
-                flight.writes = {**temp, **lasting}
-            target = complete.actions.transfer_to_agent
-            if target is not None and not closing:
+                complete, writes = await self._heard(complete, self._state.layer(), closing=closing)
+                temp = {key: write for key, write in flight.writes.items() if key not in lasting}
+                flight.writes, lasting = {**temp, **writes}, _lasting(writes)
+                complete = changed(complete, actions=with_writes(complete.actions, lasting))
+            target = None if closing else complete.actions.transfer_to_agent
+            if target is not None:
+                if complete.actions.escalate:
+                    msg = "expected an event that escalates or hands over, found one that does both; nobody takes over"
+                    raise InvalidEventError(msg)
                 self._place.tree.check_transfer(self._agent, target)
                 core.count_transfer()
             result = await core.committer.emit(complete, apply, finish, closing=closing)
         finally:
             if not applied:
                 flight.back()
-        self.actions = ActionsDraft()
+        self.actions.clear()
         self._conflicts = []
         if result.actions.escalate:
             self._place.escalation.set()
-        if target is not None and not closing:
+        if target is not None:
             self._place.control.transfer_to = target
         return result
 
-    async def _after_on_event(self, event: Event, *, closing: bool = False) -> Event:
-        """What the plugins make of an event: what they leave out stays, and so does what it is known by."""
-        core = self._core
-        context = InvocationContext(core, self._agent, self._place, self._state)
+    async def _heard(self, event: Event, state: State, *, closing: bool = False) -> tuple[Event, dict[str, Write]]:
+        """What the plugins make of an event, and all that it writes; they write to *state*."""
+        context = InvocationContext(self._core, self._agent, self._place, state)
         context._closed = "an on_event callback looks at an event, it cannot emit another; write to the state instead"
-        try:
-            answer = await ask(core.plugins["on_event_callback"], invocation_context=context, event=event)
-        except Exception as error:
-            if not closing:
-                raise
-            core.late_failures.append(error)  # this event has to be stored all the same
-            return event
-        changes = expect(answer, Event, "on_event_callback")
-        if changes is None:
-            return event
-        kept = ("id", "invocation_id", "timestamp", "seq", "partial")
-        fields = [field for field in attrs.fields(Event) if field.name not in kept]
-        given = {field.name: getattr(changes, field.name) for field in fields}
-        return changed(event, **{f.name: given[f.name] for f in fields if given[f.name] != f.default})
+        return await heard(self._core.plugins["on_event_callback"], context, event, closing=closing)
 
     def _with_conflicts(self, event: Event, writes: Mapping[str, Write]) -> Event:
         keys = [key for key in self._conflicts if scope_of(key) is not Scope.TEMP]
@@ -395,9 +413,11 @@ class _WritingContext(ReadonlyContext):
         return changed(event, actions=changed(event.actions, state_conflicts=tuple(sorted(set(keys)))))
 
     async def _flush(self, *, closing: bool = False) -> None:
-        """Store what is pending and no event has carried, as an event of its own."""
+        """Store what is pending, state and actions, and no event has carried, as an event of its own."""
+        if closing:
+            self.actions.transfer_to_agent = None
         pending = self._state.pending()
-        if any(scope_of(key) is not Scope.TEMP for key in pending):
+        if _lasting(pending) or self.actions.changes():
             await self._emit(Event(), closing=closing)
         elif pending:
             flight = self._state.take({})
@@ -491,9 +511,12 @@ class InvocationContext(_WritingContext):
         return ToolContext(self._core, self._agent, place, self._state.layer(), call_id)
 
     def _for_hooks(self, *, own_layer: bool = False) -> ToolContext:
-        """The context of this agent's hooks. Without a layer of their own, their writes are the agent's."""
+        """The context of this agent's hooks. Without a layer of their own, their writes and actions are the agent's."""
         state = self._state.layer() if own_layer else self._state
-        return ToolContext(self._core, self._agent, self._place, state, "")
+        context = ToolContext(self._core, self._agent, self._place, state, "")
+        if not own_layer:
+            context.actions = self.actions
+        return context
 
 
 class ToolContext(_WritingContext):
@@ -534,6 +557,11 @@ class ToolContext(_WritingContext):
 
 
 CallbackContext = ToolContext
+
+
+def _lasting(writes: Mapping[str, Write]) -> dict[str, Write]:
+    """Those that are stored: `temp:` keys are not."""
+    return {key: write for key, write in writes.items() if scope_of(key) is not Scope.TEMP}
 
 
 def _with_call_ids(content: Content | None, event_id: str) -> Content | None:

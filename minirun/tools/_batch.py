@@ -3,7 +3,9 @@ The calls of one turn: they run together, and are answered together, in call ord
 
 Each call was stored before this begins, and each is answered whatever happens: with its result, its error, that it
 was cancelled, or that nobody knows (promise P6). A cancelled batch stores what there is and lets the cancellation go
-on. Every tool writes to a layer of its own; the layers of those that succeeded are merged in call order.
+on. Every tool writes to a layer of its own; the layers of those that succeeded are merged in call order. So of two
+calls that write one key the later one wins, if both leave it to the batch to store; what a call stores by an event of
+its own, as an agent that is a tool does, counts from that commit on.
 """
 
 from __future__ import annotations
@@ -55,9 +57,7 @@ async def run_calls(context: InvocationContext, calls: Sequence[FunctionCall], t
 async def _close(context: InvocationContext, batch: Sequence[_Call]) -> None:
     if any(each.call.id in context._core.live.open_calls for each in batch):
         try:
-            event = _answer(context, batch)
-            context.actions.transfer_to_agent = None  # nobody goes on
-            await context._emit(event, closing=True)
+            await context._emit(_answer(context, batch), closing=True)
         except Exception:  # the store fails: the end of the run tries again and reports it
             pass
 
@@ -129,6 +129,10 @@ class _Call:
             response = freeze(failure_response(outcome.kind, text))
         return FunctionResponse(id=self.call.id, name=self.call.name, response=response)
 
+    def is_last_word(self) -> bool:
+        """Whether its result is the agent's final answer."""
+        return isinstance(self.outcome, Result) and self._tool._is_last_word(self.outcome.response)
+
 
 class UnknownTool(BaseTool):
     """Stands for a tool that the model has made up."""
@@ -188,6 +192,8 @@ class _Hooks:
 def _choose_target(context: InvocationContext, batch: Sequence[_Call]) -> None:
     """Let the last call that may hand over do so; the others that would have are answered with an error."""
     context.actions.transfer_to_agent = None
+    escalates = context.escalated or any(each.context.actions.escalate for each in batch)
+    answers = any(each.is_last_word() for each in batch)
     for each in reversed(batch):
         target = each.context.actions.transfer_to_agent
         if target is None:
@@ -196,6 +202,10 @@ def _choose_target(context: InvocationContext, batch: Sequence[_Call]) -> None:
             if context.actions.transfer_to_agent is not None:
                 msg = f"a later call of this turn hands over to {context.actions.transfer_to_agent!r}"
                 raise InvalidEventError(msg)
+            if escalates:
+                raise InvalidEventError("a call of this agent ends what it works in (escalate); nobody takes over")
+            if answers:
+                raise InvalidEventError("a call of this turn gives the final answer; nobody takes over")
             context._place.tree.check_transfer(context.agent, target)
             context._core.check_transfers_left()
             context.actions.transfer_to_agent = target
