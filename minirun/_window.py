@@ -5,15 +5,18 @@ Histories only grow at their end. So a session, the runs over it and every promp
 each holds a `Window`: the list plus the part of it that belongs to the holder. Only whoever owns the list appends to
 it; the others' windows do not show it until they are told, in O(1). A holder that is told of something else, because
 the list has gone another way than the holder, goes on with a copy of its own.
+
+A prompt may need a few items more than the history has. It is an `Extended` view then: the shared beginning, and a
+short end of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeVar, overload
 
-__all__ = ["Spliced", "Window"]
+__all__ = ["Extended", "Window", "inserted"]
 
 T = TypeVar("T")
 
@@ -50,7 +53,7 @@ class Window(Sequence[T]):
         return islice(self._items, self._start, self._stop)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, (Window, list, tuple)):
+        if isinstance(other, (Window, Extended, list, tuple)):
             return len(self) == len(other) and all(mine == its for mine, its in zip(self, other, strict=True))
         return NotImplemented
 
@@ -68,24 +71,27 @@ class Window(Sequence[T]):
             self._items.append(item)
         self._stop += 1
 
+    def first(self, count: int) -> Window[T]:
+        """A window over the first *count* items of this one."""
+        return Window(self._items, self._start, self._start + count)
+
     @property
     def origin(self) -> list[T]:
         """The shared list: windows with the same origin agree on what they both show. Never change it."""
         return self._items
 
 
-class Spliced(Sequence[T]):
-    """A read-only view of a sequence with one more item in it, before the one at *place*."""
+class Extended(Sequence[T]):
+    """A read-only view: a *shared* window, then items of one's *own*. Slices are plain lists."""
 
-    __slots__ = ("_item", "_items", "_place")
+    __slots__ = ("own", "shared")
 
-    def __init__(self, items: Sequence[T], place: int, item: T) -> None:
-        self._items = items
-        self._place = place
-        self._item = item
+    def __init__(self, shared: Window[T], own: Sequence[T]) -> None:
+        self.shared = shared
+        self.own = own
 
     def __len__(self) -> int:
-        return len(self._items) + 1
+        return len(self.shared) + len(self.own)
 
     @overload
     def __getitem__(self, index: int) -> T: ...
@@ -98,10 +104,14 @@ class Spliced(Sequence[T]):
         if not 0 <= place < len(self):
             msg = f"index {index} is outside of a sequence of {len(self)}"
             raise IndexError(msg)
-        return self._item if place == self._place else self._items[place - (place > self._place)]
+        inside = place - len(self.shared)
+        return self.shared[place] if inside < 0 else self.own[inside]
+
+    def __iter__(self) -> Iterator[T]:
+        return chain(self.shared, self.own)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, (Spliced, Window, list, tuple)):
+        if isinstance(other, (Extended, Window, list, tuple)):
             return len(self) == len(other) and all(mine == its for mine, its in zip(self, other, strict=True))
         return NotImplemented
 
@@ -109,3 +119,10 @@ class Spliced(Sequence[T]):
 
     def __repr__(self) -> str:
         return repr(list(self))
+
+
+def inserted(items: Window[T] | Extended[T], place: int, item: T) -> Extended[T]:
+    """A view of *items* with *item* before the one at *place*; it shares what stands before."""
+    shared = items.shared if isinstance(items, Extended) else items
+    kept = shared.first(min(place, len(shared)))
+    return Extended(kept, [*items[len(kept) : place], item, *items[place:]])
