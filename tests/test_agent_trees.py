@@ -32,14 +32,14 @@ from minirun import (
     Runner,
     ToolContext,
 )
-from minirun.errors import ToolCallsLimitExceededError
+from minirun.errors import StorageRolledBackError, ToolCallsLimitExceededError
 from minirun.events import EventActions
 from minirun.flows._transcript import Transcript
 from minirun.models import LlmRequest
 from minirun.models._check import RequestChecker
 from minirun.plugins import BasePlugin
 from minirun.runtime._recovery import closing_event, open_calls_by_event
-from minirun.sessions import OpenCall, SessionKey
+from minirun.sessions import OpenCall, SessionKey, SessionWriter
 from minirun.simulation import Choices, SeededChoices, World, depth_first, simulate, why_unavailable, worlds
 from minirun.simulation._simulate import Scenario, Storage
 from minirun.testing import ScriptedLlm, call
@@ -360,6 +360,28 @@ async def test_what_is_open_inside_of_a_call_is_answered_before_the_call() -> No
         await run_to_end(runner, run_config=RunConfig(max_tool_calls=2))
     answered = [[one.name for one in event.get_function_responses()] for event in await stored_events(runner)]
     assert [names for names in answered if names] == [["look", "look"], ["below"]]
+
+
+async def test_a_result_that_could_not_be_stored_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store refuses the results twice, then goes on: a call that took effect is not told to be cancelled."""
+
+    def charge() -> str:
+        """Charge."""
+        return "charged"
+
+    append = SessionWriter.append
+
+    async def refuse(self: SessionWriter, event: Event, *, begins: bool = False) -> Event:
+        if any("result" in one.response for one in event.get_function_responses()):
+            raise StorageRolledBackError("the disk is full")
+        return await append(self, event, begins=begins)
+
+    monkeypatch.setattr(SessionWriter, "append", refuse)
+    runner = runner_for(LlmAgent(name="root", model=ScriptedLlm([call("charge"), "done"]), tools=[charge]))
+    with pytest.raises(StorageRolledBackError):
+        await run_to_end(runner)
+    [answer] = [one.response for event in await stored_events(runner) for one in event.get_function_responses()]
+    assert answer["error"]["type"] == "outcome_unknown"
 
 
 async def test_recovery_answers_what_is_inside_of_a_call_first() -> None:

@@ -13,7 +13,7 @@ from ..flows._output import Outcome, OutputSchema
 from ..flows._prompts import Prompts
 from ..runtime import InvocationContext, ToolContext
 from ..runtime._answer import is_answer, shown_result
-from ..runtime._recovery import closing_event, open_calls_by_event
+from ..runtime._recovery import closing_event_at_end, open_calls_by_event
 from ..tools import BaseTool
 from ..types import Content, FunctionDeclaration, Part
 from ._base import BaseAgent
@@ -128,7 +128,7 @@ async def _close_calls(context: InvocationContext) -> None:
     for calls in open_calls_by_event(context._core.live):
         within = calls[0].branch or ""
         if within == branch or within.startswith(f"{branch}."):
-            event = closing_event(calls, "cancelled", "the agent ended before the call gave a result")
+            event = closing_event_at_end(calls, context._core.unrecorded)
             try:
                 await context._emit(event, closing=True)
             except Exception:  # the store fails: the end of the run tries again and reports it

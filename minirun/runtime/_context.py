@@ -86,6 +86,7 @@ class InvocationCore:
         self.end_invocation = False
         self._failed_in: dict[int, tuple[BaseException, str, str | None]] = {}  # by id, which the object keeps its own
         self.hook_failures: list[BaseException] = []  # what hooks have raised: it fails the run, wherever it was
+        self.unrecorded: set[str | None] = set()  # calls that were made, and whose responses could not be stored
         self.late_failures: list[Exception] = []  # of hooks, while what had to be stored was stored
         self.ended = ""  # why nothing can be emitted any more
         self.tool_limits = tool_limits  # tools._limits.ToolLimits; this layer does not know it

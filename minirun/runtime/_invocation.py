@@ -37,7 +37,7 @@ from ._context import InvocationContext, InvocationCore
 from ._failure import add_note, came_of_cancellation, first_failure, is_only_cancelled, leaves
 from ._hooks import PluginHooks, ask, expect, tell, with_cleanup
 from ._message import user_content
-from ._recovery import closing_event, open_calls_by_event, recover
+from ._recovery import closing_event_at_end, open_calls_by_event, recover
 
 __all__ = ["Run", "RunPlan", "RunScope"]
 
@@ -334,8 +334,7 @@ class RunScope:
         run = self._run
         try:
             for calls in open_calls_by_event(self._writer.live):
-                event = closing_event(calls, "cancelled", "the run ended before the call gave a result")
-                await context._emit(event, closing=True)
+                await context._emit(closing_event_at_end(calls, self._core.unrecorded), closing=True)
             for error in () if run._failure is None else (run._failure, *self._others):
                 author, branch = self._core.failed_in(error)
                 code, message = type(error).__name__, _message_of(error)

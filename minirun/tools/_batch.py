@@ -59,7 +59,7 @@ async def _close(context: InvocationContext, batch: Sequence[_Call]) -> None:
         try:
             await context._emit(_answer(context, batch), closing=True)
         except Exception:  # the store fails: the end of the run tries again and reports it
-            pass
+            context._core.unrecorded.update(each.call.id for each in batch if each.began)
 
 
 class _Call:
@@ -114,6 +114,11 @@ class _Call:
             value = await hooks.on_error(self._tool, args, self.outcome.error)
             if value is not None:
                 self.outcome = result_of(value, self.call.name)
+
+    @property
+    def began(self) -> bool:
+        """Whether the tool was called."""
+        return self._attempts.made > 0
 
     def fail(self, error: Exception) -> None:
         """Answer it with an error after all."""
