@@ -35,7 +35,7 @@ HUNT_S_MAX = 200.0
 SEED_S_MAX = 0.1
 # Enough for the choices that matter to stand alone; more would only make them prettier.
 SHRINKING_RUNS_MAX = 150
-SHRINKING_S_MAX = 6.0
+SHRINKING_S_MAX = 8.0
 
 
 @attrs.frozen

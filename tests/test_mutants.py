@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_un
 
 SEEDS_MAX = 2_000
 # What is left of a failure after a few attempts at shrinking it; most are below ten, and more attempts leave less.
-CHOICES_MAX = 60
+CHOICES_MAX = 100
 
 MUTANTS = mutants()
 

@@ -15,7 +15,7 @@ from typing import Any, TypedDict
 import trio
 
 from minirun import AgentTool, Event, InvocationContext, LlmAgent, RunConfig
-from minirun.agents import BaseAgent, ParallelAgent
+from minirun.agents import BaseAgent, ParallelAgent, SequentialAgent
 from minirun.errors import (
     InvalidEventError,
     InvalidValueError,
@@ -26,12 +26,12 @@ from minirun.errors import (
 )
 from minirun.events import EventActions
 from minirun.models import LlmRequest
-from minirun.runtime import ReadonlyContext, Run
+from minirun.runtime import CallbackContext, ReadonlyContext, Run
 from minirun.sessions import InvocationStatus
 from minirun.simulation import ChaosLlm, World
 from minirun.simulation._simulate import Scenario, Storage
 from minirun.testing import ScriptedLlm, call
-from minirun.tools import ToolContext
+from minirun.tools import ToolContext, exit_loop
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
 from .helpers import Logic, Place
@@ -419,16 +419,29 @@ async def impatient(world: World) -> None:
 
 
 async def helpers(world: World) -> None:
-    """An agent asks two helpers at once and is given little time, twice; what helpers say to themselves stays there."""
+    """
+    An agent asks two helpers at once and is given little time, twice; what helpers say to themselves stays there.
+
+    A helper may end the loop that it works in, which is none: what is around the agent goes on. Its hook may fail: then
+    the run has failed.
+    """
+    broken: set[str] = set()
 
     async def look() -> str:
         await world.sleep(world.choices.choose(3, "looking takes its time"))
         return "a secret"
 
+    def fuss(callback_context: CallbackContext) -> None:
+        if world.choices.maybe("the hook fails", 12):
+            broken.add(callback_context.invocation_id)
+            raise ValueError("broken")
+
     def helping(request: LlmRequest) -> Any:
         expect(request.contents[0].text == "find it", f"a helper is shown {request.contents[0].text!r} first")
         expect(len(request.contents) in (1, 3), f"a helper is shown {len(request.contents)} contents")
-        return call("look") if len(request.contents) == 1 else ["a secret, ", "told"]
+        if len(request.contents) == 1:
+            return call("exit_loop") if world.choices.maybe("the helper ends its loop", 4) else call("look")
+        return ["a secret, ", "told"]
 
     def leading(request: LlmRequest) -> Any:
         check_shown(request)
@@ -447,18 +460,34 @@ async def helpers(world: World) -> None:
                 nursery.cancel_scope.cancel()
         await child.run_async(ctx)
 
+    async def close(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message="closed"))
+
     def agent() -> BaseAgent:
-        helper = LlmAgent(name="helper", model=ScriptedLlm(helping), tools=[look])
+        helper = LlmAgent(
+            name="helper", model=ScriptedLlm(helping), tools=[look, exit_loop], before_agent_callback=fuss
+        )
         leader = LlmAgent(name="leader", model=ScriptedLlm(leading), tools=[AgentTool(helper)])
-        return Logic(name="hurry", logic=hurry, sub_agents=[leader])
+        both = SequentialAgent(name="both", sub_agents=[leader, Logic(name="closer", logic=close)])
+        return Logic(name="hurry", logic=hurry, sub_agents=[both])
 
     runner = world.runner(agent)
-    await world.say(runner, "ada", "hurry")
-    for log in (await read_logs(world, runner)).values():
-        answers = check_calls(world, log)
+    try:
+        await world.say(runner, "ada", "hurry")
+    except ValueError:
+        world.coverage["the helper's hook has failed"] += 1
+    logs = await read_logs(world, runner)
+    listed = await runner.session_service.list_invocations(app_name=runner.app_name)
+    completed = {one.invocation_id for one in listed if one.status is InvocationStatus.COMPLETED}
+    expect(not broken & completed, f"{broken & completed} have failed, and are recorded as completed")
+    for log in logs.values():
+        answers = check_calls(world, log, may_be_open="crash" in world.faults)
         for answer in answers.values():
-            expected = ({"result": "a secret, told"}, {"result": "a secret"})
+            expected: Any = ({"result": "a secret, told"}, {"result": "a secret"}, {"result": None})
             expect(kind_of(answer) != "result" or answer in expected, f"a helper has answered {answer}")
+        closed = {event.invocation_id for event in log if event.text == "closed"}
+        left = {event.invocation_id for event in log} & completed - closed
+        expect(not left, f"{left} are completed, and the agent that comes last has said nothing")
 
 
 async def errands(world: World) -> None:
