@@ -8,7 +8,6 @@ called. Synchronous functions run in worker threads, so that they stop nobody.
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any, Literal, get_type_hints
@@ -137,20 +136,23 @@ class LateOutcome:
         self.value: Any = None
         self.error: Exception | None = None
         self.revoked = False
-        self._begun = False
-        self._lock = threading.Lock()  # between the thread that begins and the task that revokes
+        self._ticket = [None]  # for the thread that begins or the task that revokes, whoever takes it first
 
     def begin(self) -> bool:
         """Say that the thread begins; False if it must not any more."""
-        with self._lock:
-            self._begun = not self.revoked
-            return self._begun
+        return self._take_ticket()
 
     def revoke(self) -> bool:
         """Keep the thread from beginning; False if it has begun."""
-        with self._lock:
-            self.revoked = not self._begun
-            return self.revoked
+        self.revoked = self._take_ticket()
+        return self.revoked
+
+    def _take_ticket(self) -> bool:
+        try:
+            self._ticket.pop()  # in CPython no other thread comes between
+        except IndexError:
+            return False
+        return True
 
 
 async def _in_thread(call: Callable[[], Any], context: ToolContext) -> Any:
