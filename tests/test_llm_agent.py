@@ -374,7 +374,7 @@ def test_agents_that_cannot_work_are_refused() -> None:
             LlmAgent(name=name, model=model)  # type: ignore[arg-type]  # the point of the test
     with pytest.raises(ConfigurationError, match="model"):
         LlmAgent(name="a", model=5)  # type: ignore[arg-type]  # the point of the test
-    with pytest.raises(ConfigurationError, match="nothing is registered"):
+    with pytest.raises(ConfigurationError, match="expected the name of a registered model"):
         App("app", LlmAgent(name="a", model="gemini-2.5-flash"))
     with pytest.raises(ConfigurationError, match="found none in it"):
         App("app", LlmAgent(name="a"))
