@@ -21,7 +21,22 @@ __all__ = ["Extended", "Window", "inserted"]
 T = TypeVar("T")
 
 
-class Window(Sequence[T]):
+class _View(Sequence[T]):
+    """A sequence that is equal to every other one with the same items, and is shown like a list."""
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]  # it grows, like a list
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, (_View, list, tuple)):
+            return len(self) == len(other) and all(mine == its for mine, its in zip(self, other, strict=True))
+        return NotImplemented
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+
+class Window(_View[T]):
     """A read-only sequence over a part of a shared, append-only list. Slices are plain lists."""
 
     __slots__ = ("_items", "_mine", "_start", "_stop")
@@ -52,16 +67,6 @@ class Window(Sequence[T]):
     def __iter__(self) -> Iterator[T]:
         return islice(self._items, self._start, self._stop)
 
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, (Window, Extended, list, tuple)):
-            return len(self) == len(other) and all(mine == its for mine, its in zip(self, other, strict=True))
-        return NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]  # it grows, like a list
-
-    def __repr__(self) -> str:
-        return repr(list(self))
-
     def push(self, item: T) -> None:
         """Let the window grow by *item*, which the owner of the list has appended, or has not. For its holder only."""
         if self._stop == len(self._items) or self._items[self._stop] is not item:
@@ -81,7 +86,7 @@ class Window(Sequence[T]):
         return self._items
 
 
-class Extended(Sequence[T]):
+class Extended(_View[T]):
     """A read-only view: a *shared* window, then items of one's *own*. Slices are plain lists."""
 
     __slots__ = ("own", "shared")
@@ -109,16 +114,6 @@ class Extended(Sequence[T]):
 
     def __iter__(self) -> Iterator[T]:
         return chain(self.shared, self.own)
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, (Extended, Window, list, tuple)):
-            return len(self) == len(other) and all(mine == its for mine, its in zip(self, other, strict=True))
-        return NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]  # as of a list
-
-    def __repr__(self) -> str:
-        return repr(list(self))
 
 
 def inserted(items: Window[T] | Extended[T], place: int, item: T) -> Extended[T]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -273,13 +273,7 @@ class LlmAgent(BaseAgent):
         async with aclosing(model.generate_content_async(request, stream)) as responses:
             while True:
                 try:
-                    response = await anext(responses, None)
-                    if response is None:
-                        msg = f"the model {model.name!r} ended its stream without a complete response"
-                        raise ModelError(f"{msg}; the answer is cut off")
-                    if not isinstance(response, LlmResponse):
-                        msg = f"expected the model {model.name!r} to yield LlmResponse, found {response!r:.80}"
-                        raise ModelError(msg)
+                    response = await _next_of(responses, model)
                 except FatalError:
                     raise
                 except Exception as error:
@@ -357,6 +351,16 @@ class LlmAgent(BaseAgent):
         if misses > self.output_retries:
             msg = f"expected an answer of agent {self.name!r} in the form of its output_schema, found none in {misses}"
             raise OutputSchemaError(f"{msg} tries; at last: {problems}")
+
+
+async def _next_of(responses: AsyncGenerator[LlmResponse, None], model: BaseLlm) -> LlmResponse:
+    response = await anext(responses, None)
+    if response is None:
+        msg = f"the model {model.name!r} ended its stream without a complete response; the answer is cut off"
+        raise ModelError(msg)
+    if not isinstance(response, LlmResponse):
+        raise ModelError(f"expected the model {model.name!r} to yield LlmResponse, found {response!r:.80}")
+    return response
 
 
 def _said(text: str) -> Content:

@@ -19,7 +19,7 @@ from .._json import freeze, thaw
 from ..errors import InvalidEventError, InvalidValueError, TransfersLimitExceededError, UnknownToolError
 from ..events import Event
 from ..runtime import InvocationContext, ToolContext
-from ..runtime._hooks import ask
+from ..runtime._hooks import Hook, ask
 from ..runtime._place import Region
 from ..runtime._recovery import failure_response
 from ..types import Content, FunctionCall, FunctionDeclaration, FunctionResponse, Part
@@ -170,28 +170,27 @@ class _Hooks:
         self.sees_value = any(self._after)
 
     async def before(self, tool: BaseTool, args: dict[str, Any]) -> Any:
-        plugins, own = self._before
-        if plugins:
-            answer = await ask(plugins, tool=tool, tool_args=args, tool_context=self._context)
-            if answer is not None:
-                return answer
-        return await ask(own, tool=tool, args=args, tool_context=self._context) if own else None
+        return await self._ask(self._before, tool, args, {}, {})
 
     async def after(self, tool: BaseTool, args: dict[str, Any], value: Any) -> Any:
-        plugins, own = self._after
-        if plugins:
-            answer = await ask(plugins, tool=tool, tool_args=args, tool_context=self._context, result=value)
-            if answer is not None:
-                return answer
-        return await ask(own, tool=tool, args=args, tool_context=self._context, tool_response=value) if own else None
+        return await self._ask(self._after, tool, args, {"result": value}, {"tool_response": value})
 
     async def on_error(self, tool: BaseTool, args: dict[str, Any], error: Exception) -> Any:
-        plugins, own = self._on_error
-        if plugins:
-            answer = await ask(plugins, tool=tool, tool_args=args, tool_context=self._context, error=error)
-            if answer is not None:
-                return answer
-        return await ask(own, tool=tool, args=args, tool_context=self._context, error=error) if own else None
+        return await self._ask(self._on_error, tool, args, {"error": error}, {"error": error})
+
+    async def _ask(
+        self,
+        hooks: tuple[Sequence[Hook], Sequence[Hook]],
+        tool: BaseTool,
+        args: dict[str, Any],
+        for_plugins: Mapping[str, Any],
+        for_own: Mapping[str, Any],
+    ) -> Any:
+        plugins, own = hooks
+        answer = await ask(plugins, tool=tool, tool_args=args, tool_context=self._context, **for_plugins)
+        if answer is None:
+            answer = await ask(own, tool=tool, args=args, tool_context=self._context, **for_own)
+        return answer
 
 
 def _choose_target(context: InvocationContext, batch: Sequence[_Call]) -> None:
