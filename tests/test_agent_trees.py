@@ -40,11 +40,12 @@ from minirun.models._check import RequestChecker
 from minirun.plugins import BasePlugin
 from minirun.runtime._recovery import closing_event, open_calls_by_event
 from minirun.sessions import OpenCall, SessionKey, SessionWriter
-from minirun.simulation import Choices, SeededChoices, World, depth_first, simulate, why_unavailable, worlds
+from minirun.simulation import Choices, SeededChoices, World, simulate, why_unavailable, worlds
 from minirun.simulation._simulate import Scenario, Storage
 from minirun.testing import ScriptedLlm, call
 from minirun.types import FunctionCall
 
+from .exhausting import all_outcomes
 from .helpers import PLACE, Logic, run_to_end, runner_for, stored_events
 from .laws import check_calls, read_logs
 from .trees import DEEDS, HookError, Plan, grow, trees
@@ -261,24 +262,9 @@ SMALL: dict[str, Small] = {
 def test_a_small_tree_is_exhausted(name: str) -> None:
     """Every schedule there is: none fails, and what can come of them all does."""
     scenario, possible = SMALL[name]
-    found: Counter[str] = Counter()
-    for choices in depth_first():
-        choices.choose = only_order(choices)  # type: ignore[method-assign]  # choices that are not about order
-        outcome = simulate(scenario, choices, storage="memory")
-        assert outcome.failure is None, f"{outcome.picks}: {outcome.failure!r}"
-        found[next(entry.what for entry in outcome.log if entry.who == "told")] += 1
+    found = all_outcomes(scenario, "memory", told_by="told", only="step ")
     print(f"{name}: {found.total()} schedules: {dict(found)}")
     assert set(found) == possible
-
-
-def only_order(choices: Choices) -> Any:
-    """Choices of which only those of the schedule have options."""
-    real = choices.choose
-
-    def choose(options: int, label: str, prefer: Any = None, names: tuple[str, ...] = ()) -> int:
-        return real(options if names and label.startswith("step ") else 1, label, prefer, names)
-
-    return choose
 
 
 # --- what was found ---------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ seeds can be tried; which of them go together with which faults is told by `WORL
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Any, TypedDict
 
 import trio
@@ -394,21 +395,27 @@ class Charges:
         return sum(answer == {"result": "charged"} for answer in answers.values())
 
 
-async def impatient(world: World) -> None:
-    """An agent gives its child little time, twice; then the child goes on where it was, with every call answered."""
-    charges = Charges(world)
+def hurrying(world: World, steps: int) -> Callable[[InvocationContext], Awaitable[None]]:
+    """The logic of an agent that gives its child so little time, twice, and then as much as it needs."""
 
     async def hurry(ctx: InvocationContext) -> None:
         [child] = ctx.agent.sub_agents
         for _ in range(2):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(hurry_up, world, nursery.cancel_scope, 12)
+                nursery.start_soon(hurry_up, world, nursery.cancel_scope, steps)
                 await child.run_async(ctx)
                 nursery.cancel_scope.cancel()
         await child.run_async(ctx)
 
+    return hurry
+
+
+async def impatient(world: World) -> None:
+    """An agent gives its child little time, twice; then the child goes on where it was, with every call answered."""
+    charges = Charges(world)
+
     def agent() -> BaseAgent:
-        return Logic(name="impatient", logic=hurry, sub_agents=[caller(charges.tools())])
+        return Logic(name="impatient", logic=hurrying(world, 12), sub_agents=[caller(charges.tools())])
 
     runner = world.runner(agent)
     await world.say(runner, "ada", "hurry")
@@ -451,15 +458,6 @@ async def helpers(world: World) -> None:
             return [call("helper", request="find it"), call("helper", request="find it")]
         return "done"
 
-    async def hurry(ctx: InvocationContext) -> None:
-        [child] = ctx.agent.sub_agents
-        for _ in range(2):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(hurry_up, world, nursery.cancel_scope, 16)
-                await child.run_async(ctx)
-                nursery.cancel_scope.cancel()
-        await child.run_async(ctx)
-
     async def close(ctx: InvocationContext) -> None:
         await ctx.emit(Event(message="closed"))
 
@@ -469,7 +467,7 @@ async def helpers(world: World) -> None:
         )
         leader = LlmAgent(name="leader", model=ScriptedLlm(leading), tools=[AgentTool(helper)])
         both = SequentialAgent(name="both", sub_agents=[leader, Logic(name="closer", logic=close)])
-        return Logic(name="hurry", logic=hurry, sub_agents=[both])
+        return Logic(name="hurry", logic=hurrying(world, 16), sub_agents=[both])
 
     runner = world.runner(agent)
     try:
