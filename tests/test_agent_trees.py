@@ -394,14 +394,22 @@ async def test_recovery_answers_what_is_inside_of_a_call_first() -> None:
 async def test_a_conflict_is_named_by_what_is_stored() -> None:
     """Of two branches that write a key, the one whose event was withdrawn and stored at its end names the conflict."""
 
-    def put(tool_context: ToolContext) -> str:
-        """Put."""
+    begun: list[str] = []
+
+    async def put(tool_context: ToolContext) -> str:
+        """Put, once both have been called."""
+        begun.append(tool_context.agent_name)
+        while len(begun) < 2:
+            await trio.lowlevel.checkpoint()
         tool_context.state["k"] = 1
         return "put"
 
+    is_seen, has_failed = trio.Event(), trio.Event()
+
     async def fail(ctx: InvocationContext) -> None:
-        while len([e for e in ctx.session.events if e.get_function_responses()]) < 1:
-            await trio.lowlevel.checkpoint()
+        await is_seen.wait()
+        await trio.testing.wait_all_tasks_blocked()
+        has_failed.set()
         raise ValueError("enough")
 
     def writer(name: str) -> LlmAgent:
@@ -413,6 +421,8 @@ async def test_a_conflict_is_named_by_what_is_stored() -> None:
         async with runner.run_async(**PLACE, new_message="go") as run:
             async for event in run:
                 if event.get_function_responses():
+                    is_seen.set()
+                    await has_failed.wait()
                     await trio.testing.wait_all_tasks_blocked()
     written = [event for event in await stored_events(runner) if "k" in event.actions.state_delta]
     assert [list(event.actions.state_conflicts) for event in written] == [[], ["k"]]
