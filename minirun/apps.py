@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
 
@@ -11,6 +11,7 @@ from .agents._tree import AgentTree
 from .errors import ConfigurationError, NotSupportedError
 from .flows._prompts import Prompts
 from .plugins import BasePlugin
+from .plugins._manager import check_hooks
 from .sessions._service import check_app_name
 
 __all__ = ["App", "Prompts"]
@@ -32,8 +33,8 @@ class App:
 
     Raises:
         InvalidValueError: The name is not such a name.
-        ConfigurationError: The root is not an agent, its tree has a name or an agent twice, an agent has no model, or
-            two plugins have one name.
+        ConfigurationError: The root is not an agent, its tree has a name or an agent twice, an agent has no model, two
+            plugins have one name, or a plugin has a hook that there is not, or that does not take its arguments.
         NotSupportedError: For a documented field that would have no effect in this version.
     """
 
@@ -70,6 +71,8 @@ class App:
 
 
 def _checked_plugins(plugins: Sequence[BasePlugin]) -> tuple[BasePlugin, ...]:
+    if not isinstance(plugins, Iterable):
+        raise ConfigurationError(f"expected plugins to be a list, found {plugins!r:.80}; write plugins=[...]")
     names: set[str] = set()
     for plugin in plugins:
         if not isinstance(plugin, BasePlugin):
@@ -78,4 +81,5 @@ def _checked_plugins(plugins: Sequence[BasePlugin]) -> tuple[BasePlugin, ...]:
             msg = f"expected plugins with different names, found two named {plugin.name!r}; name one of them otherwise"
             raise ConfigurationError(msg)
         names.add(plugin.name)
+        check_hooks(plugin)
     return tuple(plugins)

@@ -72,7 +72,8 @@ class EventActions(Value):
     when the event is stored). A key stands in one of the three.
 
     `state_conflicts` names the keys that this event and another writer beside it have set: a tool of the same turn, or
-    an agent in another branch. What this event says about them has won, as the later one.
+    an agent in another branch of a ParallelAgent. What this event says about them has won, as the later one: that is
+    the order of commits and, for what calls of one turn have left to be stored together, that of the calls.
 
     `end_invocation` says that somebody had ended the invocation by then: whoever goes on with it, does not go on.
 

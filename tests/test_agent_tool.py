@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 import pytest
 
-from minirun import AgentTool, Event, InMemoryRunner, LlmAgent, ParallelAgent, RunConfig, SequentialAgent, ToolContext
+from minirun import (
+    AgentTool,
+    App,
+    BaseAgent,
+    Content,
+    Event,
+    InMemoryRunner,
+    InvocationContext,
+    LlmAgent,
+    LoopAgent,
+    ParallelAgent,
+    Part,
+    RunConfig,
+    SequentialAgent,
+    ToolContext,
+)
+from minirun.apps import Prompts
 from minirun.errors import ConfigurationError, LlmCallsLimitExceededError
+from minirun.models import LlmCapabilities
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import exit_loop
+from minirun.types import Blob
 
 
 def texts(model: ScriptedLlm, question: int) -> list[str]:
@@ -157,3 +177,158 @@ async def test_an_agent_without_a_model_uses_that_of_who_asks() -> None:
     assert answer.text == "done"
     with pytest.raises(ConfigurationError, match="AgentTool\\(helper\\)"):
         LlmAgent(name="root", model=model, tools=[LlmAgent(name="helper")])  # type: ignore[list-item]  # the point
+
+
+# --- what it has said last --------------------------------------------------------------------------------------------
+
+
+def treasure(tool_context: ToolContext) -> str:
+    """Look for it."""
+    tool_context.actions.skip_summarization = True
+    return "the treasure"
+
+
+def nothing(tool_context: ToolContext) -> None:
+    """Do something, and say nothing of it."""
+    tool_context.actions.skip_summarization = True
+
+
+class Saying(BaseAgent):
+    """An agent that emits events."""
+
+    events: tuple[Event, ...]
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        for event in self.events:
+            await ctx.emit(event)
+
+
+def writing(*script: Any, **fields: Any) -> LlmAgent:
+    """An agent led by a script."""
+    return LlmAgent(name="writer", model=ScriptedLlm(list(script)), **fields)
+
+
+def looping() -> LoopAgent:
+    """A loop that ends as most do."""
+    critic = LlmAgent(name="critic", model=ScriptedLlm(["again", call("exit_loop")]), tools=[exit_loop])
+    return LoopAgent(name="loop", sub_agents=[writing("draft 1", "draft 2"), critic])
+
+
+IMAGE = Content(role="model", parts=[Part(inline_data=Blob(data=b"x", mime_type="image/png"))])
+LAST_WORDS: dict[str, tuple[Any, Any]] = {
+    "a loop that was exited": (looping, "draft 2"),
+    "a result that is shown": (lambda: writing(call("treasure"), tools=[treasure]), "the treasure"),
+    "a null that is shown": (lambda: writing(["thinking", call("nothing")], tools=[nothing]), None),
+    "a dict that is shown": (
+        lambda: AgentTool(writing('{"a": 1}', output_schema={"type": "object"}), skip_summarization=True),
+        {"a": 1},
+    ),
+    "nested": (lambda: AgentTool(writing("deep"), skip_summarization=True), "deep"),
+    "thoughts": (lambda: Saying(name="s", events=(Event(message="x"), thought("hm"))), "x"),
+    "an empty text": (lambda: Saying(name="s", events=(Event(message="x"), Event(message=""))), "x"),
+    "an output alone": (lambda: Saying(name="s", events=(Event(message="x"), Event(output=[1]))), [1]),
+    "state alone": (lambda: Saying(name="s", events=(Event(message="x"), Event(state={"k": 1}))), "x"),
+    "media": (lambda: Saying(name="s", events=(Event(message="x"), Event(message=IMAGE))), ""),
+    "nothing": (lambda: Saying(name="s", events=()), None),
+}
+
+
+def thought(text: str) -> Event:
+    """An event that only thinks."""
+    return Event(message=Content(role="model", parts=[Part(text=text, thought=True)]))
+
+
+@pytest.mark.parametrize("case", LAST_WORDS)
+async def test_its_result_is_its_last_answer(case: str) -> None:
+    """That is the last event with text, an output, media, or a result that is shown and is not null."""
+    make, expected = LAST_WORDS[case]
+    inner = make()
+    if isinstance(inner, AgentTool):
+        inner = LlmAgent(name="outer", model=ScriptedLlm([call("writer", request="x")]), tools=[inner])
+    model = ScriptedLlm([call(inner.name, request="x"), "done"])
+    *events, _ = await run(LlmAgent(name="root", model=model, tools=[AgentTool(inner)]))
+    assert events[-2].get_function_responses()[0].response == (
+        expected if isinstance(expected, dict) else {"result": expected}
+    )
+
+
+@pytest.mark.parametrize("case", LAST_WORDS)
+async def test_the_answer_of_a_run_is_the_last_event_that_is_one(case: str) -> None:
+    """The same rule: run.answer is the event whose value an AgentTool would return."""
+    make, expected = LAST_WORDS[case]
+    agent = make()
+    if isinstance(agent, AgentTool):
+        agent = LlmAgent(name="outer", model=ScriptedLlm([call("writer", request="x")]), tools=[agent])
+    runner = InMemoryRunner(agent=agent, auto_create_session=True)
+    async with runner.run_async(user_id="u", session_id="s", new_message="hi") as running:
+        answer = await running.wait()
+    if expected is None:
+        assert answer is None
+        return
+    assert answer is not None
+    responses = answer.get_function_responses()
+    found = responses[0].response if responses else answer.text if answer.output is None else answer.output
+    assert found in (expected, {"result": expected})
+
+
+@pytest.mark.parametrize("native", [True, False])
+async def test_an_output_that_is_null_stays_null(native: bool) -> None:
+    """It is no text, however the model has given it."""
+    capabilities = LlmCapabilities(output_schema=native)
+    script: list[Any] = ["null" if native else call("set_model_response", result=None)]
+    helper = LlmAgent(name="helper", model=ScriptedLlm(script, capabilities=capabilities), output_schema=int | None)
+    model = ScriptedLlm([call("helper", request="x"), "done"])
+    *events, _ = await run(LlmAgent(name="root", model=model, tools=[AgentTool(helper)]))
+    assert events[-2].get_function_responses()[0].response == {"result": None}
+
+
+async def test_it_may_have_a_name_of_its_own() -> None:
+    """For models, where the agent's own is none that providers take; its request is described by Prompts."""
+    tool = AgentTool(LlmAgent(name="größe", model=ScriptedLlm(["big"])), name="size")
+    model = ScriptedLlm([call("size", request="x"), "done"])
+    app = App("app", LlmAgent(name="root", model=model, tools=[tool]), prompts=Prompts(request="Alles."))
+    runner = InMemoryRunner(app=app, auto_create_session=True)
+    async with runner.run_async(user_id="u", session_id="s", new_message="hi") as running:
+        events = [event async for event in running]
+    assert events[1].branch == f"größe@{events[0].get_function_calls()[0].id}"
+    assert events[2].get_function_responses()[0].response == {"result": "big"}
+    assert model.requests[0].config.tools[0].parameters["properties"]["request"]["description"] == "Alles."
+    assert tool.declaration.parameters["properties"]["request"]["description"] == Prompts().request
+    with pytest.raises(ConfigurationError, match="name it"):
+        AgentTool(LlmAgent(name="größe"))
+
+
+async def test_who_has_failed_inside_of_a_call_is_forgotten_with_the_failure() -> None:
+    """A later failure that happens to be another object at the same place in memory is not taken for it."""
+    script = [call("helper", request=str(index)) for index in range(30)]
+    helper = LlmAgent(name="helper", model=ScriptedLlm([ValueError("inner")] * 30))
+
+    class Root(LlmAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            await super()._run_async_impl(ctx)
+            assert ctx._core._failed_in == {}
+            raise ValueError("outer")
+
+    runner = InMemoryRunner(
+        agent=Root(name="root", model=ScriptedLlm([*script, "done"]), tools=[AgentTool(helper)]),
+        app_name="app",
+        auto_create_session=True,
+    )
+    with pytest.raises(ValueError, match="outer"):
+        async with runner.run_async(user_id="u", session_id="s", new_message="hi") as running:
+            await running.wait()
+    last = running.session.events[-1]
+    assert (last.author, last.branch, last.error_code) == ("root", None, "ValueError")
+
+
+async def test_agents_are_not_run_from_the_context_of_a_tool() -> None:
+    """The error says what to write instead."""
+
+    async def ask(tool_context: ToolContext) -> None:
+        """Ask."""
+        await LlmAgent(name="helper", model=ScriptedLlm([])).run_async(tool_context)  # type: ignore[arg-type]  # the point
+
+    *events, _ = await run(LlmAgent(name="root", model=ScriptedLlm([call("ask"), "done"]), tools=[ask]))
+    error = events[1].get_function_responses()[0].response["error"]
+    assert error["type"] == "TypeError"
+    assert "a tool calls an agent by AgentTool" in error["message"]

@@ -15,20 +15,27 @@ from minirun import (
     BaseAgent,
     Content,
     Event,
+    FunctionTool,
+    GetSessionConfig,
     InMemoryRunner,
+    InMemorySessionService,
     InvocationContext,
     LlmAgent,
     ParallelAgent,
     Part,
     ReadonlyContext,
+    RunConfig,
     SequentialAgent,
     ToolContext,
 )
+from minirun.agents import CallbackContext
 from minirun.apps import Prompts
-from minirun.errors import ConfigurationError, OutputSchemaError
-from minirun.models import LlmCapabilities, LLMRegistry
+from minirun.errors import ConfigurationError, InvalidEventError, NotSupportedError, OutputSchemaError
+from minirun.flows._transcript import Transcript
+from minirun.models import LlmCapabilities, LLMRegistry, LlmRequest, RequestChecker
 from minirun.testing import ScriptedLlm, call
-from minirun.types import GenerateContentConfig
+from minirun.tools import BaseTool, BaseToolset
+from minirun.types import FunctionCall, GenerateContentConfig
 
 
 async def run(agent: Any, *messages: str, **options: Any) -> list[Event]:
@@ -300,3 +307,127 @@ async def test_two_branches_that_set_one_key_are_a_conflict(autojump_clock: trio
     events = await run(ParallelAgent(name="both", sub_agents=both))
     found = [(event.text, event.actions.state_conflicts) for event in events]
     assert found == [("1", ()), ("2", ("plain",)), ("1", ("plain",)), ("2", ("plain",))]
+
+
+# --- what is refused when an agent is made ----------------------------------------------------------------------------
+
+
+class Toolbox(BaseToolset):
+    """A toolset that was not made."""
+
+    async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:
+        return []
+
+
+def transfer_to_agent() -> None:
+    """A name that is taken."""
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no list of tools": ({"tools": len}, r"expected tools to be a list, .* write tools=\[...\]"),
+    "no tools": ({"tools": None}, "expected tools to be a list"),
+    "a class of tools": ({"tools": [AgentTool]}, r"the class AgentTool; make one: AgentTool\(...\)"),
+    "a class of toolsets": ({"tools": [Toolbox]}, "the class Toolbox"),
+    "a builtin type": ({"tools": [int]}, "a function with a signature"),
+    "the name of the transfer tool": ({"tools": [transfer_to_agent]}, "'transfer_to_agent', which minirun adds itself"),
+    "the name of the answer tool": (
+        {"tools": [FunctionTool(transfer_to_agent, name="set_model_response")]},
+        "'set_model_response', which minirun adds itself",
+    ),
+    "no list of agents": ({"sub_agents": LlmAgent(name="b")}, r"sub_agents to be a list of agents, .* write \[...\]"),
+    "no description": ({"description": None}, "description of an agent to be a string, found None"),
+    "a key that is none": ({"output_key": 5}, "output_key: expected a string as key, found 5"),
+    "an empty key": ({"output_key": ""}, "the key of a state, or None, found ''"),
+    "a blank key": ({"output_key": "  "}, "the key of a state"),
+    "a bare prefix": ({"output_key": "user:"}, "a name after the prefix, found 'user:'"),
+    "a type that output_schema gives": (
+        {"output_schema": City, "generate_content_config": GenerateContentConfig(response_mime_type="text/plain")},
+        "response_mime_type would be replaced",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_would_fail_later_is_refused_when_the_agent_is_made(case: str) -> None:
+    """The message says what was expected."""
+    fields, problem = REFUSED[case]
+    with pytest.raises(ConfigurationError, match=problem):
+        LlmAgent(name="a", **fields)
+
+
+@pytest.mark.parametrize("field", ["mode", "planner", "code_executor"])
+def test_documented_fields_without_effect_are_refused_by_name(field: str) -> None:
+    """Unless a subclass has a field of that name; a name that nobody knows is a TypeError."""
+
+    class Modal(LlmAgent):
+        mode: str = ""
+
+    given: dict[str, Any] = {field: "x"}
+    with pytest.raises(NotSupportedError, match=rf"LlmAgent\({field}=...\) has no effect"):
+        LlmAgent(name="a", **given)
+    assert Modal(name="a", mode="x").clone({"name": "b"}).mode == "x"  # type: ignore[attr-defined]  # a Modal
+    with pytest.raises(TypeError, match="strange"):
+        LlmAgent(name="a", strange=1)  # type: ignore[call-arg]  # the point of the test
+
+
+async def test_a_toolset_whose_get_tools_is_no_coroutine_is_refused() -> None:
+    """By its name."""
+
+    class Sync(BaseToolset):
+        def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:  # type: ignore[override]  # the point
+            return []
+
+    with pytest.raises(ConfigurationError, match=r"Sync.get_tools to be `async def`"):
+        await run(LlmAgent(name="a", model=ScriptedLlm([]), tools=[Sync()]))
+
+
+@pytest.mark.parametrize(("text", "output"), [('["x"]', ["x"]), ("closed", None)])
+async def test_what_a_callback_says_for_an_agent_may_have_no_form(text: str, output: Any) -> None:
+    """It is an answer all the same; its value, if it has the form, is the output."""
+
+    def before(callback_context: CallbackContext) -> Content:
+        return Content(parts=[Part(text=text)])
+
+    agent = LlmAgent(
+        name="a", model=ScriptedLlm([]), output_schema=list[str], output_key="k", before_agent_callback=before
+    )
+    runner = InMemoryRunner(agent=agent, auto_create_session=True)
+    async with runner.run_async(user_id="u", session_id="s", new_message="hi") as running:
+        answer = await running.wait()
+    assert answer is not None
+    assert (answer.text, answer.output, answer.error_code) == (text, output, None)
+    assert running.session.state == ({} if output is None else {"k": output})
+
+
+async def test_a_run_sees_its_own_message_whatever_its_window_is() -> None:
+    """Also if it asks for no events, or for those after one that does not exist."""
+    for window in (GetSessionConfig(num_recent_events=0), GetSessionConfig(after_seq=99)):
+        model = ScriptedLlm(["x"])
+        runner = InMemoryRunner(agent=LlmAgent(name="a", model=model), auto_create_session=True)
+        config = RunConfig(get_session_config=window)
+        async with runner.run_async(user_id="u", session_id="s", new_message="hi", run_config=config) as running:
+            await running.wait()
+        assert shown(model) == ["user:hi"]
+
+
+# --- calls that users cannot make -------------------------------------------------------------------------------------
+
+
+async def test_an_event_of_the_user_has_no_calls() -> None:
+    """It is refused, whoever appends or emits it; in a history that has one, it is shown as the model's own."""
+    calls = Content(role="user", parts=[Part(function_call=FunctionCall(id="c", name="f"))])
+
+    class Puppeteer(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            await ctx.emit(Event(author="user", message=calls))
+
+    with pytest.raises(InvalidEventError, match="no function calls of the user"):
+        await run(Puppeteer(name="a"))
+    sessions = InMemorySessionService()
+    session = await sessions.create_session(app_name="app", user_id="u", session_id="s")
+    with pytest.raises(InvalidEventError, match="no function calls of the user"):
+        await sessions.append_event(session, Event(author="user", message=calls))
+    transcript = Transcript("me", 1)
+    transcript.read([Event(seq=1, author="user", message="hi"), Event(seq=2, author="user", message=calls)])
+    assert [content.role for content in transcript.contents()] == ["user", "model", "user"]
+    assert RequestChecker().check(LlmRequest(contents=transcript.contents())) is None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import Any
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -16,16 +18,28 @@ from minirun import (
     InMemoryRunner,
     InvocationContext,
     LlmAgent,
+    LoopAgent,
     Part,
     RunConfig,
     SequentialAgent,
+    StreamingMode,
     ToolContext,
 )
 from minirun.agents import CallbackContext
-from minirun.errors import CleanupTimeoutError, ConfigurationError, InvalidValueError, InvocationEndedError
+from minirun.errors import (
+    CleanupTimeoutError,
+    ConfigurationError,
+    DeadlineExceededError,
+    InvalidEventError,
+    InvalidMessageError,
+    InvalidValueError,
+    InvocationEndedError,
+    TokensLimitExceededError,
+)
 from minirun.models import LlmRequestDraft, LlmResponse
 from minirun.plugins import BasePlugin
 from minirun.testing import ScriptedLlm, call
+from minirun.types import FunctionResponse, UsageMetadata
 
 
 def content(text: str) -> Content:
@@ -199,7 +213,7 @@ async def test_errors_of_models_and_tools_can_be_answered() -> None:
 
 
 async def test_state_goes_with_what_it_belongs_to() -> None:
-    """Before an agent: an event of its own. Around a model: its event. Around a tool: the response, also a failure's."""
+    """Before an agent: an event of its own. Around a model: its event. Around a tool: the response, or the error."""
 
     def writes(key: str) -> Any:
         def write(**arguments: Any) -> None:
@@ -282,7 +296,7 @@ async def test_what_a_callback_gives_must_be_json() -> None:
 
 
 async def test_an_event_can_be_changed_before_it_is_stored() -> None:
-    """What on_event returns is stored and shown: fields that it leaves out stay, ids and times are not its to change."""
+    """Of a new event that on_event returns, what it leaves out stays; ids and times are not its to change."""
 
     class Redact(BasePlugin):
         async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> Event | None:
@@ -327,7 +341,9 @@ async def test_a_message_can_be_changed_and_state_goes_with_it() -> None:
     """What on_user_message returns is stored as the message, with what it has written to the state."""
 
     class Polite(BasePlugin):
-        def on_user_message_callback(self, *, invocation_context: InvocationContext, user_message: Content) -> Content:
+        def on_user_message_callback(  # type: ignore[override]  # a sync one
+            self, *, invocation_context: InvocationContext, user_message: Content
+        ) -> Content:
             invocation_context.state["asked"] = user_message.text
             invocation_context.state["temp:once"] = 1
             return Content(parts=[Part(text=f"{user_message.text}, please")])
@@ -550,3 +566,327 @@ async def test_a_callback_that_returns_something_else_is_an_error() -> None:
     agent = LlmAgent(name="a", model=ScriptedLlm([]), before_model_callback=lambda callback_context, llm_request: "hi")
     with pytest.raises(TypeError, match="before_model_callback to return LlmResponse"):
         await run(runner_of(agent))
+
+
+# --- what can go wrong ------------------------------------------------------------------------------------------------
+
+
+class Hook(BasePlugin):
+    """A plugin with one hook."""
+
+    def __init__(self, hook: str, does: Any, name: str = "hook") -> None:
+        super().__init__(name)
+        setattr(self, f"{hook}_callback", does)
+
+
+@pytest.mark.parametrize("end", ["cancel", "deadline", "break"])
+async def test_on_event_has_a_bound_where_an_event_has_to_be_stored(
+    end: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The responses of cancelled calls and error events wait plugin_close_timeout, and are stored as they were."""
+    seen: list[Event] = []
+
+    async def hangs(invocation_context: InvocationContext, event: Event) -> None:
+        if event.get_function_responses() or event.error_code:
+            await trio.sleep_forever()
+
+    async def forever() -> None:
+        """Take long."""
+        await trio.sleep_forever()
+
+    async def later(invocation_context: InvocationContext, event: Event) -> None:
+        seen.append(event)
+
+    agent = LlmAgent(name="a", model=ScriptedLlm([call("forever")]), tools=[forever])
+    plugins = [Hook("on_event", hangs), Hook("on_event", later, "later")]
+    runner = runner_of(agent, *plugins, plugin_close_timeout=5.0)
+    config = RunConfig(deadline_s=3)
+    with pytest.raises(TimeoutError) as caught:
+        with trio.move_on_after(2) if end == "cancel" else trio.CancelScope():
+            async with runner.run_async(user_id="u", session_id="s", new_message="hi", run_config=config) as running:
+                async for _ in running:
+                    if end == "break":
+                        break
+    told = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+    assert "an on_event callback took longer than 5.0 seconds" in told
+    assert isinstance(caught.value, CleanupTimeoutError) is (end != "deadline")
+    assert trio.current_time() < 15
+    events = await stored(runner)
+    [response] = events[2].get_function_responses()
+    assert response.response["error"]["type"] == "cancelled"
+    assert [event.id for event in seen] == [event.id for event in events[1:]]
+
+
+@pytest.mark.parametrize("hook", ["before_agent", "after_agent", "before_model", "after_model"])
+async def test_actions_of_a_hook_go_with_the_event_of_what_it_stands_around(hook: str) -> None:
+    """A model's hooks share the model's event; an agent's have one of their own. Here they end a loop."""
+
+    def escalate(callback_context: CallbackContext, **arguments: Any) -> None:
+        callback_context.actions.escalate = True
+
+    own: dict[str, Any] = {f"{hook}_callback": escalate}
+    writer = LlmAgent(name="w", model=ScriptedLlm(["x", "y"]), **own)
+    events = await run(runner_of(LoopAgent(name="loop", max_iterations=2, sub_agents=[writer])))
+    told = {"before_agent": [("", True), ("x", None)], "after_agent": [("x", None), ("", True)]}
+    assert [(event.text, event.actions.escalate) for event in events] == told.get(hook, [("x", True)])
+
+
+async def test_what_an_agent_sets_goes_with_an_event_of_its_own_at_its_end() -> None:
+    """Actions that no event has carried are not lost; and those that one has carried do not come again."""
+
+    class Setting(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            ctx.actions.escalate = True
+            await ctx.emit(Event(message="one"))
+            await ctx.emit(Event(message="two"))
+            ctx.actions.escalate = True
+
+    events = await run(runner_of(Setting(name="a")))
+    assert [(event.text, event.actions.escalate) for event in events] == [("one", True), ("two", None), ("", True)]
+
+
+@pytest.mark.parametrize("where", ["response", "call"])
+async def test_on_event_leaves_calls_and_responses_as_they_are(where: str) -> None:
+    """Taking one away, changing or adding it fails the run with the rule, and every call is answered."""
+
+    def redact(invocation_context: InvocationContext, event: Event) -> Event | None:
+        has = event.get_function_responses() if where == "response" else event.get_function_calls()
+        return Event(message="[redacted]") if has else None
+
+    agent = LlmAgent(name="a", model=ScriptedLlm([call("add", a=1, b=2)]), tools=[add])
+    runner = runner_of(agent, Hook("on_event", redact))
+    with pytest.raises(InvalidEventError, match="on_event_callback to leave the function calls and responses"):
+        await run(runner)
+    events = await stored(runner)
+    made = [item.id for event in events for item in event.get_function_calls()]
+    assert made == [item.id for event in events for item in event.get_function_responses()]
+    assert len(made) == (1 if where == "response" else 0)
+    added = Event(message=Content(parts=[call("add", a=1, b=2)]))
+    other = runner_of(
+        LlmAgent(name="a", model=ScriptedLlm(["x"])),
+        Hook("on_event", lambda invocation_context, event: None if event.error_code else added),
+    )
+    with pytest.raises(InvalidEventError, match="on_event_callback"):
+        await run(other)
+
+
+async def test_an_answer_made_from_the_event_takes_things_away() -> None:
+    """One with the event's id is taken as it is: without a content, a state change or a transfer, if it has none."""
+
+    def strip(invocation_context: InvocationContext, event: Event) -> Event:
+        actions = attrs.evolve(event.actions, state_delta={}, transfer_to_agent=None)
+        content = None if event.text else event.content
+        return attrs.evolve(event, content=content, actions=actions, timestamp=5.0, invocation_id="other")
+
+    sub = LlmAgent(name="sub", model=ScriptedLlm([]))
+    model = ScriptedLlm([call("transfer_to_agent", agent_name="sub"), "the secret"])
+    agent = LlmAgent(name="a", model=model, sub_agents=[sub], output_key="secret")
+    runner = runner_of(agent, Hook("on_event", strip))
+    events = await run(runner)
+    assert [event.actions.transfer_to_agent for event in events] == [None, None, None]
+    assert events[-1].content is None
+    assert "secret" not in events[-1].actions.state_delta
+    assert all(event.timestamp != 5.0 and event.invocation_id != "other" for event in events)
+
+
+async def test_what_on_event_writes_goes_with_that_event() -> None:
+    """Also with the last one; if the event is not stored, the write is gone; with a fragment it waits for the next."""
+
+    def count(invocation_context: InvocationContext, event: Event) -> None:
+        invocation_context.state.add("partial" if event.partial else "events", 1)
+        invocation_context.state["temp:last"] = event.text
+
+    seen: list[Any] = []
+
+    def look(callback_context: CallbackContext) -> None:
+        seen.append(callback_context.state["temp:last"])
+
+    agent = LlmAgent(name="a", model=ScriptedLlm([["x", "y"]]), after_agent_callback=look, output_key="events_text")
+    runner = runner_of(agent, Hook("on_event", count))
+    config = RunConfig(streaming_mode=StreamingMode.SSE)
+    async with runner.run_async(user_id="u", session_id="s", new_message="hi", run_config=config) as running:
+        events = [event async for event in running]
+    assert [event.partial for event in events] == [True, True, None]
+    assert events[-1].actions.state_ops == {"partial": {"add": 2}, "events": {"add": 1}}
+    assert events[-1].actions.state_delta == {"events_text": "xy"}
+    assert seen == ["xy"]
+
+    def refuse(invocation_context: InvocationContext, event: Event) -> None:
+        if event.text:
+            invocation_context.state["lost"] = True
+            raise PermissionError("no")
+
+    other = runner_of(LlmAgent(name="a", model=ScriptedLlm(["x"])), Hook("on_event", refuse))
+    with pytest.raises(PermissionError):
+        await run(other)
+    assert all("lost" not in event.actions.state_delta for event in await stored(other))
+
+
+async def test_tokens_are_those_that_the_model_tells() -> None:
+    """A callback's response in its place neither hides them nor how the answer was given."""
+
+    def shout(callback_context: CallbackContext, llm_response: LlmResponse) -> LlmResponse:
+        assert llm_response.content is not None
+        return LlmResponse(content=llm_response.content)
+
+    usage = UsageMetadata(total_token_count=100)
+    answer = LlmResponse(
+        content=Content(role="model", parts=[call("add", a=1, b=2)]),
+        usage_metadata=usage,
+        finish_reason="STOP",
+        turn_complete=True,
+    )
+    agent = LlmAgent(name="a", model=ScriptedLlm(lambda request: answer), tools=[add], after_model_callback=shout)
+    runner = runner_of(agent)
+    with pytest.raises(TokensLimitExceededError):
+        async with runner.run_async(
+            user_id="u", session_id="s", new_message="hi", run_config=RunConfig(max_tokens=300)
+        ) as running:
+            await running.wait()
+    events = [event for event in await stored(runner) if event.get_function_calls()]
+    assert len(events) == 3
+    assert {(event.finish_reason, event.turn_complete) for event in events} == {("STOP", True)}
+    assert all(event.usage_metadata == usage for event in events)
+
+
+@pytest.mark.parametrize("around", ["agent", "run"])
+@pytest.mark.parametrize("fails", [False, True])
+async def test_hooks_around_something_share_its_context(around: str, fails: bool) -> None:
+    """A context variable that is set before an agent or a run is seen in it, and can be reset after it."""
+    current: ContextVar[str] = ContextVar("current", default="none")
+    tokens: list[Any] = []
+    seen: list[str] = []
+
+    async def before(**arguments: Any) -> None:
+        tokens.append(current.set("mine"))
+
+    async def after(**arguments: Any) -> None:
+        current.reset(tokens.pop())
+        seen.append(current.get())
+
+    class Agent(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            seen.append(current.get())
+            if fails:
+                raise ValueError("broken")
+
+    plugins = [Hook(f"before_{around}", before), Hook(f"after_{around}", after, "after")]
+    try:
+        await run(runner_of(Agent(name="a"), *plugins))
+    except ValueError as error:
+        assert str(error) == "broken"  # noqa: PT017 # it is the same whether it fails or not
+    assert seen == ["mine", "none"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_what_hooks_return_that_are_told_of_an_end_keeps_no_other_from_it(fails: bool) -> None:
+    """after_run and the error hooks have no answer; after_agent has one only if the agent has come to its end."""
+    seen: list[str] = []
+    late = ("on_agent_error", "after_agent", "on_run_error", "after_run")
+    answers = [Hook(name, lambda **arguments: content("stray"), f"p{name}") for name in late]
+    told = [Hook(name, lambda name=name, **arguments: seen.append(name), f"q{name}") for name in late]
+    agent = LlmAgent(name="a", model=ScriptedLlm([ValueError("broken") if fails else "x"]))
+    runner = runner_of(agent, *answers, *told)
+    if fails:
+        with pytest.raises(ValueError, match="broken"):
+            await run(runner)
+        assert seen == list(late)
+    else:
+        assert [event.text for event in await run(runner)] == ["x", "stray"]
+        assert seen == ["after_run"]
+
+
+async def test_a_failure_while_cleaning_up_does_not_hide_the_deadline(autojump_clock: trio.testing.MockClock) -> None:
+    """The deadline is what the run fails with; what failed because of it is a note, and an error event."""
+
+    class Careless(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            try:
+                await trio.sleep_forever()
+            finally:
+                raise ValueError("cleanup bug")
+
+    async def hangs(**arguments: Any) -> None:
+        await trio.sleep_forever()
+
+    config = RunConfig(deadline_s=5)
+    quick = LlmAgent(name="a", model=ScriptedLlm(["x"]))
+    for runner, also in (
+        (runner_of(Careless(name="a")), "ValueError"),
+        (runner_of(quick, Hook("after_agent", hangs)), "CleanupTimeoutError"),
+    ):
+        with pytest.raises(DeadlineExceededError) as caught:
+            async with runner.run_async(user_id="u", session_id="s", new_message="hi", run_config=config) as running:
+                await running.wait()
+        assert also in str(caught.value.__notes__)
+        codes = [event.error_code for event in await stored(runner) if event.error_code]
+        assert codes == ["DeadlineExceededError", also]
+
+
+async def test_a_failure_before_the_deadline_is_what_the_run_fails_with(autojump_clock: trio.testing.MockClock) -> None:
+    """Also if cleaning up after it takes until the deadline, and longer."""
+
+    class Broken(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            raise ValueError("first")
+
+    async def hangs(**arguments: Any) -> None:
+        await trio.sleep_forever()
+
+    runner = runner_of(Broken(name="a"), Hook("after_agent", hangs))
+    with pytest.raises(ValueError, match="first") as caught:
+        async with runner.run_async(
+            user_id="u", session_id="s", new_message="hi", run_config=RunConfig(deadline_s=5)
+        ) as running:
+            await running.wait()
+    assert "CleanupTimeoutError" in str(caught.value.__notes__)
+
+
+@pytest.mark.parametrize("role", ["user", None])
+@pytest.mark.parametrize("kind", [BaseAgent, LlmAgent])
+async def test_what_a_hook_says_is_the_agents_answer_whatever_its_role(role: str | None, kind: type[BaseAgent]) -> None:
+    """It is stored in the model's role, in which the model is shown its own words."""
+    said = Content(role=role, parts=[Part(text="hello")])
+    agent = kind(name="a", before_agent_callback=lambda callback_context: said)
+    runner = runner_of(agent if kind is BaseAgent else agent.clone({"model": ScriptedLlm([])}))
+    async with runner.run_async(user_id="u", session_id="s", new_message="one") as running:
+        answer = await running.wait()
+    assert answer is not None
+    assert answer.content is not None
+    assert (answer.text, answer.content.role) == ("hello", "model")
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (Content(parts=[]), "empty"),
+        (Content(role="user", parts=[call("add", a=1, b=2)]), "calls"),
+        (Content(parts=[Part(function_response=FunctionResponse(id="c", name="add"))]), "responses"),
+    ],
+)
+async def test_a_message_from_a_plugin_is_one_that_a_user_can_send(answer: Content, problem: str) -> None:
+    """Else entering the run is refused, and nothing is stored."""
+    plugin = Hook("on_user_message", lambda invocation_context, user_message: answer)
+    runner = runner_of(LlmAgent(name="a", model=ScriptedLlm([])), plugin)
+    with pytest.raises(InvalidMessageError, match=problem):
+        await run(runner)
+    assert await stored(runner) == []
+
+
+def test_hooks_of_plugins_are_checked_like_those_of_agents() -> None:
+    """A misspelt name, or parameters that do not take what hooks are given, are refused by the App."""
+
+    class Misspelt(BasePlugin):
+        async def before_modell_callback(self, **arguments: Any) -> None: ...
+
+    class Positional(BasePlugin):
+        async def before_model_callback(self, context: Any, request: Any) -> None:  # type: ignore[override]  # the point
+            ...
+
+    agent = LlmAgent(name="a", model=ScriptedLlm([]))
+    with pytest.raises(ConfigurationError, match="before_modell_callback; they are on_user_message_callback"):
+        App("app", agent, plugins=[Misspelt("p")])
+    with pytest.raises(ConfigurationError, match="'p' to take callback_context, llm_request by name"):
+        App("app", agent, plugins=[Positional("p")])
+    with pytest.raises(ConfigurationError, match="expected plugins to be a list"):
+        App("app", agent, plugins=BasePlugin("p"))  # type: ignore[arg-type]  # the point

@@ -394,11 +394,19 @@ class Documented:
         return city
 
 
-def test_an_object_is_described_by_its_class_and_its_parameters_by_its_call() -> None:
+class Outlined:
+    """Says it."""
+
+    def __call__(self, city: str) -> str:
+        return city
+
+
+def test_an_object_is_described_by_its_call_or_else_by_its_class() -> None:
     """
-    The section of a class is about its constructor: the parameters of an object's `__call__` are described there.
+    The parameters of an object are always those of its `__call__`: a class describes the ones of its constructor.
     """
-    assert documentation_of(Desk("Oslo")).summary_text == "Books a room."
+    assert documentation_of(Desk("Oslo")).summary_text == "Book."
+    assert documentation_of(Outlined()).summary_text == "Says it."
     assert described(Desk("Oslo")) == {"city": "Where to.", "nights": None}
     assert documentation_of(Silent()).summary_text == ""
     assert documentation_of(Documented()).summary_text == "Say it."

@@ -101,7 +101,7 @@ def test_what_was_acknowledged_survives_any_kill(durability: str, forks: Forker,
     """Killed at random moments, writers leave every acknowledged event, at most one more each, and none by half."""
     tally = kill_often(forks, tmp_path / "files", 24, durability)
     print(durability, tally)
-    assert tally.acknowledged > 24 * 10, "they had time to write"
+    assert tally.acknowledged > 24 * 2, "they had time to write"
 
 
 @pytest.mark.slow

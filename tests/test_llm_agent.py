@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import trio
 
 from minirun import App, Content, Event, InvocationContext, LlmAgent, Part, ReadonlyContext, RunConfig, StreamingMode
+from minirun._window import Extended, Window
 from minirun.errors import (
     ConfigurationError,
     FatalError,
@@ -373,7 +374,7 @@ def test_agents_that_cannot_work_are_refused() -> None:
             LlmAgent(name=name, model=model)  # type: ignore[arg-type]  # the point of the test
     with pytest.raises(ConfigurationError, match="model"):
         LlmAgent(name="a", model=5)  # type: ignore[arg-type]  # the point of the test
-    with pytest.raises(ConfigurationError, match="nothing is registered"):
+    with pytest.raises(ConfigurationError, match="expected the name of a registered model"):
         App("app", LlmAgent(name="a", model="gemini-2.5-flash"))
     with pytest.raises(ConfigurationError, match="found none in it"):
         App("app", LlmAgent(name="a"))
@@ -381,3 +382,56 @@ def test_agents_that_cannot_work_are_refused() -> None:
         ScriptedLlm("one answer")
     with pytest.raises(InvalidValueError):
         call("f", x=object())
+
+
+# --- what a turn costs ------------------------------------------------------------------------------------------------
+
+
+class Counted(list[Content]):
+    """A list that counts how often somebody looks into it."""
+
+    looks = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(index)
+
+    def __iter__(self) -> Any:
+        self.looks += len(self)
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("last", ["own words", "an open call", "the user"])
+def test_a_prompt_shares_the_history_whoever_spoke_last(last: str) -> None:
+    """What stands in for the rest is short and its own; and only what is new is read and checked."""
+    transcript = Transcript("me", 1)
+    transcript.read(Event(seq=seq, author="user" if seq % 2 else "me", message="x") for seq in range(1, 401))
+    shared = transcript._contents = Counted(transcript._contents)
+    checker = RequestChecker()
+    assert checker.check(LlmRequest(contents=transcript.contents())) is None
+    if last == "an open call":
+        calls = [Part(function_call=FunctionCall(id=f"c{index}", name="f")) for index in range(2)]
+        transcript.read([Event(seq=401, author="me", message=Content(role="model", parts=calls))])
+    elif last == "the user":
+        transcript.read([Event(seq=401, author="user", message="q")])
+    shared.looks = 0
+    contents = transcript.contents()
+    assert checker.check(LlmRequest(contents=contents)) is None
+    assert shared.looks < 10
+    assert (contents.shared if isinstance(contents, Extended) else contents).origin is shared
+    assert contents[-1].role == "user"
+    assert len(contents) == {"own words": 401, "an open call": 402, "the user": 401}[last]
+
+
+def test_a_request_that_shares_its_beginning_is_checked_to_its_end() -> None:
+    """Also what stands behind the shared part, as often as it is asked, and call ids of both parts must differ."""
+    call = Part(function_call=FunctionCall(id="c", name="f"))
+    answer = Part(function_response=FunctionResponse(id="c", name="f"))
+    pair = [Content(role="model", parts=[call]), Content(role="user", parts=[answer])]
+    window = Window([Content(role="user", parts=[Part(text="q")]), *pair])
+    checker = RequestChecker()
+    for _ in range(2):
+        assert checker.check(LlmRequest(contents=window)) is None
+        problem = checker.check(LlmRequest(contents=Extended(window, pair)))
+        assert problem == "contents[3]: expected a call id that is new, found 'c'"
+        assert checker.check(LlmRequest(contents=Extended(window.first(1), pair))) is None

@@ -11,11 +11,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from minirun import Content, Event, InMemoryRunner, InvocationContext, LlmAgent, Part
+from minirun import App, Content, Event, InMemoryRunner, InvocationContext, LlmAgent, Part
 from minirun.errors import ConfigurationError
 from minirun.models import LlmRequest, LlmRequestDraft, LlmResponse
 from minirun.plugins import BasePlugin, LoggingPlugin
 from minirun.plugins import _logging as logging_plugin
+from minirun.runtime._place import Region
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import FunctionTool
 from minirun.types import GenerateContentConfig, UsageMetadata
@@ -143,7 +144,7 @@ async def test_a_run_leaves_one_record_for_each_thing_that_happens(
         usage = UsageMetadata(prompt_token_count=7, candidates_token_count=5)
         content = Content(role="model", parts=[Part(text="wait"), call("echo", text="x")])
         await of.after_model(llm_response=LlmResponse(content=content, finish_reason="STOP", usage_metadata=usage))
-        tool_context = ctx._for_call("c1", "echo")
+        tool_context = ctx._for_call("c1", "echo", Region(), 0)
         of_call = hooks(plugin, tool_context)
         await of_call.before_tool(tool=ECHO, tool_args={"text": "x"})
         mock_clock.jump(0.5)
@@ -212,7 +213,7 @@ async def test_failures_are_warnings_or_errors_with_one_traceback(
     error = failed()
 
     async def logic(ctx: InvocationContext) -> None:
-        of, of_call = hooks(plugin, ctx), hooks(plugin, ctx._for_call("c1", "echo"))
+        of, of_call = hooks(plugin, ctx), hooks(plugin, ctx._for_call("c1", "echo", Region(), 0))
         await of.before_run()
         await of.before_model(llm_request=LlmRequestDraft.of(REQUEST))
         await of_call.before_tool(tool=ECHO, tool_args={})
@@ -320,7 +321,7 @@ async def test_texts_are_shortened_and_stay_on_one_line(
     plugin = LoggingPlugin(max_text=max_text)
 
     async def logic(ctx: InvocationContext) -> None:
-        await hooks(plugin, ctx._for_call("c1", "echo")).after_tool(tool=ECHO, tool_args={}, result=value)
+        await hooks(plugin, ctx._for_call("c1", "echo", Region(), 0)).after_tool(tool=ECHO, tool_args={}, result=value)
 
     await in_a_run(logic)
     [record], [fields] = log.records, fields_of(log)
@@ -380,7 +381,7 @@ async def test_what_nobody_saw_begin_has_no_duration(log: pytest.LogCaptureFixtu
     plugin = LoggingPlugin()
 
     async def logic(ctx: InvocationContext) -> None:
-        of, of_call = hooks(plugin, ctx), hooks(plugin, ctx._for_call("c1", "echo"))
+        of, of_call = hooks(plugin, ctx), hooks(plugin, ctx._for_call("c1", "echo", Region(), 0))
         await of.after_model(llm_response=LlmResponse())
         await of.on_model_error(llm_request=REQUEST, error=failed())
         await of_call.after_tool(tool=ECHO, tool_args={}, result=1)
@@ -404,7 +405,7 @@ async def test_the_logger_and_the_level_are_the_applications(caplog: pytest.LogC
             return "x"
 
     async def logic(ctx: InvocationContext) -> None:
-        context = ctx._for_call("c1", "echo")
+        context = ctx._for_call("c1", "echo", Region(), 0)
         for plugin in (
             LoggingPlugin(),
             LoggingPlugin(logger="my.app", level=logging.ERROR),
@@ -465,7 +466,7 @@ async def test_a_real_run_is_logged_from_its_message_to_its_end(log: pytest.LogC
     plugin = LoggingPlugin()
     model = ScriptedLlm([call("divide", a=1, b=0), "It cannot be done.", OSError("cut")])
     agent = LlmAgent(name="agent", model=model, tools=[FunctionTool(divide, run_in="loop")])
-    runner = InMemoryRunner(agent=agent, app_name="app", auto_create_session=True, plugins=[plugin])
+    runner = InMemoryRunner(app=App("app", agent, plugins=[plugin]), auto_create_session=True)
     await run_to_end(runner)
     one_turn = ["model_request", "model_response", "event"]
     begin = ["user_message", "run_begin", "agent_begin"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,26 +18,30 @@ import pytest
 
 from minirun.simulation import why_unavailable
 
-from .mutating import Find, Mutant, hunt_in_process, mutants, plant
+from .mutating import CHOICES_MAX, Find, Mutant, hunt_in_process, mutants, plant
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 
 SEEDS_MAX = 2_000
-# What is left of a failure after a few attempts at shrinking it; most are below ten, and more attempts leave less.
-CHOICES_MAX = 60
 
 MUTANTS = mutants()
 
 
 @pytest.fixture(scope="module")
-def hunts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Find]]]:
-    """All hunts, a few at a time, each in a process of its own; told at the end (run with -s)."""
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        started = {
-            mutant.name: pool.submit(hunt_in_process, mutant, tmp_path_factory.mktemp("mutant"), SEEDS_MAX)
-            for mutant in MUTANTS
-        }
-        yield started
+def hunts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Mutant], Find]]:
+    """
+    All hunts, a few at a time, each in a process of its own; told at the end (run with -s).
+
+    Where several processes share the suite, each hunts for those that it is asked for, when it is.
+    """
+
+    def start(mutant: Mutant) -> Future[Find]:
+        return pool.submit(hunt_in_process, mutant, tmp_path_factory.mktemp("mutant"), SEEDS_MAX)
+
+    is_shared = "PYTEST_XDIST_WORKER" in os.environ
+    with ThreadPoolExecutor(max_workers=1 if is_shared else os.cpu_count()) as pool:
+        started = {} if is_shared else {mutant.name: start(mutant) for mutant in MUTANTS}
+        yield lambda mutant: (started.get(mutant.name) or started.setdefault(mutant.name, start(mutant))).result()
         for hunt in started.values():
             hunt.cancel()  # where only some were asked for
     print()
@@ -48,9 +52,9 @@ def hunts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
-def test_a_planted_bug_is_found(mutant: Mutant, hunts: dict[str, Future[Find]]) -> None:
+def test_a_planted_bug_is_found(mutant: Mutant, hunts: Callable[[Mutant], Find]) -> None:
     """Within 2 000 seeds a world fails; few choices are left of it, and they fail again with the same type of error."""
-    find = hunts[mutant.name].result()
+    find = hunts(mutant)
     assert find.failure, f"{SEEDS_MAX} seeds have not found that {mutant.promise}"
     assert find.replayed == find.failure
     if find.failure != "LivelockError":  # a run without end takes 20 000 steps: there is time for a few attempts only

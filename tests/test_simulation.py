@@ -18,7 +18,6 @@ from minirun.errors import ModelError
 from minirun.simulation import (
     ChaosLlm,
     CheckError,
-    Choices,
     DeadlockError,
     DrawnChoices,
     LivelockError,
@@ -36,6 +35,8 @@ from minirun.simulation import (
 from minirun.simulation._chaos import FAULTS as MODEL_FAULTS
 from minirun.simulation._simulate import Scenario, Storage
 from minirun.testing import ScriptedLlm, call
+
+from .exhausting import all_outcomes
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 
@@ -275,23 +276,9 @@ SMALL: dict[str, tuple[Scenario, Storage, set[str]]] = {
 def test_a_small_configuration_is_exhausted(name: str) -> None:
     """Every schedule there is: none fails, and what can come of them all does."""
     scenario, storage, possible = SMALL[name]
-    orders: Counter[str] = Counter()
-    for choices in depth_first():
-        choices.choose = _without_policy(choices)  # type: ignore[method-assign]  # choices that are not about order
-        outcome = simulate(scenario, choices, storage=storage)
-        assert outcome.failure is None, f"{outcome.picks}: {outcome.failure!r}"
-        orders[next(entry.what for entry in outcome.log if entry.who == "order")] += 1
+    orders = all_outcomes(scenario, storage, told_by="order")
     print(f"{name}: {orders.total()} schedules")
     assert set(orders) == possible
-
-
-def _without_policy(choices: Choices) -> Any:
-    real = choices.choose
-
-    def choose(options: int, label: str, prefer: Any = None, names: tuple[str, ...] = ()) -> int:
-        return real(options if names else 1, label, prefer, names)
-
-    return choose
 
 
 # --- what is found ----------------------------------------------------------------------------------------------------

@@ -10,8 +10,10 @@ import pytest
 import trio
 import trio.lowlevel
 
-from minirun import BaseAgent, Event, InMemoryRunner, InvocationContext, LlmAgent, RunConfig
+from minirun import AgentTool, App, BaseAgent, Event, InMemoryRunner, InvocationContext, LlmAgent, RunConfig
 from minirun.errors import ConfigurationError, DeadlineExceededError, LlmCallsLimitExceededError, ModelError
+from minirun.models import LLMRegistry
+from minirun.plugins import BasePlugin
 from minirun.sessions import InvocationStatus
 from minirun.simulation import (
     ChaosLlm,
@@ -285,6 +287,48 @@ def test_a_model_without_a_script_needs_no_more() -> None:
     assert found["model: unknown tool"]
     assert found["model: same ids"]
     assert found["model: cut stream"]
+
+
+class Counted(BasePlugin):
+    """Counts the runs that it has seen."""
+
+    def __init__(self) -> None:
+        super().__init__("counted")
+        self.runs = 0
+
+    async def before_run_callback(self, *, invocation_context: InvocationContext) -> None:
+        self.runs += 1
+
+
+def test_a_new_process_has_models_and_plugins_of_its_own() -> None:
+    """Scripts begin anew, also of models that are registered by name or lead an agent that is a tool; so do plugins."""
+    pattern = "a model for a test of worlds"
+    made: list[Counted] = []
+
+    def app() -> App:
+        helper = LlmAgent(name="helper", model=pattern)
+        agent = LlmAgent(
+            name="agent", model=ScriptedLlm([call("helper", request="go"), "done"]), tools=[AgentTool(helper)]
+        )
+        made.append(Counted())
+        return App("app", agent, [made[-1]])
+
+    async def scenario(world: World) -> None:
+        for what in (app, app()):
+            runner = world.runner(what, app_name="app")
+            for _ in range(2):
+                await world.say(runner, "ada", "hello")
+                await world.restart()
+
+    LLMRegistry.register(pattern, lambda name: ScriptedLlm(["helped"], name=name))
+    try:
+        for _ in range(2):
+            made.clear()
+            assert simulate(scenario, SeededChoices(1), storage="memory").failure is None
+            runs = sorted(counted.runs for counted in made if counted.runs)
+            assert runs == [1, 1, 2]  # two apps that a function has made, and the one that was given as an object
+    finally:
+        LLMRegistry.unregister(pattern)
 
 
 # --- what a reviewer found --------------------------------------------------------------------------------------------

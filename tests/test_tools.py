@@ -14,7 +14,7 @@ import trio
 import trio.testing
 
 from minirun import Event, FunctionTool, LlmAgent, RunConfig, ToolContext
-from minirun.errors import ConfigurationError, InvocationEndedError, LlmCallsLimitExceededError
+from minirun.errors import ConfigurationError, InvalidValueError, InvocationEndedError, LlmCallsLimitExceededError
 from minirun.testing import ScriptedLlm, call
 from minirun.types import Part
 
@@ -331,3 +331,25 @@ def test_a_generator_is_no_tool() -> None:
 
     with pytest.raises(ConfigurationError, match="generator 'numbers'"):
         FunctionTool(numbers)
+
+
+async def test_progress_is_a_text_and_a_fraction() -> None:
+    """Anything else is refused, where it is said."""
+    problems: list[str] = []
+
+    async def work(tool_context: ToolContext) -> str:
+        """Work."""
+        strange: list[Any] = [(5, None), ("x", True), ("x", 1.5), ("x", "half")]
+        for message, fraction in strange:
+            with pytest.raises(InvalidValueError) as caught:
+                await tool_context.progress(message, fraction=fraction)
+            problems.append(caught.value.path)
+        await tool_context.progress("done", fraction=1)
+        return "ok"
+
+    model = ScriptedLlm([call("work"), "done"])
+    events, _ = await run_to_end(runner_for(LlmAgent(name="a", model=model, tools=[work])))
+    assert problems == ["message", "fraction", "fraction", "fraction"]
+    [metadata] = [event.custom_metadata for event in events if event.partial]
+    assert metadata is not None
+    assert metadata["progress"]["fraction"] == 1

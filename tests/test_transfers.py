@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from minirun import (
@@ -13,19 +15,23 @@ from minirun import (
     InvocationContext,
     LlmAgent,
     LoopAgent,
+    Part,
     RunConfig,
     SequentialAgent,
+    ToolContext,
 )
 from minirun.errors import ConfigurationError, InvalidEventError, TransfersLimitExceededError
+from minirun.models import LlmCapabilities
 from minirun.testing import ScriptedLlm, call
+from minirun.tools import exit_loop
 
 
-def to(name: str) -> object:
+def to(name: str) -> Part:
     """A call that hands over."""
     return call("transfer_to_agent", agent_name=name)
 
 
-def team(root: list[object], **scripts: list[object]) -> tuple[LlmAgent, dict[str, ScriptedLlm]]:
+def team(root: list[str | Part], **scripts: list[str | Part]) -> tuple[LlmAgent, dict[str, ScriptedLlm]]:
     """A root with agents below it, all led by scripts."""
     models = {name: ScriptedLlm(script) for name, script in {"root": root, **scripts}.items()}
     below = [LlmAgent(name=name, model=models[name], description=f"does {name}") for name in scripts]
@@ -200,3 +206,68 @@ def test_an_agent_stands_in_one_place_under_its_own_name() -> None:
         App("app", SequentialAgent(name="all", sub_agents=[one, LlmAgent(name="one", model=model)]))
     with pytest.raises(ConfigurationError, match="'one' in two"):
         App("app", SequentialAgent(name="all", sub_agents=[one, SequentialAgent(name="more", sub_agents=[one])]))
+
+
+async def test_an_agent_made_at_run_time_hands_over_to_those_below_it() -> None:
+    """Also to one that the app does not know; the next message is the root's again."""
+
+    class Hiring(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            sub = LlmAgent(name="sub", model=ScriptedLlm(["sub here"]))
+            await LlmAgent(name="made", model=ScriptedLlm([to("sub")]), sub_agents=[sub]).run_async(ctx)
+
+    runner = InMemoryRunner(agent=Hiring(name="hiring"), auto_create_session=True)
+    for _ in range(2):
+        assert spoken(await say(runner, "hi")) == [("sub", "sub here")]
+
+
+@pytest.mark.parametrize("turns", ["one", "two"])
+async def test_nobody_takes_over_from_who_has_escalated(turns: str) -> None:
+    """In the same turn or a later one: that call is answered with an error, and the next message goes to the same."""
+
+    def stop(tool_context: ToolContext) -> None:
+        """Stop."""
+        tool_context.actions.escalate = True
+
+    script: list[Any] = [[to("sub"), call("exit_loop")]] if turns == "one" else [call("stop"), to("sub")]
+    root = LlmAgent(
+        name="root",
+        model=ScriptedLlm([*script, "stopped", "root again"]),
+        tools=[exit_loop, stop],
+        sub_agents=[LlmAgent(name="sub", model=ScriptedLlm([]))],
+    )
+    runner = InMemoryRunner(agent=root, auto_create_session=True)
+    events = await say(runner, "hi")
+    answers = [item for event in events for item in event.get_function_responses()]
+    [response] = [item for item in answers if item.name == "transfer_to_agent"]
+    assert response.response["error"]["type"] == "InvalidEventError"
+    assert "escalate" in response.response["error"]["message"]
+    assert [event.actions.transfer_to_agent for event in events if event.actions.transfer_to_agent] == []
+    assert spoken(await say(runner, "more")) == [("root", "root again")]
+
+
+async def test_an_event_either_escalates_or_hands_over() -> None:
+    """One that does both is refused, unstored."""
+
+    class Both(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            await ctx.emit(Event(message="x", actions=EventActions(transfer_to_agent="sub", escalate=True)))
+
+    sub = LlmAgent(name="sub", model=ScriptedLlm([]))
+    runner = InMemoryRunner(agent=Both(name="both", sub_agents=[sub]), auto_create_session=True)
+    with pytest.raises(InvalidEventError, match="escalates or hands over"):
+        await say(runner, "hi")
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+async def test_who_gives_the_final_answer_does_not_hand_over(accepted: bool) -> None:
+    """A transfer beside set_model_response is an error response; beside one that was refused it happens."""
+    answer = call("set_model_response", result=["x"] if accepted else "x")
+    sub = LlmAgent(name="sub", model=ScriptedLlm([] if accepted else ["sub here"]))
+    model = ScriptedLlm([[to("sub"), answer]], capabilities=LlmCapabilities(output_schema=False))
+    root = LlmAgent(name="root", model=model, output_schema=list[str], sub_agents=[sub])
+    runner = InMemoryRunner(agent=root, auto_create_session=True)
+    events = await say(runner, "hi")
+    assert spoken(events) == [("root", '["x"]') if accepted else ("sub", "sub here")]
+    response = events[1].get_function_responses()[0].response
+    assert ("final answer" in str(response)) is accepted

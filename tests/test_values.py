@@ -17,7 +17,7 @@ import pytest
 from minirun import Content, Event, EventActions, Part
 from minirun._codec import content_from_dict, content_to_dict, event_from_json, event_to_dict, event_to_json
 from minirun._json import DEPTH_MAX, FrozenDict, FrozenList, dumps, freeze, loads, shown, thaw
-from minirun._window import Window
+from minirun._window import Extended, Window, inserted
 from minirun.errors import InvalidValueError, MinirunError
 from minirun.events import NodeInfo
 from minirun.sessions import GetSessionConfig
@@ -649,3 +649,36 @@ def test_a_window_is_a_sequence() -> None:
             window[index]
     with pytest.raises(TypeError):
         hash(window)
+
+
+def test_a_view_shares_its_beginning_and_goes_on_with_its_own() -> None:
+    """It is a sequence like a window; what the owner of the list appends later is not in it."""
+    shared = list("abc")
+    view = Extended(Window(shared), ["x", "y"])
+    shared.append("d")
+    assert view == list("abcxy") == list(view)
+    assert Window(list("abcxy")) == view
+    assert (len(view), view[0], view[3], view[-1]) == (5, "a", "x", "y")
+    assert (view[1:4], view[::-1]) == (list("bcx"), list("yxcba"))
+    assert view.shared.origin is shared
+    assert repr(view) == "['a', 'b', 'c', 'x', 'y']"
+    for index in (5, -6):
+        with pytest.raises(IndexError, match="outside of a sequence of 5"):
+            view[index]
+    with pytest.raises(TypeError):
+        hash(view)
+
+
+@pytest.mark.parametrize("own", ["", "xy"])
+def test_an_item_can_be_inserted_anywhere(own: str) -> None:
+    """A view of it shares all that stands before, wherever that is."""
+    shared = list("abc")
+    window = Window(shared)
+    items = Extended(window, list(own)) if own else window
+    for place in range(len(items) + 1):
+        view = inserted(items, place, "-")
+        expected = [*"abc", *own]
+        expected.insert(place, "-")
+        assert view == expected
+        assert len(view.shared) == min(place, 3)
+        assert view.shared.origin is shared

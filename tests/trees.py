@@ -14,6 +14,7 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Literal, NoReturn, cast
 
 import attrs
@@ -39,7 +40,7 @@ from minirun.types import Content, FunctionResponse, Part, changed
 
 from .laws import check_calls, expect, read_logs
 
-__all__ = ["Diary", "Forest", "HookError", "Plan", "draw", "trees"]
+__all__ = ["Diary", "Forest", "HookError", "Plan", "draw", "grow", "trees"]
 
 AGENTS_MAX = 6
 DEPTH_MAX = 3
@@ -181,6 +182,7 @@ def draw(choices: Choices) -> Plan:
 
 # --- what a process remembers of what its agents do -------------------------------------------------------------------
 
+Context = InvocationContext | CallbackContext
 Key = tuple[str, str, str]  # the invocation, the branch, the agent
 
 
@@ -284,7 +286,7 @@ class Diary:
         await run()
         self._check_children(agent, context, visit)
 
-    def _transfer_of(self, agent: BaseAgent, context: InvocationContext, visit: Visit) -> str | None:
+    def _transfer_of(self, agent: BaseAgent, context: Context, visit: Visit) -> str | None:
         """To whom an agent has handed over since it began."""
         events = self._events(context, visit.start_seq)
         found = [
@@ -294,7 +296,7 @@ class Diary:
         ]
         return next((name for name in reversed(found) if name is not None), None)
 
-    def _events(self, context: InvocationContext, after_seq: int) -> list[Event]:
+    def _events(self, context: Context, after_seq: int) -> list[Event]:
         found: list[Event] = []
         for event in reversed(context.session.events):
             if event.seq is None or event.seq <= after_seq:
@@ -354,6 +356,11 @@ class Diary:
 
     def shown(self, context: CallbackContext, request: LlmRequestDraft) -> None:
         """A model is about to be asked: it is shown what is said before and inside of its branch, all of it."""
+        visit = self.visits[context.invocation_id, context.branch or "", context.agent_name]
+        target = self._transfer_of(context.agent, context, visit)
+        if target is not None:
+            law = "a transfer is followed by its target"
+            self.fail(law, f"{context.agent_name} has handed over to {target}, and its model is asked")
         plan = self.forest.plans[context.agent_name]
         events = [event for event in context.session.events if sees(context.branch, event.branch)]
         if not plan.remembers:
@@ -447,17 +454,22 @@ class Talker(ChaosLlm):
         """Answer somehow."""
         world = current_world()
         is_form = request.config.response_schema is not None
-        async for response in super().generate_content_async(request, stream):
-            if response.partial or response.content is None or is_form:
-                yield response
-                continue
-            parts = []
-            for part in response.content.parts:
-                if part.text:
-                    world.coverage["words"] += 1
-                    part = Part(text=f"{part.text} <{world.coverage['words']}>")
-                parts.append(part)
-            yield changed(response, content=Content(role="model", parts=parts))
+        async with aclosing(super().generate_content_async(request, stream)) as responses:
+            async for response in responses:
+                if response.partial or response.content is None or is_form:
+                    yield response
+                else:
+                    yield changed(response, content=_with_tokens(response.content, world))
+
+
+def _with_tokens(content: Content, world: World) -> Content:
+    parts = []
+    for part in content.parts:
+        if part.text:
+            world.coverage["words"] += 1
+            part = Part(text=f"{part.text} <{world.coverage['words']}>")
+        parts.append(part)
+    return Content(role="model", parts=parts)
 
 
 # --- tools ------------------------------------------------------------------------------------------------------------
@@ -914,8 +926,13 @@ def _regions_of(forest: Forest, event: Event, turns: Mapping[str, Region]) -> It
 EXPECTED = (ModelError, HookError, OutputSchemaError, CleanupTimeoutError, FatalError)
 
 
-async def trees(world: World) -> Forest:
-    """Two users talk to a tree of agents that the choices have drawn, one of them twice."""
+async def trees(world: World) -> None:
+    """Users talk to a tree of agents that the choices have drawn."""
+    await grow(world)
+
+
+async def grow(world: World) -> tuple[Forest, Runner]:
+    """Draw a tree, let one or two users talk to it, one of them twice perhaps, and check the logs."""
     choices = world.choices
     picked = choices.choose(1 + len(RUN_HOOKS), "a hook of the run", names=("nothing", *RUN_HOOKS))
     forest = Forest(world, draw(choices), RUN_HOOKS[picked - 1 : picked] if picked else ())
@@ -948,7 +965,7 @@ async def trees(world: World) -> Forest:
         if choices.choose(2, "bob speaks, too"):
             nursery.start_soon(talk, "bob", "hello")
     await check_end(forest, runner)
-    return forest
+    return forest, runner
 
 
 async def check_end(forest: Forest, runner: Runner) -> None:

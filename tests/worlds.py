@@ -10,12 +10,13 @@ seeds can be tried; which of them go together with which faults is told by `WORL
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Any, TypedDict
 
 import trio
 
 from minirun import AgentTool, Event, InvocationContext, LlmAgent, RunConfig
-from minirun.agents import BaseAgent, ParallelAgent
+from minirun.agents import BaseAgent, ParallelAgent, SequentialAgent
 from minirun.errors import (
     InvalidEventError,
     InvalidValueError,
@@ -26,12 +27,12 @@ from minirun.errors import (
 )
 from minirun.events import EventActions
 from minirun.models import LlmRequest
-from minirun.runtime import ReadonlyContext, Run
+from minirun.runtime import CallbackContext, ReadonlyContext, Run
 from minirun.sessions import InvocationStatus
 from minirun.simulation import ChaosLlm, World
 from minirun.simulation._simulate import Scenario, Storage
 from minirun.testing import ScriptedLlm, call
-from minirun.tools import ToolContext
+from minirun.tools import ToolContext, exit_loop
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
 from .helpers import Logic, Place
@@ -394,21 +395,27 @@ class Charges:
         return sum(answer == {"result": "charged"} for answer in answers.values())
 
 
-async def impatient(world: World) -> None:
-    """An agent gives its child little time, twice; then the child goes on where it was, with every call answered."""
-    charges = Charges(world)
+def hurrying(world: World, steps: int) -> Callable[[InvocationContext], Awaitable[None]]:
+    """The logic of an agent that gives its child so little time, twice, and then as much as it needs."""
 
     async def hurry(ctx: InvocationContext) -> None:
         [child] = ctx.agent.sub_agents
         for _ in range(2):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(hurry_up, world, nursery.cancel_scope, 12)
+                nursery.start_soon(hurry_up, world, nursery.cancel_scope, steps)
                 await child.run_async(ctx)
                 nursery.cancel_scope.cancel()
         await child.run_async(ctx)
 
+    return hurry
+
+
+async def impatient(world: World) -> None:
+    """An agent gives its child little time, twice; then the child goes on where it was, with every call answered."""
+    charges = Charges(world)
+
     def agent() -> BaseAgent:
-        return Logic(name="impatient", logic=hurry, sub_agents=[caller(charges.tools())])
+        return Logic(name="impatient", logic=hurrying(world, 12), sub_agents=[caller(charges.tools())])
 
     runner = world.runner(agent)
     await world.say(runner, "ada", "hurry")
@@ -419,16 +426,29 @@ async def impatient(world: World) -> None:
 
 
 async def helpers(world: World) -> None:
-    """An agent asks two helpers at once and is given little time, twice; what helpers say to themselves stays there."""
+    """
+    An agent asks two helpers at once and is given little time, twice; what helpers say to themselves stays there.
+
+    A helper may end the loop that it works in, which is none: what is around the agent goes on. Its hook may fail: then
+    the run has failed.
+    """
+    broken: set[str] = set()
 
     async def look() -> str:
         await world.sleep(world.choices.choose(3, "looking takes its time"))
         return "a secret"
 
+    def fuss(callback_context: CallbackContext) -> None:
+        if world.choices.maybe("the hook fails", 12):
+            broken.add(callback_context.invocation_id)
+            raise ValueError("broken")
+
     def helping(request: LlmRequest) -> Any:
         expect(request.contents[0].text == "find it", f"a helper is shown {request.contents[0].text!r} first")
         expect(len(request.contents) in (1, 3), f"a helper is shown {len(request.contents)} contents")
-        return call("look") if len(request.contents) == 1 else ["a secret, ", "told"]
+        if len(request.contents) == 1:
+            return call("exit_loop") if world.choices.maybe("the helper ends its loop", 4) else call("look")
+        return ["a secret, ", "told"]
 
     def leading(request: LlmRequest) -> Any:
         check_shown(request)
@@ -438,27 +458,34 @@ async def helpers(world: World) -> None:
             return [call("helper", request="find it"), call("helper", request="find it")]
         return "done"
 
-    async def hurry(ctx: InvocationContext) -> None:
-        [child] = ctx.agent.sub_agents
-        for _ in range(2):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(hurry_up, world, nursery.cancel_scope, 16)
-                await child.run_async(ctx)
-                nursery.cancel_scope.cancel()
-        await child.run_async(ctx)
+    async def close(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message="closed"))
 
     def agent() -> BaseAgent:
-        helper = LlmAgent(name="helper", model=ScriptedLlm(helping), tools=[look])
+        helper = LlmAgent(
+            name="helper", model=ScriptedLlm(helping), tools=[look, exit_loop], before_agent_callback=fuss
+        )
         leader = LlmAgent(name="leader", model=ScriptedLlm(leading), tools=[AgentTool(helper)])
-        return Logic(name="hurry", logic=hurry, sub_agents=[leader])
+        both = SequentialAgent(name="both", sub_agents=[leader, Logic(name="closer", logic=close)])
+        return Logic(name="hurry", logic=hurrying(world, 16), sub_agents=[both])
 
     runner = world.runner(agent)
-    await world.say(runner, "ada", "hurry")
-    for log in (await read_logs(world, runner)).values():
-        answers = check_calls(world, log)
+    try:
+        await world.say(runner, "ada", "hurry")
+    except ValueError:
+        world.coverage["the helper's hook has failed"] += 1
+    logs = await read_logs(world, runner)
+    listed = await runner.session_service.list_invocations(app_name=runner.app_name)
+    completed = {one.invocation_id for one in listed if one.status is InvocationStatus.COMPLETED}
+    expect(not broken & completed, f"{broken & completed} have failed, and are recorded as completed")
+    for log in logs.values():
+        answers = check_calls(world, log, may_be_open="crash" in world.faults)
         for answer in answers.values():
-            expected = ({"result": "a secret, told"}, {"result": "a secret"})
+            expected: Any = ({"result": "a secret, told"}, {"result": "a secret"}, {"result": None})
             expect(kind_of(answer) != "result" or answer in expected, f"a helper has answered {answer}")
+        closed = {event.invocation_id for event in log if event.text == "closed"}
+        left = {event.invocation_id for event in log} & completed - closed
+        expect(not left, f"{left} are completed, and the agent that comes last has said nothing")
 
 
 async def errands(world: World) -> None:
@@ -753,7 +780,10 @@ WORLDS: dict[str, tuple[Scenario, Options]] = {
     "leavers in memory": (leavers, {"faults": (), "storage": "memory", "processes": 1}),
     "notebook in memory": (notebook, {"faults": (), "storage": "memory", "processes": 1}),
     "panel on disk": (panel, {"faults": ("crash", "storage"), "storage": "sqlite", "processes": 1}),
-    "errands in two processes": (errands, {"faults": ("crash", "users"), "storage": "sqlite", "processes": 2}),
+    "errands in two processes": (
+        errands,
+        {"faults": ("crash", "storage", "users"), "storage": "sqlite", "processes": 2},
+    ),
     "desk in memory": (desk, {"faults": ("crash", "model", "tools", "users"), "storage": "memory", "processes": 1}),
     "budget in memory": (budget, {"faults": ("users",), "storage": "memory", "processes": 1}),
     "bank in two processes": (bank, {"faults": ("users",), "storage": "sqlite", "processes": 2}),
@@ -762,7 +792,6 @@ WORLDS: dict[str, tuple[Scenario, Options]] = {
     "helpers in memory": (helpers, {"faults": ("crash",), "storage": "memory", "processes": 1}),
     "rivals in memory": (rivals, {"faults": ("crash", "users"), "storage": "memory", "processes": 1}),
     "trees in trouble": (trees, {"faults": ("crash", "model", "tools", "users"), "storage": "memory", "processes": 1}),
-    "trees on disk": (trees, {"faults": ("crash", "storage"), "storage": "sqlite", "processes": 1}),
     "shop in two processes": (shop, {"faults": ("crash", "storage"), "storage": "sqlite", "processes": 2}),
 }
 """What `simulate` is given, by name: the world, its faults, its storage and how many processes serve it."""

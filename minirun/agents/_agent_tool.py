@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import trio
@@ -10,10 +9,12 @@ import trio
 from .._json import dumps, freeze
 from ..errors import ArgumentError, ConfigurationError, ModelError
 from ..events import Event
-from ..flows._output import OutputSchema
+from ..flows._output import Outcome, OutputSchema
+from ..flows._prompts import Prompts
 from ..runtime import InvocationContext, ToolContext
+from ..runtime._answer import is_answer, shown_result
 from ..runtime._journal import is_pause
-from ..runtime._recovery import by_event, closing_event
+from ..runtime._recovery import by_event, closing_event_at_end
 from ..tools import BaseTool
 from ..types import Content, FunctionDeclaration, Part
 from ._base import BaseAgent
@@ -21,12 +22,6 @@ from ._question import find_model
 from ._tree import AgentTree
 
 __all__ = ["AgentTool"]
-
-_REQUEST = {
-    "type": "object",
-    "properties": {"request": {"type": "string", "description": "What it is to do, with all that it has to know."}},
-    "required": ["request"],
-}
 
 
 class AgentTool(BaseTool):
@@ -40,35 +35,47 @@ class AgentTool(BaseTool):
     ask for, at once, too.
 
     Args:
-        agent: The agent; its name and description are those of the tool. Its `input_schema`, or that of its first
+        agent: The agent; its description is that of the tool. Its `input_schema`, or that of its first
             sub-agent if it has none, is what it is called with: else a text, `request`. An agent in it without a model
             uses that of the agent that has the tool.
         skip_summarization: Its answer is shown as it is, and the model of the agent that has the tool is not asked
             again in this turn.
+        name: What models call it, if that is not to be the agent's name, or cannot be: see `BaseTool`.
         options: `timeout_s`, `retry`, `max_concurrency`, `require_confirmation` and `on_interrupted`, as for every
             tool. A call that is interrupted goes on where the agent was: `on_interrupted="rerun"` is the default here.
     """
 
-    def __init__(self, agent: BaseAgent, *, skip_summarization: bool = False, **options: Any) -> None:
+    def __init__(
+        self, agent: BaseAgent, *, skip_summarization: bool = False, name: str | None = None, **options: Any
+    ) -> None:
         if not isinstance(agent, BaseAgent):
             raise ConfigurationError(f"expected an agent, found {agent!r:.80}")
         options.setdefault("on_interrupted", "rerun")
-        super().__init__(name=agent.name, description=agent.description, **options)
+        super().__init__(name=agent.name if name is None else name, description=agent.description, **options)
         self.agent = agent
         self.skip_summarization = skip_summarization
         self.tree = AgentTree(agent)
         self._input = _input_of(agent)
 
-    @cached_property
+    @property
     def declaration(self) -> FunctionDeclaration:
         """The agent as the model sees it."""
-        parameters = _REQUEST if self._input is None else dict(self._input.tool_parameters)
+        return self._declared(Prompts())
+
+    def _declared(self, prompts: Prompts) -> FunctionDeclaration:
+        if self._input is None:
+            request = {"type": "string", "description": prompts.request}
+            parameters = {"type": "object", "properties": {"request": request}, "required": ["request"]}
+        else:
+            parameters = dict(self._input.tool_parameters)
         return FunctionDeclaration(
             name=self.name, description=self.description, parameters=freeze(parameters, self.name)
         )
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
-        """Run the agent on the request; return its last answer, checked if it has an `output_schema`."""
+        """
+        Run the agent on the request; return its last answer: an output, a result that is shown as it is, or its text.
+        """
         content = Content(role="user", parts=[Part(text=self._request(args))])
         model = find_model(tool_context.agent, tool_context)
         context = tool_context._for_agent_inside(self.agent, self.tree, content, model)
@@ -82,11 +89,20 @@ class AgentTool(BaseTool):
         if self.skip_summarization:
             tool_context.actions.skip_summarization = True
         event = _last_answer(context)
-        if event is None:
-            return None
+        return None if event is None else self._value_of(event)
+
+    def _value_of(self, event: Event) -> Any:
         if event.error_code is not None:
             raise ModelError(f"{event.error_code}: {event.error_message or 'the agent gave no answer'}")
-        return event.text if event.output is None else event.output
+        if event.output is not None:
+            return event.output
+        result = shown_result(event)
+        if result is not None:
+            return result
+        form: OutputSchema | None = getattr(self.tree.find(event.author), "_output", None)
+        if form is not None and form.parse_text(event.text) == Outcome():
+            return None  # an output that is null
+        return event.text
 
     def _request(self, args: dict[str, Any]) -> str:
         if self._input is not None:
@@ -120,7 +136,7 @@ async def _close_calls(context: InvocationContext) -> None:
     ]
     with trio.CancelScope(shield=True):
         for calls in by_event(inside):
-            event = closing_event(calls, "cancelled", "the agent ended before the call gave a result")
+            event = closing_event_at_end(calls, context._core.unrecorded)
             try:
                 await context._emit(event, closing=True)
             except Exception:  # the store fails: the end of the run tries again and reports it
@@ -128,14 +144,13 @@ async def _close_calls(context: InvocationContext) -> None:
 
 
 def _last_answer(context: InvocationContext) -> Event | None:
-    """The last thing that was said in the branch of *context*, but not inside of further calls."""
+    """The last answer in the branch of *context*, or what was told instead of one, but not inside of further calls."""
     live, branch, inside = context._core.live, context.branch or "", context._place.inside
     assert inside is not None
     for event in reversed(live.events[live.index_of(inside.start_seq) :]):
         within = event.branch or ""
         if within != branch and not within.startswith(f"{branch}."):
             continue
-        says = event.content is not None or event.error_code is not None
-        if says and "@" not in within[len(branch) :] and event.is_final_response():
+        if "@" not in within[len(branch) :] and (event.error_code is not None or is_answer(event)):
             return event
     return None

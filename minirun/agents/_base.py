@@ -12,7 +12,7 @@ invocations at once. Its logic is `_run_async_impl(self, ctx)`, in one of two fo
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, dataclass_transform
 
@@ -25,9 +25,9 @@ from ..runtime import InvocationContext
 from ..runtime._failure import first_failure, leaves
 from ..runtime._hooks import Hook, ask, expect, hooks_field_value, tell, with_cleanup
 from ..runtime._journal import is_pause
-from ..types import Content
+from ..types import Content, changed
 
-__all__ = ["BaseAgent", "hooks_field"]
+__all__ = ["BaseAgent", "as_answer", "hooks_field"]
 
 # An identifier, as in the ADK documents: names stand in branches and prompts.
 _NAME = re.compile(r"[^\W\d]\w*")
@@ -48,7 +48,14 @@ def _checked_name(instance: object, attribute: attrs.Attribute[str], name: objec
         raise ConfigurationError(msg)
 
 
+def _checked_description(instance: object, attribute: attrs.Attribute[str], description: object) -> None:
+    if not isinstance(description, str):
+        raise ConfigurationError(f"expected the description of an agent to be a string, found {description!r:.80}")
+
+
 def _agents(value: Sequence[BaseAgent]) -> tuple[BaseAgent, ...]:
+    if not isinstance(value, Iterable):
+        raise ConfigurationError(f"expected sub_agents to be a list of agents, found {value!r:.80}; write [...]")
     agents = tuple(value)
     for agent in agents:
         if not isinstance(agent, BaseAgent):
@@ -83,7 +90,7 @@ class BaseAgent(_AgentFields):
     """
 
     name: str = attrs.field(validator=_checked_name)
-    description: str = ""
+    description: str = attrs.field(default="", validator=_checked_description)
     sub_agents: Sequence[BaseAgent] = attrs.field(default=(), converter=_agents)
     before_agent_callback: Hook | Sequence[Hook] | None = hooks_field("before_agent_callback", "callback_context")
     after_agent_callback: Hook | Sequence[Hook] | None = hooks_field("after_agent_callback", "callback_context")
@@ -95,12 +102,15 @@ class BaseAgent(_AgentFields):
         Its events are emitted by itself; there is nothing to pass on. State that it wrote and no event has carried
         is stored at its end. If it hands over to another agent, that one runs in its place.
         """
+        if not isinstance(parent_context, InvocationContext):
+            msg = f"expected the context of an agent, found {parent_context!r:.80}; a tool calls an agent by AgentTool"
+            raise TypeError(msg)
         agent: BaseAgent | None = self
         while agent is not None and not parent_context.end_invocation:
             context = parent_context._for_agent(agent)
             await agent._run(context)
             place = context._place
-            agent = None if context.escalated else place.tree.find(place.control.transfer_to)
+            agent = None if context.escalated else place.tree.target(agent, place.control.transfer_to)
 
     async def _run(self, context: InvocationContext) -> None:
         """Run it once, between its hooks."""
@@ -118,7 +128,7 @@ class BaseAgent(_AgentFields):
                 await self._run_to_its_end(context)
         except Exception as error:
             for leaf in leaves(error):
-                context._core.failed_in.setdefault(id(leaf), (self.name, context.branch))
+                context._core.failed(leaf, self.name, context.branch)
             raise
 
     async def _run_to_its_end(self, context: InvocationContext) -> None:
@@ -142,7 +152,7 @@ class BaseAgent(_AgentFields):
 
     def _event_of(self, content: Content) -> Event:
         """What is emitted when a callback speaks in the agent's place."""
-        return Event(content=content)
+        return Event(content=as_answer(content))
 
     async def _run_with_cleanup(
         self, context: InvocationContext, after: Sequence[Hook], on_error: Sequence[Hook], place: str
@@ -163,10 +173,11 @@ class BaseAgent(_AgentFields):
                     if isinstance(error, Exception):
                         await tell(on_error, grace_s, what, callback_context=callback_context, error=error)
                 finally:
-                    answer = await tell(after, grace_s, what, callback_context=callback_context)
+                    well = failure is None
+                    answer = await tell(after, grace_s, what, first_answer=well, callback_context=callback_context)
                 content = expect(answer, Content, "after_agent_callback")
-                if failure is None and content is not None:
-                    await callback_context.emit(Event(content=content))
+                if content is not None:
+                    await callback_context.emit(Event(content=as_answer(content)))
                 elif failure is None:
                     await callback_context._flush()
             finally:  # what the hooks have written is kept, although nobody may be there to hear of it
@@ -195,7 +206,7 @@ class BaseAgent(_AgentFields):
         Raises:
             ConfigurationError: A name in *update* is no field.
         """
-        fields = {field.name for field in attrs.fields(type(self))}
+        fields = {field.name for field in attrs.fields(type(self))}  # type: ignore[arg-type]  # as below
         changes = dict(update or {})
         strange = sorted(set(changes) - fields)
         if strange:
@@ -209,6 +220,11 @@ class BaseAgent(_AgentFields):
         yield self
         for agent in self.sub_agents:
             yield from agent._tree()
+
+
+def as_answer(content: Content) -> Content:
+    """What a hook says in the place of an agent: in the agent's role, whatever role it has."""
+    return content if content.role == "model" else changed(content, role="model")
 
 
 def _hooks_of(agent: BaseAgent, context: InvocationContext, name: str) -> list[Hook]:

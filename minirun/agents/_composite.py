@@ -46,7 +46,8 @@ class ParallelAgent(BaseAgent):
 
     A branch sees what was said before the agents set out, and what itself says; not what the others say meanwhile.
     Events are stored as they come; of plain writes to one key of the state the last stored one wins, and its event
-    names the key in `actions.state_conflicts`.
+    names the key in `actions.state_conflicts`. This agent sees to that, and so do the calls of one turn; agents that an
+    agent of your own runs in a nursery are not watched: there, too, the last stored write wins, and nothing names it.
 
     Args:
         on_failure: What a failing branch means for the others: `"cancel_others"` at once, or `"collect"`, which lets

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from ..errors import ConfigurationError, FatalError, ModelError, OutputSchemaError
+from ..errors import ConfigurationError, FatalError, InvalidValueError, ModelError, NotSupportedError, OutputSchemaError
 from ..events import Event
 from ..flows._output import OutputSchema
 from ..flows._turn import Input, Turn, input_of, step
-from ..models import BaseLlm, LlmRequest, LlmRequestDraft, LlmResponse
+from ..models import BaseLlm, LlmRequestDraft, LlmResponse
 from ..runtime import InvocationContext, ReadonlyContext, StreamingMode
 from ..runtime._hooks import Hook, ask, expect
 from ..sessions._service import CALL_ID
+from ..sessions._state import check_key
 from ..tools import BaseTool, BaseToolset, FunctionTool
 from ..tools._batch import run_calls
 from ..types import Content, FunctionCall, GenerateContentConfig, Part, changed
 from ._base import BaseAgent, hooks_field
+from ._output import NAME as OUTPUT
 from ._output import accepted_answer, answer_tool, refused_answers
 from ._question import Question, prepare, toolbox
+from ._transfer import NAME as TRANSFER
 
 __all__ = ["LlmAgent"]
 
@@ -31,6 +34,10 @@ Instruction: TypeAlias = str | Callable[[ReadonlyContext], str | Awaitable[str]]
 NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
 INVALID_OUTPUT = "INVALID_OUTPUT"
 """The `error_code` of a model's event that says nothing, and of one that has not the form of the `output_schema`."""
+
+
+# Fields of the ADK documents that do not work here.
+_NOT_SUPPORTED = frozenset({"code_executor", "mode", "planner"})
 
 
 # --- how fields are checked -------------------------------------------------------------------------------------------
@@ -57,8 +64,13 @@ def _static(value: str | Content | None) -> str | None:
 
 
 def _tools(value: Sequence[BaseTool | BaseToolset | Callable[..., Any]]) -> tuple[BaseTool | BaseToolset, ...]:
+    if not isinstance(value, Iterable):
+        raise ConfigurationError(f"expected tools to be a list, found {value!r:.80}; write tools=[...]")
     tools: list[BaseTool | BaseToolset] = []
     for tool in value:
+        if isinstance(tool, type) and issubclass(tool, (BaseTool, BaseToolset)):
+            msg = f"expected tools, found the class {tool.__name__}; make one: {tool.__name__}(...)"
+            raise ConfigurationError(msg)
         if isinstance(tool, BaseAgent):
             msg = (
                 f"expected tools, found the agent {tool.name!r}; write AgentTool({tool.name}), or put it in sub_agents"
@@ -70,6 +82,10 @@ def _tools(value: Sequence[BaseTool | BaseToolset | Callable[..., Any]]) -> tupl
         twice = next(name for name in names if names.count(name) > 1)
         msg = f"expected tools with different names, found two named {twice!r}; use FunctionTool(f, name=...)"
         raise ConfigurationError(msg)
+    for name in names:
+        if name in (TRANSFER, OUTPUT):
+            msg = f"expected tools with names of their own, found {name!r}, which minirun adds itself; rename it"
+            raise ConfigurationError(msg)
     return tuple(tools)
 
 
@@ -86,9 +102,25 @@ def _checked_config(instance: object, attribute: attrs.Attribute[Any], config: o
             raise ConfigurationError(msg)
 
 
-def _checked_schema(instance: object, attribute: attrs.Attribute[Any], schema: object) -> None:
-    if schema is not None:
-        OutputSchema.of(schema, attribute.name)
+def _checked_schema(instance: Any, attribute: attrs.Attribute[Any], schema: object) -> None:
+    if schema is None:
+        return
+    OutputSchema.of(schema, attribute.name)
+    config = instance.generate_content_config
+    if attribute.name == "output_schema" and isinstance(config, GenerateContentConfig) and config.response_mime_type:
+        msg = "generate_content_config.response_mime_type would be replaced by that of output_schema; leave one out"
+        raise ConfigurationError(msg)
+
+
+def _checked_key(instance: object, attribute: attrs.Attribute[Any], key: object) -> None:
+    if key is None:
+        return
+    try:
+        check_key(key, "output_key")
+    except InvalidValueError as error:
+        raise ConfigurationError(str(error)) from None
+    if not str(key).strip():
+        raise ConfigurationError(f"expected output_key to be the key of a state, or None, found {key!r}")
 
 
 def _checked_retries(instance: object, attribute: attrs.Attribute[Any], retries: object) -> None:
@@ -124,14 +156,17 @@ class LlmAgent(BaseAgent):
         include_contents: `"none"` shows the model this invocation only: the user's message and what came of it.
         input_schema: What another agent gives it that has it as a tool: as *output_schema*.
         output_schema: The form of its final answer: an attrs class, a dataclass, a TypedDict, a list of such, or a JSON
-            schema. Every answer is checked; the checked value is the event's `output`.
+            schema. Every answer of the model is checked; the checked value is the event's `output`. What else may stand
+            in the place of an answer is not refused, but has an `output` only if it has the form, or none at all: what
+            a callback says for the agent, and the result of a tool with `skip_summarization`.
         output_retries: How often a model whose answer has another form is asked again before the run fails with
             OutputSchemaError.
         output_key: The state key that gets the final answer: its text or, with *output_schema*, its value.
         before_model_callback: Called with `callback_context` and `llm_request`, an LlmRequestDraft to change. An
             LlmResponse that it returns counts as the model's.
         after_model_callback: Called with `callback_context` and `llm_response`, for fragments, too. An LlmResponse that
-            it returns takes its place.
+            it returns takes its place; what it leaves out of `usage_metadata`, `finish_reason` and `turn_complete`
+            stays.
         on_model_error_callback: Called with `callback_context`, `llm_request` and `error` when the model fails. An
             LlmResponse that it returns counts as the model's; else the run fails.
         before_tool_callback: Called with `tool`, `args` (a dict to change) and `tool_context`. A value other than None
@@ -157,7 +192,7 @@ class LlmAgent(BaseAgent):
     input_schema: Any = attrs.field(default=None, validator=_checked_schema)
     output_schema: Any = attrs.field(default=None, validator=_checked_schema)
     output_retries: int = attrs.field(default=2, validator=_checked_retries)
-    output_key: str | None = None
+    output_key: str | None = attrs.field(default=None, validator=_checked_key)
     before_model_callback: Hook | Sequence[Hook] | None = hooks_field(
         "before_model_callback", "callback_context", "llm_request"
     )
@@ -176,6 +211,11 @@ class LlmAgent(BaseAgent):
     on_tool_error_callback: Hook | Sequence[Hook] | None = hooks_field(
         "on_tool_error_callback", "tool", "args", "tool_context", "error"
     )
+
+    def __new__(cls, *args: Any, **fields: Any) -> LlmAgent:
+        for name in _NOT_SUPPORTED & fields.keys() - attrs.fields_dict(cls).keys():  # type: ignore[arg-type]  # mypy does not see that it is an attrs class
+            raise NotSupportedError(f"LlmAgent({name}=...) has no effect in this version of minirun; leave it out")
+        return super().__new__(cls)
 
     @cached_property
     def _output(self) -> OutputSchema | None:
@@ -270,24 +310,19 @@ class LlmAgent(BaseAgent):
         async with aclosing(model.generate_content_async(request, stream)) as responses:
             while True:
                 try:
-                    response = await anext(responses, None)
-                    if response is None:
-                        msg = f"the model {model.name!r} ended its stream without a complete response"
-                        raise ModelError(f"{msg}; the answer is cut off")
-                    if not isinstance(response, LlmResponse):
-                        msg = f"expected the model {model.name!r} to yield LlmResponse, found {response!r:.80}"
-                        raise ModelError(msg)
+                    response = await _next_of(responses, model)
                 except FatalError:
                     raise
                 except Exception as error:
                     return await self._answer_to_error(ctx, question, error)
+                if not response.partial:
+                    core.count_tokens(response.usage_metadata)
                 if after:
                     other = await ask(after, callback_context=callback_context, llm_response=response)
                     other = expect(other, LlmResponse, "after_model_callback")
                     if other is not None:
-                        response = attrs.evolve(other, partial=response.partial)
+                        response = _in_the_place_of(response, other)
                 if not response.partial:
-                    core.count_tokens(response.usage_metadata)
                     return response
                 if stream:
                     await ctx.emit(_event(response, question.event_id, partial=True))
@@ -312,7 +347,7 @@ class LlmAgent(BaseAgent):
         """Emit what the model has said; return it with what is wrong with its form."""
         event = _event(answer, question.event_id, partial=None)
         core = ctx._core
-        event = changed(event, content=_with_new_call_ids(event.content, core.live.call_ids | core.call_ids))
+        event = changed(event, content=_with_new_call_ids(event.content, core.has_call))
         core.call_ids.update(call.id for call in event.get_function_calls() if call.id is not None)
         problems: list[str] = []
         if not event.error_code and _is_empty(event.content):
@@ -340,8 +375,9 @@ class LlmAgent(BaseAgent):
         return event
 
     def _event_of(self, content: Content) -> Event:
-        event = Event(content=content)
-        return self._with_output(event, event.text) if self._output is None else self._with_checked_output(event)[0]
+        event = super()._event_of(content)
+        checked, problems = self._with_checked_output(event)
+        return event if problems else checked
 
     async def _ask_again(self, ctx: InvocationContext, misses: int, problems: Sequence[str]) -> None:
         told = "\n".join(f"- {problem}" for problem in problems)
@@ -353,6 +389,16 @@ class LlmAgent(BaseAgent):
         if misses > self.output_retries:
             msg = f"expected an answer of agent {self.name!r} in the form of its output_schema, found none in {misses}"
             raise OutputSchemaError(f"{msg} tries; at last: {problems}")
+
+
+async def _next_of(responses: AsyncGenerator[LlmResponse, None], model: BaseLlm) -> LlmResponse:
+    response = await anext(responses, None)
+    if response is None:
+        msg = f"the model {model.name!r} ended its stream without a complete response; the answer is cut off"
+        raise ModelError(msg)
+    if not isinstance(response, LlmResponse):
+        raise ModelError(f"expected the model {model.name!r} to yield LlmResponse, found {response!r:.80}")
+    return response
 
 
 def _said(text: str) -> Content:
@@ -385,7 +431,16 @@ def _event(response: LlmResponse, event_id: str, *, partial: bool | None) -> Eve
     )
 
 
-def _with_new_call_ids(content: Content | None, known: set[str | None]) -> Content | None:
+def _in_the_place_of(response: LlmResponse, other: LlmResponse) -> LlmResponse:
+    """What a callback has made of a response: where it says nothing about how it was given, the model's word stays."""
+    kept = {name: getattr(response, name) for name in _ABOUT_RESPONSES if getattr(other, name) is None}
+    return attrs.evolve(other, **{**kept, "partial": response.partial})
+
+
+_ABOUT_RESPONSES = ("turn_complete", "usage_metadata", "finish_reason")
+
+
+def _with_new_call_ids(content: Content | None, is_known: Callable[[str], bool]) -> Content | None:
     """Take away the ids of calls that are malformed or were used before; they get new ones when they are emitted."""
     if content is None or all(part.function_call is None for part in content.parts):
         return content
@@ -394,7 +449,7 @@ def _with_new_call_ids(content: Content | None, known: set[str | None]) -> Conte
     for part in content.parts:
         call = part.function_call
         if call is not None and call.id is not None:
-            if not CALL_ID.fullmatch(call.id) or call.id in known or call.id in seen:
+            if not CALL_ID.fullmatch(call.id) or call.id in seen or is_known(call.id):
                 part = changed(part, function_call=changed(call, id=None))
             seen.add(call.id)
         parts.append(part)

@@ -63,6 +63,9 @@ class AnswerTool(BaseTool):
             value = outcome.value
         return Answer(value, self._output.dump(value))
 
+    def _is_last_word(self, response: Mapping[str, Any]) -> bool:
+        return self.answer(response) is not None
+
 
 def accepted_answer(event: Event, tool: AnswerTool) -> Answer | None:
     """The answer among the responses of *event*: the last one in call order that fits, or None."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from .._window import Spliced
+from .._window import Extended, Window, inserted
 from ..errors import ConfigurationError
 from ..flows._instructions import fill_in
 from ..flows._transcript import Transcript
@@ -94,10 +94,10 @@ async def prepare(agent: LlmAgent, ctx: InvocationContext, event_id: str) -> Que
         texts.append(core.prompts.output_tool)
     config = agent.generate_content_config or _NO_CONFIG
     system = "\n\n".join(text for text in texts if text) or None
-    declarations = [tool.declaration for tool in box.tools.values()]
+    declarations = [tool._declared(core.prompts) for tool in box.tools.values()]
     if system or declarations or box.native:
         config = attrs.evolve(config, system_instruction=system, tools=declarations, **box.native)
-    contents = _transcript(agent, ctx).contents()
+    contents: Window[Content] | Extended[Content] = _transcript(agent, ctx).contents()
     if agent.static_instruction is not None and instruction:
         contents = _with_instruction(contents, instruction)
     request = LlmRequest(contents=contents, config=config, model=box.model.name)
@@ -168,12 +168,12 @@ def _transcript(agent: LlmAgent, ctx: InvocationContext) -> Transcript:
     return transcript
 
 
-def _with_instruction(contents: Sequence[Content], instruction: str) -> Sequence[Content]:
+def _with_instruction(contents: Window[Content] | Extended[Content], instruction: str) -> Extended[Content]:
     """Put a text before what the user said last, but after the responses of tools: those belong to their calls."""
     place = len(contents)
     while place and _is_of_the_user(contents[place - 1]):
         place -= 1
-    return Spliced(contents, place, Content(role="user", parts=[Part(text=instruction)]))
+    return inserted(contents, place, Content(role="user", parts=[Part(text=instruction)]))
 
 
 def _is_of_the_user(content: Content) -> bool:

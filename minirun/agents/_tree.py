@@ -79,6 +79,12 @@ class AgentTree:
                 targets += [other for other in parent.sub_agents if other is not agent]
         return targets
 
+    def target(self, agent: BaseAgent, name: str | None) -> BaseAgent | None:
+        """The agent of this name that *agent* may hand over to, or None. Both may be made at run time."""
+        if name is None:
+            return None
+        return next((other for other in self.targets(agent) if other.name == name), None)
+
     def check_transfer(self, agent: BaseAgent, target: str) -> None:
         """
         Check that *agent* may hand over to the agent of this name.
@@ -86,9 +92,8 @@ class AgentTree:
         Raises:
             InvalidEventError: It may not, or there is no such agent.
         """
-        names = [other.name for other in self.targets(agent)]
-        if target not in names:
-            known = ", ".join(names) or "none"
+        if self.target(agent, target) is None:
+            known = ", ".join(other.name for other in self.targets(agent)) or "none"
             msg = f"expected transfer_to_agent to be one of the agents {agent.name!r} can hand over to ({known})"
             raise InvalidEventError(f"{msg}, found {target!r:.80}")
 

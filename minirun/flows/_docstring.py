@@ -86,8 +86,8 @@ def documentation_of(func: object) -> Docstring:
     """
     Return what is documented of *func*: a function, method, class, partial, or an object with `__call__`.
 
-    The text about such an object is its class's, its parameters are those of `__call__`: a class describes the
-    parameters of its constructor.
+    The text about such an object is that of `__call__` or, if it has none, its class's. Its parameters are those of
+    `__call__`: a class describes the parameters of its constructor.
     """
     while isinstance(func, functools.partial):
         func = func.func
@@ -96,7 +96,7 @@ def documentation_of(func: object) -> Docstring:
     of_class = parsed_docstring(inspect.getdoc(type(func)))
     call = getattr(type(func), "__call__", None)  # noqa: B004 # not whether it can be called, but what is written there
     of_call = parsed_docstring(call.__doc__ if inspect.isfunction(call) else None)
-    return Docstring(of_class.summary_text or of_call.summary_text, of_call.params)
+    return Docstring(of_call.summary_text or of_class.summary_text, of_call.params)
 
 
 # --- the three notations ----------------------------------------------------------------------------------------------

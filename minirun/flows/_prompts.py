@@ -72,11 +72,12 @@ class Prompts:
     transfer_tool: str = _text(default="Hand the conversation over to another agent, which then answers the user.")
     transferred: str = _text("agent_name", default="{agent_name} takes over")
     """The response to a successful call of transfer_to_agent."""
+    request: str = _text(default="What it is to do, with all that it has to know.")
+    """What is told of the argument of an agent that is used as a tool, and has no input_schema."""
     output_tool: str = _text(
         default="When you have the answer, call set_model_response with it; do not write it as text."
     )
     output_tool_description: str = _text(default="Give your final answer, in the form that is asked for.")
-    output_accepted: str = _text(default="accepted")
     output_invalid: str = _text(
         "problems", default="Your answer does not have the form that is asked for:\n{problems}\nGive the answer again."
     )

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from .._json import dumps
-from .._window import Window
+from .._window import Extended, Window
 from ..events import Event
 from ..types import Content, FunctionResponse, Part, changed
 from ._prompts import Prompts
@@ -89,16 +89,16 @@ class Transcript:
                 if visible:
                     self._take(event, event.content)
 
-    def contents(self) -> Sequence[Content]:
-        """What the model is shown if it is asked now."""
-        if not self._open and self._contents and self._contents[-1].role == "user":
-            return Window(self._contents)
-        shown = list(self._contents)
+    def contents(self) -> Window[Content] | Extended[Content]:
+        """What the model is shown if it is asked now: what it has been shown, shared, and what stands for the rest."""
+        shared = Window(self._contents)
+        own: list[Content] = []
         for unit in dict.fromkeys(self._open.values()):
-            self._extend(shown, unit.contents(self._prompts))
-        if shown and shown[-1].role != "user":
-            shown.append(Content(role="user", parts=[Part(text=self._prompts.go_on)]))
-        return Window(shown)
+            self._extend(own, unit.contents(self._prompts), begins=not shared)
+        last = own[-1] if own else shared[-1] if shared else None
+        if last is not None and last.role != "user":
+            own.append(Content(role="user", parts=[Part(text=self._prompts.go_on)]))
+        return Extended(shared, own) if own else shared
 
     def _take(self, event: Event, content: Content) -> None:
         if any(_is_question(part) for part in content.parts):
@@ -117,7 +117,7 @@ class Transcript:
             return  # nothing to see
         # what an agent says in the user's role is said to itself: what its answer lacks, for example
         calls = [part.function_call.id for part in spoken if part.function_call is not None]
-        role = "user" if event.author == "user" or (content.role == "user" and not calls) else "model"
+        role = "user" if not calls and "user" in (event.author, content.role) else "model"
         if content.role != role or len(spoken) < len(content.parts):
             content = changed(content, role=role, parts=spoken)
         if calls:
@@ -136,8 +136,9 @@ class Transcript:
                 if None not in unit.answers.values():
                     self._extend(self._contents, unit.contents(self._prompts))
 
-    def _extend(self, shown: list[Content], contents: Sequence[Content]) -> None:
-        if not shown and contents[0].role != "user":
+    def _extend(self, shown: list[Content], contents: Sequence[Content], *, begins: bool = True) -> None:
+        """Add *contents* to *shown*, which *begins* what the model sees, or goes on with it."""
+        if begins and not shown and contents[0].role != "user":
             shown.append(Content(role="user", parts=[Part(text=self._prompts.earlier)]))
         shown.extend(contents)
 

@@ -11,9 +11,9 @@ Requests over one history share its contents, so only what is new since the last
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from .._window import Window
+from .._window import Extended, Window
 from ..types import Content
 from ._base import BaseLlm, LlmCapabilities, LlmRequest
 
@@ -23,13 +23,20 @@ __all__ = ["RequestChecker"]
 class _Progress:
     """How far a shared history was checked, and what must come next."""
 
-    __slots__ = ("expected", "known_ids", "length", "origin")
+    __slots__ = ("_earlier_ids", "expected", "known_ids", "length", "origin")
 
     def __init__(self, origin: object) -> None:
         self.origin = origin
         self.length = 0
         self.expected: list[str] = []
         self.known_ids: set[str] = set()
+        self._earlier_ids: Collection[str] = ()  # those of who this has branched off from
+
+    def branch(self) -> _Progress:
+        """One that goes on from here another way; this one stays as it is."""
+        branch = _Progress(self.origin)
+        branch.length, branch.expected, branch._earlier_ids = self.length, self.expected, self.known_ids
+        return branch
 
     def check(self, content: Content) -> str | None:
         """Look at the next content; say what is wrong with it, if anything."""
@@ -49,7 +56,7 @@ class _Progress:
         if found != self.expected:
             return f"{place}: expected responses to the calls {self.expected}, in this order, found {found}"
         for call in calls:
-            if call.id is None or call.id in self.known_ids:
+            if call.id is None or call.id in self.known_ids or call.id in self._earlier_ids:
                 return f"{place}: expected a call id that is new, found {call.id!r}"
             self.known_ids.add(call.id)
         self.expected = [call.id for call in calls if call.id is not None]
@@ -68,11 +75,9 @@ class RequestChecker:
         contents = request.contents
         if not contents:
             return "contents: expected at least the user's message, found none"
-        progress = self._progress_of(contents)
-        for index in range(progress.length, len(contents)):
-            problem = progress.check(contents[index])
-            if problem is not None:
-                return problem
+        problem = self._check_contents(contents)
+        if problem is not None:
+            return problem
         if contents[-1].role != "user":
             return f"contents[{len(contents) - 1}]: expected the user's side to speak last, found role 'model'"
         names = [tool.name for tool in request.config.tools]
@@ -85,6 +90,14 @@ class RequestChecker:
                 return f"response_schema: expected none beside tools, found one and the tools {sorted(names)}"
         return None
 
+    def _check_contents(self, contents: Sequence[Content]) -> str | None:
+        shared = contents.shared if isinstance(contents, Extended) else contents
+        progress = self._progress_of(shared)
+        problem = _first_problem(progress, shared)
+        if problem is None and isinstance(contents, Extended):
+            problem = _first_problem(progress.branch(), contents)
+        return problem
+
     def _progress_of(self, contents: Sequence[Content]) -> _Progress:
         if not isinstance(contents, Window):
             return _Progress(contents)
@@ -93,3 +106,8 @@ class RequestChecker:
             progress = _Progress(contents.origin)  # holds the list, so that its id stays its own
             self._progress[id(contents.origin)] = progress
         return progress
+
+
+def _first_problem(progress: _Progress, contents: Sequence[Content]) -> str | None:
+    problems = (progress.check(contents[index]) for index in range(progress.length, len(contents)))
+    return next((problem for problem in problems if problem is not None), None)

@@ -9,9 +9,14 @@ The rules of all hooks:
 *   A hook that raises fails the run, with its own exception, which no hook is told of as a model's or a tool's error.
     What has happened before is stored all the same.
 *   What comes after (`after_run`, `after_agent`, the hooks for their errors, `close`) comes however it ended: by
-    success, failure or cancellation, or because the caller left. It is shielded from the cancellation, for at most
-    `Runner(plugin_close_timeout=...)` seconds.
-*   What a hook writes to the state of its context goes with the next event, or with one of its own.
+    success, failure or cancellation, or because the caller left. All of these hooks are called, and what they return is
+    ignored, except by `after_agent` when the agent has come to its end.
+*   Such a hook is shielded from a cancellation, for at most `Runner(plugin_close_timeout=...)` seconds. `on_event` has
+    as long for an event that has to be stored, because a call or a run is closed. Each hook has this bound each time
+    that it is called: it adds up over the hooks around all agents that a cancelled run was inside of.
+*   A hook runs in the task, and in the contextvars, of the agent or run that it stands around.
+*   What a hook writes to the state or the actions of its context goes with the next event (what `on_event` writes with
+    the one that it looks at), or with one of its own.
 
 A plugin may serve many runs at once; what belongs to one is best kept by its `invocation_id`, and forgotten in
 `after_run_callback`.
@@ -59,7 +64,7 @@ class BasePlugin:
         """
         Called first in a run, before the user's message is stored. A run without a message begins with `before_run`.
 
-        A Content is stored in its place. A failure: nothing is stored.
+        A Content is stored in its place; it must be one that a user can send. A failure: nothing is stored.
         """
         return None
 
@@ -75,8 +80,11 @@ class BasePlugin:
         """
         Called with every event before it is stored or, if it is partial, shown. It cannot emit events itself.
 
-        What an Event says takes the place of what the event said; its id, invocation and timestamp stay. A failure: the
-        event is not stored, except for those at the end of a run that close open calls and tell what it failed with.
+        An Event with the id of *event* was made from it (`attrs.evolve(event, content=...)`) and is taken as it is, so
+        that something can be taken away. Of any other what it says takes the place of what the event said, field by
+        field. The id, the invocation, the timestamp and `partial` stay, and so must the function calls and responses:
+        InvalidEventError. A failure: the event is not stored, except for those at the end of a call or a run that
+        answer open calls and tell what it failed with; they are stored as they were, and the run fails.
         """
         return None
 
@@ -84,7 +92,7 @@ class BasePlugin:
         """
         Called last in a run, however it ended.
 
-        It returns nothing. A failure: the run fails, if it has not failed already; its events are stored.
+        What it returns is ignored. A failure: the run fails, if it has not failed already; its events are stored.
         """
         return None
 
@@ -92,7 +100,7 @@ class BasePlugin:
         """
         Called with what a run fails with, before `after_run_callback`. The run fails all the same.
 
-        It returns nothing. A failure becomes a note on the run's.
+        What it returns is ignored. A failure becomes a note on the run's.
         """
         return None
 
@@ -110,7 +118,8 @@ class BasePlugin:
         """
         Called after an agent's logic, however it ended.
 
-        A Content is one more thing that the agent says, unless it has failed. A failure: what it has said is stored.
+        A Content is one more thing that the agent says, and no later hook is asked. If the agent has failed or was
+        cancelled, all hooks are called, and what they return is ignored. A failure: what it has said is stored.
         """
         return None
 
@@ -120,7 +129,7 @@ class BasePlugin:
         """
         Called with what an agent's logic raised, before `after_agent_callback`. The agent fails all the same.
 
-        It returns nothing. A failure becomes a note on the agent's.
+        What it returns is ignored. A failure becomes a note on the agent's.
         """
         return None
 
@@ -142,7 +151,8 @@ class BasePlugin:
         """
         Called with every response of a model, fragments included, before an event is made of it.
 
-        An LlmResponse takes its place; the one given cannot change. A failure: it is not stored.
+        An LlmResponse takes its place; the one given cannot change. What it leaves out of `usage_metadata`,
+        `finish_reason` and `turn_complete` stays. A failure: it is not stored.
         """
         return None
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 
+from ..errors import ConfigurationError
 from ..runtime._hooks import Hook
 from ._base import BasePlugin
 
-__all__ = ["hooks_of"]
+__all__ = ["check_hooks", "hooks_of"]
 
 _NAMES = [name for name in vars(BasePlugin) if name.endswith("_callback")]
 
@@ -22,3 +24,25 @@ def hooks_of(plugins: Sequence[BasePlugin]) -> dict[str, tuple[Hook, ...]]:
         if own:
             hooks[name] = own
     return hooks
+
+
+def check_hooks(plugin: BasePlugin) -> None:
+    """
+    Check that what *plugin* calls a hook is one, and takes what hooks of this name are given.
+
+    Raises:
+        ConfigurationError: A `..._callback` is none of `BasePlugin`'s, or cannot be called with its arguments.
+    """
+    for name in dir(plugin):
+        if not name.endswith("_callback") or name.startswith("_") or not callable(getattr(plugin, name)):
+            continue
+        if name not in _NAMES:
+            known = ", ".join(_NAMES)
+            msg = f"expected plugin {plugin.name!r} to have hooks of BasePlugin, found {name}; they are {known}"
+            raise ConfigurationError(msg)
+        parameters = [each for each in inspect.signature(getattr(BasePlugin, name)).parameters if each != "self"]
+        try:
+            inspect.signature(getattr(plugin, name)).bind(**dict.fromkeys(parameters))
+        except TypeError as error:
+            msg = f"expected {name} of plugin {plugin.name!r} to take {', '.join(parameters)} by name ({error})"
+            raise ConfigurationError(msg) from None

@@ -29,8 +29,10 @@ from ..errors import (
 from ..events import Event, EventActions
 from ..plugins._manager import hooks_of
 from ..runtime import RunConfig, RunPlan, RunScope
+from ..runtime._answer import is_answer
 from ..runtime._failure import add_note
-from ..runtime._invocation import FinishedError, is_answer
+from ..runtime._invocation import FinishedError
+from ..runtime._message import user_content
 from ..runtime._recovery import recover
 from ..runtime._rewind import rewind_event
 from ..sessions import (
@@ -48,7 +50,7 @@ from ..sessions._pending import check_answer
 from ..sessions._service import checked_event, session_key
 from ..sessions._state import Scope, check_key, scope_of
 from ..tools._limits import ToolLimits
-from ..types import Content, FunctionResponse, Part, changed
+from ..types import Content, FunctionResponse, changed
 from ._sync import SyncRun
 
 __all__ = ["InMemoryRunner", "Runner"]
@@ -74,8 +76,9 @@ class Runner:
         app_name: With *agent*: the name that sessions are kept under.
         agent: The root agent.
         session_service: Where sessions are kept. The runner does not close it.
-        plugin_close_timeout: How long closing one plugin or tool may take, and how long cleanup hooks may go on once
-            their run is cancelled, in seconds.
+        plugin_close_timeout: How long closing one plugin or tool may take, and how long each cleanup hook may go on
+            once its run is cancelled, in seconds. Every hook has it for itself: leaving a run may take as long as this
+            for each hook around each agent that it was inside of.
         auto_create_session: Make sessions that do not exist on their first run.
         env: Where time and ids come from; by default, and necessarily, that of the session service.
 
@@ -218,7 +221,9 @@ class Runner:
         key = session_key(self.app_name, user_id, session_id)
         own_id = f"e-{self._env.new_id('invocation')}"
         lasting, temp = _split_delta(state_delta)
-        content = None if invocation_id is not None and new_message is None else _user_content(new_message)
+        content = None
+        if invocation_id is None or new_message is not None:
+            content = user_content(new_message, may_answer=True)
         answers = [part.function_response for part in content.parts] if content is not None else []
         message = Event(
             id=f"{own_id}-0",
@@ -284,7 +289,8 @@ class Runner:
             if now.status in _ENDED and not answers:  # to answers it is said that they come too late
                 session, answer = writer.live.snapshot(plan.run_config.get_session_config), None
                 for event in await self.session_service._read(key, now.seq - 1, None):
-                    if event.invocation_id == invocation_id and is_answer(event):
+                    is_agents = event.author != "user" and "@" not in (event.branch or "")
+                    if event.invocation_id == invocation_id and is_agents and is_answer(event):
                         answer = event
                 with trio.CancelScope(shield=True):
                     await writer.finish(None)
@@ -638,21 +644,6 @@ def _app(app: App | None, app_name: str | None, agent: BaseAgent | None) -> App:
         raise ConfigurationError(msg)
     assert agent is not None
     return App(app_name, agent)
-
-
-def _user_content(message: str | Content | None) -> Content:
-    if isinstance(message, str):
-        message = Content(role="user", parts=[Part(text=message)] if message.strip() else [])
-    if message is None or (isinstance(message, Content) and not message.parts):
-        msg = "expected a new_message with something in it, found an empty one; pass a text or a Content with parts"
-        raise InvalidMessageError(msg)
-    if not isinstance(message, Content):
-        msg = f"expected new_message to be a string or a Content, found {type(message).__name__}"
-        raise InvalidMessageError(msg)
-    if any(part.function_call is not None for part in message.parts):
-        msg = "expected a user's message without function calls; calls are made by models"
-        raise InvalidMessageError(msg)
-    return message if message.role == "user" else changed(message, role="user")
 
 
 def _split_delta(delta: Mapping[str, object] | None) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -39,8 +39,9 @@ from ._committer import Committer
 from ._config import RunConfig
 from ._durable import STEP_KEY, ask_for_input, run_step, sleep_until
 from ._escalation import Escalation
-from ._hooks import PluginHooks, ask, expect
+from ._hooks import PluginHooks
 from ._journal import Journal
+from ._on_event import heard
 from ._place import Control, Inside, Place, Region
 
 __all__ = [
@@ -92,8 +93,9 @@ class InvocationCore:
         self.values: Values = live.values.with_temp()
         self.values.temp.update(temp)
         self.end_invocation = False
-        self.failed_in: dict[int, tuple[str, str | None]] = {}  # by id(error): the agent it came from, and its branch
+        self._failed_in: dict[int, tuple[BaseException, str, str | None]] = {}  # by id, which the object keeps its own
         self.hook_failures: list[BaseException] = []  # what hooks have raised: it fails the run, wherever it was
+        self.unrecorded: set[str | None] = set()  # calls that were made, and whose responses could not be stored
         self.late_failures: list[Exception] = []  # of hooks, while what had to be stored was stored
         self.ended = ""  # why nothing can be emitted any more
         self.tool_limits = tool_limits  # tools._limits.ToolLimits; this layer does not know it
@@ -117,7 +119,20 @@ class InvocationCore:
         assert message.seq is not None
         self.user_content = message.content
         self.message_seq = message.seq
-        self.start_seq = self.live.start_seq(self.run_config.get_session_config)
+        self.start_seq = min(self.live.start_seq(self.run_config.get_session_config), message.seq)
+
+    def failed(self, error: BaseException, agent_name: str, branch: str | None) -> None:
+        """Note where *error* has left an agent, if it is the first that it leaves."""
+        self._failed_in.setdefault(id(error), (error, agent_name, branch))
+
+    def failed_in(self, error: BaseException) -> tuple[str | None, str | None]:
+        """The agent that *error* came from, and its branch."""
+        _, agent_name, branch = self._failed_in.get(id(error), (error, None, None))
+        return agent_name, branch
+
+    def forget_failure(self, error: BaseException) -> None:
+        """*error* goes no further."""
+        self._failed_in.pop(id(error), None)
 
     def resumes(self, log: Sequence[Event], seq: int) -> None:
         """
@@ -182,6 +197,10 @@ class InvocationCore:
                 msg = f"expected the response of {response.name!r} to answer an open call, found id {response.id!r}"
                 raise InvalidEventError(msg)
 
+    def has_call(self, call_id: str) -> bool:
+        """Whether the session, or this invocation, has a call of this id."""
+        return call_id in self.live.call_ids or call_id in self.call_ids
+
     def count_llm_call(self) -> None:
         """Count a question to a model, before it is asked."""
         limit = self.run_config.max_llm_calls
@@ -233,6 +252,10 @@ class ActionsDraft:
     skip_summarization: bool | None = None
     escalate: bool | None = None
     transfer_to_agent: str | None = None
+
+    def clear(self) -> None:
+        """An event has carried them."""
+        self.skip_summarization = self.escalate = self.transfer_to_agent = None
 
     def changes(self) -> dict[str, Any]:
         """What has been set."""
@@ -373,9 +396,12 @@ class _WritingContext(ReadonlyContext):
         `function_call_id` of a tool. Waits while `RunConfig.partial_buffer` partial events are unread.
 
         Raises:
-            InvalidValueError: *fraction* is not such a number.
+            InvalidValueError: *message* is no text, or *fraction* not such a number.
         """
-        if fraction is not None and not (isinstance(fraction, (int, float)) and 0 <= fraction <= 1):
+        if not isinstance(message, str):
+            raise InvalidValueError("message", f"expected a text, found {message!r:.80}")
+        is_number = isinstance(fraction, (int, float)) and not isinstance(fraction, bool)
+        if fraction is not None and not (is_number and 0 <= fraction <= 1):
             raise InvalidValueError("fraction", f"expected a number from 0 to 1, found {fraction!r:.80}")
         told = {"message": message, "fraction": fraction, "function_call_id": self._call_id()}
         progress = {name: value for name, value in told.items() if value is not None}
@@ -453,7 +479,9 @@ class _WritingContext(ReadonlyContext):
         if event.partial:
             shown = self._completed(event, event.actions)
             if "on_event_callback" in core.plugins:
-                shown = await self._after_on_event(shown)
+                state = self._state.layer()
+                shown, _ = await self._heard(shown, state)
+                self._state.merge(state.pending())
             await core.committer.emit_partial(shown)
             return shown
         if core.journal is not None:
@@ -462,6 +490,8 @@ class _WritingContext(ReadonlyContext):
                 return await self._replay(recorded, writes_of(event.actions))
             core.journal.catch_up(self._place.branch)
         await core.env.point(f"emit {self._path}")
+        if closing:
+            self.actions.transfer_to_agent = None  # nobody takes over any more
         flight = self._state.take(writes_of(event.actions))
         applied = False
 
@@ -479,33 +509,36 @@ class _WritingContext(ReadonlyContext):
         lasting: Mapping[str, Write] = {}
         try:
             self._check_temp(flight.writes)
-            lasting = {key: write for key, write in flight.writes.items() if scope_of(key) is not Scope.TEMP}
+            lasting = _lasting(flight.writes)
             complete = checked_event(self._completed(event, self._with_draft(with_writes(event.actions, lasting))))
             if "on_event_callback" in core.plugins:
-                complete = checked_event(await self._after_on_event(complete, closing=closing))
-                lasting = writes_of(complete.actions)
-                temp = {key: write for key, write in flight.writes.items() if scope_of(key) is Scope.TEMP}
-                flight.writes = {**temp, **lasting}
-            target = complete.actions.transfer_to_agent
+                complete, writes = await self._heard(complete, self._state.layer(), closing=closing)
+                temp = {key: write for key, write in flight.writes.items() if key not in lasting}
+                flight.writes, lasting = {**temp, **writes}, _lasting(writes)
+                complete = changed(complete, actions=with_writes(complete.actions, lasting))
+            target = None if closing else complete.actions.transfer_to_agent
             if target is not None:
+                if complete.actions.escalate:
+                    msg = "expected an event that escalates or hands over, found one that does both; nobody takes over"
+                    raise InvalidEventError(msg)
                 self._place.tree.check_transfer(self._agent, target)
                 core.count_transfer()
             result = await core.committer.emit(complete, apply, finish, closing=closing)
         finally:
             if not applied:
                 flight.back()
-        self._said(result)
+        self._said(result, closing=closing)
         return result
 
-    def _said(self, event: Event) -> None:
+    def _said(self, event: Event, *, closing: bool = False) -> None:
         """What a stored event means for who goes on."""
-        self.actions = ActionsDraft()
+        self.actions.clear()
         self._conflicts = []
         if event.actions.end_invocation:
             self._core.end_invocation = True
         if event.actions.escalate:
             self._place.escalation.set()
-        if event.actions.transfer_to_agent is not None:
+        if event.actions.transfer_to_agent is not None and not closing:
             self._place.control.transfer_to = event.actions.transfer_to_agent
 
     async def _replay(self, recorded: Event, own: Mapping[str, Write] = EMPTY) -> Event:
@@ -528,25 +561,11 @@ class _WritingContext(ReadonlyContext):
         recorded = None if core.journal is None else core.journal.find(core.next_id(self._path))
         return None if recorded is None else await self._replay(recorded)
 
-    async def _after_on_event(self, event: Event, *, closing: bool = False) -> Event:
-        """What the plugins make of an event: what they leave out stays, and so does what it is known by."""
-        core = self._core
-        context = InvocationContext(core, self._agent, self._place, self._state)
+    async def _heard(self, event: Event, state: State, *, closing: bool = False) -> tuple[Event, dict[str, Write]]:
+        """What the plugins make of an event, and all that it writes; they write to *state*."""
+        context = InvocationContext(self._core, self._agent, self._place, state)
         context._closed = "an on_event callback looks at an event, it cannot emit another; write to the state instead"
-        try:
-            answer = await ask(core.plugins["on_event_callback"], invocation_context=context, event=event)
-        except Exception as error:
-            if not closing:
-                raise
-            core.late_failures.append(error)  # this event has to be stored all the same
-            return event
-        changes = expect(answer, Event, "on_event_callback")
-        if changes is None:
-            return event
-        kept = ("id", "invocation_id", "timestamp", "seq", "partial")
-        fields = [field for field in attrs.fields(Event) if field.name not in kept]
-        given = {field.name: getattr(changes, field.name) for field in fields}
-        return changed(event, **{f.name: given[f.name] for f in fields if given[f.name] != f.default})
+        return await heard(self._core.plugins["on_event_callback"], context, event, closing=closing)
 
     def _with_conflicts(self, event: Event, writes: Mapping[str, Write]) -> Event:
         keys = [key for key in self._conflicts if scope_of(key) is not Scope.TEMP]
@@ -557,9 +576,11 @@ class _WritingContext(ReadonlyContext):
         return changed(event, actions=changed(event.actions, state_conflicts=tuple(sorted(set(keys)))))
 
     async def _flush(self, *, closing: bool = False) -> None:
-        """Store what is pending and no event has carried, as an event of its own."""
+        """Store what is pending, state and actions, and no event has carried, as an event of its own."""
+        if closing:
+            self.actions.transfer_to_agent = None
         pending = self._state.pending()
-        if any(scope_of(key) is not Scope.TEMP for key in pending):
+        if _lasting(pending) or self.actions.changes():
             await self._emit(Event(), closing=closing)
         elif pending:
             flight = self._state.take({})
@@ -654,9 +675,11 @@ class InvocationContext(_WritingContext):
         return ToolContext(self._core, self._agent, place, self._state.layer(), call_id)
 
     def _for_model_hooks(self, event_id: str) -> ToolContext:
-        """The context of the hooks around this agent's model, for one answer: their writes are the agent's."""
+        """The context of the hooks around this agent's model, for one answer: what they write and do is the agent's."""
         place = attrs.evolve(self._place, path=f"{self._path}!{event_id}")
-        return ToolContext(self._core, self._agent, place, self._state, "")
+        context = ToolContext(self._core, self._agent, place, self._state, "")
+        context.actions = self.actions
+        return context
 
     def _for_agent_hooks(self, name: str) -> ToolContext:
         """The context of the hooks around this agent, whose events and writes are their own."""
@@ -725,6 +748,11 @@ class ToolContext(_WritingContext):
 
 
 CallbackContext = ToolContext
+
+
+def _lasting(writes: Mapping[str, Write]) -> dict[str, Write]:
+    """Those that are stored: `temp:` keys are not."""
+    return {key: write for key, write in writes.items() if scope_of(key) is not Scope.TEMP}
 
 
 def _with_call_ids(content: Content | None, event_id: str) -> Content | None:

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 
 import trio
 
-__all__ = ["add_note", "first_failure", "is_only_cancelled"]
+from ..errors import CleanupTimeoutError
+
+__all__ = ["add_note", "came_of_cancellation", "first_failure", "is_only_cancelled"]
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
@@ -27,6 +29,16 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 def is_only_cancelled(error: BaseException) -> bool:
     """Whether nothing happened but a cancellation."""
     return all(isinstance(leaf, trio.Cancelled) for leaf in leaves(error))
+
+
+def came_of_cancellation(error: BaseException) -> bool:
+    """Whether *error* was raised while a cancellation was being handled: in a `finally`, for example."""
+    at: BaseException | None = error
+    while at is not None:
+        if any(isinstance(leaf, (trio.Cancelled, CleanupTimeoutError)) for leaf in leaves(at)):
+            return True
+        at = at.__context__
+    return False
 
 
 def first_failure(error: BaseException) -> BaseException:

@@ -2,9 +2,10 @@
 Hooks: functions of the application that are called at fixed places of a run.
 
 Those of the plugins come first, in the order of the plugins, then the agent's own. The first that returns something
-other than None has answered, and no other is asked. A hook that raises has failed, and so has the run (promise P7);
-no other hook takes that for the failure of a model or a tool, nor is a model told of it: also where it was asked inside
-of a tool, around an agent or an event.
+other than None has answered, and no other is asked. They run in the task, and so in the contextvars, of the agent or
+run that they stand around. A hook that raises has failed, and so has the run (promise P7); no other hook takes that for
+the failure of a model or a tool, nor is a model told of it: also where it was asked inside of a tool, around an agent
+or an event.
 """
 
 from __future__ import annotations
@@ -48,12 +49,15 @@ def _core_of(arguments: Mapping[str, Any]) -> Any:
     return next(arguments[name] for name in _CONTEXTS if name in arguments)._core
 
 
-async def tell(hooks: Iterable[Hook], grace_s: float, what: str, /, **arguments: Any) -> Any:
+async def tell(
+    hooks: Iterable[Hook], grace_s: float, what: str, /, *, first_answer: bool = False, **arguments: Any
+) -> Any:
     """
-    As `ask`, for hooks that clean up or are told of a failure. Nothing keeps them from it.
+    Call *hooks* that clean up or are told of a failure. Nothing keeps them from it.
 
-    Each runs to its end, but no longer than *grace_s* seconds once this is cancelled; that one raises does not stop the
-    others. A cancellation arrives at the next checkpoint after this.
+    What they return is ignored, unless the *first_answer* is asked for: as in `ask`. Each runs to its end, but no
+    longer than *grace_s* seconds once this is cancelled; that one raises does not stop the others. A cancellation
+    arrives at the next checkpoint after this.
 
     Raises:
         CleanupTimeoutError: One was cut off. *what* is what they are called.
@@ -66,13 +70,13 @@ async def tell(hooks: Iterable[Hook], grace_s: float, what: str, /, **arguments:
             answer = await _finish_anyway(partial(ask, [hook], **arguments), grace_s, what)
         except Exception as error:
             failures.append(error)
-        if answer is not None:
+        if first_answer and answer is not None:
             break
     if failures:
         for other in failures[1:]:
             add_note(failures[0], other)
         raise failures[0]
-    return answer
+    return answer if first_answer else None
 
 
 def expect(answer: Any, kind: type, hook: str) -> Any:
@@ -130,35 +134,31 @@ async def with_cleanup(
 
 
 async def _finish_anyway(work: Callable[[], Awaitable[Any]], grace_s: float, what: str) -> Any:
+    """
+    Await *work*, in this task, shielded: a cancellation only sets it a time, and comes at the next checkpoint.
+
+    It is a task beside this one that notices the cancellation.
+    """
     shield = trio.CancelScope(shield=True)
-    done = trio.Event()
     answer: Any = None
     failure: BaseException | None = None
 
-    async def run() -> None:
-        nonlocal answer, failure
-        with shield:
-            try:
-                answer = await work()
-            except trio.Cancelled:
-                raise
-            except BaseException as error:
-                failure = error
-        if shield.cancelled_caught:
-            failure = CleanupTimeoutError(f"{what} took longer than {grace_s} seconds after the run was cancelled")
-        done.set()
+    async def watch() -> None:
+        try:
+            await trio.sleep_forever()
+        except trio.Cancelled:
+            shield.deadline = trio.current_time() + grace_s
 
-    try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(run, name=what)
-            try:
-                await done.wait()
-            except trio.Cancelled:
-                shield.deadline = trio.current_time() + grace_s
-                raise
-    except BaseException as error:
-        if not is_only_cancelled(error):
-            raise
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch, name=f"watch over {what}")
+        try:
+            with shield:
+                answer = await work()
+        except BaseException as error:
+            failure = error
+        nursery.cancel_scope.cancel()
+    if failure is None and shield.cancelled_caught:
+        failure = CleanupTimeoutError(f"{what} took longer than {grace_s} seconds after the run was cancelled")
     if failure is not None:
         raise failure
     return answer

@@ -37,15 +37,17 @@ from ..sessions._live import run_session
 from ..sessions._service import checked_event
 from ..sessions._state import ReadOnlyState, with_writes, writes_of
 from ..types import Content, changed
+from ._answer import is_answer
 from ._committer import Committer
 from ._config import RunConfig
 from ._context import InvocationContext, InvocationCore
-from ._failure import add_note, first_failure, is_only_cancelled, leaves
+from ._failure import add_note, came_of_cancellation, first_failure, is_only_cancelled, leaves
 from ._hooks import PluginHooks, ask, expect, tell, with_cleanup
 from ._journal import is_pause
-from ._recovery import by_event, closing_event, recover
+from ._message import user_content
+from ._recovery import by_event, closing_event_at_end, recover
 
-__all__ = ["FinishedError", "Run", "RunPlan", "RunScope", "is_answer"]
+__all__ = ["FinishedError", "Run", "RunPlan", "RunScope"]
 
 
 @attrs.frozen(kw_only=True)
@@ -101,7 +103,10 @@ class Run:
         self.session = session
         self._core = core
         self.answer: Event | None = None
-        """The last stored event of an agent that `is_final_response()`, has content and no error; None until then."""
+        """
+        The last stored event of an agent that is an answer: final, without an error, and with something in it. That is
+        text (thoughts aside), an `output`, other media, or a result with `skip_summarization`. None until then.
+        """
         self._status = InvocationStatus.RUNNING
         self._committer = committer
         self._failure: BaseException | None = None
@@ -140,15 +145,8 @@ class Run:
         return self.answer
 
     def _stored(self, event: Event) -> None:
-        if is_answer(event):
+        if event.author != "user" and "@" not in (event.branch or "") and is_answer(event):
             self.answer = event
-
-
-def is_answer(event: Event) -> bool:
-    """Whether a stored event is what an agent has to say to the user, as far as it has come."""
-    if event.content is None or event.author == "user" or event.error_code or not event.is_final_response():
-        return False
-    return event.branch is None or "@" not in event.branch
 
 
 class RunScope:
@@ -294,7 +292,7 @@ class RunScope:
         context._closed = ""
         content = expect(answer, Content, "on_user_message_callback")
         if content is not None:
-            message = changed(message, content=content if content.role == "user" else changed(content, role="user"))
+            message = changed(message, content=user_content(content, may_answer=False))
         flight = context.state.take(writes_of(message.actions))
         flight.land()
         context._keep_temp(flight.writes)
@@ -339,20 +337,21 @@ class RunScope:
         with self._agent_scope:
             try:
                 await self._run_agent(context)
-            except BaseException as error:
-                if is_only_cancelled(error) and self._agent_scope.cancel_called:
+            except BaseException as failure:
+                if is_only_cancelled(failure) and self._agent_scope.cancel_called:
                     raise
-                if is_pause(error):
+                if is_pause(failure):
                     self._paused = True
                 else:
-                    first = first_failure(error)
+                    first = first_failure(failure)
+                    if self._agent_scope.cancel_called and isinstance(first, Exception) and came_of_cancellation(first):
+                        self._meet_deadline()  # this has failed while it was cleaning up
                     self._fail(first)
-                    others = (leaf for leaf in leaves(error) if leaf is not first)
-                    self._others = [leaf for leaf in others if isinstance(leaf, Exception)]
+                    failures = [leaf for leaf in leaves(failure) if isinstance(leaf, Exception)]
+                    self._others = [leaf for leaf in failures if leaf is not run._failure]
         cancelled = self._agent_scope.cancelled_caught
-        if cancelled and not self._left:
-            limit = self._plan.run_config.deadline_s
-            self._fail(DeadlineExceededError(f"the run took longer than RunConfig.deadline_s={limit} seconds"))
+        if cancelled:
+            self._meet_deadline()
         try:
             with trio.CancelScope(shield=True):
                 status = self._final_status(cancelled)
@@ -379,7 +378,7 @@ class RunScope:
             answer = await ask(plugins.get("before_run_callback", ()), invocation_context=hook_context)
             content = expect(answer, Content, "before_run_callback")
             if content is not None:
-                await hook_context.emit(Event(content=content))
+                await hook_context.emit(Event(content=changed(content, role="model")))
                 return
             await hook_context._flush()
             if not context.end_invocation:
@@ -407,6 +406,12 @@ class RunScope:
         live = core.live
         past = Window(live.events, live.index_of(core.start_seq), live.index_of(core.message_seq + 1))
         return self._plan.tree.speaker(past)
+
+    def _meet_deadline(self) -> None:
+        """Fail, if it was the deadline that has cancelled the agent, and not the caller's leaving."""
+        if not self._left:
+            limit = self._plan.run_config.deadline_s
+            self._fail(DeadlineExceededError(f"the run took longer than RunConfig.deadline_s={limit} seconds"))
 
     def _final_status(self, cancelled: bool) -> InvocationStatus:
         if self._run._failure is not None:
@@ -436,10 +441,9 @@ class RunScope:
         still_open = self._core.open_calls()
         try:
             for calls in by_event(call for call in still_open if not (paused and call.pending)):
-                event = closing_event(calls, "cancelled", "the run ended before the call gave a result")
-                await context._emit(event, closing=True)
+                await context._emit(closing_event_at_end(calls, self._core.unrecorded), closing=True)
             for error in () if run._failure is None else (run._failure, *self._others):
-                author, branch = self._core.failed_in.get(id(error), (None, None))
+                author, branch = self._core.failed_in(error)
                 code, message = type(error).__name__, _message_of(error)
                 event = Event(author=author, branch=branch, error_code=code, error_message=message)
                 await context._emit(event, closing=True)

@@ -12,7 +12,6 @@ event that was replayed. `user:` and `app:` state is shared with other sessions,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import trio
 

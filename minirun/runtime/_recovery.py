@@ -9,7 +9,7 @@ time, and a death in the middle leaves less to do. What waits for somebody, deli
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 
 from ..events import Event
@@ -17,7 +17,7 @@ from ..sessions import OpenCall, SessionWriter
 from ..types import Content, FunctionResponse, Part
 from ._context import derived_id
 
-__all__ = ["by_event", "closing_event", "failure_response", "recover"]
+__all__ = ["by_event", "closing_event", "closing_event_at_end", "failure_response", "recover"]
 
 INTERRUPTED_MESSAGE = "the run ended before the result was recorded; the call may or may not have taken effect"
 
@@ -41,6 +41,13 @@ def closing_event(calls: Sequence[OpenCall], kind: str, message: str) -> Event:
         branch=first.branch,
         content=Content(role="user", parts=parts),
     )
+
+
+def closing_event_at_end(calls: Sequence[OpenCall], unrecorded: Collection[str | None]) -> Event:
+    """One event that answers *calls* of a run that ends; of the *unrecorded* nobody can say what came of them."""
+    if any(call.call_id in unrecorded for call in calls):
+        return closing_event(calls, "outcome_unknown", INTERRUPTED_MESSAGE)
+    return closing_event(calls, "cancelled", "the run ended before the call gave a result")
 
 
 def by_event(calls: Iterable[OpenCall]) -> list[list[OpenCall]]:

@@ -147,6 +147,9 @@ def checked_event(event: Event, *, rewinds: bool = False) -> Event:
 def _check_call_ids(event: Event) -> None:
     if event.content is None:
         return
+    if event.author == "user" and event.get_function_calls():
+        msg = "expected no function calls of the user, found one; calls are made by models, in an event of their agent"
+        raise InvalidEventError(msg)
     for what, items in (("call", event.get_function_calls()), ("response", event.get_function_responses())):
         ids = [item.id for item in items]
         for item in items:

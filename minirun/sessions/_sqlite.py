@@ -429,11 +429,12 @@ class SqliteSessionService(BaseSessionService):
             return self._new_live(db, key, row)
         self._refresh_scopes(db, live)
         if live.revision < row.revision:  # another process has written
+            open_calls = read_open_calls(db, row.id)
             for event, size in self._lines(db, live.notes.segments, live.revision + 1, row.revision + 1):
                 live.advance(event, apply_event(live.values, event, shared=False), {})
                 self._grow(live, size)
-            live.mark = row.chain
-            live.open_calls = read_open_calls(db, row.id)
+            live.open_calls = open_calls
+            live.mark = row.chain  # the last step: where a read fails before it, all is read again
         return live
 
     def _new_live(self, db: sqlite3.Connection, key: SessionKey, row: Row, until: int = SEQ_MAX) -> LiveSession:

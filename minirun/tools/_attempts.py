@@ -170,6 +170,8 @@ class Attempts:
 
     def _failed(self, error: Exception) -> Failure:
         first = self._first(error)
+        for leaf in leaves(error):
+            self._context._core.forget_failure(leaf)
         return self._failure(type(first).__name__, str(first) or type(first).__name__, first)
 
     def _timed_out(self, took: str, late: LateOutcome | None, also: Exception | None) -> Failure:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from math import isfinite
 from typing import Any, Literal, TypeAlias
 
 from ..errors import ConfigurationError
+from ..flows._prompts import Prompts
 from ..runtime import ToolContext
 from ..types import FunctionDeclaration
 from ._retry import RetryConfig
@@ -34,7 +35,8 @@ class BaseTool(ABC):
         retry: When a call that failed is made again. What the failed attempt wrote to `tool_context.state` and
             `tool_context.actions` is dropped; the `function_call_id` stays the same. None: never.
         max_concurrency: How many calls of this tool may run at once in one Runner, all its runs together; the others
-            wait in line, and an attempt's time counts from its turn. None: no limit.
+            wait in line, and an attempt's time counts from its turn. A tool that leads to a call of itself, through an
+            agent, may wait for itself, until the deadline of the run. None: no limit.
         on_interrupted: What becomes of a call whose process died before it had a response, when its invocation is
             resumed: `"report"` tells the model that nobody knows, `"rerun"` makes the call again, with the same
             `function_call_id`, `"ask"` asks whoever answers `run.pending` whether to. A new message reports in any
@@ -114,6 +116,14 @@ class BaseTool(ABC):
         An exception becomes an error response to the model, and what was written to `tool_context.state` is dropped;
         a FatalError ends the run. *args* is what the model sent, a copy.
         """
+
+    def _declared(self, prompts: Prompts) -> FunctionDeclaration:
+        """The declaration, in the words of the app where the framework says something in it."""
+        return self.declaration
+
+    def _is_last_word(self, response: Mapping[str, Any]) -> bool:
+        """Whether this response is the final answer of the agent: then it does not hand over in the same turn."""
+        return False
 
     async def close(self) -> None:
         """Give back what the tool holds; `Runner.close` calls it, once."""

@@ -3,7 +3,9 @@ The calls of one turn: they run together, and are answered together, in call ord
 
 Each call was stored before this begins, and each is answered whatever happens: with its result, its error, that it
 was cancelled, or that nobody knows (promise P6). A cancelled batch stores what there is and lets the cancellation go
-on. Every tool writes to a layer of its own; the layers of those that succeeded are merged in call order.
+on. Every tool writes to a layer of its own; the layers of those that succeeded are merged in call order. So of two
+calls that write one key the later one wins, if both leave it to the batch to store; what a call stores by an event of
+its own, as an agent that is a tool does, counts from that commit on.
 
 A call may have to wait for somebody outside: for permission, for an answer, for a result that comes later. Those that
 are done are answered; the others stay open, and the invocation is paused. When it is resumed, only they are made.
@@ -23,7 +25,7 @@ from ..events import Event, EventActions
 from ..flows._questions import REQUEST_CONFIRMATION, REQUEST_INPUT
 from ..runtime import InvocationContext, ToolContext
 from ..runtime._context import ToolConfirmation, derived_id
-from ..runtime._hooks import ask
+from ..runtime._hooks import Hook, ask
 from ..runtime._journal import Pause, is_pause
 from ..runtime._place import Region
 from ..runtime._recovery import INTERRUPTED_MESSAGE, failure_response
@@ -85,10 +87,9 @@ async def _mark(context: InvocationContext, waiting: Sequence[_Call], *, closing
 async def _close(context: InvocationContext, batch: Sequence[_Call]) -> None:
     if any(each.call.id in context._core.live.open_calls for each in batch if not each.waits):
         try:
-            event = _answer(context, [each for each in batch if not each.waits])
-            context.actions.transfer_to_agent = None  # nobody goes on
-            await context._emit(event, closing=True)
+            await context._emit(_answer(context, [each for each in batch if not each.waits]), closing=True)
         except Exception:  # the store fails: the end of the run tries again and reports it
+            context._core.unrecorded.update(each.call.id for each in batch if each.began)
             return
     await _mark(context, [each for each in batch if each.waits], closing=True)
 
@@ -267,6 +268,11 @@ class _Call:
             if value is not None:
                 self.outcome = result_of(value, self.call.name)
 
+    @property
+    def began(self) -> bool:
+        """Whether the tool was called."""
+        return self._attempts.made > 0
+
     def fail(self, error: Exception) -> None:
         """Answer it with an error after all."""
         self.outcome = Failure(type(error).__name__, str(error), error)
@@ -280,6 +286,10 @@ class _Call:
             text = outcome.message.encode("utf-8", "replace").decode()
             response = freeze(failure_response(outcome.kind, text))
         return FunctionResponse(id=self.call.id, name=self.call.name, response=response)
+
+    def is_last_word(self) -> bool:
+        """Whether its result is the agent's final answer."""
+        return isinstance(self.outcome, Result) and self._tool._is_last_word(self.outcome.response)
 
 
 class UnknownTool(BaseTool):
@@ -313,33 +323,34 @@ class _Hooks:
         self.sees_value = any(self._after)
 
     async def before(self, tool: BaseTool, args: dict[str, Any]) -> Any:
-        plugins, own = self._before
-        if plugins:
-            answer = await ask(plugins, tool=tool, tool_args=args, tool_context=self._context)
-            if answer is not None:
-                return answer
-        return await ask(own, tool=tool, args=args, tool_context=self._context) if own else None
+        return await self._ask(self._before, tool, args, {}, {})
 
     async def after(self, tool: BaseTool, args: dict[str, Any], value: Any) -> Any:
-        plugins, own = self._after
-        if plugins:
-            answer = await ask(plugins, tool=tool, tool_args=args, tool_context=self._context, result=value)
-            if answer is not None:
-                return answer
-        return await ask(own, tool=tool, args=args, tool_context=self._context, tool_response=value) if own else None
+        return await self._ask(self._after, tool, args, {"result": value}, {"tool_response": value})
 
     async def on_error(self, tool: BaseTool, args: dict[str, Any], error: Exception) -> Any:
-        plugins, own = self._on_error
-        if plugins:
-            answer = await ask(plugins, tool=tool, tool_args=args, tool_context=self._context, error=error)
-            if answer is not None:
-                return answer
-        return await ask(own, tool=tool, args=args, tool_context=self._context, error=error) if own else None
+        return await self._ask(self._on_error, tool, args, {"error": error}, {"error": error})
+
+    async def _ask(
+        self,
+        hooks: tuple[Sequence[Hook], Sequence[Hook]],
+        tool: BaseTool,
+        args: dict[str, Any],
+        for_plugins: Mapping[str, Any],
+        for_own: Mapping[str, Any],
+    ) -> Any:
+        plugins, own = hooks
+        answer = await ask(plugins, tool=tool, tool_args=args, tool_context=self._context, **for_plugins)
+        if answer is None:
+            answer = await ask(own, tool=tool, args=args, tool_context=self._context, **for_own)
+        return answer
 
 
 def _choose_target(context: InvocationContext, batch: Sequence[_Call]) -> None:
     """Let the last call that may hand over do so; the others that would have are answered with an error."""
     context.actions.transfer_to_agent = None
+    escalates = context.escalated or any(each.context.actions.escalate for each in batch)
+    answers = any(each.is_last_word() for each in batch)
     for each in reversed(batch):
         target = each.context.actions.transfer_to_agent
         if target is None:
@@ -348,6 +359,10 @@ def _choose_target(context: InvocationContext, batch: Sequence[_Call]) -> None:
             if context.actions.transfer_to_agent is not None:
                 msg = f"a later call of this turn hands over to {context.actions.transfer_to_agent!r}"
                 raise InvalidEventError(msg)
+            if escalates:
+                raise InvalidEventError("a call of this agent ends what it works in (escalate); nobody takes over")
+            if answers:
+                raise InvalidEventError("a call of this turn gives the final answer; nobody takes over")
             context._place.tree.check_transfer(context.agent, target)
             context._core.check_transfers_left()
             context.actions.transfer_to_agent = target

@@ -129,7 +129,10 @@ class LongRunningFunctionTool(FunctionTool):
 
 
 def _context_parameter(func: Callable[..., Any], inner: Callable[..., Any]) -> str | None:
-    parameters = inspect.signature(func).parameters
+    try:
+        parameters = inspect.signature(func).parameters
+    except ValueError as error:  # some builtins do not tell
+        raise ConfigurationError(f"expected a function with a signature, found {func!r:.80} ({error})") from None
     target = inner if hasattr(inner, "__annotations__") else type(inner).__call__
     try:
         hints = get_type_hints(target)

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from ..errors import ConfigurationError
+from ..flows._prompts import Prompts
 from ..runtime import ReadonlyContext, ToolContext
 from ..types import FunctionDeclaration, changed
 from ._base import BaseTool, check_name
@@ -67,7 +68,11 @@ class BaseToolset(ABC):
             ConfigurationError: `get_tools` returned something else than tools, or two that have one name.
         """
         tools: list[BaseTool] = []
-        for tool in _checked_tools(await self.get_tools(readonly_context), self):
+        found = self.get_tools(readonly_context)
+        if not inspect.isawaitable(found):
+            msg = f"expected {_name_of(self)} to be `async def`, found a function that returned {found!r:.80}"
+            raise ConfigurationError(msg)
+        for tool in _checked_tools(await found, self):
             if await self._is_selected(tool, readonly_context):
                 prefix = self.tool_name_prefix
                 tools.append(tool if prefix is None else _Renamed(tool, f"{prefix}_{tool.name}"))
@@ -124,6 +129,9 @@ class _Renamed(BaseTool):
     @property
     def declaration(self) -> FunctionDeclaration:
         return changed(self._tool.declaration, name=self.name)
+
+    def _declared(self, prompts: Prompts) -> FunctionDeclaration:
+        return changed(self._tool._declared(prompts), name=self.name)
 
     @property
     def limited_as(self) -> BaseTool:

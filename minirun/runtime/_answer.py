@@ -1,0 +1,39 @@
+"""
+What counts as an answer: of a run, and of an agent that is used as a tool.
+
+An agent's last words are not always its last event: one that only thinks, changes the state or ends a loop says nothing
+to whoever has asked. An answer is a final event with something in it: text, an `output`, other media, or the result of
+a tool that is shown as it is (`skip_summarization`) and is not null.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..events import Event
+from ..types import Part
+
+__all__ = ["is_answer", "shown_result"]
+
+
+def is_answer(event: Event) -> bool:
+    """Whether *event* is an answer, and not only the end of something."""
+    if event.error_code or not event.is_final_response():
+        return False
+    parts = event.content.parts if event.content is not None else ()
+    return event.output is not None or any(map(_says_something, parts)) or shown_result(event) is not None
+
+
+def shown_result(event: Event) -> Any:
+    """The result of a tool that is shown as it is: of several the last that is not null; None if there is none."""
+    if not event.actions.skip_summarization:
+        return None
+    responses = [item.response for item in event.get_function_responses()]
+    values = [response["result"] if list(response) == ["result"] else response for response in responses]
+    return next((value for value in reversed(values) if value is not None), None)
+
+
+def _says_something(part: Part) -> bool:
+    if part.text is not None:
+        return bool(part.text) and not part.thought
+    return part.inline_data is not None or part.file_data is not None or part.executable_code is not None

@@ -1,0 +1,32 @@
+"""What a user can send."""
+
+from __future__ import annotations
+
+from ..errors import InvalidMessageError
+from ..types import Content, Part, changed
+
+__all__ = ["user_content"]
+
+
+def user_content(message: object, *, may_answer: bool) -> Content:
+    """
+    Return a new message as what is stored of it.
+
+    Raises:
+        InvalidMessageError: It is neither a text nor a Content, is empty, has calls, or responses but *may_answer*.
+    """
+    if isinstance(message, str):
+        message = Content(role="user", parts=[Part(text=message)] if message.strip() else [])
+    if message is None or (isinstance(message, Content) and not message.parts):
+        msg = "expected a new_message with something in it, found an empty one; pass a text or a Content with parts"
+        raise InvalidMessageError(msg)
+    if not isinstance(message, Content):
+        msg = f"expected new_message to be a string or a Content, found {type(message).__name__}"
+        raise InvalidMessageError(msg)
+    if any(part.function_call is not None for part in message.parts):
+        msg = "expected a user's message without function calls; calls are made by models"
+        raise InvalidMessageError(msg)
+    if not may_answer and any(part.function_response is not None for part in message.parts):
+        msg = "expected a user's message without function responses; no question of this session is open"
+        raise InvalidMessageError(msg)
+    return message if message.role == "user" else changed(message, role="user")

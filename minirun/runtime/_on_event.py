@@ -1,0 +1,98 @@
+"""
+What plugins make of an event before it is stored or shown.
+
+The first that returns an Event has answered. One with the id of the event that it was given was made from it, and is
+taken as it is, so that something can be taken away; any other is new, and what it leaves out stays. In both cases the
+event keeps what it is known by, its calls and responses, and what waits: a call that is stored is one that is made and
+answered (promise P6).
+
+A closing event has to be stored, whatever the plugins do: each has a bounded time, and a failure is kept for the end of
+the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+from typing import Any
+
+import attrs
+import trio
+
+from ..errors import CleanupTimeoutError, InvalidEventError
+from ..events import Event
+from ..sessions._service import checked_event
+from ..sessions._state import Write, merge_writes, writes_of
+from ..types import changed
+from ._failure import leaves
+from ._hooks import Hook, ask, expect
+
+__all__ = ["heard"]
+
+_KEPT = ("id", "invocation_id", "timestamp", "seq", "partial")
+
+
+async def heard(hooks: Iterable[Hook], context: Any, event: Event, *, closing: bool) -> tuple[Event, dict[str, Write]]:
+    """
+    Return what *hooks* make of *event*, and all that it writes: its own writes, and those of *context* on top.
+
+    Raises:
+        InvalidEventError, InvalidValueError, TypeError: What one has returned cannot take the place of the event.
+        Exception: Whatever else a hook raises. Nothing, if the event is *closing*: then it is a late failure.
+    """
+    core = context._core
+    outcome = event, writes_of(event.actions)
+    for hook in hooks:
+        try:
+            with trio.CancelScope(deadline=trio.current_time() + core.cleanup_s if closing else inf) as scope:
+                answer = await ask([hook], invocation_context=context, event=event)
+                said = _reconciled(event, expect(answer, Event, "on_event_callback"))
+                draft = context.actions.changes()
+                said = changed(said, actions=changed(said.actions, **draft)) if draft else said
+                outcome = said, _with_pending(writes_of(said.actions), context.state.pending())
+        except Exception as error:
+            if not closing:
+                core.hook_failures += leaves(error)
+                raise
+            core.late_failures.append(error)
+            continue
+        if scope.cancelled_caught:
+            msg = f"an on_event callback took longer than {core.cleanup_s} seconds, for an event that had to be stored"
+            core.late_failures.append(CleanupTimeoutError(msg))
+        elif answer is not None:
+            break
+    return outcome
+
+
+def _reconciled(event: Event, answer: Event | None) -> Event:
+    """The event that *answer* makes of *event*."""
+    if answer is None:
+        return event
+    if answer.id is not None and answer.id == event.id:
+        other = changed(answer, **{name: getattr(event, name) for name in _KEPT})
+    else:
+        fields = [field for field in attrs.fields(Event) if field.name not in _KEPT]
+        said = {
+            field.name: getattr(answer, field.name) for field in fields if getattr(answer, field.name) != field.default
+        }
+        other = changed(event, **said)
+    if event.partial:
+        return other
+    if _calls_of(other) != _calls_of(event):
+        msg = (
+            "expected on_event_callback to leave the function calls and responses of an event, and what waits, as they "
+            f"are, found {other.content!r:.200}; before_tool_callback changes arguments, after_tool_callback results"
+        )
+        raise InvalidEventError(msg)
+    checked_event(other)
+    return other
+
+
+def _calls_of(event: Event) -> tuple[object, ...]:
+    waiting = event.long_running_tool_ids or None, frozenset(event.actions.suspended_calls)
+    return event.get_function_calls(), event.get_function_responses(), *waiting
+
+
+def _with_pending(writes: dict[str, Write], pending: dict[str, Write]) -> dict[str, Write]:
+    above = {key: merge_writes(key, writes[key], write) if key in writes else write for key, write in pending.items()}
+    return {**writes, **above}
