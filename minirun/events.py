@@ -80,6 +80,9 @@ class EventActions(Value):
     `suspended_calls` names calls that stay open until something else that waits (`Event.long_running_tool_ids`) was
     answered: the call of a tool that has asked its user something, for example.
 
+    `replay` is for the runtime, when the agents of an invocation are run again to go on with it: what a step was, and
+    what an agent's own logic had read of the state. Plugins cannot change it.
+
     `rewind_before_invocation_id` and `rewind_before_seq` are set by `Runner.rewind_async`: the events from that `seq`
     on, up to this event, are undone.
     """
@@ -89,6 +92,7 @@ class EventActions(Value):
     state_ops: Mapping[str, Any] = object_field("state_ops")
     state_conflicts: Sequence[str] = attrs.field(default=(), converter=_conflicts, metadata={"json": True})
     suspended_calls: Sequence[str] = attrs.field(default=(), converter=_suspended, metadata={"json": True})
+    replay: Mapping[str, Any] | None = optional_object_field("replay")
     artifact_delta: Mapping[str, Any] = object_field("artifact_delta")
     transfer_to_agent: str | None = text_field(default=None)
     escalate: bool | None = flag_field()

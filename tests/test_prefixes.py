@@ -309,8 +309,6 @@ READING: dict[str, Build] = {
     "in a call": lambda: in_a_call(Reads(name="reads")),
     "beside another": lambda: ParallelAgent(name="both", sub_agents=[Reads(name="reads"), Asks(name="asks")]),
 }
-SHARED = pytest.mark.xfail(reason="who catches up in one branch shows the state of now to all branches", strict=True)
-BRANCHES = [pytest.param(name, marks=SHARED) for name in ("in a call", "beside another")]
 
 
 # --- the properties ---------------------------------------------------------------------------------------------------
@@ -337,7 +335,7 @@ async def test_every_prefix_can_be_gone_on_from(name: str, monkeypatch: pytest.M
         await check_prefix(WAITING[name], log, count)
 
 
-@pytest.mark.parametrize("name", ["alone", "after another", *BRANCHES])
+@pytest.mark.parametrize("name", READING)
 async def test_state_is_read_as_it_was_then(name: str) -> None:
     """An agent that goes on reads what it read at each place, whatever was stored since."""
     build = READING[name]

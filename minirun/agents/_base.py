@@ -186,6 +186,11 @@ class BaseAgent(_AgentFields):
 
         await with_cleanup(lambda: self._run_to_its_end(context), cleanup)
 
+    @property
+    def _has_own_logic(self) -> bool:
+        """Whether its logic is not one of this package's, which decide by what is in the log and nothing else."""
+        return not type(self)._run_async_impl.__module__.startswith(f"{__package__}.")
+
     def _run_async_impl(self, ctx: InvocationContext) -> Awaitable[None] | AsyncGenerator[Event, None]:
         """The agent's logic; override it with `async def`, as a coroutine or as an async generator of events."""
         msg = f"{type(self).__name__} has no logic: override `async def _run_async_impl(self, ctx)`"

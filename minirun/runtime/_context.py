@@ -43,6 +43,7 @@ from ._hooks import PluginHooks
 from ._journal import Journal
 from ._on_event import heard
 from ._place import Control, Inside, Place, Region
+from ._reads import Reads
 
 __all__ = [
     "ActionsDraft",
@@ -134,14 +135,14 @@ class InvocationCore:
         """*error* goes no further."""
         self._failed_in.pop(id(error), None)
 
-    def resumes(self, log: Sequence[Event], seq: int) -> None:
-        """
-        Go on with the invocation whose message has this *seq*.
-
-        *log* is all that is stored from there on, or, if the state has changed since, from the creation record on.
-        """
-        journal = self.journal = Journal(self.invocation_id, log, seq, self.values, self.live)
+    def resumes(self, log: Sequence[Event]) -> None:
+        """Go on with the invocation whose message *log* begins with; it is all that is stored from there on."""
+        journal = self.journal = Journal(self.invocation_id, log, self.live)
         self.begins_with(journal.message)
+
+    def reads(self, reader: str) -> Reads:
+        """What is to be told of all that *reader* reads."""
+        return Reads(reader, {} if self.journal is None else self.journal.reads(reader))
 
     @property
     def waits(self) -> bool:
@@ -327,8 +328,15 @@ class ReadonlyContext:
 class _WritingContext(ReadonlyContext):
     """A context whose holder may write state and emit events."""
 
-    def __init__(self, core: InvocationCore, agent: Any, place: Place, state: State) -> None:
+    def __init__(
+        self, core: InvocationCore, agent: Any, place: Place, state: State, reads: Reads | None = None
+    ) -> None:
+        """With *reads*, what is read is recorded, and there is a layer of its own on top of *state*."""
+        if reads is not None:
+            place = attrs.evolve(place, readers=(*place.readers, reads))
+            state = state.layer(reads.seen)
         super().__init__(core, agent, place, state)
+        self._reads = reads
         self._session: Session | None = None
         self._closed = ""
         self._cannot_wait = ""  # why nobody can be asked from here
@@ -495,10 +503,14 @@ class _WritingContext(ReadonlyContext):
         flight = self._state.take(writes_of(event.actions))
         applied = False
 
+        reads = {reader: fresh for reader in self._place.readers if (fresh := reader.fresh())}
+
         def apply() -> None:
             nonlocal applied
             applied = True
             flight.land()
+            for reader, fresh in reads.items():
+                reader.settle(fresh)
             self._keep_temp(flight.writes)
             for region, branch in self._place.regions:
                 region.wrote(branch, lasting)
@@ -510,7 +522,11 @@ class _WritingContext(ReadonlyContext):
         try:
             self._check_temp(flight.writes)
             lasting = _lasting(flight.writes)
-            complete = checked_event(self._completed(event, self._with_draft(with_writes(event.actions, lasting))))
+            actions = with_writes(event.actions, lasting)
+            if reads:
+                told = {reader.reader: fresh for reader, fresh in reads.items()}
+                actions = changed(actions, replay={**(actions.replay or {}), "reads": told})
+            complete = checked_event(self._completed(event, self._with_draft(actions)))
             if "on_event_callback" in core.plugins:
                 complete, writes = await self._heard(complete, self._state.layer(), closing=closing)
                 temp = {key: write for key, write in flight.writes.items() if key not in lasting}
@@ -534,6 +550,8 @@ class _WritingContext(ReadonlyContext):
         """What a stored event means for who goes on."""
         self.actions.clear()
         self._conflicts = []
+        if self._reads is not None:
+            self._reads.wrote(writes_of(event.actions))
         if event.actions.end_invocation:
             self._core.end_invocation = True
         if event.actions.escalate:
@@ -652,8 +670,12 @@ class InvocationContext(_WritingContext):
 
     def _for_agent(self, agent: Any) -> InvocationContext:
         """The context of an agent that this one calls."""
-        place = attrs.evolve(self._place, path=f"{self._path}/{agent.name}", control=Control())
-        return InvocationContext(self._core, agent, place, self._state.layer())
+        path = f"{self._path}/{agent.name}"
+        place = attrs.evolve(self._place, path=path, control=Control())
+        if not agent._has_own_logic:
+            return InvocationContext(self._core, agent, place, self._state.layer())
+        reads = self._core.reads(f"{path}*{self._core.count_run(f'{path}*')}")
+        return InvocationContext(self._core, agent, place, self._state, reads)
 
     def _in_region(self, region: Region, index: int, branch: str) -> InvocationContext:
         """The same context, for an agent that runs in a branch of its own, beside others."""
@@ -672,7 +694,8 @@ class InvocationContext(_WritingContext):
         """The context of a tool that this agent calls, beside others."""
         regions = (*self._place.regions, (region, index))
         place = attrs.evolve(self._place, path=f"{self._path}/{name}#{call_id}", regions=regions)
-        return ToolContext(self._core, self._agent, place, self._state.layer(), call_id)
+        reads = self._core.reads(place.path)
+        return ToolContext(self._core, self._agent, place, self._state, call_id, reads)
 
     def _for_model_hooks(self, event_id: str) -> ToolContext:
         """The context of the hooks around this agent's model, for one answer: what they write and do is the agent's."""
@@ -698,8 +721,16 @@ class ToolContext(_WritingContext):
     tool starts, and is the same whenever this call is made again. For a callback of an agent or a model it is empty.
     """
 
-    def __init__(self, core: InvocationCore, agent: Any, place: Place, state: State, function_call_id: str) -> None:
-        super().__init__(core, agent, place, state)
+    def __init__(
+        self,
+        core: InvocationCore,
+        agent: Any,
+        place: Place,
+        state: State,
+        function_call_id: str,
+        reads: Reads | None = None,
+    ) -> None:
+        super().__init__(core, agent, place, state, reads)
         self.function_call_id = function_call_id
         self.tool_confirmation: ToolConfirmation | None = None
         """What somebody has said about this call, if it was asked for."""
@@ -723,8 +754,9 @@ class ToolContext(_WritingContext):
         self._asked = ToolConfirmation(hint=hint, payload=freeze(payload, "payload"))
 
     def _new_layer(self) -> ToolContext:
-        """The same context, with a layer of state on top of this one's."""
-        context = ToolContext(self._core, self._agent, self._place, self._state.layer(), self.function_call_id)
+        """The same context for one attempt, with a layer of state on top of this one's."""
+        reads = self._core.reads(f"{self._path}*")
+        context = ToolContext(self._core, self._agent, self._place, self._state, self.function_call_id, reads)
         context.tool_confirmation = self.tool_confirmation
         return context
 
@@ -743,6 +775,7 @@ class ToolContext(_WritingContext):
             branch=f"{here.branch}.{step}" if here.branch else step,
             regions=here.regions,
             inside=Inside(content, call.seq + 1, model),
+            readers=here.readers,
         )
         return InvocationContext(self._core, self._agent, place, self._state)
 

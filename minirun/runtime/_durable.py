@@ -69,7 +69,7 @@ async def run_step(
         raise
     finally:
         STEP_KEY.reset(token)
-    return (await context._emit(Event(id=event_id, output=result, custom_metadata={"step": what}))).output
+    return (await context._emit(Event(id=event_id, output=result, actions=EventActions(replay={"step": what})))).output
 
 
 async def sleep_until(context: _WritingContext, when: float) -> None:

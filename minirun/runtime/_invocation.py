@@ -224,12 +224,12 @@ class RunScope:
                 await recover(writer, None if resumes is None else resumes.invocation_id)
                 self._prepare(writer)
                 message = await self._after_on_user_message(plan.message)
-                log = [] if resumes is None else await self._log(writer, resumes)
+                log = [] if resumes is None else await writer.service._read(writer.live.key, resumes.seq - 1, None)
                 self._check_answers(writer, message)
                 await plan.env.point("message")
                 stored = await writer.append(message, begins=True)
                 if resumes is not None:
-                    self._core.resumes([*log, stored], resumes.seq)
+                    self._core.resumes([*log, stored])
                 else:
                     self._core.begins_with(stored)
                 return stored
@@ -238,14 +238,6 @@ class RunScope:
                     raise
                 config = plan.run_config
                 await writer.reload(config.get_session_config, reject=config.on_busy == "reject")
-
-    async def _log(self, writer: SessionWriter, resumes: Invocation) -> list[Event]:
-        """What is stored from the message of the invocation on; all of it, if the state of then has to be found."""
-        read, key = writer.service._read, writer.live.key
-        log = await read(key, resumes.seq - 1, None)
-        if any(event.actions.state_delta or event.actions.state_removed or event.actions.state_ops for event in log):
-            log = [*await read(key, -1, resumes.seq), *log]
-        return log
 
     def _check_answers(self, writer: SessionWriter, message: Event) -> None:
         """Nobody may have been faster since the answers were checked."""

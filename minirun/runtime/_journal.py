@@ -5,8 +5,7 @@ Who resumes runs the root agent from its start. Every event of an invocation has
 said (path and counter), so an agent that comes to a place where it has spoken before finds its event there: it is not
 stored again, and nobody is asked again for it. That is *replaying*. Where the log ends, the agents go on.
 
-While an agent replays, the session's own state is shown to it as it was then: as the fold of the log up to the newest
-event that was replayed. `user:` and `app:` state is shared with other sessions, and is shown as it is now.
+What its own logic reads of the state while it replays is what it has read then; see `_reads`.
 """
 
 from __future__ import annotations
@@ -17,11 +16,10 @@ import trio
 
 from ..events import Event
 from ..sessions import LiveSession
-from ..sessions._fold import apply_event, fold
 from ..sessions._live import visible_tail
-from ..sessions._state import Values
 from ..types import FunctionResponse
 from ._failure import leaves
+from ._reads import ReadRecord, recorded_reads
 
 __all__ = ["Journal", "Pause", "is_pause"]
 
@@ -50,19 +48,14 @@ class Journal:
     What an invocation has recorded so far.
 
     Args:
-        log: What is stored from its message on, in order, or from the creation record on; what was undone or belongs to
-            others is left out here.
-        message_seq: Where its message stands.
-        values: The committed values that its contexts look at; while it replays their session scope is that of then.
+        log: What is stored from its message on, in order; what was undone or belongs to others is left out here.
         live: The session as it is now.
     """
 
-    def __init__(
-        self, invocation_id: str, log: Sequence[Event], message_seq: int, values: Values, live: LiveSession
-    ) -> None:
+    def __init__(self, invocation_id: str, log: Sequence[Event], live: LiveSession) -> None:
         visible = visible_tail(reversed(log), live.revision + 1)[0]
         mine = [event for event in visible if event.invocation_id == invocation_id]
-        self.message = next(event for event in mine if event.seq == message_seq)
+        self.message = mine[0]
         self.recorded = mine
         self.open_before = set(live.open_calls)
         self.fresh = {response.id for response in mine[-1].get_function_responses()}  # what this run's message answers
@@ -70,16 +63,13 @@ class Journal:
         for event in mine:
             self.responses.update((response.id or "", event) for response in event.get_function_responses())
         self._by_id = {event.id: event for event in mine}
-        before = [event for event in visible if (event.seq or 0) < message_seq]
-        self._visible = visible[len(before) :]
-        self._values = values
         self._live = live
         self._reached: dict[str | None, int] = {}  # by branch: the newest event that was replayed there
-        self._applied = 0
-        self._behind = bool(before)  # whether the values are those of then
-        if self._behind:
-            values.session = fold(Values({}, {}, {}), before, shared=False).session
-            self.advance(self.message)
+        self._reads = recorded_reads(mine)
+
+    def reads(self, reader: str) -> Mapping[str, ReadRecord]:
+        """What is recorded of what *reader* has read, by key."""
+        return self._reads.get(reader, {})
 
     def find(self, event_id: str) -> Event | None:
         """The event of this id, if it was recorded."""
@@ -113,25 +103,19 @@ class Journal:
         )
 
     def advance(self, event: Event) -> None:
-        """An agent has come to *event*: what was stored until then is behind it."""
+        """An agent has come to *event*: what was stored until then in its branch is behind it."""
         seq = event.seq or 0
         self._reached[event.branch] = max(seq, self._reached.get(event.branch, 0))
-        while self._behind and self._applied < len(self._visible) and (self._visible[self._applied].seq or 0) <= seq:
-            self._values.apply(apply_event(self._values, self._visible[self._applied], shared=False))
-            self._applied += 1
 
     def catch_up(self, branch: str | None) -> None:
-        """Somebody in *branch* does something new: nothing is ahead of it any more, and the state is shown as it is."""
+        """Somebody in *branch* does something new: nothing is ahead of it any more."""
         self._reached[branch] = self._live.revision
-        if self._behind:
-            self._behind = False
-            self._values.session = self._live.values.session
 
     def steps(self, path: str) -> Iterator[str]:
         """The ids of the events that record steps on *path*, in order."""
         for event in self.recorded:
-            step = (event.custom_metadata or {}).get("step")
-            if isinstance(step, Mapping) and step.get("path") == path:
+            step = (event.actions.replay or {}).get("step")
+            if step is not None and step["path"] == path:
                 yield event.id or ""
 
     def _reached_in(self, branch: str | None) -> int:

@@ -76,6 +76,8 @@ def _reconciled(event: Event, answer: Event | None) -> Event:
             field.name: getattr(answer, field.name) for field in fields if getattr(answer, field.name) != field.default
         }
         other = changed(event, **said)
+    if other.actions.replay != event.actions.replay:
+        other = changed(other, actions=changed(other.actions, replay=event.actions.replay))
     if event.partial:
         return other
     if _calls_of(other) != _calls_of(event):

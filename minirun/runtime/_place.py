@@ -15,6 +15,7 @@ import attrs
 from ..sessions._state import REMOVED, Add, Extend, Write
 from ..types import Content
 from ._escalation import Escalation
+from ._reads import Reads
 
 __all__ = ["Control", "Inside", "Place", "Region"]
 
@@ -71,6 +72,8 @@ class Place:
     regions: tuple[tuple[Region, int], ...] = ()
     """The parallel agents and turns around it, and which of their branches and calls this is."""
     inside: Inside | None = None
+    readers: tuple[Reads, ...] = ()
+    """What the logic here, and around here, has read of the state: an event from here carries it."""
 
 
 def replaces(write: Write) -> bool:

@@ -15,7 +15,7 @@ until it is merged downwards. Reading walks down; writing touches the top only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from enum import Enum
 from typing import Any, Final, NoReturn
 
@@ -330,16 +330,17 @@ class State(MutableMapping[str, Any]):
     the list in place raises. `del state[key]` deletes; None is an ordinary value.
     """
 
-    __slots__ = ("_below", "_closed", "_flying", "_writes")
+    __slots__ = ("_below", "_closed", "_flying", "_seen", "_writes")
 
-    def __init__(self, below: State | Values) -> None:
+    def __init__(self, below: State | Values, seen: Callable[[str, Any], Any] | None = None) -> None:
         self._below = below
+        self._seen = seen  # is told what is read of what is committed, key by key, and says what to return
         self._writes: dict[str, Write] = {}
         self._flying: list[dict[str, Write]] = []
         self._closed = ""
 
     def __getitem__(self, key: str) -> JSON:
-        value = self._lookup(key)
+        value = self._lookup(key, self._seen)
         if value is MISSING:
             raise KeyError(key)
         return value
@@ -348,12 +349,12 @@ class State(MutableMapping[str, Any]):
         self._write(key, freeze(value, f"state[{key!r}]", _VALUE_LEVEL))
 
     def __delitem__(self, key: str) -> None:
-        if self._lookup(key) is MISSING:
+        if self._lookup(key, self._seen) is MISSING:
             raise KeyError(key)
         self._write(key, REMOVED)
 
     def __contains__(self, key: object) -> bool:
-        return self._lookup(key) is not MISSING
+        return self._lookup(key, self._seen) is not MISSING
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._keys())
@@ -392,9 +393,9 @@ class State(MutableMapping[str, Any]):
 
     # --- for the runtime
 
-    def layer(self) -> State:
-        """A new layer on top of this one."""
-        return State(self)
+    def layer(self, seen: Callable[[str, Any], Any] | None = None) -> State:
+        """A new layer on top of this one; *seen* is told what is read through it of what is committed."""
+        return State(self, seen)
 
     def pending(self) -> dict[str, Write]:
         """The writes of this layer that no event has carried yet."""
@@ -450,11 +451,11 @@ class State(MutableMapping[str, Any]):
         self._writes[check_key(key, "state")] = write
 
     def _operate(self, key: str, operation: Add | Extend) -> None:
-        apply_write(key, self._lookup(check_key(key, "state")), operation)  # does it fit what is there now?
+        apply_write(key, self._lookup(check_key(key, "state"), None), operation)  # does it fit what is there now?
         mine = self._writes.get(key, MISSING)
         self._write(key, operation if mine is MISSING else merge_writes(key, mine, operation))
 
-    def _lookup(self, key: Any) -> JSON | _Missing:
+    def _lookup(self, key: Any, seen: Callable[[str, Any], Any] | None) -> JSON | _Missing:
         operations: list[Write] = []
         layer: State | Values = self
         while isinstance(layer, State):
@@ -467,6 +468,8 @@ class State(MutableMapping[str, Any]):
             layer = layer._below
         else:
             value = layer.get(key)
+            if seen is not None and isinstance(key, str) and scope_of(key) is not Scope.TEMP:
+                value = seen(key, value)
         for operation in reversed(operations):
             value = apply_write(key, value, operation)
         return value
@@ -481,13 +484,22 @@ class State(MutableMapping[str, Any]):
         return write
 
     def _keys(self) -> list[str]:
-        keys = dict.fromkeys(self._below._keys() if isinstance(self._below, State) else self._below.keys())
-        for writes in (*self._flying, self._writes):
-            for key, write in list(writes.items()):
-                if write is REMOVED:
-                    keys.pop(key, None)
-                else:
-                    keys[key] = None
+        layers: list[State] = []
+        below: State | Values = self
+        while isinstance(below, State):
+            layers.append(below)
+            below = below._below
+        keys = dict.fromkeys(below.keys())
+        if self._seen is not None:
+            temp = [key for key in keys if scope_of(key) is Scope.TEMP]
+            keys = dict.fromkeys((*self._seen("", tuple(key for key in keys if key not in temp)), *temp))
+        for layer in reversed(layers):
+            for writes in (*layer._flying, layer._writes):
+                for key, write in list(writes.items()):
+                    if write is REMOVED:
+                        keys.pop(key, None)
+                    else:
+                        keys[key] = None
         return list(keys)
 
 
