@@ -14,10 +14,36 @@ from .plugins import BasePlugin
 from .plugins._manager import check_hooks
 from .sessions._service import check_app_name
 
-__all__ = ["App", "Prompts"]
+__all__ = ["App", "Prompts", "ResumabilityConfig"]
 
 # Fields of the ADK documents that do not work here yet.
-_NOT_SUPPORTED = ("events_compaction_config", "context_cache_config", "resumability_config")
+_NOT_SUPPORTED = ("events_compaction_config", "context_cache_config")
+
+
+@attrs.frozen
+class ResumabilityConfig:
+    """
+    That invocations can be resumed, for programs that say so; here they always can, and nothing depends on it.
+
+    Args:
+        is_resumable: True.
+
+    Raises:
+        NotSupportedError: It is False, as it is by default.
+        ConfigurationError: It is neither True nor False.
+    """
+
+    is_resumable: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.is_resumable, bool):
+            raise ConfigurationError(f"expected is_resumable to be True, found {self.is_resumable!r:.80}")
+        if not self.is_resumable:
+            msg = (
+                "ResumabilityConfig(is_resumable=False), the default, is not supported: every invocation is resumable "
+                "here and no setting is needed; leave resumability_config out, or write is_resumable=True"
+            )
+            raise NotSupportedError(msg)
 
 
 @attrs.frozen(init=False)
@@ -30,6 +56,7 @@ class App:
         root_agent: The agent that answers.
         plugins: Callbacks for all agents, models and tools of the app, in this order, before the agents' own.
         prompts: The words that the framework itself says to models.
+        resumability_config: Accepted and not needed: every invocation can be resumed.
 
     Raises:
         InvalidValueError: The name is not such a name.
@@ -42,6 +69,7 @@ class App:
     root_agent: BaseAgent
     plugins: Sequence[BasePlugin]
     prompts: Prompts
+    resumability_config: ResumabilityConfig | None
     _tree: AgentTree = attrs.field(repr=False, eq=False)
 
     def __init__(
@@ -51,22 +79,32 @@ class App:
         plugins: Sequence[BasePlugin] = (),
         *,
         prompts: Prompts = Prompts(),  # noqa: B008 # frozen
+        resumability_config: ResumabilityConfig | None = None,
         **others: object,
     ) -> None:
         for other in others:
             if other in _NOT_SUPPORTED:
                 raise NotSupportedError(f"App({other}=...) has no effect in this version of minirun; leave it out")
-            raise TypeError(f"App has no field {other!r}; it has name, root_agent, plugins and prompts")
+            known = ", ".join(field.name for field in attrs.fields(App) if not field.name.startswith("_"))
+            raise TypeError(f"App has no field {other!r}; it has {known}")
         check_app_name(name)
         if not isinstance(root_agent, BaseAgent):
             msg = f"expected root_agent to be an agent, found {root_agent!r:.80}"
             raise ConfigurationError(msg)
         if not isinstance(prompts, Prompts):
             raise ConfigurationError(f"expected prompts to be Prompts, found {prompts!r:.80}")
+        if not isinstance(resumability_config, ResumabilityConfig | None):
+            msg = f"expected resumability_config to be a ResumabilityConfig, found {resumability_config!r:.80}"
+            raise ConfigurationError(msg)
         tree = AgentTree(root_agent)
         tree.check_models()
         self.__attrs_init__(
-            name=name, root_agent=root_agent, plugins=_checked_plugins(plugins), prompts=prompts, tree=tree
+            name=name,
+            root_agent=root_agent,
+            plugins=_checked_plugins(plugins),
+            prompts=prompts,
+            resumability_config=resumability_config,
+            tree=tree,
         )
 
 

@@ -638,7 +638,10 @@ def _app(app: App | None, app_name: str | None, agent: BaseAgent | None) -> App:
         if not isinstance(app, App):
             msg = f"expected app to be an App, found {app!r:.80}"
             raise ConfigurationError(msg)
-        return app if app_name is None else App(app_name, app.root_agent, app.plugins, prompts=app.prompts)
+        if app_name is None:
+            return app
+        resumability = app.resumability_config
+        return App(app_name, app.root_agent, app.plugins, prompts=app.prompts, resumability_config=resumability)
     if app_name is None:
         msg = "expected app_name= with agent=, found none; it is the name that sessions are kept under"
         raise ConfigurationError(msg)
