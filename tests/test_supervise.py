@@ -13,9 +13,18 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from minirun import BaseAgent, Env, Event, InvocationContext, RunConfig, Runner, SqliteSessionService
+from minirun import (
+    BaseAgent,
+    Env,
+    Event,
+    InMemorySessionService,
+    InvocationContext,
+    RunConfig,
+    Runner,
+    SqliteSessionService,
+)
 from minirun.errors import ConfigurationError
-from minirun.sessions import SessionKey
+from minirun.sessions import BaseSessionService, SessionKey
 
 from .ledger import forker
 from .mortals import effects_beside
@@ -76,19 +85,22 @@ class Worker(BaseAgent):
         await ctx.emit(Event(message="done"))
 
 
-@pytest.fixture
-async def service() -> AsyncIterator[SqliteSessionService]:
+@pytest.fixture(params=["sqlite", "memory"])
+async def service(request: pytest.FixtureRequest) -> AsyncIterator[BaseSessionService]:
     """A store in the watched world."""
-    async with SqliteSessionService(":memory:", durability="process", env=Watched()) as made:
+    made: BaseSessionService = InMemorySessionService(env=Watched())
+    if request.param == "sqlite":
+        made = SqliteSessionService(":memory:", durability="process", env=Watched())
+    async with made:
         yield made
 
 
-def runner_of(service: SqliteSessionService, tally: Tally, seconds: float = 1.0) -> Runner:
+def runner_of(service: BaseSessionService, tally: Tally, seconds: float = 1.0) -> Runner:
     """A runner as a new process would make it."""
     return Runner(agent=Worker(name="w", tally=tally, seconds=seconds), app_name="app", session_service=service)
 
 
-async def interrupt(service: SqliteSessionService, *sessions: str) -> None:
+async def interrupt(service: BaseSessionService, *sessions: str) -> None:
     """Let there be sessions whose process has died after the message."""
     for name in sessions:
         await service.create_session(app_name="app", user_id="u", session_id=name)
@@ -99,19 +111,19 @@ async def interrupt(service: SqliteSessionService, *sessions: str) -> None:
         await writer.finish(None)
 
 
-async def statuses(service: SqliteSessionService) -> dict[str, str]:
+async def statuses(service: BaseSessionService) -> dict[str, str]:
     """The status of each session's invocation."""
     return {one.session_id: str(one.status) for one in await service.list_invocations()}
 
 
-async def texts(service: SqliteSessionService, session: str) -> list[str]:
+async def texts(service: BaseSessionService, session: str) -> list[str]:
     """What is said in a session; nothing for a mark that somebody went on."""
     events = await service.read_events(app_name="app", user_id="u", session_id=session, after_seq=0)
     return [event.text for event in events if event.output is None]
 
 
 async def test_what_was_interrupted_goes_on_a_few_at_a_time(
-    service: SqliteSessionService, autojump_clock: MockClock
+    service: BaseSessionService, autojump_clock: MockClock
 ) -> None:
     """Each comes to its end, once; never are more at work than allowed; the host goes on when it has looked."""
     tally, names = Tally(), [f"s{number}" for number in range(7)]
@@ -127,7 +139,7 @@ async def test_what_was_interrupted_goes_on_a_few_at_a_time(
         assert await texts(service, name) == ["go", "", "begun", "done"]
 
 
-async def test_what_is_due_goes_on_at_its_time(service: SqliteSessionService, autojump_clock: MockClock) -> None:
+async def test_what_is_due_goes_on_at_its_time(service: BaseSessionService, autojump_clock: MockClock) -> None:
     """A timer is waited for by nobody until it is due; then the next look finds it."""
     tally = Tally()
     await interrupt(service, "timed")
@@ -141,9 +153,7 @@ async def test_what_is_due_goes_on_at_its_time(service: SqliteSessionService, au
     assert [text for text in await texts(service, "timed") if text] == ["go", "begun", "done"]
 
 
-async def test_one_that_fails_does_not_stop_the_others(
-    service: SqliteSessionService, autojump_clock: MockClock
-) -> None:
+async def test_one_that_fails_does_not_stop_the_others(service: BaseSessionService, autojump_clock: MockClock) -> None:
     """It is tried once, and its failure stands in its log; what is interrupted later is found, too."""
     tally = Tally()
     await interrupt(service, "bad", "good")
@@ -160,7 +170,7 @@ async def test_one_that_fails_does_not_stop_the_others(
 
 
 async def test_a_supervisor_that_is_cancelled_leaves_what_it_did_to_the_next(
-    service: SqliteSessionService, autojump_clock: MockClock
+    service: BaseSessionService, autojump_clock: MockClock
 ) -> None:
     """What was under way is interrupted, not cancelled; a later supervisor takes it to its end."""
     tally = Tally()
@@ -175,7 +185,7 @@ async def test_a_supervisor_that_is_cancelled_leaves_what_it_did_to_the_next(
     assert await texts(service, "a") == ["go", "", "begun", "", "done"]
 
 
-async def test_a_busy_session_takes_nobodys_place(service: SqliteSessionService, autojump_clock: MockClock) -> None:
+async def test_a_busy_session_takes_nobodys_place(service: BaseSessionService, autojump_clock: MockClock) -> None:
     """While something new runs on a session, its interrupted invocation is left for later, and others go on."""
     tally = Tally()
     await interrupt(service, "busy", "free")
@@ -193,7 +203,7 @@ async def test_a_busy_session_takes_nobodys_place(service: SqliteSessionService,
 
 
 async def test_what_somebody_else_has_taken_to_a_pause_is_not_woken(
-    service: SqliteSessionService, autojump_clock: MockClock
+    service: BaseSessionService, autojump_clock: MockClock
 ) -> None:
     """A supervisor without a free place looks again before it begins: the invocation may wait by then."""
     tally = Tally()
@@ -211,7 +221,7 @@ async def test_what_somebody_else_has_taken_to_a_pause_is_not_woken(
 
 
 async def test_two_supervisors_in_one_process_share_the_work(
-    service: SqliteSessionService, autojump_clock: MockClock
+    service: BaseSessionService, autojump_clock: MockClock
 ) -> None:
     """Nothing is done twice."""
     tally, names = Tally(), [f"s{number}" for number in range(6)]
@@ -226,7 +236,7 @@ async def test_two_supervisors_in_one_process_share_the_work(
         assert await texts(service, name) == ["go", "", "begun", "done"]
 
 
-async def test_runs_of_a_supervisor_have_its_settings(service: SqliteSessionService, autojump_clock: MockClock) -> None:
+async def test_runs_of_a_supervisor_have_its_settings(service: BaseSessionService, autojump_clock: MockClock) -> None:
     """A deadline in its RunConfig is one for each; numbers that make no sense are refused."""
     tally = Tally()
     await interrupt(service, "a")

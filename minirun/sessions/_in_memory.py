@@ -223,7 +223,11 @@ class InMemorySessionService(BaseSessionService):
     async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
         place = (writer.live.incarnation, writer.invocation_id)
         found = self._invocations.get(place)
-        if status is not None and found is not None and found.status is InvocationStatus.RUNNING:
+        if found is None or found.status is not InvocationStatus.RUNNING:
+            return
+        if status is None:  # nobody runs it any more, and nobody has said how it ended
+            self._invocations[place] = changed(found, status=InvocationStatus.INTERRUPTED)
+        else:
             self._invocations[place] = changed(found, status=status, end_seq=writer.live.revision)
 
     def _record(

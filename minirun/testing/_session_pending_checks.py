@@ -258,6 +258,25 @@ async def _a_paused_invocation_goes_on(t: Bench) -> None:
     expect("no paused one", await t.service.list_invocations(app_name=t.app, status=PAUSED), [])
 
 
+@check
+async def _an_invocation_that_is_left_is_interrupted(t: Bench) -> None:
+    """A writer that gives up, saying nothing of the end, leaves it interrupted; another one can go on with it."""
+    await t.create()
+    for number in range(2):
+        writer = await t.writer("e-1")
+        await writer.append(_says("e-1"), begins=True)
+        expect("with a writer", await _status(t, "e-1"), "running")
+        await writer.finish(None)
+        left = await _invocation(t, "e-1")
+        expect(f"left {number + 1} times", (left.status, left.seq, left.end_seq), ("interrupted", 1, None))
+    expect("the running ones", await t.service.list_invocations(app_name=t.app, status="running"), [])
+    await _run(t, "e-1", _says("e-1"), status=COMPLETED)
+    visitor = await t.writer("e-1")
+    await visitor.append(_says("e-1", "not begun"))
+    await visitor.finish(None)
+    expect("in the end", await _status(t, "e-1"), "completed")
+
+
 @durable_check
 async def _a_paused_invocation_survives(t: Bench) -> None:
     """After closing and opening the store it is paused, its question can be listed, and answered."""
