@@ -8,7 +8,9 @@ import pytest
 
 from minirun import App, BaseAgent, Event, InMemoryRunner, InMemorySessionService, InvocationContext, Runner
 from minirun.apps import ResumabilityConfig
-from minirun.errors import ConfigurationError, NotSupportedError
+from minirun.errors import ConfigurationError, InvalidMessageError, NotSupportedError
+
+PLACE: Any = {"user_id": "u", "session_id": "s"}
 
 
 class Speaker(BaseAgent):
@@ -54,3 +56,24 @@ def test_a_resumability_config_of_another_kind_is_refused() -> None:
     fields: dict[str, Any] = {"resumable": True}
     with pytest.raises(TypeError, match="it has name, root_agent, plugins, prompts, resumability_config"):
         App("app", Speaker(name="a"), **fields)
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delta", [{"k": 1}, {"temp:k": 1}, {"user:k": None}])
+async def test_state_cannot_be_changed_with_what_has_ended(delta: dict[str, Any]) -> None:
+    """To go on with it would do nothing, so that the change would be lost; it is refused, and nothing is stored."""
+    runner = InMemoryRunner(agent=Speaker(name="a"), app_name="app", auto_create_session=True)
+    async with runner.run_async(**PLACE, new_message="go") as first:
+        await first.wait()
+    before = await runner.session_service.read_events(app_name="app", **PLACE)
+    with pytest.raises(InvalidMessageError, match=r"has ended \(completed\).*state_delta.*append_event"):
+        async with runner.run_async(**PLACE, invocation_id=first.invocation_id, state_delta=delta):
+            raise AssertionError("it was entered")
+    assert await runner.session_service.read_events(app_name="app", **PLACE) == before
+    async with runner.run_async(**PLACE, invocation_id=first.invocation_id, state_delta={}) as again:
+        assert await again.wait() == first.answer
+    async with runner.run_async(**PLACE, new_message="go", state_delta={"k": 2}) as second:
+        await second.wait()
+    assert second.session.state["k"] == 2

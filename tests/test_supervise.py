@@ -23,7 +23,7 @@ from minirun import (
     Runner,
     SqliteSessionService,
 )
-from minirun.errors import ConfigurationError
+from minirun.errors import ConfigurationError, InvalidValueError, ServiceClosedError
 from minirun.sessions import BaseSessionService, SessionKey
 
 from .ledger import forker
@@ -61,6 +61,7 @@ class Worker(BaseAgent):
 
     tally: Tally
     seconds: float = 1.0
+    fails: str = "bad"
 
     async def _run_async_impl(self, ctx: InvocationContext) -> None:
         name, tally = ctx.session.id, self.tally
@@ -76,7 +77,7 @@ class Worker(BaseAgent):
                 await trio.sleep(self.seconds)
             finally:
                 tally.now -= 1
-            if name.startswith("bad"):
+            if name.startswith(self.fails):
                 raise ValueError("poison")
             tally.ended.append(name)
             return name
@@ -243,10 +244,113 @@ async def test_runs_of_a_supervisor_have_its_settings(service: BaseSessionServic
     with trio.move_on_after(10):
         await runner_of(service, tally, seconds=100).supervise(run_config=RunConfig(deadline_s=2))
     assert await statuses(service) == {"a": "failed"}
-    with pytest.raises(ConfigurationError, match="max_concurrent"):
-        await runner_of(service, tally).supervise(max_concurrent=0)
-    with pytest.raises(ConfigurationError, match="every_s"):
-        await runner_of(service, tally).supervise(every_s=0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"max_concurrent": 0}, "max_concurrent to be an integer above 0"),
+        ({"max_concurrent": True}, "max_concurrent"),
+        ({"max_concurrent": 1.5}, "max_concurrent"),
+        ({"every_s": 0}, "every_s to be seconds above 0, and not for ever, found 0"),
+        ({"every_s": "1"}, "every_s"),
+        ({"every_s": True}, "every_s"),
+        ({"every_s": float("inf")}, "every_s"),
+        ({"every_s": float("nan")}, "every_s"),
+        ({"every_s": 10**400}, "every_s"),
+        ({"run_config": {"deadline_s": 1}}, "RunConfig"),
+    ],
+)
+async def test_how_to_supervise_is_checked_first(
+    arguments: dict[str, Any], told: str, service: BaseSessionService
+) -> None:
+    """Numbers that make no sense, and settings that are none, are refused before anything goes on."""
+    tally = Tally()
+    await interrupt(service, "a")
+    with pytest.raises(ConfigurationError, match=told):
+        await runner_of(service, tally).supervise(**arguments)
+    assert (await statuses(service), tally.begun) == ({"a": "interrupted"}, [])
+
+
+async def test_a_closed_runner_supervises_nothing(service: BaseSessionService, autojump_clock: MockClock) -> None:
+    """It says so, also if it is closed meanwhile; and it does not go on with what is due."""
+    runner = runner_of(service, Tally())
+    async with trio.open_nursery() as nursery:
+
+        async def close() -> None:
+            await trio.sleep(5)
+            await runner.close()
+
+        nursery.start_soon(close)
+        with trio.fail_after(10), pytest.raises(ServiceClosedError):
+            await runner.supervise()
+    with pytest.raises(ServiceClosedError):
+        await runner.supervise()
+    with pytest.raises(ServiceClosedError):
+        await runner.resume_due()
+
+
+# --- what is due ------------------------------------------------------------------------------------------------------
+
+
+async def wait_in(service: BaseSessionService, tally: Tally, *sessions: str) -> Runner:
+    """Let there be sessions that wait for a time, the first of them longest; return a runner."""
+    runner = runner_of(service, tally)
+    for name in sessions:
+        await service.create_session(app_name="app", user_id="u", session_id=name)
+        async with runner.run_async(user_id="u", session_id=name, new_message="go") as run:
+            await run.wait()
+        assert run.status == "paused"
+    return runner
+
+
+class Deleting(Worker):
+    """A worker beside which somebody deletes the session that would be next."""
+
+    service: BaseSessionService
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        if ctx.session.id == "timed 1" and len(ctx.session.events) > 2:
+            await self.service.delete_session(app_name="app", user_id="u", session_id="timed 2")
+        await super()._run_async_impl(ctx)
+
+
+async def test_what_is_due_goes_on_whatever_happens_to_the_others(
+    service: BaseSessionService, autojump_clock: MockClock
+) -> None:
+    """One that fails, one whose session somebody deletes, and one that is busy keep no other from its turn."""
+    tally = Tally()
+    names = ["timed 1", "timed 2", "timed 3", "timed 4", "timed 5"]
+    await wait_in(service, tally, *names)
+    agent = Deleting(name="w", tally=tally, service=service, fails="timed 3")
+    runner = Runner(agent=agent, app_name="app", session_service=service)
+    assert await runner.resume_due(START + 59) == []
+    busy = await service.open_writer(SessionKey("app", "u", "timed 4"), "e-new", None, reject=True)
+    assert busy is not None
+    went_on = await runner.resume_due(START + 60, run_config=RunConfig(on_busy="reject"))
+    assert [(one.session_id, str(one.status)) for one in went_on] == [
+        ("timed 1", "completed"),
+        ("timed 3", "failed"),
+        ("timed 5", "completed"),
+    ]
+    await busy.finish(None)
+    assert [one.session_id for one in await runner.resume_due(START + 60)] == ["timed 4"]
+    assert await runner.resume_due(START + 60) == []
+
+
+@pytest.mark.parametrize("now", ["x", True, float("nan"), float("inf"), 10**400, (1,)])
+async def test_when_it_is_is_checked_first(now: Any, service: BaseSessionService, autojump_clock: MockClock) -> None:
+    """What is no time is refused, whether anything is due or not, and so are settings that are none."""
+    tally, settings = Tally(), {"deadline_s": 1}
+    runner: Any = runner_of(service, tally)
+    for _ in range(2):
+        with pytest.raises(InvalidValueError, match="now: expected seconds since the epoch, found"):
+            await runner.resume_due(now)
+        with pytest.raises(ConfigurationError, match="RunConfig"):
+            await runner.resume_due(START + 60, run_config=settings)
+        if not tally.begun and not await statuses(service):
+            await wait_in(service, tally, "timed")
+    assert (await statuses(service), tally.begun) == ({"timed": "paused"}, [])
 
 
 # --- processes --------------------------------------------------------------------------------------------------------

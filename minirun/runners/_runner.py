@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -212,7 +213,8 @@ class Runner:
             InvalidMessageError: The message is empty, or not one that a user can send.
             SessionNotFoundError: There is no such session.
             SessionBusyError: It is busy and waiting could never end, or `RunConfig(on_busy="reject")`.
-            InvalidMessageError: The message answers no open question, or one that was answered; or not in its form.
+            InvalidMessageError: The message answers no open question, or one that was answered; or not in its form. Or
+                the invocation has ended, and *state_delta* would be lost.
             InvocationNotFoundError, InvalidValueError: For the other arguments.
 
             On iterating or leaving: what the run fails with, one exception with its own type.
@@ -287,6 +289,10 @@ class Runner:
             now = await self._invocation_of(writer, resumed)
             await self.session_service._open(key, GetSessionConfig(after_seq=resumed.seq - 1))  # what it has recorded
             if now.status in _ENDED and not answers:  # to answers it is said that they come too late
+                if plan.message.actions.state_delta or plan.temp:
+                    with trio.CancelScope(shield=True):
+                        await writer.finish(None)
+                    raise InvalidMessageError(_too_late(now))
                 session, answer = writer.live.snapshot(plan.run_config.get_session_config), None
                 for event in await self.session_service._read(key, now.seq - 1, None):
                     is_agents = event.author != "user" and "@" not in (event.branch or "")
@@ -377,8 +383,8 @@ class Runner:
         """
         Go on with what has waited for a time that has come: see `InvocationContext.sleep_until`.
 
-        One after the other, each to its end or its next wait; what one fails with stands in its log, and does not keep
-        the others from their turn.
+        One after the other, each to its end or its next wait. What one fails with stands in its log, and does not keep
+        the others from their turn; neither does one that cannot be begun, because its session was deleted or is busy.
 
         Args:
             now: Which time it is, in seconds since the epoch; by default the clock's.
@@ -386,13 +392,19 @@ class Runner:
 
         Returns:
             The invocations that went on, as they are now.
+
+        Raises:
+            InvalidValueError: *now* is no such time.
+            StorageError: What is due cannot be read.
         """
+        if now is not None and not _is_finite(now):
+            raise InvalidValueError("now", f"expected seconds since the epoch, found {shown(now)}")
+        config = _checked_config(run_config)
+        self._check_open()
         now = self._env.now() if now is None else now
-        resumed = []
-        for place in await self._due(now):
-            await self._go_on(*place, now=now, run_config=run_config)
-            resumed.append(await self._invocation(place[0], place[1]))
-        return resumed
+        went_on = [place for place in await self._due(now) if await self._go_on(*place, now=now, config=config)]
+        found = [await self.session_service._invocation(*place) for place in went_on]
+        return [invocation for invocation in found if invocation is not None]  # the others were deleted meanwhile
 
     async def supervise(
         self,
@@ -418,32 +430,44 @@ class Runner:
 
         Raises:
             ConfigurationError: A number is out of its range.
+            ServiceClosedError: The runner, or its session service, was closed, at first or meanwhile.
         """
-        if not (isinstance(max_concurrent, int) and max_concurrent > 0 and every_s > 0):
-            msg = "expected max_concurrent to be an integer above 0 and every_s seconds above 0"
-            raise ConfigurationError(f"{msg}, found {max_concurrent!r:.40} and {every_s!r:.40}")
+        if not isinstance(max_concurrent, int) or isinstance(max_concurrent, bool) or max_concurrent < 1:
+            msg = f"expected max_concurrent to be an integer above 0, found {max_concurrent!r:.40}"
+            raise ConfigurationError(msg)
+        if not _is_finite(every_s) or every_s <= 0:
+            msg = f"expected every_s to be seconds above 0, and not for ever, found {every_s!r:.40}"
+            raise ConfigurationError(msg)
         config = attrs.evolve(_checked_config(run_config), on_busy="reject")  # who waits for a session takes a place
         under_way: set[tuple[SessionKey, str]] = set()
         free = trio.Semaphore(max_concurrent)
 
         async def go_on(place: tuple[SessionKey, str], status: InvocationStatus) -> None:
             try:
-                await self._go_on(*place, now=None, run_config=config, if_still=status)
+                await self._go_on(*place, now=None, config=config, if_still=status)
             finally:
                 under_way.remove(place)
                 free.release()
 
+        closed: ServiceClosedError | None = None
         async with trio.open_nursery() as nursery:
-            while True:
-                found = await self._resumable()
-                task_status.started()
-                task_status = trio.TASK_STATUS_IGNORED
-                for place, status in found.items():
-                    if place not in under_way:
-                        await free.acquire()
-                        under_way.add(place)
-                        nursery.start_soon(go_on, place, status, name=f"supervised {place[1]}")
-                await self._env.sleep(every_s)
+            try:
+                while True:
+                    self._check_open()
+                    found = await self._resumable()
+                    task_status.started()
+                    task_status = trio.TASK_STATUS_IGNORED
+                    for place, status in found.items():
+                        if place not in under_way:
+                            await free.acquire()
+                            under_way.add(place)
+                            nursery.start_soon(go_on, place, status, name=f"supervised {place[1]}")
+                    await self._env.sleep(every_s)
+            except ServiceClosedError as error:
+                closed = error  # raised by itself, and not in a group of the nursery's
+                nursery.cancel_scope.cancel()
+        if closed is not None:
+            raise closed
 
     async def _due(self, now: float) -> list[tuple[SessionKey, str]]:
         pending = await self.session_service.list_pending(app_name=self.app_name, include_timers=True)
@@ -468,19 +492,23 @@ class Runner:
         invocation_id: str,
         *,
         now: float | None,
-        run_config: RunConfig | None,
+        config: RunConfig,
         if_still: InvocationStatus | None = None,
-    ) -> None:
-        scope = self.run_async(
-            user_id=key.user_id, session_id=key.session_id, invocation_id=invocation_id, run_config=run_config
-        )
+    ) -> bool:
+        """Go on with it, to its end or its next wait; whether that has begun. No failure leaves this."""
+        has_begun = False
         try:
             if if_still is not None and (await self._invocation(key, invocation_id)).status is not if_still:
-                return  # somebody was faster
+                return False  # somebody was faster
+            scope = self.run_async(
+                user_id=key.user_id, session_id=key.session_id, invocation_id=invocation_id, run_config=config
+            )
             async with scope.supervised(now) as run:
+                has_begun = True
                 await run.wait()
         except Exception:  # it stands in the log, or it has not begun
             pass
+        return has_begun
 
     async def rewind_async(
         self,
@@ -628,6 +656,23 @@ def _checked_config(run_config: RunConfig | None) -> RunConfig:
         msg = f"expected a RunConfig, found {config!r:.80}"
         raise ConfigurationError(msg)
     return config
+
+
+def _too_late(invocation: Invocation) -> str:
+    return (
+        f"the invocation {invocation.invocation_id!r} has ended ({invocation.status}), so that its state_delta would "
+        "be lost; send it with a new message, or append an event that has it: session_service.append_event"
+    )
+
+
+def _is_finite(value: object) -> bool:
+    """Whether it is a number that a clock may show."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return isfinite(value)
+    except OverflowError:  # an integer beyond the floats
+        return False
 
 
 def _app(app: App | None, app_name: str | None, agent: BaseAgent | None) -> App:
