@@ -6,9 +6,25 @@ from typing import Any
 
 import pytest
 
-from minirun import App, BaseAgent, Event, InMemoryRunner, InMemorySessionService, InvocationContext, Runner
+from minirun import (
+    App,
+    BaseAgent,
+    Content,
+    Event,
+    InMemoryRunner,
+    InMemorySessionService,
+    InvocationContext,
+    LlmAgent,
+    Part,
+    Runner,
+)
 from minirun.apps import ResumabilityConfig
 from minirun.errors import ConfigurationError, InvalidMessageError, NotSupportedError
+from minirun.models import LlmRequest
+from minirun.sessions import SessionKey
+from minirun.testing import ScriptedLlm, call
+from minirun.tools import get_user_choice
+from minirun.types import FunctionResponse, changed
 
 PLACE: Any = {"user_id": "u", "session_id": "s"}
 
@@ -56,6 +72,78 @@ def test_a_resumability_config_of_another_kind_is_refused() -> None:
     fields: dict[str, Any] = {"resumable": True}
     with pytest.raises(TypeError, match="it has name, root_agent, plugins, prompts, resumability_config"):
         App("app", Speaker(name="a"), **fields)
+
+
+# --- the user's choice ------------------------------------------------------------------------------------------------
+
+
+def chooser(*options: str) -> InMemoryRunner:
+    """A runner whose model lets the user choose, and then says what it was told."""
+
+    def model(request: LlmRequest) -> Part | str:
+        answer = request.contents[-1].parts[-1].function_response
+        return call("get_user_choice", options=list(options)) if answer is None else str(answer.response)
+
+    agent = LlmAgent(name="a", model=ScriptedLlm(model), tools=[get_user_choice])
+    return InMemoryRunner(agent=agent, app_name="app", auto_create_session=True)
+
+
+async def test_only_what_was_offered_can_be_chosen() -> None:
+    """Another answer is refused, however it is made and sent, and nothing is stored; the choice stays open."""
+    runner = chooser("tea", "1", "tea")
+    async with runner.run_async(**PLACE, new_message="go") as run:
+        await run.wait()
+    [question] = run.pending
+    assert (question.kind, question.args["options"]) == ("long_running", ["tea", "1", "tea"])
+    assert question.schema == {"type": "string", "enum": ["tea", "1"]}
+    before = await runner.session_service.read_events(app_name="app", **PLACE)
+    for wrong in ("zebra", 1, None, ["tea"], {"choice": "tea"}, {"result": "zebra"}):
+        with pytest.raises(InvalidMessageError, match="get_user_choice"):
+            question.reply(wrong)
+    sent = FunctionResponse(id=question.call_id, name="get_user_choice", response={"result": "zebra"})
+    message = Content(role="user", parts=[Part(function_response=sent)])
+    with pytest.raises(InvalidMessageError, match=r'"tea".*"1".*answer again'):
+        async with runner.run_async(**PLACE, new_message=message):
+            raise AssertionError("it was entered")
+    assert await runner.session_service.read_events(app_name="app", **PLACE) == before
+    async with runner.run_async(**PLACE, new_message=question.reply("1")) as run:
+        answer = await run.wait()
+    assert answer is not None
+    assert answer.text == "{'result': '1'}"
+
+
+async def test_where_nothing_is_offered_anything_can_be_chosen() -> None:
+    """A choice without options is answered like the call of any other long-running tool."""
+    runner = chooser()
+    async with runner.run_async(**PLACE, new_message="go") as run:
+        await run.wait()
+    assert run.pending[0].schema is None
+    [part] = run.pending[0].reply({"whatever": 1}).parts
+    assert part.function_response is not None
+    assert part.function_response.response == {"whatever": 1}
+
+
+async def test_a_choice_whose_process_died_is_offered_again() -> None:
+    """Between the call and the mark that it waits: to offer has no effect, so it is done again, and then answered."""
+    first = chooser("tea")
+    async with first.run_async(**PLACE, new_message="go") as run:
+        await run.wait()
+    log = await first.session_service.read_events(app_name="app", **PLACE, after_seq=0)
+    made = next(number for number, event in enumerate(log) if event.get_function_calls())
+    runner = chooser("tea")
+    await runner.session_service.create_session(app_name="app", **PLACE)
+    writer = await runner.session_service.open_writer(SessionKey("app", "u", "s"), run.invocation_id, None, reject=True)
+    assert writer is not None
+    for event in log[: made + 1]:
+        await writer.append(changed(event, seq=None), begins=event is log[0])
+    await writer.finish(None)
+    assert await runner.session_service.list_pending() == []
+    async with runner.run_async(**PLACE, invocation_id=run.invocation_id) as again:
+        await again.wait()
+    assert again.status == "paused"
+    async with runner.run_async(**PLACE, new_message=again.pending[0].reply("tea")) as answered:
+        await answered.wait()
+    assert answered.status == "completed"
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

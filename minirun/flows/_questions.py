@@ -7,7 +7,7 @@ are answered like them. Models are not shown them.
 
 from __future__ import annotations
 
-__all__ = ["QUESTIONS", "REQUEST_CONFIRMATION", "REQUEST_INPUT", "SLEEP_UNTIL"]
+__all__ = ["GET_USER_CHOICE", "QUESTIONS", "REQUEST_CONFIRMATION", "REQUEST_INPUT", "SLEEP_UNTIL"]
 
 REQUEST_CONFIRMATION = "adk_request_confirmation"
 """Whether a call may be made: `{"originalFunctionCall": {...}, "toolConfirmation": {...}}`."""
@@ -15,5 +15,8 @@ REQUEST_INPUT = "adk_request_input"
 """Anything: `{"message": ..., "response_schema": ..., "payload": ...}`."""
 SLEEP_UNTIL = "minirun_sleep_until"
 """Nothing, until then: `{"until": seconds since the epoch}`."""
+
+GET_USER_CHOICE = "get_user_choice"
+"""The name of a tool, whose calls models make: which of some texts the user wants, `{"options": [...]}`."""
 
 QUESTIONS = frozenset({REQUEST_CONFIRMATION, REQUEST_INPUT, SLEEP_UNTIL})

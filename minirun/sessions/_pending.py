@@ -18,7 +18,7 @@ from .._json import JSON, shown
 from ..errors import ConfigurationError, InvalidMessageError
 from ..events import Event
 from ..flows._json_schema import compile_schema
-from ..flows._questions import REQUEST_CONFIRMATION, REQUEST_INPUT, SLEEP_UNTIL
+from ..flows._questions import GET_USER_CHOICE, REQUEST_CONFIRMATION, REQUEST_INPUT, SLEEP_UNTIL
 from ..types import Content, FunctionResponse, Part
 from ._calls import OpenCall
 from ._live import SessionKey
@@ -45,11 +45,14 @@ class PendingCall:
 
     * `"confirmation"`: whether the `tool` may be called with these `args`. The answer is True or False.
     * `"input"`: something that only a person knows. The answer is any JSON value that fits `schema`, if there is one.
-    * `"long_running"`: the `tool` works elsewhere on `args`. The answer is its result.
+    * `"long_running"`: the `tool` works elsewhere on `args`. The answer is its result. That of `get_user_choice` has to
+      be one of its options, as `schema` says.
     * `"timer"`: it goes on at `due`, in seconds since the epoch, and nobody answers it.
 
-    `hint` is what to tell the person who is asked, `payload` what else came with the question. `tool` is empty where
-    no tool is concerned. `call_id` names the question in the session: answer with `reply`, as the message of a run.
+    `hint` is what to tell the person who is asked, `payload` what else came with the question. `tool` is empty for an
+    input and a timer, also where a tool has asked: the question stands for itself in the log, beside the call that
+    waits for its answer; `author` is the agent. `call_id` names the question in the session: answer with `reply`, as
+    the message of a run.
     """
 
     app_name: str
@@ -120,11 +123,11 @@ def check_answer(pending: PendingCall, response: FunctionResponse) -> None:
         found = shown(answer.get("confirmed"))
         msg = f"expected {what} to be answered with True or False as `confirmed`, found {found}"
         raise InvalidMessageError(msg)
-    if pending.kind == "input":
-        _check_input(pending, answer)
+    if pending.kind == "input" or pending.schema is not None:
+        _check_result(pending, answer)
 
 
-def _check_input(pending: PendingCall, answer: Mapping[str, Any]) -> None:
+def _check_result(pending: PendingCall, answer: Mapping[str, Any]) -> None:
     if "result" not in answer:
         msg = f"expected {pending._what()} to be answered with a `result`, found {shown(answer)}"
         raise InvalidMessageError(msg)
@@ -159,7 +162,7 @@ def pending_call(key: SessionKey, call: OpenCall, event: Event, mark: Event) -> 
     }
     if kind == "long_running":
         interim = _object(_object(mark.custom_metadata).get(INTERIM)).get(call.call_id)
-        return PendingCall(**common, tool=call.name, args=args, hint=interim)
+        return PendingCall(**common, tool=call.name, args=args, hint=interim, schema=_choice(call.name, args))
     asked = _object(args.get("originalFunctionCall"))
     name = asked.get("name")
     common |= {"tool": name if isinstance(name, str) else "", "args": _object(asked.get("args"))}
@@ -175,6 +178,14 @@ def pending_call(key: SessionKey, call: OpenCall, event: Event, mark: Event) -> 
             schema=schema if isinstance(schema, dict) else None,
         )
     return PendingCall(**common, due=_seconds(args.get("until")))
+
+
+def _choice(name: str, args: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What the answer to a choice has to be; None for another call, and where there is nothing to choose from."""
+    options = args.get("options") if name == GET_USER_CHOICE else None
+    if not isinstance(options, list) or not options or not all(isinstance(option, str) for option in options):
+        return None
+    return {"type": "string", "enum": list(dict.fromkeys(options))}
 
 
 def _seconds(value: object) -> float | None:

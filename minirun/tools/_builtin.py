@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..flows._questions import GET_USER_CHOICE
 from ..runtime import ToolContext
 from ._function import FunctionTool, LongRunningFunctionTool
 
@@ -26,7 +27,8 @@ async def _get_user_choice(options: list[str]) -> None:
     """
 
 
-get_user_choice = LongRunningFunctionTool(_get_user_choice, name="get_user_choice")
+# What is asked stands in the call, and asking has no effect. An answer has to be one of the options: see PendingCall.
+get_user_choice = LongRunningFunctionTool(_get_user_choice, name=GET_USER_CHOICE, on_interrupted="rerun")
 
 
 async def _request_input(message: str, tool_context: ToolContext) -> object:
