@@ -4,7 +4,8 @@ The worlds with which minirun tests itself.
 Each is a small program of users, agents and tools that goes through many places of the runtime at once, and says what
 its users have been promised: that sums are conserved, that what took effect is in the log, that no call is run twice.
 What is true of every world is checked by the simulation itself. A world takes a few milliseconds, so that thousands of
-seeds can be tried; which of them go together with which faults is told by `WORLDS`. Trees of agents are in trees.py.
+seeds can be tried; which of them go together with which faults is told by `WORLDS`. Trees of agents are in trees.py,
+agents that wait in waiting.py.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from minirun.types import Content, FunctionCall, FunctionResponse, Part
 from .helpers import Logic, Place
 from .laws import UNANSWERED, Log, check_calls, check_shown, expect, kind_of, read_logs
 from .trees import trees
+from .waiting import office, orders
 
 __all__ = ["WORLDS", "Options"]
 
@@ -793,5 +795,7 @@ WORLDS: dict[str, tuple[Scenario, Options]] = {
     "rivals in memory": (rivals, {"faults": ("crash", "users"), "storage": "memory", "processes": 1}),
     "trees in trouble": (trees, {"faults": ("crash", "model", "tools", "users"), "storage": "memory", "processes": 1}),
     "shop in two processes": (shop, {"faults": ("crash", "storage"), "storage": "sqlite", "processes": 2}),
+    "orders in memory": (orders, {"faults": ("crash",), "storage": "memory", "processes": 1}),
+    "office in memory": (office, {"faults": ("crash", "model", "users"), "storage": "memory", "processes": 1}),
 }
 """What `simulate` is given, by name: the world, its faults, its storage and how many processes serve it."""

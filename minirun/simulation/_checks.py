@@ -17,7 +17,7 @@ import attrs
 
 from .._json import JSON
 from ..events import Event
-from ..sessions import InvocationStatus, SessionKey
+from ..sessions import InvocationStatus, SessionKey, SessionWriter
 
 __all__ = ["FIRST", "Checkers", "Ledger", "State"]
 
@@ -45,14 +45,46 @@ class Ledger:
         """The events that were acknowledged to each invocation, without the message that began it."""
         self.begun: dict[str, tuple[SessionKey, str]] = {}
         """What was said, by its token: where, and in which invocation."""
+        self.run_by: dict[str, SessionWriter] = {}
+        """Who runs an invocation, as far as anybody was told."""
         self.ended: dict[str, InvocationStatus] = {}
-        """How invocations have ended."""
+        """How invocations have ended, or that they are paused."""
+        self.doubtful: set[str] = set()
+        """Invocations whose end a power cut may have taken: somebody may go on with them."""
         self.open_calls: dict[SessionKey, dict[str, str | None]] = {}
-        """The calls that wait for an answer, and the invocations that make them."""
+        """The calls that have no answer, and the invocations that make them."""
+        self.branches: dict[str, str] = {}
+        """Where calls are made."""
+        self.waits: set[str] = set()
+        """The calls that were said to wait for somebody."""
+        self.suspended: set[str] = set()
+        """The calls that were said to stay open until what waits is answered."""
         self.calls: set[str] = set()
         """The ids of all calls that were ever stored."""
         self.deleted: list[tuple[SessionKey, Event]] = []
         """The events of deleted sessions: what they wrote to shared scopes stays."""
+
+    def left_open(self, key: SessionKey, resumed: str | None) -> list[str]:
+        """
+        The open calls that neither wait nor are to be settled by the invocation that is *resumed*.
+
+        Who is inside of a call, and waits, lets the call wait, and so does its question all that is suspended with it.
+        """
+        calls = self.open_calls.get(key, {})
+        waiting = {call: of for call, of in calls.items() if call in self.waits}
+        around = {step.rpartition("@")[2] for call in waiting for step in self.branches[call].split(".")}
+        return [
+            call
+            for call, of in calls.items()
+            if of != resumed
+            and call not in waiting
+            and call not in around
+            and not (call in self.suspended and of in waiting.values())
+        ]
+
+    def may_go_on(self, invocation_id: str) -> bool:
+        """Whether an invocation is paused, or has ended and nobody may remember it."""
+        return self.ended.get(invocation_id) is InvocationStatus.PAUSED or invocation_id in self.doubtful
 
     def create(self, key: SessionKey, events: Sequence[Event], *, own: int = 0) -> None:
         """Note a new session, with its past."""
@@ -71,7 +103,10 @@ class Ledger:
         """Note an event at the end of a session's log."""
         self.logs[key].append(event)
         calls = self.open_calls[key]
+        self.waits.update(event.long_running_tool_ids or ())
+        self.suspended.update(event.actions.suspended_calls)
         if event.content is not None:
+            self.branches.update((call.id or "", event.branch or "") for call in event.get_function_calls())
             self.calls.update(call.id or "" for call in event.get_function_calls())
             if tracked:
                 made = event.get_function_calls()
@@ -164,12 +199,15 @@ class SeenInOrder(Checker):
 class CallsAreAnswered(Checker):
     """
     Every call is stored before its tool begins, and answered once; none is open when a run begins or has ended well.
+
+    When a run begins, those may be open that wait for somebody, and those of the invocation that it goes on with.
     """
 
     def storing(self, key: SessionKey, event: Event, *, by: str | None, begins: bool) -> None:
         calls = self.ledger.open_calls.get(key, {})
-        if begins and calls:
-            self.fail(f"{key}: the calls {sorted(calls)} are open while a new message is stored")
+        left = self.ledger.left_open(key, by) if begins else ()
+        if left:
+            self.fail(f"{key}: the calls {sorted(left)} are open while a new message is stored")
         for response in () if by is None else event.get_function_responses():
             if response.id not in calls:
                 self.fail(f"{key}: event {event.seq} answers the call {response.id}, which is not open")
@@ -205,16 +243,21 @@ class InsideOfItsCall(Checker):
 
 
 class OneEnd(Checker):
-    """An invocation ends once, after everything that belongs to it, and nothing that has ended is running."""
+    """
+    An invocation ends once, after everything that belongs to it, and nothing that has ended is running.
+
+    One that is paused has not ended, and one whose end a power cut may have taken may be gone on with.
+    """
 
     def storing(self, key: SessionKey, event: Event, *, by: str | None, begins: bool) -> None:
         status = self.ledger.ended.get(by or "")
-        if status is not None:
+        is_own = event.invocation_id == by  # else it answers the calls of a dead run, before it begins itself
+        if status is not None and is_own and not (begins and self.ledger.may_go_on(by or "")):
             self.fail(f"{key}: {by} stores event {event.seq} after its end ({status})")
 
     def ended(self, key: SessionKey, invocation_id: str, status: InvocationStatus) -> None:
         before = self.ledger.ended.get(invocation_id)
-        if before is not None:
+        if before is not None and not self.ledger.may_go_on(invocation_id):
             self.fail(f"{key}: {invocation_id} is recorded as {status}, and was {before}")
 
 

@@ -19,6 +19,7 @@ from ..events import Event
 from ..runners import Runner
 from ..runtime import Run, RunConfig
 from ..sessions import InvocationStatus, SessionKey
+from ..types import Content
 
 if TYPE_CHECKING:
     from ._world import Process, World
@@ -50,7 +51,7 @@ class Saying:
     runner: Runner
     user_id: str
     session_id: str
-    text: str
+    text: str | Content
     run_config: RunConfig | None
     token: str
 
@@ -79,7 +80,8 @@ class Saying:
     def _stored_answer(self) -> tuple[bool, Event | None]:
         """Whether what was said is done, and what was answered to it: what a client sees that connects again."""
         key, invocation = self.world._ledger.begun.pop(self.token, (None, ""))
-        if key is None or self.world._ledger.ended.get(invocation) is not InvocationStatus.COMPLETED:
+        done = (InvocationStatus.COMPLETED, InvocationStatus.PAUSED)
+        if key is None or self.world._ledger.ended.get(invocation) not in done:
             return False, None
         answer = None
         for event in self.world._ledger.logs.get(key, ()):
@@ -165,15 +167,18 @@ class Saying:
             async with scope as run:
                 limits = (config.max_llm_calls, config.max_tool_calls, config.max_transfers)
                 world._checkers.budget.limits[run.invocation_id] = limits
+                before = world._ledger.acknowledged[run.invocation_id][:]  # if it goes on, what others have seen
                 async for event in run:
                     if event.seq is not None:
                         seen.append(event)
-                        world._checkers.seen(key, run.invocation_id, seen)
+                        world._checkers.seen(key, run.invocation_id, [*before, *seen])
                     world.note(self.user_id, "sees", event)
                     await self._live_on()
         finally:
             if run is not None:
-                world._checkers.left(run.invocation_id, world.schedule.living())
+                here = world.schedule.name_of(trio.lowlevel.current_task())  # others may go on with the invocation
+                living = [name for name in world.schedule.living() if name.startswith(f"{here}/")]
+                world._checkers.left(run.invocation_id, living)
         return run.answer
 
     async def _live_on(self) -> None:

@@ -75,8 +75,8 @@ class Witness(Protocol):
     def deleted(self, key: SessionKey) -> None:
         """A session was deleted."""
 
-    def ended(self, key: SessionKey, invocation_id: str, status: InvocationStatus) -> None:
-        """The end of an invocation was recorded."""
+    def ended(self, writer: SessionWriter, status: InvocationStatus) -> None:
+        """The end of an invocation was recorded, unless another run goes on with it by now."""
 
     def reached(self, what: str) -> None:
         """Something happened that simulations are for."""
@@ -175,7 +175,7 @@ class _Observed(BaseSessionService):
     async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
         await super()._finish(writer, status)  # type: ignore[safe-super]  # of the store's service
         if status is not None:
-            self.witness.ended(writer.live.key, writer.invocation_id, status)
+            self.witness.ended(writer, status)
 
 
 # --- dicts ------------------------------------------------------------------------------------------------------------

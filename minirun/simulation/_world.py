@@ -33,6 +33,7 @@ from ..models import LLMRegistry
 from ..runners import Runner
 from ..runtime import RunConfig
 from ..sessions import BaseSessionService, Invocation, InvocationStatus, SessionKey, SessionWriter
+from ..types import Content
 from ._checks import MODEL, RESULT, RETRY, TOOL, Checkers, Ledger
 from ._choices import Choices
 from ._env import COMMIT, Machine, SimulatedEnv
@@ -163,6 +164,7 @@ class _Runner:
 
     runners: list[Runner]
     make: Callable[[], App]
+    hosted: list[Callable[[Runner], Awaitable[object]]] = attrs.Factory(list)
 
 
 class World:
@@ -258,7 +260,7 @@ class World:
         self,
         runner: Runner,
         user_id: str,
-        text: str,
+        text: str | Content,
         *,
         session_id: str | None = None,
         run_config: RunConfig | None = None,
@@ -267,7 +269,8 @@ class World:
         Let a user say something and wait for the answer; the user's session is named after the user.
 
         A user whose process dies, or whose message meets a faulty disk, looks whether the answer is stored, and asks
-        again if it is not. What the run fails with otherwise is raised.
+        again if it is not. What the run fails with otherwise is raised: where the message answers a question
+        (`pending.reply(...)`) and was stored before the process died, that it answers no open question.
         """
         session = user_id if session_id is None else session_id
         self._says[user_id] += 1
@@ -295,6 +298,25 @@ class World:
         It is not true yet when it returns False or raises AssertionError.
         """
         self._eventually.append(check)
+
+    def host(self, runner: Runner, work: Callable[[Runner], Awaitable[object]]) -> None:
+        """
+        Let *work* be done in every process, beside what users ask, from now on and in those to come.
+
+        It is given the runner of its process, as in `world.host(runner, Runner.supervise)`, and ends with it.
+        """
+        made = next((made for made in self._runners if runner in made.runners), None)
+        if made is None:
+            msg = "expected a runner of this world, which world.runner() has made"
+            raise ConfigurationError(msg)
+        made.hosted.append(work)
+        for process in self._living():
+            process.nursery.start_soon(work, made.runners[process.seat], name="hosted")
+
+    async def heal(self) -> None:
+        """Let nothing go wrong from now on, and wait until all processes live: then what waits can come to its end."""
+        self._heal()
+        await self._all_living()
 
     async def restart(self) -> None:
         """End all processes as `kill -9` does, and wait for the next ones."""
@@ -394,6 +416,9 @@ class World:
                     self._seats[process.seat] = process
                     self._born.set()
                     self._born = trio.Event()
+                    for made in self._runners:
+                        for work in made.hosted:
+                            process.nursery.start_soon(work, made.runners[process.seat], name="hosted")
                     await trio.sleep_forever()
         except* Exception as group:
             if not process.is_dead:
@@ -446,6 +471,7 @@ class World:
 
     def _fail_power(self, how: str) -> None:
         self.reached("power cut")
+        self._ledger.doubtful.update(self._ledger.ended)
         self._power_is_on = trio.Event()
         for process in self._living():
             self._die(process, how)
@@ -468,6 +494,10 @@ class World:
         if writer is None:
             return
         if begins:
+            self._ledger.run_by[writer.invocation_id] = writer
+            if self._ledger.may_go_on(writer.invocation_id):
+                self._ledger.ended.pop(writer.invocation_id, None)
+                self._ledger.doubtful.discard(writer.invocation_id)
             self._ledger.begun[SAYING.get("")] = (key, writer.invocation_id)
             self._note_holder(key, writer.invocation_id)
         elif event.invocation_id == writer.invocation_id:
@@ -490,10 +520,12 @@ class World:
         if key in self._ledger.logs:
             self._ledger.delete(key)
 
-    def ended(self, key: SessionKey, invocation_id: str, status: InvocationStatus) -> None:
-        """The end of an invocation was recorded."""
-        self._checkers.ended(key, invocation_id, status)
-        self._ledger.ended[invocation_id] = status
+    def ended(self, writer: SessionWriter, status: InvocationStatus) -> None:
+        """The end of an invocation was recorded, unless another run goes on with it by now."""
+        invocation_id = writer.invocation_id
+        if self._ledger.run_by.get(invocation_id) is writer:
+            self._checkers.ended(writer.live.key, invocation_id, status)
+            self._ledger.ended[invocation_id] = status
 
     def _find(self) -> None:
         """Compare with what is on the disk, and take into the ledger what nobody was told of: crashes leave that."""
@@ -510,6 +542,8 @@ class World:
         if key not in self._ledger.logs:
             self._ledger.create(key, found)
         for event in found[len(self._ledger.logs[key]) :]:
+            if event.author == "user":
+                self._ledger.run_by.pop(event.invocation_id or "", None)
             self._ledger.add(key, event, tracked=event.invocation_id is not None)
 
     def _is_of(self, process: Process) -> bool:
