@@ -128,10 +128,6 @@ class UnknownToolError(MinirunError, LookupError):
     """A model has called a tool that its agent does not have."""
 
 
-class ReplayError(MinirunError):
-    """An agent that was resumed did something else than what is recorded of it. Nothing new was stored."""
-
-
 class UnfinishedAgentError(MinirunError):
     """An agent's generator was stopped inside a `yield`, so nobody knows whether it had done its work."""
 
@@ -141,6 +137,14 @@ class UnfinishedAgentError(MinirunError):
 
 class FatalError(MinirunError):
     """An error that no hook, retry or tool policy may turn into something else: it ends the run."""
+
+
+class ReplayError(FatalError):
+    """
+    An agent that was resumed did something else than what is recorded of it.
+
+    Nothing of that was stored, and the invocation is as it was: it can be resumed when the agent is put right.
+    """
 
 
 class LlmCallsLimitExceededError(FatalError):

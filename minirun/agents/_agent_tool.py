@@ -13,7 +13,7 @@ from ..flows._output import Outcome, OutputSchema
 from ..flows._prompts import Prompts
 from ..runtime import InvocationContext, ToolContext
 from ..runtime._answer import is_answer, shown_result
-from ..runtime._journal import is_pause
+from ..runtime._failure import is_pause
 from ..runtime._recovery import by_event, closing_event_at_end
 from ..tools import BaseTool
 from ..types import Content, FunctionDeclaration, Part

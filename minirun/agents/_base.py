@@ -22,9 +22,8 @@ import trio
 from ..errors import ConfigurationError, UnfinishedAgentError
 from ..events import Event
 from ..runtime import InvocationContext
-from ..runtime._failure import first_failure, leaves
+from ..runtime._failure import first_failure, is_pause, leaves
 from ..runtime._hooks import Hook, ask, expect, hooks_field_value, tell, with_cleanup
-from ..runtime._journal import is_pause
 from ..types import Content, changed
 
 __all__ = ["BaseAgent", "as_answer", "hooks_field"]
@@ -139,7 +138,7 @@ class BaseAgent(_AgentFields):
     async def _is_answered_before(self, context: InvocationContext, before: Sequence[Hook], place: str) -> bool:
         callback_context = context._for_agent_hooks(place)
         journal = context._core.journal
-        if journal is not None and journal.is_ahead(context.branch):  # the agent had begun: they have been asked
+        if journal is not None and journal.first_ahead(context.branch) is not None:  # the agent had begun: they have been asked
             recorded = await callback_context._replay_next()
             return recorded is not None and recorded.content is not None
         answer = await ask(before, callback_context=callback_context)
@@ -163,7 +162,7 @@ class BaseAgent(_AgentFields):
         async def cleanup(failure: BaseException | None) -> None:
             if is_pause(failure):
                 return  # it is not over
-            if failure is None and journal is not None and journal.is_ahead(context.branch):
+            if failure is None and journal is not None and journal.first_ahead(context.branch) is not None:
                 await callback_context._replay_next()  # it was over then, and they have been asked
                 return
             error = None if failure is None else first_failure(failure)

@@ -17,7 +17,7 @@ import trio
 
 from ..errors import ConfigurationError
 from ..runtime import InvocationContext
-from ..runtime._journal import is_pause
+from ..runtime._failure import is_pause
 from ..runtime._place import Region
 from ._base import BaseAgent
 

@@ -282,7 +282,7 @@ class LlmAgent(BaseAgent):
             if answered and len(answered) == len(calls):
                 return event
             calls = [call for call in calls if call.id not in journal.responses]
-            journal.catch_up(ctx.branch)
+            await ctx._go_beyond("calls of tools")
         return await run_calls(ctx, calls, (await toolbox(self, ctx)).tools if tools is None else tools)
 
     # --- asking

@@ -82,8 +82,7 @@ async def toolbox(agent: LlmAgent, ctx: InvocationContext) -> Toolbox:
 async def prepare(agent: LlmAgent, ctx: InvocationContext, event_id: str) -> Question:
     """Put together what *agent* asks now; the answer's event is to have the id *event_id*."""
     core = ctx._core
-    if core.journal is not None:
-        core.journal.catch_up(ctx.branch)
+    await ctx._go_beyond(f"a question of {agent.name!r} to its model")
     box = await toolbox(agent, ctx)
     instruction = await _text(agent.instruction, ctx)
     texts = [await _text(getattr(ctx._place.tree.root, "global_instruction", ""), ctx)]

@@ -22,6 +22,7 @@ from ..errors import (
     InvalidValueError,
     InvocationEndedError,
     LlmCallsLimitExceededError,
+    ReplayError,
     TokensLimitExceededError,
     ToolCallsLimitExceededError,
     TransfersLimitExceededError,
@@ -44,6 +45,7 @@ from ._journal import Journal
 from ._on_event import heard
 from ._place import Control, Inside, Place, Region
 from ._reads import Reads
+from ._threads import LateOutcome
 
 __all__ = [
     "ActionsDraft",
@@ -341,6 +343,7 @@ class _WritingContext(ReadonlyContext):
         self._closed = ""
         self._cannot_wait = ""  # why nobody can be asked from here
         self._task = trio.lowlevel.current_task()  # that its logic runs in, unless it starts others
+        self._is_aside = False  # whether what is emitted here is not said again when the agents are run again
         self._conflicts: list[str] = []  # keys that the next event has to name
         self.actions = ActionsDraft()
 
@@ -496,7 +499,8 @@ class _WritingContext(ReadonlyContext):
             recorded = core.journal.find(event.id)
             if recorded is not None:
                 return await self._replay(recorded, writes_of(event.actions))
-            core.journal.catch_up(self._place.branch)
+            if not (closing or self._is_aside):
+                await self._go_beyond(f"an event of {self._path}")
         await core.env.point(f"emit {self._path}")
         if closing:
             self.actions.transfer_to_agent = None  # nobody takes over any more
@@ -523,9 +527,11 @@ class _WritingContext(ReadonlyContext):
             self._check_temp(flight.writes)
             lasting = _lasting(flight.writes)
             actions = with_writes(event.actions, lasting)
+            notes: dict[str, Any] = {"aside": True} if closing or self._is_aside else {}
             if reads:
-                told = {reader.reader: fresh for reader, fresh in reads.items()}
-                actions = changed(actions, replay={**(actions.replay or {}), "reads": told})
+                notes["reads"] = {reader.reader: fresh for reader, fresh in reads.items()}
+            if notes:
+                actions = changed(actions, replay={**(actions.replay or {}), **notes})
             complete = checked_event(self._completed(event, self._with_draft(actions)))
             if "on_event_callback" in core.plugins:
                 complete, writes = await self._heard(complete, self._state.layer(), closing=closing)
@@ -564,6 +570,7 @@ class _WritingContext(ReadonlyContext):
         core = self._core
         assert core.journal is not None
         await trio.lowlevel.checkpoint()
+        await core.journal.turn(recorded.branch, recorded.seq or 0)
         flight = self._state.take(own)
         core.journal.advance(recorded)
         flight.land()
@@ -572,6 +579,32 @@ class _WritingContext(ReadonlyContext):
             core.count_transfer()
         self._said(recorded)
         return recorded
+
+    async def _go_beyond(self, what: str) -> None:
+        """
+        Something is about to be done that is not recorded; others first come to what they have done.
+
+        Raises:
+            ReplayError: Something else is recorded in its place.
+        """
+        journal, branch = self._core.journal, self._place.branch
+        if journal is None:
+            return
+        await journal.turn(branch, self._core.live.revision + 1)
+        missed = journal.first_ahead(branch) if self._is_alone() else None
+        if missed is not None:
+            msg = (
+                f"expected the agents to come to what they have said before, {missed.id!r} of {missed.author!r} next "
+                f"({_shown(missed)}), found {what}; to go on with an invocation agents have to do what they have done, "
+                "so have them named and put together as they were, and let them decide by what is recorded"
+            )
+            raise ReplayError(msg)
+        journal.catch_up(branch)
+
+    def _is_alone(self) -> bool:
+        """Whether nothing else goes on in this branch, so that one thing follows the other."""
+        task = trio.lowlevel.current_task()
+        return task is self._place.strand and not any(nursery.child_tasks for nursery in task.child_nurseries)
 
     async def _replay_next(self) -> Event | None:
         """The next event that is recorded of this context, which is then behind it; None if there is none."""
@@ -671,7 +704,8 @@ class InvocationContext(_WritingContext):
     def _for_agent(self, agent: Any) -> InvocationContext:
         """The context of an agent that this one calls."""
         path = f"{self._path}/{agent.name}"
-        place = attrs.evolve(self._place, path=path, control=Control())
+        strand = self._place.strand or trio.lowlevel.current_task()
+        place = attrs.evolve(self._place, path=path, control=Control(), strand=strand)
         if not agent._has_own_logic:
             return InvocationContext(self._core, agent, place, self._state.layer())
         reads = self._core.reads(f"{path}*{self._core.count_run(f'{path}*')}")
@@ -679,7 +713,7 @@ class InvocationContext(_WritingContext):
 
     def _in_region(self, region: Region, index: int, branch: str) -> InvocationContext:
         """The same context, for an agent that runs in a branch of its own, beside others."""
-        place = attrs.evolve(self._place, branch=branch, regions=(*self._place.regions, (region, index)))
+        place = attrs.evolve(self._place, branch=branch, regions=(*self._place.regions, (region, index)), strand=None)
         return InvocationContext(self._core, self._agent, place, self._state)
 
     def _in_loop(self) -> InvocationContext:
@@ -712,7 +746,9 @@ class InvocationContext(_WritingContext):
     def _for_run_hooks(self, message: Event) -> InvocationContext:
         """The context of the hooks around a run, which one message begins or resumes."""
         place = attrs.evolve(self._place, path=f"run!{message.id}")
-        return InvocationContext(self._core, self._agent, place, self._state)
+        context = InvocationContext(self._core, self._agent, place, self._state)
+        context._is_aside = True
+        return context
 
 
 class ToolContext(_WritingContext):
@@ -731,11 +767,15 @@ class ToolContext(_WritingContext):
         reads: Reads | None = None,
     ) -> None:
         super().__init__(core, agent, place, state, reads)
+        self._is_aside = True
         self.function_call_id = function_call_id
         self.tool_confirmation: ToolConfirmation | None = None
         """What somebody has said about this call, if it was asked for."""
         self._asked: ToolConfirmation | None = None
-        self.late: Any = None  # how a cancelled call ended after all; see tools/_function.py
+        self.late: LateOutcome | None = None  # how the thread of a cancelled call has ended after all
+
+    def _ended_late(self, late: LateOutcome) -> None:
+        self.late = late
 
     def _call_id(self) -> str | None:
         return self.function_call_id or None
@@ -781,6 +821,13 @@ class ToolContext(_WritingContext):
 
 
 CallbackContext = ToolContext
+
+
+def _shown(event: Event) -> str:
+    step = (event.actions.replay or {}).get("step")
+    if step is not None:
+        return f"step {step['name']!r}"
+    return f"{event.text!r:.80}" if event.text else ", ".join(f"call of {c.name!r}" for c in event.get_function_calls())
 
 
 def _lasting(writes: Mapping[str, Write]) -> dict[str, Write]:

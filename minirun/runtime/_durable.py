@@ -20,7 +20,7 @@ from ..events import Event, EventActions
 from ..flows._output import OutputSchema
 from ..flows._questions import REQUEST_INPUT, SLEEP_UNTIL
 from ..types import Content, FunctionCall, FunctionResponse, Part
-from ._journal import Pause
+from ._failure import Pause
 
 if TYPE_CHECKING:
     from ._context import _WritingContext
@@ -51,8 +51,7 @@ async def run_step(
                 "an agent that is resumed has to take the same steps with the same arguments as before"
             )
             raise ReplayError(msg)
-    if core.journal is not None:
-        core.journal.catch_up(context.branch)
+    await context._go_beyond(f"step {name!r} of {context._path}")
     await core.env.point(f"step {path}")
     token = STEP_KEY.set(event_id)
     try:

@@ -14,7 +14,16 @@ import trio
 
 from ..errors import CleanupTimeoutError
 
-__all__ = ["add_note", "came_of_cancellation", "first_failure", "is_only_cancelled"]
+__all__ = ["Pause", "add_note", "came_of_cancellation", "first_failure", "is_only_cancelled", "is_pause", "leaves"]
+
+
+class Pause(BaseException):
+    """
+    Unwinds an agent that has to wait for something outside; the invocation is paused when all have unwound or ended.
+
+    It is no `Exception`, so that an agent's own error handling lets it pass. Who runs agents side by side lets the
+    others come to their end first, and raises it then.
+    """
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
@@ -31,6 +40,16 @@ def is_only_cancelled(error: BaseException) -> bool:
     return all(isinstance(leaf, trio.Cancelled) for leaf in leaves(error))
 
 
+def is_pause(error: BaseException | None) -> bool:
+    """Whether *error* says that something waits, and nothing else but cancellations."""
+    if error is None:
+        return False
+    found = list(leaves(error))
+    return any(isinstance(leaf, Pause) for leaf in found) and all(
+        isinstance(leaf, (Pause, trio.Cancelled)) for leaf in found
+    )
+
+
 def came_of_cancellation(error: BaseException) -> bool:
     """Whether *error* was raised while a cancellation was being handled: in a `finally`, for example."""
     at: BaseException | None = error
@@ -45,11 +64,11 @@ def first_failure(error: BaseException) -> BaseException:
     """
     Return the one exception that stands for *error*.
 
-    KeyboardInterrupt and SystemExit win; else it is the first that is not a cancellation.
+    KeyboardInterrupt and SystemExit win; else it is the first that is neither a cancellation nor a pause.
     """
     if not isinstance(error, BaseExceptionGroup):
         return error
-    failures = [leaf for leaf in leaves(error) if not isinstance(leaf, trio.Cancelled)]
+    failures = [leaf for leaf in leaves(error) if not isinstance(leaf, (trio.Cancelled, Pause))]
     if not failures:
         return next(leaves(error))
     first = next((leaf for leaf in failures if not isinstance(leaf, Exception)), failures[0])

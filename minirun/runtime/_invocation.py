@@ -26,6 +26,7 @@ from ..env import Env
 from ..errors import (
     DeadlineExceededError,
     InvalidMessageError,
+    ReplayError,
     SessionNotFoundError,
     StaleSessionError,
     StorageError,
@@ -41,9 +42,8 @@ from ._answer import is_answer
 from ._committer import Committer
 from ._config import RunConfig
 from ._context import InvocationContext, InvocationCore
-from ._failure import add_note, came_of_cancellation, first_failure, is_only_cancelled, leaves
+from ._failure import add_note, came_of_cancellation, first_failure, is_only_cancelled, is_pause, leaves
 from ._hooks import PluginHooks, ask, expect, tell, with_cleanup
-from ._journal import is_pause
 from ._message import user_content
 from ._recovery import by_event, closing_event_at_end, recover
 
@@ -297,11 +297,14 @@ class RunScope:
         core = self._core
         session = run_session(writer.live, core.start_seq, ReadOnlyState(core.values))
         self._run = Run(plan, session, self._committer, core)
+        for event in () if core.journal is None else core.journal.recorded:
+            self._run._stored(event)
         self._hook_context = self._context._for_run_hooks(message)
         if plan.yield_user_message:
             self._committer.show(message)
         self._left = False
         self._paused = False
+        self._stays = False  # whether the invocation is left as it was before this run
         self._others: list[Exception] = []  # what failed beside the first failure
         deadline = trio.current_time() + config.deadline_s if config.deadline_s is not None else float("inf")
         self._agent_scope = trio.CancelScope(shield=True, deadline=deadline)
@@ -336,6 +339,7 @@ class RunScope:
                     self._paused = True
                 else:
                     first = first_failure(failure)
+                    self._stays = self._stays or self._is_as_it_was(first)
                     if self._agent_scope.cancel_called and isinstance(first, Exception) and came_of_cancellation(first):
                         self._meet_deadline()  # this has failed while it was cleaning up
                     self._fail(first)
@@ -347,7 +351,7 @@ class RunScope:
         try:
             with trio.CancelScope(shield=True):
                 status = self._final_status(cancelled)
-                if status is not InvocationStatus.INTERRUPTED:
+                if not (self._stays or status is InvocationStatus.INTERRUPTED):
                     await self._close_open_calls(status is InvocationStatus.PAUSED)
                 for late in core.late_failures:
                     self._fail(late)
@@ -360,7 +364,7 @@ class RunScope:
 
     async def _run_agent(self, context: InvocationContext) -> None:
         """Run who answers, between the hooks of the run."""
-        plugins = self._plan.plugins
+        plugins, core = self._plan.plugins, self._core
         if not plugins:
             await self._speaker().run_async(context)
             return
@@ -370,6 +374,7 @@ class RunScope:
             answer = await ask(plugins.get("before_run_callback", ()), invocation_context=hook_context)
             content = expect(answer, Content, "before_run_callback")
             if content is not None:
+                self._stays = core.journal is not None  # what waits, or was interrupted, does not end with that
                 await hook_context.emit(Event(content=changed(content, role="model")))
                 return
             await hook_context._flush()
@@ -405,11 +410,24 @@ class RunScope:
             limit = self._plan.run_config.deadline_s
             self._fail(DeadlineExceededError(f"the run took longer than RunConfig.deadline_s={limit} seconds"))
 
+    def _is_as_it_was(self, failure: BaseException) -> bool:
+        """Whether an invocation that was to go on has failed before it has: that does not end it."""
+        journal = self._core.journal
+        if journal is None or not isinstance(failure, Exception):
+            return False
+        return isinstance(failure, ReplayError) or not (journal.has_caught_up or journal.first_ahead(None) is None)
+
     def _final_status(self, cancelled: bool) -> InvocationStatus:
-        if self._run._failure is not None:
-            return InvocationStatus.FAILED
-        if self._paused or (cancelled and self._core.waits):
+        failure, waits = self._run._failure, self._core.waits
+        if self._stays:
+            return InvocationStatus.PAUSED if waits else InvocationStatus.INTERRUPTED
+        is_left = cancelled if failure is None else not isinstance(failure, Exception)  # by Ctrl-C, too
+        if is_left and waits:
             return InvocationStatus.PAUSED  # who leaves a run that waits does not take its questions back
+        if failure is not None:
+            return InvocationStatus.FAILED
+        if self._paused:
+            return InvocationStatus.PAUSED
         if cancelled and self._stays_resumable:
             return InvocationStatus.INTERRUPTED
         return InvocationStatus.CANCELLED if cancelled else InvocationStatus.COMPLETED
@@ -434,7 +452,7 @@ class RunScope:
         try:
             for calls in by_event(call for call in still_open if not (paused and call.pending)):
                 await context._emit(closing_event_at_end(calls, self._core.unrecorded), closing=True)
-            for error in () if run._failure is None else (run._failure, *self._others):
+            for error in () if run._failure is None or paused else (run._failure, *self._others):
                 author, branch = self._core.failed_in(error)
                 code, message = type(error).__name__, _message_of(error)
                 event = Event(author=author, branch=branch, error_code=code, error_message=message)

@@ -11,6 +11,7 @@ What its own logic reads of the state while it replays is what it has read then;
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 import trio
 
@@ -18,29 +19,12 @@ from ..events import Event
 from ..sessions import LiveSession
 from ..sessions._live import visible_tail
 from ..types import FunctionResponse
-from ._failure import leaves
 from ._reads import ReadRecord, recorded_reads
 
-__all__ = ["Journal", "Pause", "is_pause"]
+__all__ = ["Journal"]
 
-
-class Pause(BaseException):
-    """
-    Unwinds an agent that has to wait for something outside; the invocation is paused when all have unwound or ended.
-
-    It is no `Exception`, so that an agent's own error handling lets it pass. Who runs agents side by side lets the
-    others come to their end first, and raises it then.
-    """
-
-
-def is_pause(error: BaseException | None) -> bool:
-    """Whether *error* says that something waits, and nothing else but cancellations."""
-    if error is None:
-        return False
-    found = list(leaves(error))
-    return any(isinstance(leaf, Pause) for leaf in found) and all(
-        isinstance(leaf, (Pause, trio.Cancelled)) for leaf in found
-    )
+# How many turns of the scheduler may pass without anybody coming to something that is recorded.
+PATIENCE = 20
 
 
 class Journal:
@@ -66,6 +50,11 @@ class Journal:
         self._live = live
         self._reached: dict[str | None, int] = {}  # by branch: the newest event that was replayed there
         self._reads = recorded_reads(mine)
+        self._said = [event for event in mine if _is_said(event)]
+        self._next = 0  # in the said: nothing before it is open
+        self._progress = 0
+        self.has_caught_up = False
+        """Whether somebody has done something new."""
 
     def reads(self, reader: str) -> Mapping[str, ReadRecord]:
         """What is recorded of what *reader* has read, by key."""
@@ -96,20 +85,35 @@ class Journal:
         inside = f"@{call_id}"
         return any(event.long_running_tool_ids and inside in (event.branch or "") for event in self.recorded)
 
-    def is_ahead(self, branch: str | None) -> bool:
-        """Whether something was recorded in this branch, or inside of it, that was not come to yet."""
-        return any(
-            (event.seq or 0) > self._reached_in(event.branch) for event in self.recorded if _is_said_in(event, branch)
-        )
+    def first_ahead(self, branch: str | None) -> Event | None:
+        """What agents have said next in this branch, or in one within it, and have not come to again; None: nothing."""
+        return next((event for event in self._said if self._is_open(event) and _is_said_in(event, branch)), None)
 
     def advance(self, event: Event) -> None:
         """An agent has come to *event*: what was stored until then in its branch is behind it."""
-        seq = event.seq or 0
-        self._reached[event.branch] = max(seq, self._reached.get(event.branch, 0))
+        self._reached[event.branch] = max(event.seq or 0, self._reached.get(event.branch, 0))
+        self._progress += 1
+        while self._next < len(self._said) and not self._is_open(self._said[self._next]):
+            self._next += 1
 
     def catch_up(self, branch: str | None) -> None:
         """Somebody in *branch* does something new: nothing is ahead of it any more."""
+        self.has_caught_up = True
         self._reached[branch] = self._live.revision
+
+    async def turn(self, branch: str | None, seq: int) -> None:
+        """
+        Wait for agents in branches beside *branch* to come to what they have said before *seq*.
+
+        So things happen in the order in which they have happened before: an agent whose escalation has stopped others
+        does not stop them before they are as far as they were. Who does not come to anything any more is not waited
+        for; it may have been cancelled.
+        """
+        idle = 0
+        while idle < PATIENCE and self._is_early(branch, seq):
+            progress = self._progress
+            await trio.lowlevel.checkpoint()
+            idle = idle + 1 if progress == self._progress else 0
 
     def steps(self, path: str) -> Iterator[str]:
         """The ids of the events that record steps on *path*, in order."""
@@ -118,10 +122,19 @@ class Journal:
             if step is not None and step["path"] == path:
                 yield event.id or ""
 
-    def _reached_in(self, branch: str | None) -> int:
-        """How far agents have come in this branch: also by what was replayed in branches around it."""
-        reached = [seq for other, seq in self._reached.items() if other is None or _is_within(branch, other)]
-        return max(reached, default=0)
+    def _is_early(self, branch: str | None, seq: int) -> bool:
+        for event in islice(self._said, self._next, None):
+            if (event.seq or 0) >= seq:
+                return False
+            is_beside = not _is_within(event.branch, branch) and not _is_within(branch, event.branch)
+            if is_beside and self._is_open(event):
+                return True
+        return False
+
+    def _is_open(self, event: Event) -> bool:
+        """Whether nobody has come to *event*, nor to something later in its branch or around it."""
+        seq, branch = event.seq or 0, event.branch
+        return all(reached < seq for other, reached in self._reached.items() if _is_within(branch, other))
 
 
 def _is_within(branch: str | None, outer: str | None) -> bool:
@@ -129,7 +142,12 @@ def _is_within(branch: str | None, outer: str | None) -> bool:
 
 
 def _is_said_in(event: Event, branch: str | None) -> bool:
-    """Whether *event* was said by an agent in this branch, and is more than a mark that it waits."""
-    if event.author == "user" or event.long_running_tool_ids or event.actions.suspended_calls:
-        return False
-    return _is_within(event.branch, branch)
+    """Whether *event* was said in this branch, or in a branch of it, but not inside of a call."""
+    return _is_within(event.branch, branch) and "@" not in (event.branch or "")[len(branch or "") :]
+
+
+def _is_said(event: Event) -> bool:
+    """Whether an agent has said *event* in the course of its logic: it does so again whenever it is run."""
+    notes = event.actions.replay or {}
+    is_something = event.content is not None or event.output is not None or "step" in notes
+    return event.author != "user" and not notes.get("aside", False) and is_something

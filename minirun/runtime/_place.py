@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
+import trio
 
 from ..sessions._state import REMOVED, Add, Extend, Write
 from ..types import Content
@@ -72,6 +73,8 @@ class Place:
     regions: tuple[tuple[Region, int], ...] = ()
     """The parallel agents and turns around it, and which of their branches and calls this is."""
     inside: Inside | None = None
+    strand: trio.lowlevel.Task | None = None
+    """The task in which everything here happens, one thing after the other, unless an agent's logic starts others."""
     readers: tuple[Reads, ...] = ()
     """What the logic here, and around here, has read of the state: an event from here carries it."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 
-from ..events import Event
+from ..events import Event, EventActions
 from ..sessions import OpenCall, SessionWriter
 from ..types import Content, FunctionResponse, Part
 from ._context import derived_id
@@ -40,6 +40,7 @@ def closing_event(calls: Sequence[OpenCall], kind: str, message: str) -> Event:
         author=first.author,
         branch=first.branch,
         content=Content(role="user", parts=parts),
+        actions=EventActions(replay={"aside": True}),
     )
 
 

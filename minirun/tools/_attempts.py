@@ -25,10 +25,9 @@ import trio
 from .._json import FrozenDict, freeze, thaw
 from ..errors import FatalError, InvalidValueError, ToolTimeoutError
 from ..runtime import ToolContext
-from ..runtime._failure import first_failure, leaves
-from ..runtime._journal import Pause
+from ..runtime._failure import Pause, first_failure, leaves
+from ..runtime._threads import LateOutcome
 from ._base import BaseTool
-from ._function import LateOutcome
 
 __all__ = ["Attempts", "Failure", "Outcome", "Result", "result_of"]
 

@@ -25,8 +25,8 @@ from ..events import Event, EventActions
 from ..flows._questions import REQUEST_CONFIRMATION, REQUEST_INPUT
 from ..runtime import InvocationContext, ToolContext
 from ..runtime._context import ToolConfirmation, derived_id
+from ..runtime._failure import Pause, is_pause
 from ..runtime._hooks import Hook, ask
-from ..runtime._journal import Pause, is_pause
 from ..runtime._place import Region
 from ..runtime._recovery import INTERRUPTED_MESSAGE, failure_response
 from ..types import Content, FunctionCall, FunctionDeclaration, FunctionResponse, Part

@@ -12,13 +12,12 @@ from collections.abc import Awaitable, Callable
 from functools import cached_property, partial
 from typing import Any, Literal, get_type_hints
 
-import trio
-
 from .._json import freeze
 from ..errors import ConfigurationError
 from ..flows._docstring import documentation_of
 from ..flows._schema import signature_of
 from ..runtime import ToolContext
+from ..runtime._threads import in_thread
 from ..types import FunctionDeclaration
 from ._base import BaseTool, OnInterrupted
 from ._retry import RetryConfig
@@ -110,7 +109,7 @@ class FunctionTool(BaseTool):
             named[self._context_parameter] = tool_context
         call = partial(self.func, *positional, **named)
         if self._in_thread:
-            result = await _in_thread(call, tool_context)
+            result = await in_thread(tool_context._core, call, tool_context._ended_late)
         else:
             result = call()
         return await result if inspect.isawaitable(result) else result
@@ -142,75 +141,3 @@ def _context_parameter(func: Callable[..., Any], inner: Callable[..., Any]) -> s
         if hints.get(name) in (ToolContext, "ToolContext", "CallbackContext"):
             return name
     return CONTEXT_NAME if CONTEXT_NAME in parameters else None
-
-
-class LateOutcome:
-    """
-    How the thread of a cancelled call has ended: with `value` or `error` if it is `finished`.
-
-    If it is `revoked` instead, it had not begun and never does. Else nobody knows what it does.
-    """
-
-    def __init__(self) -> None:
-        self.finished = False
-        self.value: Any = None
-        self.error: Exception | None = None
-        self.revoked = False
-        self._ticket = [None]  # for the thread that begins or the task that revokes, whoever takes it first
-
-    def begin(self) -> bool:
-        """Say that the thread begins; False if it must not any more."""
-        return self._take_ticket()
-
-    def revoke(self) -> bool:
-        """Keep the thread from beginning; False if it has begun."""
-        self.revoked = self._take_ticket()
-        return self.revoked
-
-    def _take_ticket(self) -> bool:
-        try:
-            self._ticket.pop()  # in CPython no other thread comes between
-        except IndexError:
-            return False
-        return True
-
-
-async def _in_thread(call: Callable[[], Any], context: ToolContext) -> Any:
-    """
-    Run *call* in a worker thread.
-
-    A thread cannot be stopped. When this is cancelled, the thread is waited for, up to `RunConfig.thread_grace_s`; what
-    it gave by then is left in `context.late`. After that it is abandoned, and nobody knows what it does. If it has not
-    begun, because all threads are taken, it never does.
-    """
-    core = context._core
-    late = LateOutcome()
-    shield = trio.CancelScope(shield=True)
-    done = trio.Event()
-
-    def work() -> Any:
-        return call() if late.begin() else None
-
-    async def watch() -> None:
-        with shield:
-            try:
-                late.value = await core.env.run_sync(work, limiter=core.tool_limits.threads, abandon_on_cancel=True)
-            except Exception as error:
-                late.error = error
-            late.finished = True
-        done.set()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(watch)
-        try:
-            await done.wait()
-        except trio.Cancelled:
-            context.late = late
-            if late.revoke():
-                shield.cancel()
-            else:
-                shield.deadline = trio.current_time() + core.run_config.thread_grace_s
-            raise
-    if late.error is not None:
-        raise late.error
-    return late.value
