@@ -4,10 +4,12 @@ An order that is charged, shipped after a human's approval, and confirmed by mai
     minirun run examples/order_agent.py --db orders.db "3 pens"
     minirun invocations pending --db orders.db
     minirun answer examples/order_agent.py --db orders.db CALL_ID yes
+    minirun invocations resume examples/order_agent.py --db orders.db
 
-Between two lines nothing runs. Kill a process wherever you like: who goes on reads from the log what was done, and a
-step whose result is stored is not taken again. What the world sees (the charge, the parcel, the mail) carries the key
-of its step, so that a shop can tell a repetition, if a process died between the effect and its record.
+Between two lines nothing runs. Kill a process wherever you like, and let the last line go on with what was interrupted:
+it reads from the log what was done, and a step whose result is stored is not taken again. What the world sees (the
+charge, the parcel, the mail) carries the key of its step, so that a shop can tell a repetition, if a process died
+between the effect and its record.
 """
 
 from __future__ import annotations

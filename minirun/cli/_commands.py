@@ -24,7 +24,7 @@ from .._json import dumps
 from ..errors import MinirunError
 from ..events import Event
 from ..runners import Runner
-from ..runtime import RunConfig, StreamingMode
+from ..runtime import RunConfig, RunScope, StreamingMode
 from ..sessions import BaseSessionService, InMemorySessionService, Session, SqliteSessionService, repair, verify
 from ..types import Content
 from ._load import load_app
@@ -84,7 +84,7 @@ def run(target: str, messages: tuple[str, ...], db: Path | None, user: str, sess
     app = load_app(target)
     service: BaseSessionService = InMemorySessionService() if db is None else SqliteSessionService(db)
     runner = Runner(app=app, session_service=service, auto_create_session=True)
-    config = RunConfig(streaming_mode=StreamingMode.SSE if stream else StreamingMode.NONE)
+    config = config_for(stream=stream)
 
     def answer(message: str) -> None:
         # Each message has a trio.run of its own, so that between them the terminal belongs to the prompt.
@@ -99,13 +99,17 @@ def run(target: str, messages: tuple[str, ...], db: Path | None, user: str, sess
     sys.exit(status)
 
 
+def config_for(*, stream: bool) -> RunConfig:
+    return RunConfig(streaming_mode=StreamingMode.SSE if stream else StreamingMode.NONE)
+
+
 def _answer_arguments(messages: Iterable[str], answer: Callable[[str], None]) -> int:
     """Answer the messages up to the first failure."""
     for message in messages:
         try:
             answer(os.fsencode(message).decode("utf-8", "replace"))  # arguments are bytes of any kind
         except Exception as error:
-            _show_error(error)
+            show_error(error)
             return 1
     return 0
 
@@ -124,7 +128,7 @@ def _converse(answer: Callable[[str], None]) -> int:
                 raise
             click.echo()
         except Exception as error:
-            _show_error(error)
+            show_error(error)
             status = 1
     return status
 
@@ -144,16 +148,21 @@ def _typed() -> Iterator[str]:
         yield line
 
 
-def _show_error(error: Exception) -> None:
+def show_error(error: Exception) -> None:
     lines = [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
     write(Console(stderr=True), "\n".join(lines), "red")
 
 
 async def answer_one(runner: Runner, user: str, session: str, message: str | Content, config: RunConfig) -> None:
+    await show_run(runner.run_async(user_id=user, session_id=session, new_message=message, run_config=config))
+
+
+async def show_run(run: RunScope) -> None:
+    """Take a run to its end, and show what is said in it and what it waits for then; raises what it fails with."""
     console = Console()
     printer = EventPrinter(console)
     try:
-        async with runner.run_async(user_id=user, session_id=session, new_message=message, run_config=config) as events:
+        async with run as events:
             async for event in events:
                 if not event.error_code:  # what the run fails with is raised, and shown, as an exception
                     printer.show(event)

@@ -1,22 +1,33 @@
-"""`minirun invocations`: which runs there were, how they ended, and what those that wait are waiting for."""
+"""`minirun invocations`: which runs there were, how they ended, what those that wait are waiting for, and going on."""
 
 from __future__ import annotations
 
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import attrs
 import click
+import trio
+from rich.console import Console
 
 from .._json import dumps
-from ..sessions import InvocationStatus, PendingCall
-from ._commands import db_option, print_table, with_service
+from ..runners import Runner
+from ..sessions import BaseSessionService, InvocationStatus, PendingCall
+from ._commands import INTERRUPTED, config_for, db_option, print_table, show_error, show_run, with_service
+from ._load import load_app
+from ._show import write
 
 __all__ = ["invocations"]
 
 
 @click.group()
 def invocations() -> None:
-    """Look at the invocations in a file: the runs of their sessions, and what they wait for."""
+    """Look at the invocations in a file, the runs of their sessions, and go on with them."""
 
 
 @invocations.command("list")
@@ -27,7 +38,7 @@ def list_invocations(db: Path, app: str | None, status: str | None) -> None:
     """
     List the invocations, oldest first.
 
-    Paused ones wait for an answer or a time; interrupted ones have lost their process.
+    Paused ones wait for an answer or a time; interrupted ones have lost their process: `resume` goes on with them.
     """
     found = with_service(db, lambda service: service.list_invocations(app_name=app, status=status))
     columns = ("app", "user", "session", "invocation", "status", "first event", "last event")
@@ -66,3 +77,129 @@ def _question(question: PendingCall) -> str:
     hint = question.hint if isinstance(question.hint, str) else "" if question.hint is None else dumps(question.hint)
     form = "" if question.schema is None else f"form {dumps(question.schema)}"
     return " ".join(part for part in (hint, form) if part)
+
+
+# --- going on ---------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class _Place:
+    """Where an invocation is, and how far it has come."""
+
+    user: str
+    session: str
+    invocation: str
+    status: InvocationStatus = attrs.field(default=InvocationStatus.INTERRUPTED, eq=False)
+
+    def __str__(self) -> str:
+        return f"{self.invocation} of user {self.user!r}, session {self.session!r}"
+
+
+@invocations.command()
+@click.argument("target", metavar="FILE.py[:name]")
+@click.argument("invocation_id", required=False)
+@db_option
+@click.option("--user", help="Only those of this user.")
+@click.option("--session", help="Only those of this session.")
+@click.option("--stream", is_flag=True, help="Show answers as they come.")
+def resume(
+    target: str, invocation_id: str | None, db: Path, user: str | None, session: str | None, stream: bool
+) -> None:
+    """
+    Go on with what was interrupted, and with what has waited for a time that has come, one after another.
+
+    With INVOCATION_ID go on with that one. Nothing that is recorded is done again. A failure is told, and does not keep
+    the others from their turn; then this exits with 1. Ctrl-C leaves what is in hand interrupted, to be resumed again.
+    """
+    app = load_app(target)
+
+    async def main(service: BaseSessionService) -> int:
+        places = await _known(service, app.name, invocation_id) if invocation_id else await _due(service, app.name)
+        places = [each for each in places if user in (None, each.user) and session in (None, each.session)]
+        if invocation_id:
+            places = [_only(places, invocation_id, app.name)]
+        console, status = Console(), 0
+        async with Runner(app=app, session_service=service) as runner:
+            with trio.CancelScope() as scope, _cancelled_by_ctrl_c(scope):
+                for place in places:
+                    status |= await _go_on(runner, place, console, stream=stream, is_named=bool(invocation_id))
+        if not places:
+            write(console, "nothing was interrupted, and nothing is due")
+        return INTERRUPTED if scope.cancelled_caught else status
+
+    try:
+        status = with_service(db, main)
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    sys.exit(status)
+
+
+async def _known(service: BaseSessionService, app_name: str, invocation_id: str) -> list[_Place]:
+    found = await service.list_invocations(app_name=app_name)
+    mine = (one for one in found if one.invocation_id == invocation_id)
+    return [_Place(one.user_id, one.session_id, one.invocation_id, one.status) for one in mine]
+
+
+async def _due(service: BaseSessionService, app_name: str) -> list[_Place]:
+    """What was interrupted, and what has waited for a time that has come."""
+    interrupted = await service.list_invocations(app_name=app_name, status=InvocationStatus.INTERRUPTED)
+    waiting = await service.list_pending(app_name=app_name, include_timers=True)
+    now = service.env.now()
+    places = [_Place(one.user_id, one.session_id, one.invocation_id) for one in interrupted]
+    for one in waiting:
+        if one.due is not None and one.due <= now:
+            places.append(_Place(one.user_id, one.session_id, one.invocation_id))
+    return list(dict.fromkeys(places))
+
+
+def _only(places: list[_Place], invocation_id: str, app_name: str) -> _Place:
+    if not places:
+        known = "`minirun invocations list` shows which there are"
+        raise click.ClickException(f"there is no invocation {invocation_id!r} in app {app_name!r}; {known}")
+    if len(places) > 1:  # a session and its forks
+        where = "; ".join(str(place) for place in places)
+        raise click.ClickException(f"expected one invocation, found {where}; say which with --user and --session")
+    return places[0]
+
+
+async def _go_on(runner: Runner, place: _Place, console: Console, *, stream: bool, is_named: bool) -> int:
+    """Go on with one, as a supervisor does: who is cancelled leaves it interrupted. Return 1 if it fails."""
+    if place.status in (InvocationStatus.COMPLETED, InvocationStatus.FAILED, InvocationStatus.CANCELLED):
+        write(console, f"{place.invocation} has ended: {place.status}")
+        return 0
+    if not is_named:
+        write(console, str(place), "bold")
+    config = attrs.evolve(config_for(stream=stream), on_busy="reject")
+    run = runner.run_async(
+        user_id=place.user, session_id=place.session, invocation_id=place.invocation, run_config=config
+    )
+    try:
+        await show_run(run.supervised(None))
+    except Exception as error:
+        show_error(error)
+        return 1
+    return 0
+
+
+@contextmanager
+def _cancelled_by_ctrl_c(scope: trio.CancelScope) -> Iterator[None]:
+    """
+    Let the first Ctrl-C cancel *scope*, and not be an exception somewhere in an agent, which would fail by it.
+
+    The second one is what it always is: it ends what does not end by itself.
+    """
+    before: Any = signal.getsignal(signal.SIGINT)
+    if not callable(before):  # it is ignored, as in a shell's background job
+        yield
+        return
+    token = trio.lowlevel.current_trio_token()
+
+    def cancel(*_: object) -> None:
+        signal.signal(signal.SIGINT, before)
+        token.run_sync_soon(scope.cancel)
+
+    signal.signal(signal.SIGINT, cancel)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,202 @@
+"""`minirun invocations resume` and `minirun answer`, as processes: what goes on, what is told, what is left."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+AGENT = """
+import os, signal, time
+from pathlib import Path
+import trio
+from minirun import App, BaseAgent, Event
+
+def dies_at(moment):
+    fate = Path("fate")
+    if fate.exists() and fate.read_text() == moment:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+async def happens(what):
+    with open("world.log", "a") as world:
+        world.write(what + "\\n")
+    return what
+
+class Worker(BaseAgent):
+    async def _run_async_impl(self, ctx):
+        text = ctx.user_content.text
+        await ctx.step("first", happens, f"{text}: first")
+        await ctx.emit(Event(message=f"{text}: begun"))
+        dies_at("begun")
+        if text == "fail":
+            raise OSError("the world is gone")
+        if text.startswith("wait"):
+            await ctx.sleep_until(float(text.split()[1]))
+        if text == "ask":
+            answer = await ctx.request_input("Which?", response_schema=str)
+            await ctx.emit(Event(message=f"it is {answer!r}"))
+        if text == "slow" and Path("fate").exists():
+            print("slow begins", flush=True)
+            await trio.sleep_forever()
+        if text == "busy" and Path("fate").exists():
+            print("busy begins", flush=True)
+            while True:
+                time.sleep(0.01)
+                await trio.lowlevel.checkpoint()
+        dies_at("answered")
+        await ctx.step("last", happens, f"{text}: last")
+        await ctx.emit(Event(message=f"{text}: done"))
+
+app = App("app", Worker(name="w"))
+"""
+
+# As long as nothing is wrong, a process of these tests ends at once.
+PATIENCE_S = 60
+
+
+class Shell:
+    """Runs the command line in a folder, and says when its agent dies."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "agent.py").write_text(AGENT)
+
+    def program(self, *arguments: str) -> list[str]:
+        """The command, with what each of them takes."""
+        return [sys.executable, "-W", "error", "-m", "minirun", *arguments, "--db", "s.db"]
+
+    def __call__(self, *arguments: str, status: int = 0) -> str:
+        """Run it, and return what it prints."""
+        done = subprocess.run(
+            self.program(*arguments), cwd=self.folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+        assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
+        assert "Traceback" not in done.stderr
+        return done.stdout + done.stderr
+
+    def killed(self, moment: str, *arguments: str) -> None:
+        """Run it, and let it die when its agent has come so far."""
+        (self.folder / "fate").write_text(moment)
+        self(*arguments, status=-signal.SIGKILL)
+        (self.folder / "fate").unlink()
+
+    def statuses(self) -> dict[str, str]:
+        """The status of each session's only invocation."""
+        rows = [row.split() for row in self("invocations", "list").splitlines()[1:]]
+        return {row[2]: row[4] for row in rows}
+
+    def invocation_ids(self) -> list[str]:
+        """The ids, oldest first."""
+        return [row.split()[3] for row in self("invocations", "list").splitlines()[1:]]
+
+    def happened(self) -> list[str]:
+        """What the agents have done to the world."""
+        return (self.folder / "world.log").read_text().splitlines()
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    """A folder with an agent."""
+    return Shell(tmp_path)
+
+
+def question_in(output: str) -> str:
+    """The id of the question that somebody is asked."""
+    [found] = set(re.findall(r"\bq-[0-9a-f]+", output))
+    return str(found)
+
+
+def test_what_was_killed_goes_on(shell: Shell) -> None:
+    """All that was interrupted, one after another, with what is new; nothing is done twice, nothing is left."""
+    for session in ("one", "two"):
+        shell.killed("begun", "run", "agent.py", session, "--session", session)
+    assert shell.statuses() == {"one": "interrupted", "two": "interrupted"}
+    first, second = shell.invocation_ids()
+    assert shell("invocations", "resume", "agent.py").splitlines() == [
+        f"{first} of user 'local', session 'one'",
+        "one: done",
+        f"{second} of user 'local', session 'two'",
+        "two: done",
+    ]
+    assert shell.statuses() == {"one": "completed", "two": "completed"}
+    assert shell.happened() == ["one: first", "two: first", "one: last", "two: last"]
+    assert shell("invocations", "resume", "agent.py") == "nothing was interrupted, and nothing is due\n"
+    assert shell("invocations", "resume", "agent.py", first) == f"{first} has ended: completed\n"
+
+
+def test_an_answer_that_was_killed_goes_on(shell: Shell) -> None:
+    """The answer is recorded, and nobody is asked again; what was done before and after is done once."""
+    question = question_in(shell("run", "agent.py", "ask"))
+    shell.killed("answered", "answer", "agent.py", question, "5")
+    assert shell.statuses() == {"default": "interrupted"}
+    assert "no open question" in shell("answer", "agent.py", question, "5", status=1)
+    [invocation] = shell.invocation_ids()
+    assert shell("invocations", "resume", "agent.py", invocation) == "ask: done\n"
+    log = shell("sessions", "show", "app", "local", "default")
+    assert log.count("it is '5'") == 1
+    assert shell.statuses() == {"default": "completed"}
+    assert shell.happened() == ["ask: first", "ask: last"]
+
+
+def test_what_fails_is_told_and_others_have_their_turn(shell: Shell) -> None:
+    """The failure is one line and the exit status 1; the one after it comes to its end."""
+    for session in ("fail", "good"):
+        shell.killed("begun", "run", "agent.py", session, "--session", session)
+    told = shell("invocations", "resume", "agent.py", status=1)
+    assert "OSError: the world is gone\n" in told
+    assert "good: done" in told
+    assert shell.statuses() == {"fail": "failed", "good": "completed"}
+
+
+def test_what_is_due_goes_on_and_what_is_not_is_left(shell: Shell) -> None:
+    """A time that has come is enough; one that has not, and a question, wait on, until somebody names them."""
+    for session, message in (("near", "wait 9999999999"), ("far", "wait 9999999999"), ("asks", "ask")):
+        shell("run", "agent.py", message, "--session", session)
+    code = (shell.folder / "agent.py").read_text()
+    assert shell("invocations", "resume", "agent.py") == "nothing was interrupted, and nothing is due\n"
+    shell("run", "agent.py", "wait 5", "--session", "now")
+    assert shell.statuses() == {"near": "paused", "far": "paused", "asks": "paused", "now": "completed"}
+    clock = "import time\ntime.time = lambda now=time.time: now() + 9e9\n"
+    (shell.folder / "agent.py").write_text(clock + code)
+    told = shell("invocations", "resume", "agent.py", "--session", "near")
+    assert "wait 9999999999: done" in told
+    assert shell.statuses() == {"near": "completed", "far": "paused", "asks": "paused", "now": "completed"}
+    asking = shell.invocation_ids()[2]
+    assert question_in(shell("invocations", "resume", "agent.py", asking))
+    assert shell.statuses()["asks"] == "paused"
+
+
+@pytest.mark.parametrize("message", ["slow", "busy"])
+def test_ctrl_c_leaves_it_interrupted(message: str, shell: Shell) -> None:
+    """Whether the agent waits or computes: the process ends with 130, and the next one goes on."""
+    shell.killed("begun", "run", "agent.py", message)
+    (shell.folder / "fate").write_text("never")
+    command = shell.program("invocations", "resume", "agent.py")
+    process = subprocess.Popen(
+        command, cwd=shell.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    while process.stdout.readline().strip() != f"{message} begins":
+        pass
+    os.kill(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, errors) == (130, "")
+    assert shell.statuses() == {"default": "interrupted"}
+    (shell.folder / "fate").unlink()
+    assert f"{message}: done" in shell("invocations", "resume", "agent.py")
+    assert shell.happened() == [f"{message}: first", f"{message}: last"]
+
+
+def test_an_invocation_that_is_not_there_is_named(shell: Shell) -> None:
+    """A wrong id, or a session that it is not in, is one sentence; nothing is changed."""
+    shell.killed("begun", "run", "agent.py", "one")
+    [invocation] = shell.invocation_ids()
+    assert "there is no invocation 'e-nix'" in shell("invocations", "resume", "agent.py", "e-nix", status=1)
+    wrong = ("invocations", "resume", "agent.py", invocation, "--session", "other")
+    assert f"there is no invocation '{invocation}'" in shell(*wrong, status=1)
+    assert shell.statuses() == {"default": "interrupted"}
