@@ -200,3 +200,24 @@ def test_an_invocation_that_is_not_there_is_named(shell: Shell) -> None:
     wrong = ("invocations", "resume", "agent.py", invocation, "--session", "other")
     assert f"there is no invocation '{invocation}'" in shell(*wrong, status=1)
     assert shell.statuses() == {"default": "interrupted"}
+
+
+def test_an_answer_whose_run_fails_is_told_without_a_traceback(shell: Shell) -> None:
+    """The failure of the agent is shown as `minirun run` shows it."""
+    question = question_in(shell("run", "agent.py", "ask"))
+    code = (shell.folder / "agent.py").read_text()
+    (shell.folder / "agent.py").write_text(code.replace('dies_at("answered")', 'raise OSError("the shop is closed")'))
+    told = shell("answer", "agent.py", question, "tea", status=1)
+    assert told.splitlines()[-2:] == ["it is 'tea'", "OSError: the shop is closed"]
+
+
+def test_a_text_that_looks_like_something_else_may_be_an_answer(shell: Shell) -> None:
+    """Where a text is asked for, a number is one, too; what fits as JSON is JSON, and what does not fit is refused."""
+    question = question_in(shell("run", "agent.py", "ask"))
+    assert "it is '7'" in shell("answer", "agent.py", question, "7")
+    code = (shell.folder / "agent.py").read_text()
+    (shell.folder / "agent.py").write_text(code.replace("response_schema=str", "response_schema=list[int]"))
+    question = question_in(shell("run", "agent.py", "ask", "--session", "other"))
+    assert "fits its schema" in shell("answer", "agent.py", question, '"[7]"', status=1)
+    assert "fits its schema" in shell("answer", "agent.py", question, "7", status=1)
+    assert "it is [7]" in shell("answer", "agent.py", question, "[7]")

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import click
 
+from ..errors import InvalidMessageError
 from ..runners import Runner
-from ..runtime import RunConfig, StreamingMode
-from ..sessions import BaseSessionService
-from ._commands import INTERRUPTED, answer_one, db_option, with_service
+from ..sessions import BaseSessionService, PendingCall
+from ..types import Content
+from ._commands import INTERRUPTED, answer_one, config_for, db_option, show_error, with_service
 from ._load import load_app
 
 __all__ = ["answer"]
@@ -28,12 +29,11 @@ def answer(target: str, call_id: str, value: str, db: Path, stream: bool) -> Non
     Answer an open question, and go on with what has waited for it.
 
     CALL_ID is shown by `minirun run` and `minirun invocations pending`. VALUE is yes or no where permission is asked
-    for, else JSON, or a text.
+    for, else JSON, or a text. If this is killed, `minirun invocations resume` goes on.
     """
     app = load_app(target)
-    config = RunConfig(streaming_mode=StreamingMode.SSE if stream else StreamingMode.NONE)
 
-    async def main(service: BaseSessionService) -> None:
+    async def main(service: BaseSessionService) -> int:
         async with Runner(app=app, session_service=service) as runner:
             pending = await service.list_pending(app_name=app.name)
             question = next((each for each in pending if each.call_id == call_id), None)
@@ -42,13 +42,34 @@ def answer(target: str, call_id: str, value: str, db: Path, stream: bool) -> Non
                 raise click.ClickException(
                     f"there is no open question {call_id!r} in app {app.name!r}; open are {known}"
                 )
-            reply = question.reply(_value(value, yes_or_no=question.kind == "confirmation"))
-            await answer_one(runner, question.user_id, question.session_id, reply, config)
+            reply = _reply(question, value)
+            try:
+                await answer_one(runner, question.user_id, question.session_id, reply, config_for(stream=stream))
+            except Exception as error:
+                show_error(error)
+                return 1
+            return 0
 
     try:
-        with_service(db, main)
+        status = with_service(db, main)
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        status = INTERRUPTED
+    sys.exit(status)
+
+
+def _reply(question: PendingCall, text: str) -> Content:
+    """The answer that somebody has typed; a text may look like JSON, if a text is asked for."""
+    value = _value(text, yes_or_no=question.kind == "confirmation")
+    try:
+        return question.reply(value)
+    except InvalidMessageError:
+        if isinstance(value, str) or question.schema is None:
+            raise
+        try:
+            return question.reply(text)
+        except InvalidMessageError:
+            pass
+        raise
 
 
 def _value(text: str, *, yes_or_no: bool) -> object:
