@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import trio
-
 from .._json import dumps, freeze
 from ..errors import ArgumentError, ConfigurationError, ModelError
 from ..events import Event
@@ -13,8 +11,6 @@ from ..flows._output import Outcome, OutputSchema
 from ..flows._prompts import Prompts
 from ..runtime import InvocationContext, ToolContext
 from ..runtime._answer import is_answer, shown_result
-from ..runtime._failure import is_pause
-from ..runtime._recovery import by_event, closing_event_at_end
 from ..tools import BaseTool
 from ..types import Content, FunctionDeclaration, Part
 from ._base import BaseAgent
@@ -79,13 +75,7 @@ class AgentTool(BaseTool):
         content = Content(role="user", parts=[Part(text=self._request(args))])
         model = find_model(tool_context.agent, tool_context)
         context = tool_context._for_agent_inside(self.agent, self.tree, content, model)
-        try:
-            await self.agent.run_async(context)
-        except BaseException as error:
-            if not is_pause(error):
-                await _close_calls(context)
-            raise
-        await _close_calls(context)
+        await self.agent.run_async(context)
         if self.skip_summarization:
             tool_context.actions.skip_summarization = True
         event = _last_answer(context)
@@ -124,23 +114,6 @@ def _input_of(agent: BaseAgent) -> OutputSchema | None:
             return OutputSchema.of(schema, "input_schema")
         at = at.sub_agents[0] if at.sub_agents and not hasattr(at, "model") else None
     return None
-
-
-async def _close_calls(context: InvocationContext) -> None:
-    """Answer the calls that are left open inside of this one, before it is answered itself; not what waits."""
-    branch = context.branch or ""
-    inside = [
-        call
-        for call in context._core.open_calls()
-        if not call.pending and (call.branch == branch or (call.branch or "").startswith(f"{branch}."))
-    ]
-    with trio.CancelScope(shield=True):
-        for calls in by_event(inside):
-            event = closing_event_at_end(calls, context._core.unrecorded)
-            try:
-                await context._emit(event, closing=True)
-            except Exception:  # the store fails: the end of the run tries again and reports it
-                return
 
 
 def _last_answer(context: InvocationContext) -> Event | None:

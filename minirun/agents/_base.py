@@ -138,7 +138,7 @@ class BaseAgent(_AgentFields):
     async def _is_answered_before(self, context: InvocationContext, before: Sequence[Hook], place: str) -> bool:
         callback_context = context._for_agent_hooks(place)
         journal = context._core.journal
-        if journal is not None and journal.first_ahead(context.branch) is not None:  # the agent had begun: they have been asked
+        if journal is not None and journal.first_ahead(context.branch) is not None:  # they were asked: it had begun
             recorded = await callback_context._replay_next()
             return recorded is not None and recorded.content is not None
         answer = await ask(before, callback_context=callback_context)

@@ -17,8 +17,9 @@ import trio
 
 from ..errors import ConfigurationError
 from ..runtime import InvocationContext
-from ..runtime._failure import is_pause
+from ..runtime._failure import is_only_cancelled, is_pause
 from ..runtime._place import Region
+from ..runtime._recovery import close_calls
 from ._base import BaseAgent
 
 __all__ = ["LoopAgent", "ParallelAgent", "SequentialAgent"]
@@ -81,13 +82,21 @@ class ParallelAgent(BaseAgent):
                 for index, agent in enumerate(self.sub_agents):
                     nursery.start_soon(run, index, agent, name=f"branch {agent.name}")
         except BaseException as error:
+            if not is_only_cancelled(error):
+                await self._withdraw(ctx)
             if failures:  # a cancellation does not hide them
                 raise BaseExceptionGroup(message, [*failures, error]) from None
             raise
+        if pauses and not (failures or ctx.escalated):
+            raise pauses[0]
+        await self._withdraw(ctx)
         if failures:
             raise failures[0] if len(failures) == 1 else ExceptionGroup(message, failures)
-        if pauses and not ctx.escalated:
-            raise pauses[0]
+
+    async def _withdraw(self, ctx: InvocationContext) -> None:
+        """Nobody waits any more for what a branch has asked: the others have ended them all."""
+        within = f"{ctx.branch}.{self.name}." if ctx.branch else f"{self.name}."
+        await close_calls(ctx, [call for call in ctx._core.open_calls() if (call.branch or "").startswith(within)])
 
 
 def _checked_rounds(instance: object, attribute: attrs.Attribute[int | None], rounds: object) -> None:

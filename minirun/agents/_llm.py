@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from ..errors import ConfigurationError, FatalError, InvalidValueError, ModelError, NotSupportedError, OutputSchemaError
-from ..events import Event
+from ..events import Event, EventActions
 from ..flows._output import OutputSchema
 from ..flows._turn import Input, Turn, input_of, step
 from ..models import BaseLlm, LlmRequestDraft, LlmResponse
@@ -263,8 +263,9 @@ class LlmAgent(BaseAgent):
         recorded = None if core.journal is None else core.journal.find(event_id)
         if recorded is None:
             return None
-        core.count_llm_call()
-        core.count_tokens(recorded.usage_metadata)
+        if (recorded.actions.replay or {}).get("asked", True):
+            core.count_llm_call()
+            core.count_tokens(recorded.usage_metadata)
         event = await ctx._replay(recorded)
         return event, [event.error_message or ""] if event.error_code == INVALID_OUTPUT else []
 
@@ -298,6 +299,7 @@ class LlmAgent(BaseAgent):
             said = await ask(before, callback_context=callback_context, llm_request=draft)
             answer: LlmResponse | None = expect(said, LlmResponse, "before_model_callback")
             if answer is not None:
+                question.is_asked = False
                 return answer
             question.replace(draft.frozen())
             if ctx.end_invocation:
@@ -346,6 +348,8 @@ class LlmAgent(BaseAgent):
     ) -> tuple[Event, list[str]]:
         """Emit what the model has said; return it with what is wrong with its form."""
         event = _event(answer, question.event_id, partial=None)
+        if not question.is_asked:
+            event = changed(event, actions=EventActions(replay={"asked": False}))
         core = ctx._core
         event = changed(event, content=_with_new_call_ids(event.content, core.has_call))
         core.call_ids.update(call.id for call in event.get_function_calls() if call.id is not None)

@@ -35,6 +35,8 @@ class Question:
     request: LlmRequest
     tools: dict[str, BaseTool]
     """What the model may call, by name."""
+    is_asked: bool = True
+    """Whether the model itself is; else a callback has answered."""
 
     def replace(self, request: LlmRequest) -> None:
         """Ask *request* instead; a tool that it does not show cannot be called."""

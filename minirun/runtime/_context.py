@@ -8,6 +8,7 @@ call) and the layer of pending state that belongs to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any
@@ -44,7 +45,7 @@ from ._hooks import PluginHooks
 from ._journal import Journal
 from ._on_event import heard
 from ._place import Control, Inside, Place, Region
-from ._reads import Reads
+from ._reads import EVENTS, Reads
 from ._threads import LateOutcome
 
 __all__ = [
@@ -112,6 +113,7 @@ class InvocationCore:
         self._counters: dict[str, int] = {}
         self._runs: dict[str, int] = {}
         self.claimed: set[str] = set()  # the ids of the steps and questions that agents have come to
+        self.steps: dict[str, Event] = {}  # what records those of this run, by id
         self._llm_calls = 0
         self._tool_calls = 0
         self._transfers = 0
@@ -181,6 +183,11 @@ class InvocationCore:
             count += 1
         self.claimed.add(found)
         return found
+
+    def find(self, event_id: str) -> Event | None:
+        """The event of this id that records a step, or anything that an earlier run has recorded."""
+        recorded = self.steps.get(event_id)
+        return self.journal.find(event_id) if recorded is None and self.journal is not None else recorded
 
     def next_id(self, path: str) -> str:
         """The next id below *path*: the same in every run of the same steps."""
@@ -343,6 +350,7 @@ class _WritingContext(ReadonlyContext):
         self._closed = ""
         self._cannot_wait = ""  # why nobody can be asked from here
         self._task = trio.lowlevel.current_task()  # that its logic runs in, unless it starts others
+        self._claims: list[str] = []  # the ids of its steps and questions
         self._is_aside = False  # whether what is emitted here is not said again when the agents are run again
         self._conflicts: list[str] = []  # keys that the next event has to name
         self.actions = ActionsDraft()
@@ -360,7 +368,8 @@ class _WritingContext(ReadonlyContext):
     def session(self) -> Session:
         """The session being run. `session.state` is `ctx.state`."""
         if self._session is None:
-            self._session = run_session(self._core.live, self._core.start_seq, self._state)
+            seen = None if self._reads is None else partial(self._reads.seen, EVENTS)
+            self._session = run_session(self._core.live, self._core.start_seq, self._state, seen)
         return self._session
 
     @property
@@ -488,6 +497,9 @@ class _WritingContext(ReadonlyContext):
             event = changed(event, id=core.next_id(self._path))
         assert event.id is not None
         if event.partial:
+            if core.journal is not None and core.journal.first_ahead(self._place.branch) is not None:
+                await trio.lowlevel.checkpoint()  # it was shown then
+                return event
             shown = self._completed(event, event.actions)
             if "on_event_callback" in core.plugins:
                 state = self._state.layer()
@@ -568,11 +580,11 @@ class _WritingContext(ReadonlyContext):
     async def _replay(self, recorded: Event, own: Mapping[str, Write] = EMPTY) -> Event:
         """Come to what was said here before: it is stored, and nobody is shown it again."""
         core = self._core
-        assert core.journal is not None
         await trio.lowlevel.checkpoint()
-        await core.journal.turn(recorded.branch, recorded.seq or 0)
+        if core.journal is not None:
+            await core.journal.turn(recorded.branch, recorded.seq or 0)
+            core.journal.advance(recorded)
         flight = self._state.take(own)
-        core.journal.advance(recorded)
         flight.land()
         self._keep_temp(flight.writes)
         if recorded.actions.transfer_to_agent is not None:
@@ -600,6 +612,17 @@ class _WritingContext(ReadonlyContext):
             )
             raise ReplayError(msg)
         journal.catch_up(branch)
+
+    def _claim(self, path: str) -> str:
+        """The id of a step or a question of this context."""
+        claimed = self._core.claim(path)
+        self._claims.append(claimed)
+        return claimed
+
+    def _start_over(self) -> None:
+        """The logic is called once more: it comes to the same steps and questions."""
+        self._core.claimed.difference_update(self._claims)
+        self._claims.clear()
 
     def _is_alone(self) -> bool:
         """Whether nothing else goes on in this branch, so that one thing follows the other."""

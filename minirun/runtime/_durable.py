@@ -14,6 +14,8 @@ from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 from .._json import dumps, freeze, shown
 from ..errors import InvalidValueError, NotSupportedError, ReplayError
 from ..events import Event, EventActions
@@ -21,6 +23,7 @@ from ..flows._output import OutputSchema
 from ..flows._questions import REQUEST_INPUT, SLEEP_UNTIL
 from ..types import Content, FunctionCall, FunctionResponse, Part
 from ._failure import Pause
+from ._threads import LateOutcome, in_thread
 
 if TYPE_CHECKING:
     from ._context import _WritingContext
@@ -39,8 +42,8 @@ async def run_step(
     path = f"{context._path}!{name}" if outer is None else f"{outer}!{name}"
     arguments = dumps(freeze([list(args), dict(named)], f"arguments of step {name!r}"))
     what = {"name": name, "path": path, "arguments": core.derived(arguments)}
-    event_id = core.claim(f"{path} {arguments}")
-    recorded = None if core.journal is None else core.journal.find(event_id)
+    event_id = context._claim(f"{path} {arguments}")
+    recorded = core.find(event_id)
     if recorded is not None:
         return (await context._replay(recorded)).output
     if core.journal is not None and context._is_in_order():
@@ -53,22 +56,42 @@ async def run_step(
             raise ReplayError(msg)
     await context._go_beyond(f"step {name!r} of {context._path}")
     await core.env.point(f"step {path}")
+    late: list[LateOutcome] = []
     token = STEP_KEY.set(event_id)
     try:
-        call = partial(work, *args, **named)
-        if inspect.iscoroutinefunction(inspect.unwrap(getattr(work, "func", work))):
-            result = await call()
-        else:
-            result = await core.env.run_sync(call, limiter=core.tool_limits.threads, abandon_on_cancel=False)
-            if inspect.isawaitable(result):
-                result = await result
-        result = freeze(result, f"result of step {name!r}")
+        result = await _result_of(context, partial(work, *args, **named), late.append)
+        event = _event_of(event_id, result, what)
     except BaseException:
         core.claimed.discard(event_id)  # who tries again takes the same step
+        if late and late[0].finished and late[0].error is None:
+            await _record_late(context, _event_of(event_id, late[0].value, what))
         raise
     finally:
         STEP_KEY.reset(token)
-    return (await context._emit(Event(id=event_id, output=result, actions=EventActions(replay={"step": what})))).output
+    stored = core.steps[event_id] = await context._emit(event)
+    return stored.output
+
+
+async def _result_of(context: _WritingContext, work: partial[Any], on_cancel: Callable[[LateOutcome], None]) -> Any:
+    if inspect.iscoroutinefunction(inspect.unwrap(getattr(work.func, "func", work.func))):
+        return await work()
+    result = await in_thread(context._core, work, on_cancel)
+    return await result if inspect.isawaitable(result) else result
+
+
+def _event_of(event_id: str, result: Any, what: Mapping[str, Any]) -> Event:
+    """What records a step."""
+    output = freeze(result, f"result of step {what['name']!r}")
+    return Event(id=event_id, output=output, actions=EventActions(replay={"step": what}))
+
+
+async def _record_late(context: _WritingContext, event: Event) -> None:
+    """Store what came too late for whoever has asked for it: it was done all the same."""
+    with trio.CancelScope(shield=True):
+        try:
+            context._core.steps[event.id or ""] = await context._emit(event, closing=True)
+        except Exception:  # the store fails: it is done again, with the same key
+            return
 
 
 async def sleep_until(context: _WritingContext, when: float) -> None:
@@ -105,7 +128,7 @@ async def ask_for_input(context: _WritingContext, message: str, schema: Any, pay
 
 def _question_id(context: _WritingContext, name: str, args: Mapping[str, Any]) -> str:
     """The same for the same question of the same agent; an answer never comes to another question."""
-    return f"q-{context._core.claim(f'{context._path}!{name} {dumps(args)}')}"
+    return f"q-{context._claim(f'{context._path}!{name} {dumps(args)}')}"
 
 
 def _answer(context: _WritingContext, call_id: str) -> Mapping[str, Any] | None:

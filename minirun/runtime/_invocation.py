@@ -114,7 +114,7 @@ class Run:
 
     @property
     def status(self) -> InvocationStatus:
-        """`running`, and in the end `paused`, `completed`, `failed`, `cancelled` or, supervised, `interrupted`."""
+        """`running`, and in the end `paused`, `completed`, `failed`, `cancelled`; `interrupted` if it is to go on."""
         return self._status
 
     @property
@@ -357,7 +357,10 @@ class RunScope:
                     self._fail(late)
                 core.ended = f"the invocation {run.invocation_id} has ended; nothing can be emitted or written any more"
                 self._renewal_scope.cancel()
-                run._status = status = self._final_status(cancelled)
+                status = self._final_status(cancelled)
+                if status is not InvocationStatus.PAUSED and core.open_calls():
+                    status = InvocationStatus.INTERRUPTED  # the store has failed: what is open is left to who goes on
+                run._status = status
                 await self._writer.finish(None if status is InvocationStatus.INTERRUPTED else status)
         finally:
             self._committer.end()

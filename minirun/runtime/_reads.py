@@ -16,10 +16,10 @@ from typing import Any
 from ..events import Event
 from ..sessions._state import MISSING, REMOVED, Add, Extend, Write
 
-__all__ = ["KEYS", "ReadRecord", "Reads", "recorded_reads"]
+__all__ = ["EVENTS", "ReadRecord", "Reads", "recorded_reads"]
 
-KEYS = ""
-"""Stands for the list of all keys, which no key of this name can."""
+EVENTS = "temp:events"
+"""Stands for how far the session's events are read. What is read of a key of this name is not recorded."""
 
 
 class ReadRecord:

@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 
+import trio
+
 from ..events import Event, EventActions
 from ..sessions import OpenCall, SessionWriter
 from ..types import Content, FunctionResponse, Part
-from ._context import derived_id
+from ._context import InvocationContext, derived_id
 
-__all__ = ["by_event", "closing_event", "closing_event_at_end", "failure_response", "recover"]
+__all__ = ["by_event", "close_calls", "closing_event", "closing_event_at_end", "failure_response", "recover"]
 
 INTERRUPTED_MESSAGE = "the run ended before the result was recorded; the call may or may not have taken effect"
 
@@ -49,6 +51,16 @@ def closing_event_at_end(calls: Sequence[OpenCall], unrecorded: Collection[str |
     if any(call.call_id in unrecorded for call in calls):
         return closing_event(calls, "outcome_unknown", INTERRUPTED_MESSAGE)
     return closing_event(calls, "cancelled", "the run ended before the call gave a result")
+
+
+async def close_calls(context: InvocationContext, calls: Iterable[OpenCall]) -> None:
+    """Answer *calls*, whose maker has ended before they gave a result, what waits included: nobody waits any more."""
+    with trio.CancelScope(shield=True):
+        for group in by_event(calls):
+            try:
+                await context._emit(closing_event_at_end(group, context._core.unrecorded), closing=True)
+            except Exception:  # the store fails: the end of the run tries again and reports it
+                return
 
 
 def by_event(calls: Iterable[OpenCall]) -> list[list[OpenCall]]:

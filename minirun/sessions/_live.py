@@ -13,7 +13,7 @@ rewind), what is undone leaves this list, and so everything that reads it: promp
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -214,10 +214,13 @@ def visible_tail(events: Iterable[Event], until: int) -> tuple[list[Event], int]
 class _RunSession(Session):
     """The session of a run: it goes on with every event that is stored."""
 
-    __slots__ = ("_live", "_start_seq")
+    __slots__ = ("_live", "_seen", "_start_seq")
 
-    def __init__(self, live: LiveSession, start_seq: int, state: Mapping[str, Any]) -> None:
+    def __init__(
+        self, live: LiveSession, start_seq: int, state: Mapping[str, Any], seen: Callable[[int], int] | None
+    ) -> None:
         self._live = live
+        self._seen = seen
         self._start_seq = start_seq
         self._values = live.values
         self._incarnation = live.incarnation
@@ -231,7 +234,11 @@ class _RunSession(Session):
     @property
     def events(self) -> Window[Event]:
         """The events that the run sees, the newest included."""
-        return self._live.window(self._start_seq)
+        live = self._live
+        if self._seen is None:
+            return live.window(self._start_seq)
+        until = self._seen(live.revision)
+        return Window(live.events, live.index_of(self._start_seq), live.index_of(until + 1))
 
     @property
     def revision(self) -> int:
@@ -253,6 +260,12 @@ class _RunSession(Session):
             self._live.mark = mark
 
 
-def run_session(live: LiveSession, start_seq: int, state: Mapping[str, Any]) -> Session:
-    """The session that a run's contexts see: *live* itself from *start_seq* on, with *state* as its state."""
-    return _RunSession(live, start_seq, state)
+def run_session(
+    live: LiveSession, start_seq: int, state: Mapping[str, Any], seen: Callable[[int], int] | None = None
+) -> Session:
+    """
+    The session that a run's contexts see: *live* itself from *start_seq* on, with *state* as its state.
+
+    *seen* is told of the `seq` up to which somebody reads the events, and says up to which they are shown.
+    """
+    return _RunSession(live, start_seq, state, seen)

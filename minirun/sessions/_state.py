@@ -79,6 +79,8 @@ class _Missing(Enum):
 
 REMOVED: Final = _Removed.REMOVED
 MISSING: Final = _Missing.MISSING
+KEYS: Final = "temp:keys"
+"""Stands for the list of all keys where reads are recorded: those of a key of this name are not."""
 
 
 @attrs.frozen
@@ -492,7 +494,7 @@ class State(MutableMapping[str, Any]):
         keys = dict.fromkeys(below.keys())
         if self._seen is not None:
             temp = [key for key in keys if scope_of(key) is Scope.TEMP]
-            keys = dict.fromkeys((*self._seen("", tuple(key for key in keys if key not in temp)), *temp))
+            keys = dict.fromkeys((*self._seen(KEYS, tuple(key for key in keys if key not in temp)), *temp))
         for layer in reversed(layers):
             for writes in (*layer._flying, layer._writes):
                 for key, write in list(writes.items()):

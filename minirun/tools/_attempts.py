@@ -134,6 +134,8 @@ class Attempts:
             context._close(f"the call {context.function_call_id} of {self._tool.name!r} has ended")
             if isinstance(self.outcome, Result):
                 self._keep(context)
+            else:
+                context._start_over()
         return self.outcome
 
     async def _within_time(self, context: ToolContext) -> Outcome:

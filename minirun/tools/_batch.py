@@ -28,7 +28,7 @@ from ..runtime._context import ToolConfirmation, derived_id
 from ..runtime._failure import Pause, is_pause
 from ..runtime._hooks import Hook, ask
 from ..runtime._place import Region
-from ..runtime._recovery import INTERRUPTED_MESSAGE, failure_response
+from ..runtime._recovery import INTERRUPTED_MESSAGE, close_calls, failure_response
 from ..types import Content, FunctionCall, FunctionDeclaration, FunctionResponse, Part
 from ._attempts import UNKNOWN, Attempts, Failure, Outcome, Result, result_of
 from ._base import BaseTool
@@ -52,6 +52,7 @@ async def run_calls(context: InvocationContext, calls: Sequence[FunctionCall], t
             for each in batch:
                 nursery.start_soon(each.run, name=f"tool {each.call.name}")
         settled = [each for each in batch if not each.waits]
+        await _close_inside(context, settled)
         event = await context._emit(_answer(context, settled)) if settled else Event()
         if len(settled) < len(batch):
             await _mark(context, [each for each in batch if each.waits])
@@ -84,10 +85,23 @@ async def _mark(context: InvocationContext, waiting: Sequence[_Call], *, closing
     await context._emit(event, closing=closing)
 
 
+async def _close_inside(context: InvocationContext, batch: Sequence[_Call]) -> None:
+    """What agents have left open inside of calls that are to be answered is answered before."""
+    ids = {each.call.id for each in batch}
+    inside = [
+        call
+        for call in context._core.open_calls()
+        if not ids.isdisjoint(step.rpartition("@")[2] for step in (call.branch or "").split(".") if "@" in step)
+    ]
+    await close_calls(context, inside)
+
+
 async def _close(context: InvocationContext, batch: Sequence[_Call]) -> None:
-    if any(each.call.id in context._core.live.open_calls for each in batch if not each.waits):
+    settled = [each for each in batch if not each.waits]
+    if any(each.call.id in context._core.live.open_calls for each in settled):
         try:
-            await context._emit(_answer(context, [each for each in batch if not each.waits]), closing=True)
+            await _close_inside(context, settled)
+            await context._emit(_answer(context, settled), closing=True)
         except Exception:  # the store fails: the end of the run tries again and reports it
             context._core.unrecorded.update(each.call.id for each in batch if each.began)
             return
