@@ -45,8 +45,8 @@ class Ledger:
         """The events that were acknowledged to each invocation, without the message that began it."""
         self.begun: dict[str, tuple[SessionKey, str]] = {}
         """What was said, by its token: where, and in which invocation."""
-        self.run_by: dict[str, SessionWriter] = {}
-        """Who runs an invocation, as far as anybody was told."""
+        self.run_by: dict[str, tuple[int, SessionWriter]] = {}
+        """Who runs an invocation, as far as anybody was told, and since which event."""
         self.ended: dict[str, InvocationStatus] = {}
         """How invocations have ended, or that they are paused."""
         self.doubtful: set[str] = set()
@@ -82,9 +82,20 @@ class Ledger:
             and not (call in self.suspended and of in waiting.values())
         ]
 
+    def begins(self, event: Event, writer: SessionWriter) -> None:
+        """Note that a run begins, or goes on, with *event*; it may be told late, when another one has gone on."""
+        invocation_id, seq = writer.invocation_id, event.seq or 0
+        if seq < self.run_by.get(invocation_id, (0, writer))[0]:
+            return
+        self.run_by[invocation_id] = (seq, writer)
+        if self.may_go_on(invocation_id):
+            del self.ended[invocation_id]
+            self.doubtful.discard(invocation_id)
+
     def may_go_on(self, invocation_id: str) -> bool:
         """Whether an invocation is paused, or has ended and nobody may remember it."""
-        return self.ended.get(invocation_id) is InvocationStatus.PAUSED or invocation_id in self.doubtful
+        status = self.ended.get(invocation_id)
+        return status is InvocationStatus.PAUSED or (status is not None and invocation_id in self.doubtful)
 
     def create(self, key: SessionKey, events: Sequence[Event], *, own: int = 0) -> None:
         """Note a new session, with its past."""
@@ -135,8 +146,8 @@ class Checker:
     def point(self, label: str, invocation_id: str | None) -> None:
         """A task of an invocation is about to do something."""
 
-    def seen(self, key: SessionKey, invocation_id: str, seen: list[Event]) -> None:
-        """A user has received the last of *seen*."""
+    def seen(self, key: SessionKey, invocation_id: str, seen: list[Event], after: int) -> None:
+        """A user has received the last of *seen* from a run that began, or went on, with event number *after*."""
 
     def left(self, invocation_id: str, living: Iterable[str]) -> None:
         """A user is through with a run; these tasks live."""
@@ -187,8 +198,9 @@ class NoGaps(Checker):
 class SeenInOrder(Checker):
     """A user sees what was stored, in that order, nothing before it is stored, and nothing twice."""
 
-    def seen(self, key: SessionKey, invocation_id: str, seen: list[Event]) -> None:
-        stored = self.ledger.acknowledged[invocation_id]
+    def seen(self, key: SessionKey, invocation_id: str, seen: list[Event], after: int) -> None:
+        acknowledged = self.ledger.acknowledged[invocation_id]
+        stored = sorted((event for event in acknowledged if (event.seq or 0) > after), key=lambda event: event.seq or 0)
         place = len(seen) - 1
         if place >= len(stored) or stored[place].id != seen[place].id:
             is_stored = any(event.id == seen[place].id for event in stored)
@@ -252,7 +264,8 @@ class OneEnd(Checker):
     def storing(self, key: SessionKey, event: Event, *, by: str | None, begins: bool) -> None:
         status = self.ledger.ended.get(by or "")
         is_own = event.invocation_id == by  # else it answers the calls of a dead run, before it begins itself
-        if status is not None and is_own and not (begins and self.ledger.may_go_on(by or "")):
+        is_late = by in self.ledger.run_by and (event.seq or 0) < self.ledger.run_by[by][0]  # told after another's
+        if status is not None and is_own and not is_late and not (begins and self.ledger.may_go_on(by or "")):
             self.fail(f"{key}: {by} stores event {event.seq} after its end ({status})")
 
     def ended(self, key: SessionKey, invocation_id: str, status: InvocationStatus) -> None:

@@ -167,11 +167,11 @@ class Saying:
             async with scope as run:
                 limits = (config.max_llm_calls, config.max_tool_calls, config.max_transfers)
                 world._checkers.budget.limits[run.invocation_id] = limits
-                before = world._ledger.acknowledged[run.invocation_id][:]  # if it goes on, what others have seen
+                after, _ = world._ledger.run_by.get(run.invocation_id, (0, None))
                 async for event in run:
                     if event.seq is not None:
                         seen.append(event)
-                        world._checkers.seen(key, run.invocation_id, [*before, *seen])
+                        world._checkers.seen(key, run.invocation_id, seen, after)
                     world.note(self.user_id, "sees", event)
                     await self._live_on()
         finally:

@@ -494,10 +494,7 @@ class World:
         if writer is None:
             return
         if begins:
-            self._ledger.run_by[writer.invocation_id] = writer
-            if self._ledger.may_go_on(writer.invocation_id):
-                self._ledger.ended.pop(writer.invocation_id, None)
-                self._ledger.doubtful.discard(writer.invocation_id)
+            self._ledger.begins(event, writer)
             self._ledger.begun[SAYING.get("")] = (key, writer.invocation_id)
             self._note_holder(key, writer.invocation_id)
         elif event.invocation_id == writer.invocation_id:
@@ -523,7 +520,7 @@ class World:
     def ended(self, writer: SessionWriter, status: InvocationStatus) -> None:
         """The end of an invocation was recorded, unless another run goes on with it by now."""
         invocation_id = writer.invocation_id
-        if self._ledger.run_by.get(invocation_id) is writer:
+        if self._ledger.run_by.get(invocation_id, (0, None))[1] is writer:
             self._checkers.ended(writer.live.key, invocation_id, status)
             self._ledger.ended[invocation_id] = status
 
