@@ -797,5 +797,6 @@ WORLDS: dict[str, tuple[Scenario, Options]] = {
     "shop in two processes": (shop, {"faults": ("crash", "storage"), "storage": "sqlite", "processes": 2}),
     "orders in memory": (orders, {"faults": ("crash",), "storage": "memory", "processes": 1}),
     "office in memory": (office, {"faults": ("crash", "model", "users"), "storage": "memory", "processes": 1}),
+    "orders in two processes": (orders, {"faults": ("crash", "users"), "storage": "sqlite", "processes": 2}),
 }
 """What `simulate` is given, by name: the world, its faults, its storage and how many processes serve it."""
