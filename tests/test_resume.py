@@ -620,25 +620,20 @@ async def test_steps_are_told_apart_by_what_they_do(autojump_clock: trio.testing
                 for what in "abc":
                     nursery.start_soon(ctx.step, "work", work, what)
             assert await ctx.step("outer", outer) == "a"
-            with pytest.raises(OSError, match="once"):
+            try:
                 await ctx.step("work", work, "fails")
-            await ctx.step("work", work, "fails")
+            except OSError:
+                await ctx.step("work", work, "fails")
             assert await ctx.step("work", work, "a") == "a"
             await ctx.request_input("go on?")
-
-    class Resumed(Steps):
-        """The same, where the failure is over."""
-
-        async def _run_async_impl(self, ctx: InvocationContext) -> None:
-            with pytest.raises(pytest.fail.Exception):
-                await super()._run_async_impl(ctx)
 
     runner = runner_of(Steps(name="s"))
     _, [question], _ = await paused(runner, "go")
     assert sorted(taken) == ["a", "a", "a", "b", "c", "fails", "fails"]
     before = len(taken)
-    await paused(runner_of(Resumed(name="s"), runner.session_service), question.reply(True))
-    assert len(taken) == before
+    async with runner.run_async(**PLACE, new_message=question.reply(True)) as run:
+        await run.wait()
+    assert (run.status, len(taken)) == ("completed", before)
 
 
 async def test_an_answer_comes_to_the_question_it_was_given_to() -> None:

@@ -23,7 +23,6 @@ from ..errors import (
     InvalidValueError,
     InvocationEndedError,
     LlmCallsLimitExceededError,
-    ReplayError,
     TokensLimitExceededError,
     ToolCallsLimitExceededError,
     TransfersLimitExceededError,
@@ -603,14 +602,8 @@ class _WritingContext(ReadonlyContext):
         if journal is None:
             return
         await journal.turn(branch, self._core.live.revision + 1)
-        missed = journal.first_ahead(branch) if self._is_alone() else None
-        if missed is not None:
-            msg = (
-                f"expected the agents to come to what they have said before, {missed.id!r} of {missed.author!r} next "
-                f"({_shown(missed)}), found {what}; to go on with an invocation agents have to do what they have done, "
-                "so have them named and put together as they were, and let them decide by what is recorded"
-            )
-            raise ReplayError(msg)
+        if self._is_alone():
+            journal.check_nothing_ahead(branch, what)
         journal.catch_up(branch)
 
     def _claim(self, path: str) -> str:
@@ -844,13 +837,6 @@ class ToolContext(_WritingContext):
 
 
 CallbackContext = ToolContext
-
-
-def _shown(event: Event) -> str:
-    step = (event.actions.replay or {}).get("step")
-    if step is not None:
-        return f"step {step['name']!r}"
-    return f"{event.text!r:.80}" if event.text else ", ".join(f"call of {c.name!r}" for c in event.get_function_calls())
 
 
 def _lasting(writes: Mapping[str, Write]) -> dict[str, Write]:

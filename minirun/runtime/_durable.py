@@ -101,8 +101,7 @@ async def sleep_until(context: _WritingContext, when: float) -> None:
     core = context._core
     args = {"until": float(when)}
     call_id = _question_id(context, SLEEP_UNTIL, args)
-    response = _answer(context, call_id)
-    if response is not None:
+    if _answer(context, call_id) is not None:
         await _come_to(context, call_id)
         return
     await _pose(context, call_id, SLEEP_UNTIL, args)
@@ -138,10 +137,12 @@ def _answer(context: _WritingContext, call_id: str) -> Mapping[str, Any] | None:
 
 
 async def _come_to(context: _WritingContext, call_id: str) -> None:
-    """The question and its answer are behind the one who asked."""
+    """The question and its answer are behind the one who asked; who was ended while it waited goes no further now."""
     journal = context._core.journal
     assert journal is not None
-    await context._replay(journal.responses[call_id])
+    answer = await context._replay(journal.responses[call_id])
+    if answer.author != "user" and (answer.actions.replay or {}).get("aside"):
+        raise Pause(f"for {call_id}, which was withdrawn")
 
 
 async def _pose(context: _WritingContext, call_id: str, name: str, args: Mapping[str, Any]) -> None:

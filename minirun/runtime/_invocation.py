@@ -332,6 +332,8 @@ class RunScope:
         with self._agent_scope:
             try:
                 await self._run_agent(context)
+                if core.journal is not None and not (core.journal.has_caught_up or self._stays):
+                    core.journal.check_nothing_ahead(None, "the end of the invocation")
             except BaseException as failure:
                 if is_only_cancelled(failure) and self._agent_scope.cancel_called:
                     raise

@@ -15,6 +15,7 @@ from itertools import islice
 
 import trio
 
+from ..errors import ReplayError
 from ..events import Event
 from ..sessions import LiveSession
 from ..sessions._live import visible_tail
@@ -89,6 +90,22 @@ class Journal:
         """What agents have said next in this branch, or in one within it, and have not come to again; None: nothing."""
         return next((event for event in self._said if self._is_open(event) and _is_said_in(event, branch)), None)
 
+    def check_nothing_ahead(self, branch: str | None, found: str) -> None:
+        """
+        Refuse what was *found* in the place of what was recorded in this branch.
+
+        Raises:
+            ReplayError: There is something that nobody has come to again.
+        """
+        missed = self.first_ahead(branch)
+        if missed is not None:
+            msg = (
+                f"expected the agents to come to what they have said before, {missed.id!r} of {missed.author!r} next "
+                f"({_shown(missed)}), found {found}; to go on with an invocation agents have to do as they have done: "
+                "have them named and put together as they were, and let them decide by what is recorded"
+            )
+            raise ReplayError(msg)
+
     def advance(self, event: Event) -> None:
         """An agent has come to *event*: what was stored until then in its branch is behind it."""
         self._reached[event.branch] = max(event.seq or 0, self._reached.get(event.branch, 0))
@@ -151,3 +168,10 @@ def _is_said(event: Event) -> bool:
     notes = event.actions.replay or {}
     is_something = event.content is not None or event.output is not None or "step" in notes
     return event.author != "user" and not notes.get("aside", False) and is_something
+
+
+def _shown(event: Event) -> str:
+    step = (event.actions.replay or {}).get("step")
+    if step is not None:
+        return f"step {step['name']!r}"
+    return f"{event.text!r:.80}" if event.text else ", ".join(f"call of {c.name!r}" for c in event.get_function_calls())
