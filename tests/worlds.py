@@ -796,7 +796,17 @@ WORLDS: dict[str, tuple[Scenario, Options]] = {
     "trees in trouble": (trees, {"faults": ("crash", "model", "tools", "users"), "storage": "memory", "processes": 1}),
     "shop in two processes": (shop, {"faults": ("crash", "storage"), "storage": "sqlite", "processes": 2}),
     "orders in memory": (orders, {"faults": ("crash",), "storage": "memory", "processes": 1}),
-    "office in memory": (office, {"faults": ("crash", "model", "users"), "storage": "memory", "processes": 1}),
-    "orders in two processes": (orders, {"faults": ("crash", "users"), "storage": "sqlite", "processes": 2}),
+    "office in memory": (
+        office,
+        {"faults": ("crash", "model", "tools", "users"), "storage": "memory", "processes": 1},
+    ),
+    "orders in two processes": (
+        orders,
+        {"faults": ("crash", "storage", "users"), "storage": "sqlite", "processes": 2},
+    ),
+    "office in two processes": (
+        office,
+        {"faults": ("crash", "storage", "model", "tools", "users"), "storage": "sqlite", "processes": 2},
+    ),
 }
 """What `simulate` is given, by name: the world, its faults, its storage and how many processes serve it."""
