@@ -282,9 +282,7 @@ class World:
         if session_id is not None and user_id is None:
             msg = f"expected a user_id with session_id={session_id!r:.80}: a session belongs to a user"
             raise ConfigurationError(msg)
-        if all(runner not in made.runners for made in self._runners):
-            msg = "expected a runner of this world, which world.runner() has made"
-            raise ConfigurationError(msg)
+        self._made(runner)
         return self._store.state(runner.app_name, user_id, session_id)
 
     def always(self, check: Callable[[], object]) -> None:
@@ -305,10 +303,7 @@ class World:
 
         It is given the runner of its process, as in `world.host(runner, Runner.supervise)`, and ends with it.
         """
-        made = next((made for made in self._runners if runner in made.runners), None)
-        if made is None:
-            msg = "expected a runner of this world, which world.runner() has made"
-            raise ConfigurationError(msg)
+        made = self._made(runner)
         made.hosted.append(work)
         for process in self._living():
             process.nursery.start_soon(work, made.runners[process.seat], name="hosted")
@@ -346,6 +341,14 @@ class World:
     def reached(self, what: str) -> None:
         """Count that something happened which simulations are for."""
         self.coverage[what] += 1
+
+    def _made(self, runner: Runner) -> _Runner:
+        """Find what *runner* belongs to, or raise."""
+        for made in self._runners:
+            if runner in made.runners:
+                return made
+        msg = "expected a runner of this world, which world.runner() has made"
+        raise ConfigurationError(msg)
 
     # --- the course of a world
 
