@@ -17,7 +17,7 @@ import trio
 
 from ..errors import ConfigurationError
 from ..runtime import InvocationContext
-from ..runtime._failure import is_only_cancelled, is_pause
+from ..runtime._failure import first_failure, is_pause
 from ..runtime._place import Region
 from ..runtime._recovery import close_calls
 from ._base import BaseAgent
@@ -82,7 +82,7 @@ class ParallelAgent(BaseAgent):
                 for index, agent in enumerate(self.sub_agents):
                     nursery.start_soon(run, index, agent, name=f"branch {agent.name}")
         except BaseException as error:
-            if not is_only_cancelled(error):
+            if isinstance(first_failure(error), Exception):
                 await self._withdraw(ctx)
             if failures:  # a cancellation does not hide them
                 raise BaseExceptionGroup(message, [*failures, error]) from None

@@ -140,6 +140,9 @@ async def _come_to(context: _WritingContext, call_id: str) -> None:
     """The question and its answer are behind the one who asked; who was ended while it waited goes no further now."""
     journal = context._core.journal
     assert journal is not None
+    asked = journal.find(f"{call_id}-asked")
+    if asked is not None:
+        await context._replay(asked)
     answer = await context._replay(journal.responses[call_id])
     if answer.author != "user" and (answer.actions.replay or {}).get("aside"):
         raise Pause(f"for {call_id}, which was withdrawn")

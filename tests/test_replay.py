@@ -1,0 +1,589 @@
+"""
+Agents are run again to go on: they read what they have read, do nothing twice, and whoever differs is told.
+
+Each test lets an invocation wait or cuts it off, and goes on with it in a runner of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minirun import (
+    AgentTool,
+    App,
+    BaseAgent,
+    Event,
+    InvocationContext,
+    LlmAgent,
+    LoopAgent,
+    ParallelAgent,
+    RunConfig,
+    Runner,
+    SequentialAgent,
+    ToolContext,
+)
+from minirun.errors import (
+    DeadlineExceededError,
+    InvalidEventError,
+    InvalidMessageError,
+    LlmCallsLimitExceededError,
+    ReplayError,
+)
+from minirun.events import EventActions
+from minirun.models import LlmRequest, LlmResponse
+from minirun.plugins import BasePlugin
+from minirun.runtime import Run
+from minirun.runtime._reads import Reads, recorded_reads
+from minirun.sessions import BaseSessionService, InMemorySessionService, PendingCall
+from minirun.sessions._state import MISSING
+from minirun.testing import ScriptedLlm, call
+from minirun.tools import FunctionTool, LongRunningFunctionTool, RetryConfig
+from minirun.types import Content, FunctionResponse, Part
+
+from .helpers import Logic
+from .test_resume import PLACE, cut_after, log_of, runner_of, steps
+
+Act = Callable[[InvocationContext], Awaitable[None]]
+
+
+def one(name: str, logic: Act) -> BaseAgent:
+    """An agent with this logic."""
+    return Logic(name=name, logic=logic)
+
+
+async def run_to_its_end(runner: Runner, **what: Any) -> Run:
+    async with runner.run_async(**PLACE, **what) as run:
+        await run.wait()
+    return run
+
+
+async def waits(runner: Runner, **options: Any) -> PendingCall:
+    """Run until something waits; return the question."""
+    run = await run_to_its_end(runner, new_message="go", **options)
+    assert run.status == "paused"
+    return run.pending[0]
+
+
+async def statuses(service: BaseSessionService) -> list[str]:
+    return [one.status for one in await service.list_invocations(app_name="app")]
+
+
+def texts(log: Sequence[Event]) -> list[str]:
+    return [event.text for event in log if event.text and event.author != "user"]
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+async def test_branches_read_what_they_have_read() -> None:
+    """Two agents side by side take steps by what they read; each reads that again, although both have written since."""
+
+    async def count(ctx: InvocationContext) -> None:
+        async def same(value: int) -> int:
+            return value
+
+        for _ in range(3):
+            seen = ctx.state.get("a", 0) + ctx.state.get("b", 0)
+            await ctx.step("saw", same, seen)
+            ctx.state[ctx.agent_name] = ctx.state.get(ctx.agent_name, 0) + 1
+            await ctx.emit(Event(message=f"{ctx.agent_name} {seen}"))
+        await ctx.request_input("go on?")
+        await ctx.emit(Event(message=f"{ctx.agent_name} ends"))
+
+    runner = runner_of(ParallelAgent(name="both", sub_agents=[one("a", count), one("b", count)]))
+    run = await run_to_its_end(runner, new_message="go")
+    before = texts(await log_of(runner))
+    for question in run.pending:
+        run = await run_to_its_end(runner, new_message=question.reply("yes"))
+    assert run.status == "completed"
+    after = texts(await log_of(runner))
+    assert (after[:6], sorted(after[6:])) == (before, ["a ends", "b ends"])
+
+
+async def test_what_others_have_changed_meanwhile_was_not_read_then() -> None:
+    """Another session has changed the user's state, and a message the session's; then the next read shows it."""
+    read: list[tuple[Any, ...]] = []
+
+    async def look(ctx: InvocationContext) -> None:
+        seen = [ctx.state.get("user:plan"), "k" in ctx.state, sorted(key for key in ctx.state if key != "user:later")]
+        read.append(tuple(seen))
+        ctx.state["user:plan"] = "mine"
+        await ctx.request_input(f"with {seen}?")
+        read.append((ctx.state["user:plan"], ctx.state.get("k"), len(ctx.session.events) > 2))
+
+    runner = runner_of(one("looks", look))
+    await runner.session_service.create_session(app_name="app", **PLACE, state={"user:plan": "free"})
+    question = await waits(runner)
+
+    async def interfere(ctx: InvocationContext) -> None:
+        ctx.state["user:plan"] = "pro"
+        ctx.state["user:later"] = 1
+        if ctx.session.id == "s":
+            ctx.state["k"] = 2
+
+    for session in ("other", "s"):
+        other = runner_of(one("other", interfere), runner.session_service)
+        async with other.run_async(user_id="u", session_id=session, new_message="change") as run:
+            await run.wait()
+    await run_to_its_end(runner, new_message=question.reply("ok"))
+    first = ("free", False, ["user:plan"])
+    assert read == [first, first, ("pro", 2, True)]
+
+
+async def test_the_history_is_as_long_as_it_was() -> None:
+    """An agent that reads the events of the session takes the same way again, whatever was said since."""
+    lengths: list[int] = []
+
+    async def count(ctx: InvocationContext) -> None:
+        for _ in range(2):
+            lengths.append(len(ctx.session.events))
+            assert [event.seq for event in ctx.session.events] == list(range(1, lengths[-1] + 1))
+            await ctx.request_input(f"after {lengths[-1]}?")
+
+    runner = runner_of(one("counts", count))
+    question = await waits(runner)
+    run = await run_to_its_end(runner, new_message=question.reply(1))
+    await run_to_its_end(runner, new_message=run.pending[0].reply(2))
+    assert lengths == [1, 1, 3, 1, 3]
+
+
+async def test_a_tool_reads_again_what_its_siblings_had_not_written_yet() -> None:
+    """A tool that waits is called again after the turn's other tool was answered, and reads what it has read before."""
+    read: list[Any] = []
+
+    def write(tool_context: ToolContext) -> str:
+        """Write."""
+        tool_context.state["k"] = "written"
+        return "ok"
+
+    async def ask(tool_context: ToolContext) -> Any:
+        """Ask."""
+        read.append(tool_context.state.get("k"))
+        return await tool_context.request_input("?")
+
+    model = steps([call("write"), call("ask")], "done")
+    runner = runner_of(LlmAgent(name="a", model=model, tools=[write, ask]))
+    await run_to_its_end(runner, new_message=(await waits(runner)).reply("yes"))
+    assert read == [None, None]
+
+
+async def test_temp_state_is_not_recorded() -> None:
+    """What is read of `temp:` state is in no event: it is never stored."""
+
+    async def look(ctx: InvocationContext) -> None:
+        ctx.state["temp:secret"] = "hush"
+        await ctx.emit(Event(message=f"{ctx.state['temp:secret']} {sorted(ctx.state)}"[:0] or "read"))
+
+    runner = runner_of(one("looks", look))
+    await run_to_its_end(runner, new_message="go", state_delta={"temp:token": "t-1"})
+    assert all("hush" not in repr(event) and "t-1" not in repr(event) for event in await log_of(runner))
+
+
+@given(st.data())
+def test_reads_are_served_as_they_were(data: st.DataObject) -> None:
+    """Whatever is read and written between events, who reads again after a crash gets what it got before the last."""
+    keys, state = ["a", "b"], dict[str, Any]()
+    program = data.draw(st.lists(st.sampled_from(["read a", "read b", "event"]), max_size=20), label="program")
+    reader, log, read = Reads("r", {}), list[Event](), list[Any]()
+    recorded = 0
+    for act in program:
+        for key in data.draw(st.sets(st.sampled_from(keys)), label="others write"):
+            state[key] = data.draw(st.sampled_from([MISSING, 0, 1]), label=key)
+        if act == "event":
+            own = data.draw(st.dictionaries(st.sampled_from(keys), st.integers(0, 1)), label="writes")
+            fresh = reader.fresh()
+            reader.settle(fresh)
+            reader.wrote(own)
+            state.update(own)
+            log.append(Event(actions=EventActions(state_delta=own, replay={"reads": {"r": fresh}})))
+            recorded = len(read)
+        else:
+            key = act.removeprefix("read ")
+            read.append(reader.seen(key, state.get(key, MISSING)))
+    again, events = Reads("r", recorded_reads(log).get("r", {})), iter(log)
+    served: list[Any] = []
+    for act in program:
+        if act == "event":
+            again.wrote(dict(next(events).actions.state_delta))
+        elif len(served) < recorded:
+            served.append(again.seen(act.removeprefix("read "), "now"))
+    assert served == read[:recorded]
+
+
+# --- doing otherwise --------------------------------------------------------------------------------------------------
+
+
+async def test_who_does_otherwise_is_told_and_nothing_is_lost() -> None:
+    """Another agent or step than before: ReplayError, and nothing is done; put right, the invocation goes on."""
+    done: Counter[str] = Counter()
+
+    def agent(name: str = "shop", step: str = "charge", first: str = "first") -> BaseAgent:
+        async def charge() -> str:
+            done["charge"] += 1
+            return "paid"
+
+        async def begin(ctx: InvocationContext) -> None:
+            await ctx.emit(Event(message="begun"))
+
+        async def sell(ctx: InvocationContext) -> None:
+            paid = await ctx.step(step, charge)
+            await ctx.emit(Event(message=f"{paid} {await ctx.request_input('ship?')}"))
+
+        return SequentialAgent(name="all", sub_agents=[one(first, begin), one(name, sell)])
+
+    runner = runner_of(agent())
+    service = runner.session_service
+    reply: Any = (await waits(runner)).reply(True)
+    what: dict[str, Any] = {"new_message": reply}
+    for other in (agent(name="store"), agent(step="pay"), agent(first="one")):
+        with pytest.raises(ReplayError, match="expected the agents to come to"):
+            await run_to_its_end(runner_of(other, service), **what)
+        what = {"invocation_id": (await service.list_invocations())[0].invocation_id}
+        assert await statuses(service) == ["interrupted"]  # the answer is stored: nothing is waited for any more
+    run = await run_to_its_end(runner_of(agent(), service), **what)
+    assert (run.status, done["charge"], texts(await log_of(runner))) == ("completed", 1, ["begun", "paid True"])
+
+
+async def test_an_agent_that_is_not_there_any_more_is_missed() -> None:
+    """The agent that had taken over and waits was removed: the invocation goes on waiting for it."""
+
+    def agent(*, whole: bool) -> BaseAgent:
+        sub = LlmAgent(name="sub", model=steps(call("order"), "ordered"), tools=[LongRunningFunctionTool(order)])
+        model = steps(call("transfer_to_agent", agent_name="sub"), "done")
+        return LlmAgent(name="root", model=model, sub_agents=[sub] if whole else [])
+
+    def order() -> str:
+        """Order."""
+        return "soon"
+
+    runner = runner_of(agent(whole=True))
+    question = await waits(runner)
+    with pytest.raises(ReplayError, match="found the end of the invocation"):
+        await run_to_its_end(runner_of(agent(whole=False), runner.session_service), new_message=question.reply(1))
+    run = await run_to_its_end(runner, invocation_id=question.invocation_id)
+    assert (run.status, texts(await log_of(runner))) == ("completed", ["ordered"])
+
+
+async def test_a_replay_error_is_not_told_to_a_model() -> None:
+    """A tool that takes another step than it has taken fails the run, not the call."""
+    names = iter(["one", "two"])
+
+    async def work(tool_context: ToolContext) -> str:
+        """Work."""
+
+        async def nothing(what: str) -> str:
+            return what
+
+        await tool_context.step("step", nothing, next(names))
+        return str(await tool_context.request_input("?"))
+
+    runner = runner_of(LlmAgent(name="a", model=steps(call("work"), "done"), tools=[work]))
+    question = await waits(runner)
+    with pytest.raises(ReplayError, match="other arguments"):
+        await run_to_its_end(runner, new_message=question.reply(1))
+    assert [event.text for event in await log_of(runner) if event.text] == ["go"]
+
+
+async def test_what_fails_before_it_has_gone_on_ends_nothing() -> None:
+    """A smaller budget than what is recorded, or a plugin that answers instead: what waits goes on waiting."""
+
+    class Later(BasePlugin):
+        async def before_run_callback(self, *, invocation_context: InvocationContext) -> Content:
+            return Content(parts=[Part(text="try later")])
+
+    def order() -> str:
+        """Order."""
+        return "soon"
+
+    def agent() -> BaseAgent:
+        model = ScriptedLlm(
+            lambda request: answers[sum(any(p.function_call for p in c.parts) for c in request.contents)]
+        )
+        return LlmAgent(name="a", model=model, tools=[LongRunningFunctionTool(order), FunctionTool(note)])
+
+    def note() -> str:
+        """Note."""
+        return "noted"
+
+    answers: list[Any] = [call("note"), [call("order"), call("order")], "done"]
+    runner = runner_of(agent())
+    service = runner.session_service
+    question = await waits(runner)
+    named = {"invocation_id": question.invocation_id}
+    with pytest.raises(LlmCallsLimitExceededError):
+        await run_to_its_end(runner, **named, run_config=RunConfig(max_llm_calls=1))
+    assert await statuses(service) == ["paused"]
+    polite = Runner(app=App(name="app", root_agent=agent(), plugins=[Later(name="later")]), session_service=service)
+    run = await run_to_its_end(polite, **named)
+    assert (run.status, len(run.pending), texts(await log_of(runner))) == ("paused", 2, ["try later"])
+    for pending in run.pending:
+        run = await run_to_its_end(runner, new_message=pending.reply("here"))
+    assert (run.status, run.answer and run.answer.text) == ("completed", "done")
+
+
+# --- in the order in which it was done --------------------------------------------------------------------------------
+
+
+async def test_what_was_ended_is_not_taken_up_again() -> None:
+    """A branch that an escalation has ended, while its model was asked or it waited, is not gone on with."""
+    asked: list[LlmRequest] = []
+    is_asked, is_waiting = trio.Event(), trio.Event()
+
+    class Slow(ScriptedLlm):
+        async def generate_content_async(self, request: LlmRequest, stream: bool = False) -> Any:
+            asked.append(request)
+            is_asked.set()
+            await trio.sleep_forever()
+            yield LlmResponse()
+
+    async def end(ctx: InvocationContext) -> None:
+        await is_asked.wait()
+        await is_waiting.wait()
+        for number in range(4):
+            await ctx.emit(Event(message=f"a {number}"))
+        await ctx.emit(Event(message="over", actions=EventActions(escalate=True)))
+
+    async def ask(ctx: InvocationContext) -> None:
+        is_waiting.set()
+        await ctx.emit(Event(message=f"b got {await ctx.request_input('b?')}"))
+
+    async def last(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message=f"last got {await ctx.request_input('last?')}"))
+
+    slow = LlmAgent(name="slow", model=Slow([]))
+    sides = ParallelAgent(name="sides", sub_agents=[one("a", end), one("b", ask), slow])
+    agent = SequentialAgent(name="all", sub_agents=[LoopAgent(name="loop", sub_agents=[sides]), one("last", last)])
+    runner = runner_of(agent)
+    run = await run_to_its_end(runner, new_message="go")
+    assert [question.hint for question in run.pending] == ["last?"]
+    withdrawn = next(e for e in await log_of(runner) if e.long_running_tool_ids and e.author == "b")
+    stale = next(iter(run.pending))
+    with pytest.raises(InvalidMessageError, match="answered already"):
+        await run_to_its_end(runner, new_message=_reply_to(withdrawn))
+    run = await run_to_its_end(runner, new_message=stale.reply(1))
+    assert (run.status, texts(await log_of(runner))[4:]) == ("completed", ["over", "last got 1"])
+    assert len(asked) == 1
+
+
+def _reply_to(event: Event) -> Content:
+    [made] = event.get_function_calls()
+    return Content(parts=[Part(function_response=FunctionResponse(id=made.id, name=made.name, response={"result": 1}))])
+
+
+async def test_what_waits_inside_of_a_call_that_is_answered_is_withdrawn(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """An agent as a tool has asked, and its call has run out of time: nobody waits for the answer any more."""
+
+    async def ask(ctx: InvocationContext) -> None:
+        await ctx.request_input("?")
+
+    async def dawdle(ctx: InvocationContext) -> None:
+        await trio.sleep(60)
+
+    inner = ParallelAgent(name="inner", sub_agents=[one("asks", ask), one("dawdles", dawdle)])
+    agent = LlmAgent(
+        name="root", model=steps(call("inner", request="x"), "done"), tools=[AgentTool(inner, timeout_s=1)]
+    )
+    runner = runner_of(agent)
+    run = await run_to_its_end(runner, new_message="go")
+    assert (run.status, run.pending) == ("completed", [])
+    answered = [one.name for event in await log_of(runner) for one in event.get_function_responses()]
+    assert answered == ["adk_request_input", "inner"]
+
+
+async def test_another_attempt_takes_the_same_steps(autojump_clock: trio.testing.MockClock) -> None:
+    """A tool that is tried again after it has failed charges once, asks once, and each answer comes to its question."""
+    done: Counter[str] = Counter()
+
+    async def charge() -> str:
+        done["charge"] += 1
+        return "paid"
+
+    async def buy(tool_context: ToolContext) -> str:
+        """Buy."""
+        done["attempt"] += 1
+        paid = await tool_context.step("charge", charge)
+        allowed = await tool_context.request_input("really?")
+        if done["attempt"] < 3:
+            raise OSError("the shop is closed")
+        return f"{paid} {allowed}"
+
+    tool = FunctionTool(buy, retry=RetryConfig(initial_delay=1.0))
+    runner = runner_of(LlmAgent(name="a", model=steps(call("buy"), "done"), tools=[tool]))
+    run = await run_to_its_end(runner, new_message=(await waits(runner)).reply("yes"))
+    assert (run.status, done) == ("completed", {"charge": 1, "attempt": 3})
+    [answer] = [one for event in await log_of(runner) for one in event.get_function_responses() if one.name == "buy"]
+    assert answer.response == {"result": "paid yes"}
+
+
+async def test_hooks_are_asked_once() -> None:
+    """Hooks around agents, before and beside one that waits, are not asked again; nor is what was shown shown again."""
+    asked: list[str] = []
+
+    def hook(name: str) -> Any:
+        def note(callback_context: Any) -> None:
+            asked.append(name)
+
+        return note
+
+    async def speak(ctx: InvocationContext) -> None:
+        await ctx.progress("half", fraction=0.5)
+        await ctx.emit(Event(message="spoken"))
+
+    async def ask(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message=f"got {await ctx.request_input('?')}"))
+
+    around = {name: hook(name) for name in ("before_agent_callback", "after_agent_callback")}
+    agents = [Logic(name="speaks", logic=speak, **around), Logic(name="asks", logic=ask, **around)]
+    runner = runner_of(SequentialAgent(name="all", sub_agents=agents))
+    question = await waits(runner)
+    assert asked == ["before_agent_callback", "after_agent_callback", "before_agent_callback"]
+    async with runner.run_async(**PLACE, new_message=question.reply(1)) as run:
+        assert [event.text async for event in run] == ["got 1"]
+    assert asked[3:] == ["after_agent_callback"]
+
+
+async def test_what_a_callback_has_answered_is_not_counted_again() -> None:
+    """The budget of models counts what models were asked for, before and after a pause."""
+
+    def answer(callback_context: Any, llm_request: Any) -> LlmResponse | None:
+        if len(llm_request.contents) > 1:
+            return None
+        return LlmResponse(content=Content(role="model", parts=[call("order")]))
+
+    def order() -> str:
+        """Order."""
+        return "soon"
+
+    model = ScriptedLlm(["done"])
+    agent = LlmAgent(name="a", model=model, tools=[LongRunningFunctionTool(order)], before_model_callback=answer)
+    runner, config = runner_of(agent), RunConfig(max_llm_calls=1)
+    question = await waits(runner, run_config=config)
+    run = await run_to_its_end(runner, new_message=question.reply(1), run_config=config)
+    assert run.status == "completed"
+
+
+async def test_plugins_cannot_take_away_what_going_on_needs() -> None:
+    """What a plugin makes of an event keeps its record of steps, and one that hides what waits is refused."""
+
+    class Tags(BasePlugin):
+        async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> Event:
+            return Event(custom_metadata={"tagged": True}, actions=EventActions(replay={"step": {}}))
+
+    class Hides(BasePlugin):
+        async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> Event | None:
+            return attrs.evolve(event, long_running_tool_ids=None) if event.long_running_tool_ids else None
+
+    done: Counter[str] = Counter()
+
+    async def work() -> str:
+        done["work"] += 1
+        return "done"
+
+    async def act(ctx: InvocationContext) -> None:
+        await ctx.step("work", work)
+        await ctx.request_input("?")
+
+    def app(plugin: BasePlugin) -> Runner:
+        service = InMemorySessionService()
+        application = App(name="app", root_agent=one("acts", act), plugins=[plugin])
+        return Runner(app=application, session_service=service, auto_create_session=True)
+
+    runner = app(Tags(name="tags"))
+    run = await run_to_its_end(runner, new_message=(await waits(runner)).reply(1))
+    assert (run.status, done["work"]) == ("completed", 1)
+    with pytest.raises(InvalidEventError, match="what waits"):
+        await run_to_its_end(app(Hides(name="hides")), new_message="go")
+
+
+# --- ends -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_failure_is_not_hidden_by_a_question() -> None:
+    """One task of an agent asks, another fails while it cleans up: the caller gets the failure, and nothing else."""
+
+    async def both(ctx: InvocationContext) -> None:
+        async def fail() -> None:
+            try:
+                await trio.sleep_forever()
+            finally:
+                raise ValueError("boom")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail)
+            await trio.testing.wait_all_tasks_blocked()
+            await ctx.request_input("?")
+
+    runner = runner_of(one("both", both))
+    with pytest.raises(ValueError, match="boom"):
+        await run_to_its_end(runner, new_message="go")
+    codes = [event.error_code for event in await log_of(runner) if event.error_code]
+    assert (codes, await statuses(runner.session_service)) == (["ValueError"], ["failed"])
+
+
+async def test_an_interrupt_takes_no_question_back() -> None:
+    """Ctrl-C while a branch waits and another works: the question stays open, and its answer goes on with both."""
+    interrupted: list[bool] = []
+
+    async def ask(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message=f"got {await ctx.request_input('?')}"))
+
+    async def work(ctx: InvocationContext) -> None:
+        if not interrupted:
+            interrupted.append(True)
+            await trio.testing.wait_all_tasks_blocked()
+            raise KeyboardInterrupt
+        await ctx.emit(Event(message="worked"))
+
+    runner = runner_of(ParallelAgent(name="all", sub_agents=[one("asks", ask), one("works", work)]))
+    with pytest.raises(KeyboardInterrupt):
+        await run_to_its_end(runner, new_message="go")
+    [question] = await runner.session_service.list_pending(app_name="app")
+    assert await statuses(runner.session_service) == ["paused"]
+    run = await run_to_its_end(runner, new_message=question.reply(1))
+    assert (run.status, sorted(texts(await log_of(runner)))) == ("completed", ["got 1", "worked"])
+
+
+async def test_the_answer_that_is_recorded_is_the_answer() -> None:
+    """Only the end of an invocation was lost: who goes on with it gets its answer."""
+    runner = runner_of(LlmAgent(name="a", model=ScriptedLlm(["hello"])))
+    await run_to_its_end(runner, new_message="go")
+    log = await log_of(runner)
+    again = runner_of(LlmAgent(name="a", model=ScriptedLlm([])), await cut_after(log, len(log)))
+    run = await run_to_its_end(again, invocation_id=log[0].invocation_id)
+    assert (run.status, run.answer and run.answer.text) == ("completed", "hello")
+
+
+async def test_a_step_in_a_thread_can_be_left_and_is_not_forgotten() -> None:
+    """A deadline leaves a step that hangs; one that ends within the grace is recorded, and not taken again."""
+    done: Counter[str] = Counter()
+
+    def work(seconds: float) -> str:
+        time.sleep(seconds)
+        done["work"] += 1
+        return "worked"
+
+    async def act(ctx: InvocationContext) -> None:
+        await ctx.step("work", work, 0.1)
+
+    async def hang(ctx: InvocationContext) -> None:
+        await ctx.step("work", work, 0.5)
+
+    for logic, recorded in ((act, ["worked"]), (hang, [])):
+        runner = runner_of(one("acts", logic))
+        config = RunConfig(deadline_s=0.02, thread_grace_s=0.2)
+        with pytest.raises(DeadlineExceededError):
+            await run_to_its_end(runner, new_message="go", run_config=config)
+        outputs = [event.output for event in await log_of(runner) if event.output is not None]
+        assert outputs == recorded
