@@ -39,9 +39,9 @@ OF_MODELS = {
 }
 OF_DISKS = {"power cut", "disk fault", "stall", "lease taken over", "conflict", "stored and not told"}
 REACHED: dict[str, set[str]] = {
-    "orders in memory": set(),
+    "orders in memory": {"what was due went on"},
     "office in memory": {"the run failed: ModelError"} | OF_PEOPLE | OF_MODELS,
-    "orders in two processes": OF_PEOPLE | OF_DISKS,
+    "orders in two processes": {"what was due went on"} | OF_PEOPLE | OF_DISKS,
     "office in two processes": {"the run failed: ModelError"} | OF_PEOPLE | OF_MODELS | OF_DISKS,
 }
 
