@@ -20,7 +20,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minirun import Event, EventActions, InMemorySessionService
-from minirun.errors import InvalidEventError, InvalidMessageError, InvalidValueError, StorageCorruptError, StorageError
+from minirun.errors import (
+    InvalidEventError,
+    InvalidMessageError,
+    InvalidValueError,
+    StaleSessionError,
+    StorageCorruptError,
+    StorageError,
+)
 from minirun.flows._questions import REQUEST_CONFIRMATION, REQUEST_INPUT, SLEEP_UNTIL
 from minirun.sessions import (
     BaseSessionService,
@@ -301,7 +308,7 @@ async def play(steps: list[Step], stores: list[BaseSessionService], fork_at: int
             assert writer is not None
             assert list(writer.live.open_calls.items()) == list(folded(log).items())
             stored = await writer.append(event, begins=True)
-            await writer.finish(COMPLETED)
+            await writer.finish(None)
         log.append(stored)
         assert set(await waiting(stores)) == {name for name, call in folded(log).items() if call.pending == "waits"}
     fork_at %= len(log) + 1
@@ -505,6 +512,23 @@ async def test_a_row_that_was_never_written_is_damage(change: str, tmp_path: Pat
             await service.list_pending()
             await enter(service)
     assert verify(path) != []
+
+
+@pytest.mark.parametrize("kind", ["memory", "disk"])
+async def test_an_invocation_that_has_ended_is_not_begun_again(kind: str, tmp_path: Path) -> None:
+    """Somebody who has looked while it ran and stores later is told to look again; nothing is stored."""
+    service = InMemorySessionService() if kind == "memory" else SqliteSessionService(tmp_path / "s.db")
+    async with service:
+        await service.create_session(**HERE)
+        first = await enter(service, "e-1")
+        await first.append(Event(author="user", invocation_id="e-1", message="go"), begins=True)
+        await first.finish(COMPLETED)
+        late = await enter(service, "e-1")
+        with pytest.raises(StaleSessionError, match="look at it again"):
+            await late.append(Event(author="user", invocation_id="e-1"), begins=True)
+        await late.finish(None)
+        assert [one.status for one in await service.list_invocations()] == [COMPLETED]
+        assert len(await service.read_events(**HERE, after_seq=0)) == 1
 
 
 async def write_history(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from enum import Enum, auto
 from math import isfinite
 from types import TracebackType
 from typing import Any, TypeVar
@@ -62,7 +63,19 @@ _Self = TypeVar("_Self", bound="Runner")
 # tools that hang never hold up a commit, nor what else the application does in threads.
 TOOL_THREADS = 40
 
+# How long a supervisor leaves alone, at most, what fails before it has gone on: each try is an event in its log.
+LEFT_ALONE_S_MAX = 3600.0
+
 _ENDED = (InvocationStatus.COMPLETED, InvocationStatus.FAILED, InvocationStatus.CANCELLED)
+
+
+class _Went(Enum):
+    """How far somebody has come with an invocation."""
+
+    NOT_BEGUN = auto()
+    ON = auto()
+    NOWHERE = auto()
+    """It has failed before anything new was done, and is as it was."""
 
 
 class Runner:
@@ -384,7 +397,8 @@ class Runner:
         Go on with what has waited for a time that has come: see `InvocationContext.sleep_until`.
 
         One after the other, each to its end or its next wait. What one fails with stands in its log, and does not keep
-        the others from their turn; neither does one that cannot be begun, because its session was deleted or is busy.
+        the others from their turn; neither does one that cannot be begun, because its session was deleted or is busy, or
+        that fails before it has gone on, and stays as it was.
 
         Args:
             now: Which time it is, in seconds since the epoch; by default the clock's.
@@ -402,7 +416,10 @@ class Runner:
         config = _checked_config(run_config)
         self._check_open()
         now = self._env.now() if now is None else now
-        went_on = [place for place in await self._due(now) if await self._go_on(*place, now=now, config=config)]
+        went_on = []
+        for place in await self._due(now):
+            if await self._go_on(*place, now=now, config=config) is _Went.ON:
+                went_on.append(place)
         found = [await self.session_service._invocation(*place) for place in went_on]
         return [invocation for invocation in found if invocation is not None]  # the others were deleted meanwhile
 
@@ -419,7 +436,8 @@ class Runner:
 
         It looks at once and then every *every_s* seconds. An invocation is interrupted if the process that ran it is
         gone. What one fails with stands in its log; what could not be begun, because the store failed or its session is
-        busy, is tried again. Any number of processes may supervise one store. Cancel it to end it: what is under way
+        busy, is tried again. What fails before it has gone on, as where the agent is not the one that has written the log
+        (ReplayError), stays as it is, and is tried again later and later, up to an hour. Any number of processes may supervise one store. Cancel it to end it: what is under way
         is interrupted, and the next supervisor goes on with it.
 
         Args:
@@ -440,11 +458,16 @@ class Runner:
             raise ConfigurationError(msg)
         config = attrs.evolve(_checked_config(run_config), on_busy="reject")  # who waits for a session takes a place
         under_way: set[tuple[SessionKey, str]] = set()
+        left_alone: dict[tuple[SessionKey, str], tuple[float, float]] = {}  # until when, and for how long that is
         free = trio.Semaphore(max_concurrent)
 
         async def go_on(place: tuple[SessionKey, str], status: InvocationStatus) -> None:
             try:
-                await self._go_on(*place, now=None, config=config, if_still=status)
+                went = await self._go_on(*place, now=None, config=config, if_still=status)
+                _, wait_s = left_alone.pop(place, (0.0, every_s))
+                if went is _Went.NOWHERE:
+                    wait_s = min(2 * wait_s, max(LEFT_ALONE_S_MAX, every_s))
+                    left_alone[place] = (self._env.now() + wait_s, wait_s)
             finally:
                 under_way.remove(place)
                 free.release()
@@ -458,7 +481,7 @@ class Runner:
                     task_status.started()
                     task_status = trio.TASK_STATUS_IGNORED
                     for place, status in found.items():
-                        if place not in under_way:
+                        if place not in under_way and left_alone.get(place, (0.0, 0.0))[0] <= self._env.now():
                             await free.acquire()
                             under_way.add(place)
                             nursery.start_soon(go_on, place, status, name=f"supervised {place[1]}")
@@ -494,21 +517,22 @@ class Runner:
         now: float | None,
         config: RunConfig,
         if_still: InvocationStatus | None = None,
-    ) -> bool:
-        """Go on with it, to its end or its next wait; whether that has begun. No failure leaves this."""
-        has_begun = False
+    ) -> _Went:
+        """Go on with it, to its end or its next wait. No failure leaves this."""
+        went = _Went.NOT_BEGUN
         try:
             if if_still is not None and (await self._invocation(key, invocation_id)).status is not if_still:
-                return False  # somebody was faster
+                return went  # somebody was faster
             scope = self.run_async(
                 user_id=key.user_id, session_id=key.session_id, invocation_id=invocation_id, run_config=config
             )
             async with scope.supervised(now) as run:
-                has_begun = True
+                went = _Went.ON
                 await run.wait()
-        except Exception:  # it stands in the log, or it has not begun
-            pass
-        return has_begun
+        except Exception:  # it stands in the log, or it has not begun, or it is as it was
+            if went is _Went.ON and run.status not in _ENDED:
+                went = _Went.NOWHERE
+        return went
 
     async def rewind_async(
         self,

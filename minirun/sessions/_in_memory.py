@@ -15,7 +15,7 @@ from operator import attrgetter
 from .._json import JSON
 from .._window import Window
 from ..env import Env
-from ..errors import AlreadyExistsError, SessionNotFoundError
+from ..errors import AlreadyExistsError, SessionNotFoundError, StaleSessionError
 from ..events import Event
 from ..types import changed
 from ._calls import CallChanges, CallFold, OpenCall, Pending, cut_invocation, in_order, is_of_a_run, waiting_invocations
@@ -142,6 +142,10 @@ class InMemorySessionService(BaseSessionService):
         if self._sessions.get(live.key) is not live:
             msg = f"{live.key} was deleted"
             raise SessionNotFoundError(msg)
+        run = self._invocations.get((live.incarnation, writer.invocation_id)) if writer is not None and begins else None
+        if run is not None and run.status not in UNFINISHED:
+            msg = f"the invocation {run.invocation_id!r} of {live.key} has just been ended"
+            raise StaleSessionError(f"{msg}; look at it again")
         changes = apply_event(live.values, event)
         self._advance(live, event, changes, live.call_changes(event, tracked=writer is not None))
         if event.actions.rewind_before_seq is not None:

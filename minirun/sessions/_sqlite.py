@@ -573,7 +573,9 @@ class SqliteSessionService(BaseSessionService):
             self._rewind_invocations(db, live, event, writer)
         if writer is not None and append.begins:
             run = self._invocation_of(live.key, writer.invocation_id, InvocationStatus.RUNNING, event.seq, None)
-            write_invocation(db, live.incarnation, run, epoch, number)
+            if not write_invocation(db, live.incarnation, run, epoch, number):
+                msg = f"the invocation {run.invocation_id!r} of {live.key} has just been ended by another process"
+                raise StaleSessionError(f"{msg}; look at it again")
 
         _note_shared(transaction, live, changes)
 

@@ -302,13 +302,19 @@ def write_call(db: sqlite3.Connection, session: int, call: OpenCall, number: int
     )
 
 
-def write_invocation(db: sqlite3.Connection, session: int, run: Invocation, epoch: int, number: int) -> None:
-    """Note an invocation; one that is noted already goes on, and keeps its beginning and its place in the list."""
-    db.execute(
+def write_invocation(db: sqlite3.Connection, session: int, run: Invocation, epoch: int, number: int) -> bool:
+    """
+    Note an invocation; one that is noted already goes on, and keeps its beginning and its place in the list.
+
+    Returns:
+        False if it has ended; then nothing is changed.
+    """
+    cursor = db.execute(
         "INSERT INTO invocations VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session, invocation_id) DO UPDATE SET"
-        " status = excluded.status, epoch = excluded.epoch, end_seq = excluded.end_seq",
+        f" status = excluded.status, epoch = excluded.epoch, end_seq = excluded.end_seq WHERE {UNFINISHED}",
         (session, run.invocation_id, stored_status(run.status), epoch, run.seq, run.end_seq, number),
     )
+    return cursor.rowcount == 1
 
 
 def write_calls(db: sqlite3.Connection, session: int, changes: CallChanges, number: int) -> None:

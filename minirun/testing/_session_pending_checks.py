@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..errors import InvalidEventError, InvalidValueError, ServiceClosedError
+from ..errors import InvalidEventError, InvalidValueError, ServiceClosedError, StaleSessionError
 from ..events import Event, EventActions
 from ..flows._questions import REQUEST_CONFIRMATION, REQUEST_INPUT, SLEEP_UNTIL
 from ..sessions import Invocation, InvocationStatus, PendingCall, SessionWriter
@@ -60,7 +60,7 @@ def _says(invocation_id: str, text: str = "hi") -> Event:
 
 
 async def _run(
-    t: Bench, invocation_id: str, *events: Event, session_id: str = "s", status: InvocationStatus = PAUSED
+    t: Bench, invocation_id: str, *events: Event, session_id: str = "s", status: InvocationStatus | None = PAUSED
 ) -> None:
     """A run, of a new invocation or one that goes on, that stores these events and ends so."""
     writer = await t.writer(invocation_id, session_id)
@@ -201,7 +201,7 @@ async def _questions_are_listed_across_sessions(t: Bench) -> None:
         await t.create(session_id)
     await t.create("1", user="v")
     await _run(t, "e-2", _says("e-2"), _asks("e-2", "x", "y"), session_id="2")
-    await _run(t, "e-1", _says("e-1"), _calls("e-1", ("late", "f", {})), session_id="1", status=InvocationStatus.FAILED)
+    await _run(t, "e-1", _says("e-1"), _calls("e-1", ("late", "f", {})), session_id="1", status=None)
     await _run(t, "e-3", _says("e-3"), _asks("e-3", "z"), session_id="3")
     await _run(t, "e-1", _calls("e-1", waits=["late"]), session_id="1")
     expect("all", await _pending(t), ["x", "y", "z", "late"])
@@ -256,6 +256,11 @@ async def _a_paused_invocation_goes_on(t: Bench) -> None:
         [("e-1", "completed"), ("e-2", "completed")],
     )
     expect("no paused one", await t.service.list_invocations(app_name=t.app, status=PAUSED), [])
+    late = await t.writer("e-1")
+    with raises(StaleSessionError, "ended"):
+        await late.append(_says("e-1", "too late"), begins=True)
+    await late.finish(None)
+    expect("what is stored", len(await t.events()), 8)
 
 
 @check
