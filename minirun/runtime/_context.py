@@ -432,16 +432,17 @@ class _WritingContext(ReadonlyContext):
 
         Its result is stored as an event. An invocation that is resumed gets the result that is stored, and *work* is
         not called again. If the process dies between its effect and the store, it is called again: `idempotency_key`,
-        inside of it, is the same then. Steps are told apart by the agent's place in the tree, their name and how often
-        the agent has taken one of this name; so an agent that is resumed has to take them in an order that follows from
-        what is recorded. A synchronous function runs in a worker thread.
+        inside of it, is the same then if the arguments are; so let those that others may change come from an event or
+        a step before. Steps are told apart by the agent's place in the tree, their name, their arguments, and how often
+        the agent has taken such a one. A synchronous function runs in a worker thread; if the run is left meanwhile,
+        the thread is waited for as long as that of a tool, and what it has come to by then is stored.
 
         Returns:
             The result, frozen: the same object shape as after a resume.
 
         Raises:
             InvalidValueError: The arguments or the result are no JSON.
-            ReplayError: The arguments are not those that are recorded.
+            ReplayError: Something else is recorded in its place.
         """
         return await run_step(self, name, work, args, named)
 
@@ -463,6 +464,8 @@ class _WritingContext(ReadonlyContext):
 
         The question is one of `run.pending`; whoever has an answer sends `pending.reply(answer)` as the new message.
         The agent, or the tool, is then run from its start, and what it has said and its steps are taken from the log.
+        What it waits with is no `Exception`: whoever catches it all the same, with `except BaseException`, gives the
+        question up.
 
         Args:
             message: The question.
