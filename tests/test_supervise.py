@@ -290,6 +290,37 @@ async def test_a_closed_runner_supervises_nothing(service: BaseSessionService, a
         await runner.resume_due()
 
 
+class Stranger(BaseAgent):
+    """Not the agent that has written the log."""
+
+    tries: list[float]
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        self.tries.append(trio.current_time())
+        await ctx.step("other work", lambda: None)
+
+
+async def test_what_cannot_go_on_is_tried_later_and_later(
+    service: BaseSessionService, autojump_clock: MockClock
+) -> None:
+    """An agent that its log does not fit fails without an end; neither the log nor the supervisor is filled with it."""
+    tally = Tally()
+    await interrupt(service, "a")
+    with trio.move_on_after(5):
+        await runner_of(service, tally, seconds=100).supervise()
+    tries: list[float] = []
+    stranger = Runner(agent=Stranger(name="w", tries=tries), app_name="app", session_service=service)
+    begun = trio.current_time()
+    with trio.move_on_after(4 * 3600):
+        await stranger.supervise(every_s=10)
+    assert await statuses(service) == {"a": "interrupted"}
+    waits = [round(later - earlier) for earlier, later in zip([begun, *tries], tries, strict=False)]
+    assert waits == [0, 20, 40, 80, 160, 320, 640, 1280, 2560, 3600, 3600]
+    with trio.move_on_after(5):
+        await runner_of(service, tally).supervise()
+    assert await statuses(service) == {"a": "completed"}
+
+
 # --- what is due ------------------------------------------------------------------------------------------------------
 
 

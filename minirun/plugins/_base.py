@@ -62,7 +62,8 @@ class BasePlugin:
         self, *, invocation_context: InvocationContext, user_message: Content
     ) -> Content | None:
         """
-        Called first in a run, before the user's message is stored. A run without a message begins with `before_run`.
+        Called first in a run, before the user's message is stored. A run without a message, or with an answer to a
+        question, begins with `before_run`.
 
         A Content is stored in its place; it must be one that a user can send. A failure: nothing is stored.
         """
@@ -72,7 +73,8 @@ class BasePlugin:
         """
         Called when the message is stored, before the first agent.
 
-        A Content is the root agent's answer, and no agent runs. A failure: no agent runs.
+        A Content is the root agent's answer, and no agent runs; an invocation that was to go on is then as it was
+        before. A failure: no agent runs.
         """
         return None
 

@@ -397,8 +397,8 @@ class Runner:
         Go on with what has waited for a time that has come: see `InvocationContext.sleep_until`.
 
         One after the other, each to its end or its next wait. What one fails with stands in its log, and does not keep
-        the others from their turn; neither does one that cannot be begun, because its session was deleted or is busy, or
-        that fails before it has gone on, and stays as it was.
+        the others from their turn. Neither does one that cannot be begun, because its session was deleted or is busy,
+        or that fails before it has gone on, and stays as it was.
 
         Args:
             now: Which time it is, in seconds since the epoch; by default the clock's.
@@ -436,9 +436,10 @@ class Runner:
 
         It looks at once and then every *every_s* seconds. An invocation is interrupted if the process that ran it is
         gone. What one fails with stands in its log; what could not be begun, because the store failed or its session is
-        busy, is tried again. What fails before it has gone on, as where the agent is not the one that has written the log
-        (ReplayError), stays as it is, and is tried again later and later, up to an hour. Any number of processes may supervise one store. Cancel it to end it: what is under way
-        is interrupted, and the next supervisor goes on with it.
+        busy, is tried again. What fails before it has gone on, as where the agent is not the one that has written the
+        log (ReplayError), stays as it is, and is tried again later and later, up to an hour. Any number of processes
+        may supervise one store. Cancel it to end it: what is under way is interrupted, and the next supervisor goes on
+        with it.
 
         Args:
             max_concurrent: How many may go on at once.
