@@ -313,8 +313,8 @@ class SessionWriter:
 
     async def finish(self, status: InvocationStatus | None) -> None:
         """
-        Record how the invocation ended, or that it is paused (None: it never began), give the lease back and let the
-        next one in. It changes nothing where this writer has not begun it.
+        Record how the invocation ended, or that it is paused, give the lease back and let the next one in. None: it
+        never began, or is left, and so interrupted. It changes nothing where this writer has not begun it.
 
         May be lost in a power cut or a storage failure: then the invocation is listed as interrupted.
         """

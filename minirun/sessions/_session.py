@@ -154,7 +154,7 @@ class InvocationStatus(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
-    """Recorded as running, by an owner that is gone. Never stored; this is how listing reports it."""
+    """Begun, and its owner is gone or has left it. On disk it is recorded as running; this is how listing reports it."""
 
 
 @attrs.frozen(kw_only=True)
