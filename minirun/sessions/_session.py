@@ -154,7 +154,7 @@ class InvocationStatus(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
-    """Begun, and its owner is gone or has left it. On disk it is recorded as running; this is how listing reports it."""
+    """Begun, and left, or its owner is gone. A file has it as running; this is how listing reports it."""
 
 
 @attrs.frozen(kw_only=True)
