@@ -38,7 +38,7 @@ SEED_S_MAX = 0.1
 # Enough for the choices that matter to stand alone, mostly; more would only make them prettier. Where more than
 # CHOICES_MAX are left, there is a second go.
 CHOICES_MAX = 60
-SHRINKING: tuple[tuple[int, float], ...] = ((60, 3.0), (400, 12.0))
+SHRINKING: tuple[tuple[int, float], ...] = ((60, 3.0), (400, 30.0))
 
 
 @attrs.frozen

@@ -43,6 +43,8 @@ WAIT_S = 40.0
 """How long a timer waits; a few looks of a supervisor."""
 LOOK_S = 25.0
 """How often a supervisor looks."""
+LIFE_STEPS_MAX = 24
+"""How many steps a supervisor takes until it is ended, if it is: as many as a run or two."""
 ROUNDS_MAX = 40
 """After so many rounds of answers nothing waits any more: no agent here asks more than a handful of questions."""
 
@@ -254,9 +256,11 @@ def supervising(world: World) -> Callable[[Runner], Awaitable[None]]:
         while True:
             async with trio.open_nursery() as nursery:
                 await nursery.start(lambda task_status: runner.supervise(every_s=LOOK_S, task_status=task_status))
-                for _ in range(1 + world.choices.choose(24, "how long the supervisor lives")):
+                for _ in range(
+                    LIFE_STEPS_MAX - world.choices.choose(LIFE_STEPS_MAX, "how early the supervisor is ended")
+                ):
                     await world.sleep(0)
-                if not world.choices.choose(2, "the supervisor is ended"):
+                if world.choices.choose(2, "the supervisor lives on"):
                     await trio.sleep_forever()
                 nursery.cancel_scope.cancel()
             world.reached("a supervisor was ended")
@@ -490,10 +494,10 @@ def has_packed_beside(log: Log) -> bool:
 async def live(world: World, runner: Runner) -> People:
     """Let two users talk and answer, one on two devices, beside supervisors, perhaps; then bring all to an end."""
     people = People(world, runner)
-    hosted = ("nobody", "supervisors", "a clock")
+    hosted = ("supervisors", "a clock", "nobody")
     picked = world.choices.choose(len(hosted), "who goes on", names=hosted)
-    if picked:
-        world.host(runner, (supervising, ticking)[picked - 1](world))
+    if picked < 2:
+        world.host(runner, (supervising, ticking)[picked](world))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(people.talk, "ada", "one", "two")
         nursery.start_soon(people.answer, "ada", 4)
