@@ -45,7 +45,7 @@ from ._context import InvocationContext, InvocationCore
 from ._failure import add_note, came_of_cancellation, first_failure, is_only_cancelled, is_pause, leaves
 from ._hooks import PluginHooks, ask, expect, tell, with_cleanup
 from ._message import user_content
-from ._recovery import by_event, closing_event_at_end, recover
+from ._recovery import around_waiting, by_event, closing_event_at_end, recover
 
 __all__ = ["FinishedError", "Run", "RunPlan", "RunScope"]
 
@@ -426,6 +426,8 @@ class RunScope:
         failure, waits = self._run._failure, self._core.waits
         if self._stays:
             return InvocationStatus.PAUSED if waits else InvocationStatus.INTERRUPTED
+        if cancelled and failure is None and self._stays_resumable:
+            return InvocationStatus.INTERRUPTED
         is_left = cancelled if failure is None else not isinstance(failure, Exception)  # by Ctrl-C, too
         if is_left and waits:
             return InvocationStatus.PAUSED  # who leaves a run that waits does not take its questions back
@@ -433,8 +435,6 @@ class RunScope:
             return InvocationStatus.FAILED
         if self._paused:
             return InvocationStatus.PAUSED
-        if cancelled and self._stays_resumable:
-            return InvocationStatus.INTERRUPTED
         return InvocationStatus.CANCELLED if cancelled else InvocationStatus.COMPLETED
 
     def _fail(self, error: BaseException) -> None:
@@ -455,7 +455,9 @@ class RunScope:
         run, context = self._run, self._hook_context
         still_open = self._core.open_calls()
         try:
-            for calls in by_event(call for call in still_open if not (paused and call.pending)):
+            kept = around_waiting(still_open) if paused else set()
+            to_close = (call for call in still_open if not (paused and (call.pending or call.call_id in kept)))
+            for calls in by_event(to_close):
                 await context._emit(closing_event_at_end(calls, self._core.unrecorded), closing=True)
             for error in () if run._failure is None or paused else (run._failure, *self._others):
                 author, branch = self._core.failed_in(error)

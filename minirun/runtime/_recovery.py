@@ -19,7 +19,15 @@ from ..sessions import OpenCall, SessionWriter
 from ..types import Content, FunctionResponse, Part
 from ._context import InvocationContext, derived_id
 
-__all__ = ["by_event", "close_calls", "closing_event", "closing_event_at_end", "failure_response", "recover"]
+__all__ = [
+    "around_waiting",
+    "by_event",
+    "close_calls",
+    "closing_event",
+    "closing_event_at_end",
+    "failure_response",
+    "recover",
+]
 
 INTERRUPTED_MESSAGE = "the run ended before the result was recorded; the call may or may not have taken effect"
 
@@ -64,12 +72,22 @@ async def close_calls(context: InvocationContext, calls: Iterable[OpenCall]) -> 
 
 
 def by_event(calls: Iterable[OpenCall]) -> list[list[OpenCall]]:
-    """Open calls, those of one event together, and what is inside of a call before that call."""
+    """
+    Open calls, those of one event together: what is inside of a call before that call, and questions before what asks.
+
+    So there is no moment at which a question is open, and what has asked it is not.
+    """
     return [list(group) for _, group in groupby(sorted(calls, key=_place), key=_place)]
 
 
-def _place(call: OpenCall) -> tuple[int, int]:
-    return -(call.branch or "").count("@"), call.seq
+def _place(call: OpenCall) -> tuple[int, bool, int]:
+    return -(call.branch or "").count("@"), call.pending != "waits", call.seq
+
+
+def around_waiting(calls: Iterable[OpenCall]) -> set[str]:
+    """The ids of the calls that have something inside that waits."""
+    branches = (call.branch or "" for call in calls if call.pending == "waits")
+    return {step.rpartition("@")[2] for branch in branches for step in branch.split(".") if "@" in step}
 
 
 def left_open(writer: SessionWriter, resumed: str | None) -> list[OpenCall]:
@@ -83,7 +101,7 @@ def left_open(writer: SessionWriter, resumed: str | None) -> list[OpenCall]:
     calls = writer.live.open_calls.values()
     waiting = [call for call in calls if call.pending == "waits"]
     invocations = {call.invocation_id for call in waiting}
-    around = {step.rpartition("@")[2] for call in waiting for step in (call.branch or "").split(".") if "@" in step}
+    around = around_waiting(waiting)
     return [
         call
         for call in calls
