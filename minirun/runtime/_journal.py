@@ -88,7 +88,8 @@ class Journal:
 
     def first_ahead(self, branch: str | None) -> Event | None:
         """What agents have said next in this branch, or in one within it, and have not come to again; None: nothing."""
-        return next((event for event in self._said if self._is_open(event) and _is_said_in(event, branch)), None)
+        ahead = islice(self._said, self._next, None)
+        return next((event for event in ahead if self._is_open(event) and _is_said_in(event, branch)), None)
 
     def check_nothing_ahead(self, branch: str | None, found: str) -> None:
         """
@@ -108,15 +109,13 @@ class Journal:
 
     def advance(self, event: Event) -> None:
         """An agent has come to *event*: what was stored until then in its branch is behind it."""
-        self._reached[event.branch] = max(event.seq or 0, self._reached.get(event.branch, 0))
         self._progress += 1
-        while self._next < len(self._said) and not self._is_open(self._said[self._next]):
-            self._next += 1
+        self._come_to(event.branch, event.seq or 0)
 
     def catch_up(self, branch: str | None) -> None:
         """Somebody in *branch* does something new: nothing is ahead of it any more."""
         self.has_caught_up = True
-        self._reached[branch] = self._live.revision
+        self._come_to(branch, self._live.revision)
 
     async def turn(self, branch: str | None, seq: int) -> None:
         """
@@ -138,6 +137,11 @@ class Journal:
             step = (event.actions.replay or {}).get("step")
             if step is not None and step["path"] == path:
                 yield event.id or ""
+
+    def _come_to(self, branch: str | None, seq: int) -> None:
+        self._reached[branch] = max(seq, self._reached.get(branch, 0))
+        while self._next < len(self._said) and not self._is_open(self._said[self._next]):
+            self._next += 1
 
     def _is_early(self, branch: str | None, seq: int) -> bool:
         for event in islice(self._said, self._next, None):
