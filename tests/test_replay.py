@@ -38,13 +38,14 @@ from minirun.errors import (
     InvalidMessageError,
     LlmCallsLimitExceededError,
     ReplayError,
+    StorageRolledBackError,
 )
 from minirun.events import EventActions
 from minirun.models import LlmRequest, LlmResponse
 from minirun.plugins import BasePlugin
 from minirun.runtime import Run
 from minirun.runtime._reads import Reads, recorded_reads
-from minirun.sessions import BaseSessionService, InMemorySessionService, PendingCall
+from minirun.sessions import BaseSessionService, InMemorySessionService, PendingCall, SessionWriter
 from minirun.sessions._state import MISSING
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import FunctionTool, LongRunningFunctionTool, RetryConfig
@@ -589,3 +590,58 @@ async def test_a_step_in_a_thread_can_be_left_and_is_not_forgotten() -> None:
             await run_to_its_end(runner, new_message="go", run_config=config)
         outputs = [event.output for event in await log_of(runner) if event.output is not None]
         assert outputs == recorded
+
+
+async def test_who_leaves_before_all_is_come_to_again_closes_no_call_that_waits() -> None:
+    """The process died after a question inside of a call, before the call was marked: leaving the next run keeps both."""
+
+    async def ask(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message=f"got {await ctx.request_input('?')}"))
+
+    agent = LlmAgent(name="root", model=steps(call("inner", request="x"), "done"), tools=[AgentTool(one("inner", ask))])
+    runner = runner_of(agent)
+    await waits(runner)
+    log = await log_of(runner)
+    for supervised in (False, True):
+        service = await cut_after(log, 3)
+        again = runner_of(agent, service)
+        scope = again.run_async(**PLACE, invocation_id=log[0].invocation_id, yield_user_message=True)
+        async with scope.supervised(None) if supervised else scope as run:
+            async for _ in run:
+                break
+        assert run.status == ("interrupted" if supervised else "paused")
+        [question] = await service.list_pending(app_name="app")
+        run = await run_to_its_end(again, new_message=question.reply(1))
+        assert (run.status, texts(await log_of(again))) == ("completed", ["got 1", "done"])
+
+
+async def test_a_question_is_closed_before_what_has_asked_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store fails in the middle of closing what a failed run leaves: no question is open whose call is answered."""
+    closed: list[str] = []
+    append = SessionWriter.append
+
+    async def fail_in_the_middle(self: SessionWriter, event: Event, *, begins: bool = False) -> Event:
+        errors = [one for one in event.get_function_responses() if "error" in one.response]
+        if errors and closed:
+            raise StorageRolledBackError("the disk is full")
+        closed.extend(one.name for one in errors)
+        return await append(self, event, begins=begins)
+
+    async def fail(ctx: InvocationContext) -> None:
+        while not ctx.session.events[-1].actions.suspended_calls:
+            await trio.lowlevel.checkpoint()
+        raise ValueError("boom")
+
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    tool = FunctionTool(pay, require_confirmation=True)
+    payer = LlmAgent(name="payer", model=steps(call("pay"), "done"), tools=[tool])
+    runner = runner_of(ParallelAgent(name="all", sub_agents=[payer, one("fails", fail)]))
+    monkeypatch.setattr(SessionWriter, "append", fail_in_the_middle)
+    with pytest.raises(ValueError, match="boom"):
+        await run_to_its_end(runner, new_message="go")
+    assert closed == ["adk_request_confirmation"]
+    assert await runner.session_service.list_pending(app_name="app") == []
+    assert await statuses(runner.session_service) == ["interrupted"]
