@@ -593,7 +593,7 @@ async def test_a_step_in_a_thread_can_be_left_and_is_not_forgotten() -> None:
 
 
 async def test_who_leaves_before_all_is_come_to_again_closes_no_call_that_waits() -> None:
-    """The process died after a question inside of a call, before the call was marked: leaving the next run keeps both."""
+    """A process died after a question inside of a call, before the call was marked: leaving the next run keeps both."""
 
     async def ask(ctx: InvocationContext) -> None:
         await ctx.emit(Event(message=f"got {await ctx.request_input('?')}"))
