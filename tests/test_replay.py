@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -45,7 +46,13 @@ from minirun.models import LlmRequest, LlmResponse
 from minirun.plugins import BasePlugin
 from minirun.runtime import Run
 from minirun.runtime._reads import Reads, recorded_reads
-from minirun.sessions import BaseSessionService, InMemorySessionService, PendingCall, SessionWriter
+from minirun.sessions import (
+    BaseSessionService,
+    InMemorySessionService,
+    PendingCall,
+    SessionWriter,
+    SqliteSessionService,
+)
 from minirun.sessions._state import MISSING
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import FunctionTool, LongRunningFunctionTool, RetryConfig
@@ -645,3 +652,27 @@ async def test_a_question_is_closed_before_what_has_asked_it(monkeypatch: pytest
     assert closed == ["adk_request_confirmation"]
     assert await runner.session_service.list_pending(app_name="app") == []
     assert await statuses(runner.session_service) == ["interrupted"]
+
+
+async def test_an_end_that_comes_late_stands_where_going_on_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The end of a run could not be recorded; who goes on in the same process is told that it has ended."""
+    async with SqliteSessionService(tmp_path / "s.db") as service:
+        write = service._file.write
+
+        async def fail_once(work: Any, *, durable: bool = True) -> Any:
+            if not durable:
+                monkeypatch.setattr(service._file, "write", write)
+                raise StorageRolledBackError("the disk is full")
+            return await write(work, durable=durable)
+
+        monkeypatch.setattr(service._file, "write", fail_once)
+        runner = runner_of(LlmAgent(name="a", model=ScriptedLlm(["hello"])), service)
+        with pytest.raises(StorageRolledBackError):
+            await run_to_its_end(runner, new_message="go")
+        [ended] = await service.list_invocations(app_name="app")
+        with trio.fail_after(5):
+            run = await run_to_its_end(runner, invocation_id=ended.invocation_id)
+        assert (run.status, run.answer and run.answer.text) == ("completed", "hello")
+        assert await statuses(service) == ["completed"]

@@ -547,6 +547,7 @@ class SqliteSessionService(BaseSessionService):
     async def _commit(self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
         if writer is not None and writer.epoch is None:
             self._sign()
+        await self._finish_before()
         work = _Append(self, live, event, event_to_json(event), writer, begins=begins)
         try:
             await self._file.write(work)
@@ -559,8 +560,6 @@ class SqliteSessionService(BaseSessionService):
 
     def _do_append(self, append: _Append, transaction: Transaction) -> None:
         db, live, event, writer = transaction.db, append.live, append.event, append.writer
-        if self._unfinished:
-            self._finish_late(transaction)
         row = read_session(db, live.incarnation)
         epoch = append.epoch = self._check_turn(live, row, writer, append)
         assert row is not None
@@ -773,6 +772,14 @@ class SqliteSessionService(BaseSessionService):
         except StorageError:
             self._unfinished[writer.live.incarnation, writer.invocation_id] = finish  # the next append tries again
             raise
+
+    async def _finish_before(self) -> None:
+        """Record the ends that are late by themselves, so that they stand also where the append after them is refused."""
+        if self._unfinished:
+            try:
+                await self._file.write(self._finish_late, durable=False)
+            except StorageError:
+                return  # what comes next will tell
 
     def _finish_late(self, transaction: Transaction) -> None:
         """Record the ends of runs that met a failing store; doing so twice changes nothing."""
