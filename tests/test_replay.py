@@ -661,11 +661,11 @@ async def test_an_end_that_comes_late_stands_where_going_on_is_refused(
     async with SqliteSessionService(tmp_path / "s.db") as service:
         write = service._file.write
 
-        async def fail_once(work: Any, *, durable: bool = True) -> Any:
-            if not durable:
+        async def fail_once(work: Any, **options: Any) -> Any:
+            if getattr(work, "__name__", "") == "finish":
                 monkeypatch.setattr(service._file, "write", write)
                 raise StorageRolledBackError("the disk is full")
-            return await write(work, durable=durable)
+            return await write(work, **options)
 
         monkeypatch.setattr(service._file, "write", fail_once)
         runner = runner_of(LlmAgent(name="a", model=ScriptedLlm(["hello"])), service)

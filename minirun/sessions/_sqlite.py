@@ -774,7 +774,7 @@ class SqliteSessionService(BaseSessionService):
             raise
 
     async def _finish_before(self) -> None:
-        """Record the ends that are late by themselves, so that they stand also where the append after them is refused."""
+        """Record the ends that are late, by themselves: they stand also where the append after them is refused."""
         if self._unfinished:
             try:
                 await self._file.write(self._finish_late, durable=False)
