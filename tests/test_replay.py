@@ -669,9 +669,9 @@ async def test_an_end_that_comes_late_stands_where_going_on_is_refused(
 
         monkeypatch.setattr(service._file, "write", fail_once)
         runner = runner_of(LlmAgent(name="a", model=ScriptedLlm(["hello"])), service)
-        with pytest.raises(StorageRolledBackError):
-            await run_to_its_end(runner, new_message="go")
+        await run_to_its_end(runner, new_message="go")
         [ended] = await service.list_invocations(app_name="app")
+        assert ended.status == "interrupted"
         with trio.fail_after(5):
             run = await run_to_its_end(runner, invocation_id=ended.invocation_id)
         assert (run.status, run.answer and run.answer.text) == ("completed", "hello")
