@@ -607,7 +607,9 @@ class _WritingContext(ReadonlyContext):
         await journal.turn(branch, self._core.live.revision + 1)
         if self._is_alone():
             journal.check_nothing_ahead(branch, what)
-        journal.catch_up(branch)
+        journal.has_caught_up = True
+        if not self._is_aside:  # a tool says nothing about what the agent comes to, nor other tools of its turn
+            journal.catch_up(branch)
 
     def _claim(self, path: str) -> str:
         """The id of a step or a question of this context."""

@@ -54,6 +54,7 @@ class Journal:
         self._said = [event for event in mine if _is_said(event)]
         self._next = 0  # in the said: nothing before it is open
         self._progress = 0
+        self._not_awaited = 0  # what was said before this: somebody has waited for it in vain
         self.has_caught_up = False
         """Whether somebody has done something new."""
 
@@ -114,7 +115,6 @@ class Journal:
 
     def catch_up(self, branch: str | None) -> None:
         """Somebody in *branch* does something new: nothing is ahead of it any more."""
-        self.has_caught_up = True
         self._come_to(branch, self._live.revision)
 
     async def turn(self, branch: str | None, seq: int) -> None:
@@ -130,6 +130,8 @@ class Journal:
             progress = self._progress
             await trio.lowlevel.checkpoint()
             idle = idle + 1 if progress == self._progress else 0
+        if idle == PATIENCE:
+            self._not_awaited = max(seq, self._not_awaited)
 
     def steps(self, path: str) -> Iterator[str]:
         """The ids of the events that record steps on *path*, in order."""
@@ -147,6 +149,8 @@ class Journal:
         for event in islice(self._said, self._next, None):
             if (event.seq or 0) >= seq:
                 return False
+            if (event.seq or 0) < self._not_awaited:
+                continue
             is_beside = not _is_within(event.branch, branch) and not _is_within(branch, event.branch)
             if is_beside and self._is_open(event):
                 return True
