@@ -106,8 +106,8 @@ class Ledger:
     _new: dict[str, dict[int, Event]] = attrs.Factory(lambda: defaultdict(dict))
 
     def hear(self, said: Path) -> None:
-        """Take in what a writer has said until its end."""
-        for line in said.read_text().splitlines() if said.exists() else ():
+        """Take in what a writer has said until its end; a line that the end has cut off was not said."""
+        for line in said.read_text().split("\n")[:-1] if said.exists() else ():
             told = json.loads(line)
             self.said[told["what"]] += 1
             assert told["what"] != "failed", told["why"]

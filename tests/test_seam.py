@@ -17,7 +17,7 @@ import minirun
 
 PACKAGE = Path(minirun.__file__).parent
 # The command that searches seeds is outside of all worlds: it counts real seconds and starts real processes.
-EXEMPT = ("env.py", "simulation/", "cli/_simulate.py", "cli/_workers.py")
+EXEMPT = ("env.py", "simulation/", "cli/_ctrl_c.py", "cli/_simulate.py", "cli/_workers.py")
 
 # Importing one of these is enough, whatever is done with it.
 FORBIDDEN_MODULES = frozenset(

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import attrs
 import click
@@ -19,6 +15,7 @@ from .._json import dumps
 from ..runners import Runner
 from ..sessions import BaseSessionService, InvocationStatus, PendingCall
 from ._commands import INTERRUPTED, config_for, db_option, print_table, show_error, show_run, with_service
+from ._ctrl_c import cancelled_by_ctrl_c
 from ._load import load_app
 from ._show import write
 
@@ -120,7 +117,7 @@ def resume(
             places = [_only(places, invocation_id, app.name)]
         console, status = Console(), 0
         async with Runner(app=app, session_service=service) as runner:
-            with trio.CancelScope() as scope, _cancelled_by_ctrl_c(scope):
+            with trio.CancelScope() as scope, cancelled_by_ctrl_c(scope):
                 for place in places:
                     status |= await _go_on(runner, place, console, stream=stream, is_named=bool(invocation_id))
         if not places:
@@ -179,27 +176,3 @@ async def _go_on(runner: Runner, place: _Place, console: Console, *, stream: boo
         show_error(error)
         return 1
     return 0
-
-
-@contextmanager
-def _cancelled_by_ctrl_c(scope: trio.CancelScope) -> Iterator[None]:
-    """
-    Let the first Ctrl-C cancel *scope*, and not be an exception somewhere in an agent, which would fail by it.
-
-    The second one is what it always is: it ends what does not end by itself.
-    """
-    before: Any = signal.getsignal(signal.SIGINT)
-    if not callable(before):  # it is ignored, as in a shell's background job
-        yield
-        return
-    token = trio.lowlevel.current_trio_token()
-
-    def cancel(*_: object) -> None:
-        signal.signal(signal.SIGINT, before)
-        token.run_sync_soon(scope.cancel)
-
-    signal.signal(signal.SIGINT, cancel)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -175,8 +175,8 @@ class Play:
 
 
 def _actions(actions: EventActions) -> dict[str, Any]:
-    """The actions that are set."""
-    plain = {name: getattr(actions, name) for name in actions.__slots__}
+    """The actions that are set; not what minirun notes for itself."""
+    plain = {name: getattr(actions, name) for name in actions.__slots__ if name != "replay"}
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in plain.items()
