@@ -676,3 +676,195 @@ async def test_an_end_that_comes_late_stands_where_going_on_is_refused(
             run = await run_to_its_end(runner, invocation_id=ended.invocation_id)
         assert (run.status, run.answer and run.answer.text) == ("completed", "hello")
         assert await statuses(service) == ["completed"]
+
+
+# --- logic of all kinds -----------------------------------------------------------------------------------------------
+
+
+async def test_steps_may_hold_steps_questions_and_events() -> None:
+    """What a step has said and done inside is not done again, nor taken for what comes after it."""
+    done: Counter[str] = Counter()
+
+    async def act(ctx: InvocationContext) -> None:
+        async def leaf(number: int) -> int:
+            done[f"leaf {number}"] += 1
+            return number
+
+        async def outer() -> int:
+            await ctx.emit(Event(message="inside"))
+            first = await ctx.step("leaf", leaf, 1)
+            agreed = await ctx.request_input("inside?")
+            return int(first) + int(agreed)
+
+        total = await ctx.step("outer", outer)
+        answer = await ctx.request_input("outside?")
+        await ctx.emit(Event(message=f"{total} {answer}", state={"total": total}))
+
+    runner = runner_of(one("acts", act))
+    run = await run_to_its_end(runner, new_message=(await waits(runner)).reply(2))
+    run = await run_to_its_end(runner, new_message=run.pending[0].reply("yes"))
+    assert (run.status, texts(await log_of(runner)), done) == ("completed", ["inside", "3 yes"], {"leaf 1": 1})
+    assert run.session.state["total"] == 3
+
+
+class DeclinedError(Exception):
+    """A card was declined."""
+
+
+async def test_a_step_that_has_failed_fails_again() -> None:
+    """Its failure is recorded: the agent that caught it goes the same way again, and the step is not taken again."""
+    charged: list[str] = []
+
+    async def charge(card: str) -> str:
+        charged.append(card)
+        if card == "old":
+            raise DeclinedError(card)
+        return f"charged {card}"
+
+    async def pay(ctx: InvocationContext) -> None:
+        try:
+            done = await ctx.step("charge", charge, "old")
+        except DeclinedError as error:
+            await ctx.emit(Event(message=f"declined {error}"))
+            done = await ctx.step("charge", charge, await ctx.request_input("Another card?"))
+        await ctx.emit(Event(message=done))
+
+    runner = runner_of(one("pays", pay))
+    run = await run_to_its_end(runner, new_message=(await waits(runner)).reply("new"))
+    assert (run.status, texts(await log_of(runner))) == ("completed", ["declined old", "charged new"])
+    assert charged == ["old", "new"]
+    [failed] = [event for event in await log_of(runner) if event.error_code]
+    assert (failed.error_code, failed.error_message) == ("DeclinedError", "old")
+
+
+async def test_a_failure_that_cannot_be_made_again_is_told() -> None:
+    """An exception that is not made from JSON ends who goes on; the invocation is as it was."""
+
+    class OddError(Exception):
+        def __init__(self, reason: str, *, code: int) -> None:
+            super().__init__(object())
+
+    async def fail() -> None:
+        raise OddError("odd", code=1)
+
+    async def act(ctx: InvocationContext) -> None:
+        try:
+            await ctx.step("fails", fail)
+        except OddError:
+            await ctx.request_input("?")
+
+    runner = runner_of(one("acts", act))
+    question = await waits(runner)
+    with pytest.raises(ReplayError, match="cannot be made again"):
+        await run_to_its_end(runner, new_message=question.reply(1))
+    assert await statuses(runner.session_service) == ["interrupted"]
+
+
+async def test_what_is_said_on_the_way_to_a_pause_is_said_each_time() -> None:
+    """A `finally` around a question emits when the agent pauses, and when it ends; neither is taken for another."""
+
+    async def act(ctx: InvocationContext) -> None:
+        try:
+            answer = await ctx.request_input("?")
+            await ctx.emit(Event(message=f"got {answer}", state={"answer": answer}))
+        finally:
+            await ctx.emit(Event(message="cleaned up"))
+
+    runner = runner_of(one("acts", act))
+    run = await run_to_its_end(runner, new_message=(await waits(runner)).reply(7))
+    assert texts(await log_of(runner)) == ["cleaned up", "got 7", "cleaned up"]
+    assert (run.status, run.session.state["answer"]) == ("completed", 7)
+
+
+async def test_tasks_of_an_agent_say_each_thing_once(autojump_clock: trio.testing.MockClock) -> None:
+    """Tasks in a nursery of the agent's own take steps and tell; cut off anywhere, all is told once in the end."""
+
+    async def act(ctx: InvocationContext) -> None:
+        async def fetch(number: int) -> int:
+            await trio.sleep(number)
+            return number
+
+        async def tell(number: int) -> None:
+            found = await ctx.step("fetch", fetch, number)
+            await ctx.emit(Event(message=f"fetched {found}", state={f"got{found}": True}))
+
+        async with trio.open_nursery() as nursery:
+            for number in (1, 2, 3):
+                nursery.start_soon(tell, number)
+        await ctx.emit(Event(message="all"))
+
+    runner = runner_of(one("acts", act))
+    await run_to_its_end(runner, new_message="go")
+    log = await log_of(runner)
+    for count in range(1, len(log)):
+        for _ in range(5):  # trio chooses which task goes first
+            again = runner_of(one("acts", act), await cut_after(log, count))
+            run = await run_to_its_end(again, invocation_id=log[0].invocation_id)
+            assert sorted(texts(await log_of(again))) == ["all", "fetched 1", "fetched 2", "fetched 3"]
+            assert set(run.session.state) == {"got1", "got2", "got3"}
+
+
+async def test_a_step_that_is_done_is_recorded_whatever_is_cancelled() -> None:
+    """A step has returned, and its record waits for the caller, who leaves: it is stored, and the step not repeated."""
+    done: list[int] = []
+    is_done = trio.Event()
+
+    async def charge() -> str:
+        done.append(1)
+        is_done.set()
+        return "charged"
+
+    async def act(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message="begun"))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ctx.emit, Event(message="beside"))
+            await trio.testing.wait_all_tasks_blocked()
+            await ctx.step("charge", charge)
+
+    runner = runner_of(one("acts", act))
+    async with runner.run_async(**PLACE, new_message="go").supervised(None) as run:
+        async for event in run:
+            if event.text == "beside":
+                await is_done.wait()
+                await trio.testing.wait_all_tasks_blocked()
+                break
+    assert (run.status, [event.output for event in await log_of(runner) if event.output]) == (
+        "interrupted",
+        ["charged"],
+    )
+    run = await run_to_its_end(runner, invocation_id=run.invocation_id)
+    assert (run.status, done) == ("completed", [1])
+
+
+async def test_rounds_and_hooks_inside_of_a_call_are_told_apart() -> None:
+    """A loop of branches that ask, as a tool: each answer goes on with its own, and no hook is called twice."""
+    hooks: Counter[str] = Counter()
+
+    def hook(name: str) -> Any:
+        def note(callback_context: Any) -> None:
+            hooks[f"{name} {callback_context.agent_name}"] += 1
+
+        return note
+
+    async def ask(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message=f"{ctx.agent_name} {await ctx.request_input(f'{ctx.agent_name}?')}"))
+
+    around = {"before_agent_callback": hook("before"), "after_agent_callback": hook("after")}
+    agents = [Logic(name=name, logic=ask, **around) for name in "xy"]
+    loop = LoopAgent(
+        name="loop", sub_agents=[ParallelAgent(name="sides", sub_agents=agents)], max_iterations=2, **around
+    )
+    model = steps(call("loop", request="go"), "done")
+    runner = runner_of(LlmAgent(name="root", model=model, tools=[AgentTool(loop)]))
+    run = await run_to_its_end(runner, new_message="go")
+    for number in range(4):
+        assert run.pending, number
+        listed = await runner.session_service.list_pending(app_name="app")
+        assert [one.call_id for one in listed] == [one.call_id for one in run.pending]
+        run = await run_to_its_end(runner, new_message=run.pending[0].reply(number))
+    assert (run.status, len(texts(await log_of(runner)))) == ("completed", 5)
+    assert hooks == {
+        "before loop": 1,
+        "after loop": 1,
+        **{f"{when} {name}": 2 for when in ("before", "after") for name in "xy"},
+    }

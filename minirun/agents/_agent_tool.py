@@ -124,6 +124,8 @@ def _last_answer(context: InvocationContext) -> Event | None:
         within = event.branch or ""
         if within != branch and not within.startswith(f"{branch}."):
             continue
-        if "@" not in within[len(branch) :] and (event.error_code is not None or is_answer(event)):
+        is_step = "step" in (event.actions.replay or {})
+        is_failure = event.error_code is not None and not is_step
+        if "@" not in within[len(branch) :] and (is_failure or is_answer(event)):
             return event
     return None

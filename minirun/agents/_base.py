@@ -138,7 +138,7 @@ class BaseAgent(_AgentFields):
     async def _is_answered_before(self, context: InvocationContext, before: Sequence[Hook], place: str) -> bool:
         callback_context = context._for_agent_hooks(place)
         journal = context._core.journal
-        if journal is not None and journal.first_ahead(context.branch) is not None:  # they were asked: it had begun
+        if journal is not None and journal.is_replaying(context.branch):  # they were asked: it had begun
             recorded = await callback_context._replay_next()
             return recorded is not None and recorded.content is not None
         answer = await ask(before, callback_context=callback_context)
@@ -162,7 +162,7 @@ class BaseAgent(_AgentFields):
         async def cleanup(failure: BaseException | None) -> None:
             if is_pause(failure):
                 return  # it is not over
-            if failure is None and journal is not None and journal.first_ahead(context.branch) is not None:
+            if failure is None and journal is not None and journal.is_replaying(context.branch):
                 await callback_context._replay_next()  # it was over then, and they have been asked
                 return
             error = None if failure is None else first_failure(failure)
@@ -258,7 +258,7 @@ async def _drive_generator(agent: BaseAgent, context: InvocationContext, logic: 
     @trio.as_safe_channel
     async def events() -> AsyncGenerator[Event, None]:
         nonlocal finished
-        context._task = trio.lowlevel.current_task()
+        context._tasks.add(trio.lowlevel.current_task())
         try:
             async for event in logic:
                 yield event

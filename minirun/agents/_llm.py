@@ -228,7 +228,7 @@ class LlmAgent(BaseAgent):
             if ctx.end_invocation:
                 what = Input.END
             elif turn is Turn.ASKING:
-                event_id = ctx._core.next_id(ctx._path)
+                event_id = ctx._next_id()
                 recorded = await self._recorded_answer(ctx, event_id)
                 if recorded is not None:
                     event, problems, tools = *recorded, None

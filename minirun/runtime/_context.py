@@ -7,6 +7,7 @@ call) and the layer of pending state that belongs to it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
@@ -16,6 +17,7 @@ from typing import Any
 import attrs
 import trio
 
+from .._codec import event_to_json
 from .._json import freeze
 from ..env import Env
 from ..errors import (
@@ -40,6 +42,7 @@ from ._committer import Committer
 from ._config import RunConfig
 from ._durable import STEP_KEY, ask_for_input, run_step, sleep_until
 from ._escalation import Escalation
+from ._failure import is_pause
 from ._hooks import PluginHooks
 from ._journal import Journal
 from ._on_event import heard
@@ -113,6 +116,8 @@ class InvocationCore:
         self._runs: dict[str, int] = {}
         self.claimed: set[str] = set()  # the ids of the steps and questions that agents have come to
         self.steps: dict[str, Event] = {}  # what records those of this run, by id
+        self.overcome: set[str] = set()  # the ids of steps that have failed in an earlier attempt of their tool
+        self.run_id = ""  # of the message that this run has begun with
         self._llm_calls = 0
         self._tool_calls = 0
         self._transfers = 0
@@ -121,6 +126,7 @@ class InvocationCore:
     def begins_with(self, message: Event) -> None:
         """The message of the invocation is stored now."""
         assert message.seq is not None
+        self.run_id = self.run_id or message.id or ""
         self.user_content = message.content
         self.message_seq = message.seq
         self.start_seq = min(self.live.start_seq(self.run_config.get_session_config), message.seq)
@@ -138,9 +144,10 @@ class InvocationCore:
         """*error* goes no further."""
         self._failed_in.pop(id(error), None)
 
-    def resumes(self, log: Sequence[Event]) -> None:
+    def resumes(self, log: Sequence[Event], *, was_paused: bool) -> None:
         """Go on with the invocation whose message *log* begins with; it is all that is stored from there on."""
-        journal = self.journal = Journal(self.invocation_id, log, self.live)
+        self.run_id = log[-1].id or ""
+        journal = self.journal = Journal(self.invocation_id, log, self.live, was_paused=was_paused)
         self.begins_with(journal.message)
 
     def reads(self, reader: str) -> Reads:
@@ -160,7 +167,7 @@ class InvocationCore:
         """The open questions of this invocation."""
         live = self.live
         found = []
-        for call in sorted(self.open_calls(), key=lambda call: call.seq):
+        for call in sorted(self.open_calls(), key=lambda call: (call.pending_seq or 0, call.seq)):
             if call.pending == "waits" and call.name != SLEEP_UNTIL:
                 asked, mark = (live.events[live.index_of(seq)] for seq in (call.seq, call.pending_seq))
                 found.append(pending_call(live.key, call, asked, mark))
@@ -348,7 +355,7 @@ class _WritingContext(ReadonlyContext):
         self._session: Session | None = None
         self._closed = ""
         self._cannot_wait = ""  # why nobody can be asked from here
-        self._task = trio.lowlevel.current_task()  # that its logic runs in, unless it starts others
+        self._tasks = {trio.lowlevel.current_task()}  # that its logic runs in, unless it starts others
         self._claims: list[str] = []  # the ids of its steps and questions
         self._is_aside = False  # whether what is emitted here is not said again when the agents are run again
         self._conflicts: list[str] = []  # keys that the next event has to name
@@ -434,7 +441,8 @@ class _WritingContext(ReadonlyContext):
         not called again. If the process dies between its effect and the store, it is called again: `idempotency_key`,
         inside of it, is the same then if the arguments are; so let those that others may change come from an event or
         a step before. Steps are told apart by the agent's place in the tree, their name, their arguments, and how often
-        the agent has taken such a one. A synchronous function runs in a worker thread; if the run is left meanwhile,
+        the agent has taken such a one. What *work* raises is recorded, too, and raised again from its type and `args`.
+        A synchronous function runs in a worker thread; if the run is left meanwhile,
         the thread is waited for as long as that of a tool, and what it has come to by then is stored.
 
         Returns:
@@ -487,7 +495,7 @@ class _WritingContext(ReadonlyContext):
 
     def _is_in_order(self) -> bool:
         """Whether the caller is the logic itself, where one thing follows another, and no task beside it."""
-        return trio.lowlevel.current_task() is self._task
+        return trio.lowlevel.current_task() in self._tasks
 
     def _call_id(self) -> str | None:
         return None
@@ -495,8 +503,9 @@ class _WritingContext(ReadonlyContext):
     async def _emit(self, event: Event, *, closing: bool = False) -> Event:
         core = self._core
         self._check_open(event)
+        is_aside = closing or self._is_aside or STEP_KEY.get(None) is not None or is_pause(sys.exception())
         if event.id is None:
-            event = changed(event, id=core.next_id(self._path))
+            event = changed(event, id=self._id_of(event))
         assert event.id is not None
         if event.partial:
             if core.journal is not None and core.journal.first_ahead(self._place.branch) is not None:
@@ -513,7 +522,7 @@ class _WritingContext(ReadonlyContext):
             recorded = core.journal.find(event.id)
             if recorded is not None:
                 return await self._replay(recorded, writes_of(event.actions))
-            if not (closing or self._is_aside):
+            if not is_aside:
                 await self._go_beyond(f"an event of {self._path}")
         await core.env.point(f"emit {self._path}")
         if closing:
@@ -541,7 +550,7 @@ class _WritingContext(ReadonlyContext):
             self._check_temp(flight.writes)
             lasting = _lasting(flight.writes)
             actions = with_writes(event.actions, lasting)
-            notes: dict[str, Any] = {"aside": True} if closing or self._is_aside else {}
+            notes: dict[str, Any] = {"aside": True} if is_aside else {}
             if reads:
                 notes["reads"] = {reader.reader: fresh for reader, fresh in reads.items()}
             if notes:
@@ -594,6 +603,20 @@ class _WritingContext(ReadonlyContext):
         self._said(recorded)
         return recorded
 
+    def _next_id(self) -> str:
+        """The id of what is said next: the same when the agents are run again, whatever is taken from the log."""
+        step = STEP_KEY.get(None)
+        return self._core.next_id(self._path if step is None else f"{self._path}!{step}")
+
+    def _id_of(self, event: Event) -> str:
+        """What *event* is to be known by: the same whenever the agents are run again and come to it."""
+        if is_pause(sys.exception()):  # it is said while something that waits is unwound, and that in each run
+            return self._core.next_id(f"{self._path}!{self._core.run_id}")
+        if self._is_in_order():
+            return self._next_id()
+        # Of several tasks trio chooses which is first.
+        return self._core.claim(f"{self._path}!{STEP_KEY.get(None)} {event_to_json(event)}")
+
     async def _go_beyond(self, what: str) -> None:
         """
         Something is about to be done that is not recorded; others first come to what they have done.
@@ -605,7 +628,7 @@ class _WritingContext(ReadonlyContext):
         if journal is None:
             return
         await journal.turn(branch, self._core.live.revision + 1)
-        if self._is_alone():
+        if self._is_alone() and STEP_KEY.get(None) is None:
             journal.check_nothing_ahead(branch, what)
         journal.has_caught_up = True
         if not self._is_aside:  # a tool says nothing about what the agent comes to, nor other tools of its turn
@@ -619,7 +642,10 @@ class _WritingContext(ReadonlyContext):
 
     def _start_over(self) -> None:
         """The logic is called once more: it comes to the same steps and questions."""
-        self._core.claimed.difference_update(self._claims)
+        core = self._core
+        core.claimed.difference_update(self._claims)
+        found = ((claimed, core.find(claimed)) for claimed in self._claims)
+        core.overcome.update(claimed for claimed, event in found if event is not None and event.error_code is not None)
         self._claims.clear()
 
     def _is_alone(self) -> bool:

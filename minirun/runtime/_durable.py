@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from .._json import dumps, freeze, shown
-from ..errors import InvalidValueError, NotSupportedError, ReplayError
+from .._json import dumps, freeze, shown, thaw
+from ..errors import FatalError, InvalidValueError, NotSupportedError, ReplayError
 from ..events import Event, EventActions
 from ..flows._output import OutputSchema
 from ..flows._questions import REQUEST_INPUT, SLEEP_UNTIL
@@ -43,9 +44,11 @@ async def run_step(
     arguments = dumps(freeze([list(args), dict(named)], f"arguments of step {name!r}"))
     what = {"name": name, "path": path, "arguments": core.derived(arguments)}
     event_id = context._claim(f"{path} {arguments}")
+    while event_id in core.overcome:
+        event_id = context._claim(f"{path} {arguments}")
     recorded = core.find(event_id)
     if recorded is not None:
-        return (await context._replay(recorded)).output
+        return _outcome_of(await context._replay(recorded), name)
     if core.journal is not None and context._is_in_order():
         missed = next((each for each in core.journal.steps(path) if each not in core.claimed), None)
         if missed is not None:
@@ -58,9 +61,15 @@ async def run_step(
     await core.env.point(f"step {path}")
     late: list[LateOutcome] = []
     token = STEP_KEY.set(event_id)
+    failure: Exception | None = None
     try:
         result = await _result_of(context, partial(work, *args, **named), late.append)
         event = _event_of(event_id, result, what)
+    except FatalError:
+        core.claimed.discard(event_id)
+        raise
+    except Exception as error:
+        event, failure = _event_of_failure(event_id, error, what), error
     except BaseException:
         core.claimed.discard(event_id)  # who tries again takes the same step
         if late and late[0].finished and late[0].error is None:
@@ -68,7 +77,13 @@ async def run_step(
         raise
     finally:
         STEP_KEY.reset(token)
-    stored = core.steps[event_id] = await context._emit(event)
+    try:
+        stored = core.steps[event_id] = await context._emit(event)
+    except trio.Cancelled:
+        await _record_late(context, event)
+        raise
+    if failure is not None:
+        raise failure
     return stored.output
 
 
@@ -83,6 +98,39 @@ def _event_of(event_id: str, result: Any, what: Mapping[str, Any]) -> Event:
     """What records a step."""
     output = freeze(result, f"result of step {what['name']!r}")
     return Event(id=event_id, output=output, actions=EventActions(replay={"step": what}))
+
+
+def _event_of_failure(event_id: str, error: Exception, what: Mapping[str, Any]) -> Event:
+    """What records that a step has failed, and with what."""
+    try:
+        args = freeze(list(error.args))
+    except InvalidValueError:
+        args = None
+    kind, message = type(error), str(error).encode("utf-8", "replace").decode()
+    failed = {"type": f"{kind.__module__}:{kind.__qualname__}", "args": args}
+    actions = EventActions(replay={"step": what, "failed": failed})
+    return Event(id=event_id, error_code=kind.__name__, error_message=message or kind.__name__, actions=actions)
+
+
+def _outcome_of(recorded: Event, name: str) -> Any:
+    """The result of a step that is recorded; raises what it has failed with."""
+    failed = (recorded.actions.replay or {}).get("failed")
+    if failed is None:
+        return recorded.output
+    module, _, qualname = failed["type"].partition(":")
+    kind = reduce(lambda found, part: getattr(found, part, None), qualname.split("."), sys.modules.get(module))
+    if failed["args"] is not None and isinstance(kind, type) and issubclass(kind, Exception):
+        try:
+            error = kind(*thaw(failed["args"]))
+        except Exception:  # it is made in another way
+            error = None
+        if error is not None:
+            raise error
+    msg = (
+        f"step {name!r} has failed with {failed['type']} ({recorded.error_message}), which cannot be made again from "
+        "its `args`; let the step return what has happened instead, or raise an exception that can"
+    )
+    raise ReplayError(msg)
 
 
 async def _record_late(context: _WritingContext, event: Event) -> None:
@@ -146,6 +194,8 @@ async def _come_to(context: _WritingContext, call_id: str) -> None:
     answer = await context._replay(journal.responses[call_id])
     if answer.author != "user" and (answer.actions.replay or {}).get("aside"):
         raise Pause(f"for {call_id}, which was withdrawn")
+    if call_id in journal.fresh:
+        journal.catch_up(context.branch)
 
 
 async def _pose(context: _WritingContext, call_id: str, name: str, args: Mapping[str, Any]) -> None:

@@ -229,7 +229,7 @@ class RunScope:
                 await plan.env.point("message")
                 stored = await writer.append(message, begins=True)
                 if resumes is not None:
-                    self._core.resumes([*log, stored])
+                    self._core.resumes([*log, stored], was_paused=resumes.status is InvocationStatus.PAUSED)
                 else:
                     self._core.begins_with(stored)
                 return stored

@@ -35,9 +35,11 @@ class Journal:
     Args:
         log: What is stored from its message on, in order; what was undone or belongs to others is left out here.
         live: The session as it is now.
+        was_paused: Whether the invocation had paused before this run, rather than being cut off: then who had nothing
+            more to do had come to its end, hooks included.
     """
 
-    def __init__(self, invocation_id: str, log: Sequence[Event], live: LiveSession) -> None:
+    def __init__(self, invocation_id: str, log: Sequence[Event], live: LiveSession, *, was_paused: bool) -> None:
         visible = visible_tail(reversed(log), live.revision + 1)[0]
         mine = [event for event in visible if event.invocation_id == invocation_id]
         self.message = mine[0]
@@ -48,8 +50,9 @@ class Journal:
         for event in mine:
             self.responses.update((response.id or "", event) for response in event.get_function_responses())
         self._by_id = {event.id: event for event in mine}
-        self._live = live
         self._reached: dict[str | None, int] = {}  # by branch: the newest event that was replayed there
+        self._was_paused = was_paused
+        self._caught_up: set[str | None] = set()  # the branches in which something new was done
         self._reads = recorded_reads(mine)
         self._said = [event for event in mine if _is_said(event)]
         self._next = 0  # in the said: nothing before it is open
@@ -90,7 +93,13 @@ class Journal:
     def first_ahead(self, branch: str | None) -> Event | None:
         """What agents have said next in this branch, or in one within it, and have not come to again; None: nothing."""
         ahead = islice(self._said, self._next, None)
-        return next((event for event in ahead if self._is_open(event) and _is_said_in(event, branch)), None)
+        return next((event for event in ahead if self._is_open(event) and _is_around(branch, event.branch)), None)
+
+    def is_replaying(self, branch: str | None) -> bool:
+        """Whether an agent in *branch* only comes to what it has done before, hooks included."""
+        if self.first_ahead(branch) is not None:
+            return True
+        return self._was_paused and not any(_is_around(other, branch) for other in self._caught_up)
 
     def check_nothing_ahead(self, branch: str | None, found: str) -> None:
         """
@@ -111,11 +120,18 @@ class Journal:
     def advance(self, event: Event) -> None:
         """An agent has come to *event*: what was stored until then in its branch is behind it."""
         self._progress += 1
-        self._come_to(event.branch, event.seq or 0)
+        self._reached[event.branch] = max(event.seq or 0, self._reached.get(event.branch, 0))
+        self._skip()
 
     def catch_up(self, branch: str | None) -> None:
-        """Somebody in *branch* does something new: nothing is ahead of it any more."""
-        self._come_to(branch, self._live.revision)
+        """Somebody in *branch* does something new: nothing is ahead of it any more, but inside of calls."""
+        self._caught_up.add(branch)
+        self._skip()
+
+    def join(self, branch: str | None) -> None:
+        """Branches of *branch* have ended: if something new was done in one, what follows is new, too."""
+        if any(_is_around(branch, other) for other in self._caught_up):
+            self.catch_up(branch)
 
     async def turn(self, branch: str | None, seq: int) -> None:
         """
@@ -140,8 +156,7 @@ class Journal:
             if step is not None and step["path"] == path:
                 yield event.id or ""
 
-    def _come_to(self, branch: str | None, seq: int) -> None:
-        self._reached[branch] = max(seq, self._reached.get(branch, 0))
+    def _skip(self) -> None:
         while self._next < len(self._said) and not self._is_open(self._said[self._next]):
             self._next += 1
 
@@ -159,6 +174,8 @@ class Journal:
     def _is_open(self, event: Event) -> bool:
         """Whether nobody has come to *event*, nor to something later in its branch or around it."""
         seq, branch = event.seq or 0, event.branch
+        if any(_is_around(other, branch) for other in self._caught_up):
+            return False
         return all(reached < seq for other, reached in self._reached.items() if _is_within(branch, other))
 
 
@@ -166,9 +183,9 @@ def _is_within(branch: str | None, outer: str | None) -> bool:
     return outer is None or branch == outer or (branch is not None and branch.startswith(f"{outer}."))
 
 
-def _is_said_in(event: Event, branch: str | None) -> bool:
-    """Whether *event* was said in this branch, or in a branch of it, but not inside of a call."""
-    return _is_within(event.branch, branch) and "@" not in (event.branch or "")[len(branch or "") :]
+def _is_around(outer: str | None, branch: str | None) -> bool:
+    """Whether *branch* is this one, or a branch of it, but not inside of a call."""
+    return _is_within(branch, outer) and "@" not in (branch or "")[len(outer or "") :]
 
 
 def _is_said(event: Event) -> bool:
