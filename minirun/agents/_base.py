@@ -118,11 +118,10 @@ class BaseAgent(_AgentFields):
             for name in ("before_agent_callback", "after_agent_callback", "on_agent_error_callback")
         )
         try:
-            count = context._core.count_run(context._path) if before or after else 0
-            if before and await self._is_answered_before(context, before, f"before{count}"):
+            if before and await self._is_answered_before(context, before):
                 return
             if after or on_error:
-                await self._run_with_cleanup(context, after, on_error, f"after{count}")
+                await self._run_with_cleanup(context, after, on_error)
             else:
                 await self._run_to_its_end(context)
         except Exception as error:
@@ -135,10 +134,9 @@ class BaseAgent(_AgentFields):
             await _drive(self, context)
             await context._flush()
 
-    async def _is_answered_before(self, context: InvocationContext, before: Sequence[Hook], place: str) -> bool:
-        callback_context = context._for_agent_hooks(place)
-        journal = context._core.journal
-        if journal is not None and journal.is_replaying(context.branch):  # they were asked: it had begun
+    async def _is_answered_before(self, context: InvocationContext, before: Sequence[Hook]) -> bool:
+        callback_context = context._for_agent_hooks("before")
+        if callback_context._is_behind():  # they were asked: it had begun
             recorded = await callback_context._replay_next()
             return recorded is not None and recorded.content is not None
         answer = await ask(before, callback_context=callback_context)
@@ -154,15 +152,14 @@ class BaseAgent(_AgentFields):
         return Event(content=as_answer(content))
 
     async def _run_with_cleanup(
-        self, context: InvocationContext, after: Sequence[Hook], on_error: Sequence[Hook], place: str
+        self, context: InvocationContext, after: Sequence[Hook], on_error: Sequence[Hook]
     ) -> None:
-        callback_context = context._for_agent_hooks(place)
-        journal = context._core.journal
+        callback_context = context._for_agent_hooks("after")
 
         async def cleanup(failure: BaseException | None) -> None:
             if is_pause(failure):
                 return  # it is not over
-            if failure is None and journal is not None and journal.is_replaying(context.branch):
+            if failure is None and callback_context._is_behind():
                 await callback_context._replay_next()  # it was over then, and they have been asked
                 return
             error = None if failure is None else first_failure(failure)

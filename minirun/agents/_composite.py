@@ -95,12 +95,12 @@ class ParallelAgent(BaseAgent):
 
     async def _withdraw(self, ctx: InvocationContext) -> None:
         """Nobody waits any more for what a branch has asked: the others have ended them all."""
+        within = f"{ctx.branch}.{self.name}." if ctx.branch else f"{self.name}."
         journal = ctx._core.journal
         if journal is not None:
-            journal.join(ctx.branch)
+            journal.join(ctx.branch, within)
             if journal.first_ahead(ctx.branch) is not None:
                 return  # that was then; what is open is of a later round
-        within = f"{ctx.branch}.{self.name}." if ctx.branch else f"{self.name}."
         await close_calls(ctx, [call for call in ctx._core.open_calls() if (call.branch or "").startswith(within)])
 
 

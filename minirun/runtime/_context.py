@@ -115,7 +115,7 @@ class InvocationCore:
         self._counters: dict[str, int] = {}
         self._runs: dict[str, int] = {}
         self.claimed: set[str] = set()  # the ids of the steps and questions that agents have come to
-        self.steps: dict[str, Event] = {}  # what records those of this run, by id
+        self.steps: dict[str, Event] = {}  # what records those of this run, and what tools have said, by id
         self.overcome: set[str] = set()  # the ids of steps that have failed in an earlier attempt of their tool
         self.run_id = ""  # of the message that this run has begun with
         self._llm_calls = 0
@@ -191,7 +191,7 @@ class InvocationCore:
         return found
 
     def find(self, event_id: str) -> Event | None:
-        """The event of this id that records a step, or anything that an earlier run has recorded."""
+        """The event of this id: of a step or of a tool, or anything that an earlier run has recorded."""
         recorded = self.steps.get(event_id)
         return self.journal.find(event_id) if recorded is None and self.journal is not None else recorded
 
@@ -518,12 +518,11 @@ class _WritingContext(ReadonlyContext):
                 self._state.merge(state.pending())
             await core.committer.emit_partial(shown)
             return shown
-        if core.journal is not None:
-            recorded = core.journal.find(event.id)
-            if recorded is not None:
-                return await self._replay(recorded, writes_of(event.actions))
-            if not is_aside:
-                await self._go_beyond(f"an event of {self._path}")
+        recorded = core.find(event.id)
+        if recorded is not None:
+            return await self._replay(recorded, writes_of(event.actions))
+        if not is_aside:
+            await self._go_beyond(f"an event of {self._path}")
         await core.env.point(f"emit {self._path}")
         if closing:
             self.actions.transfer_to_agent = None  # nobody takes over any more
@@ -573,6 +572,8 @@ class _WritingContext(ReadonlyContext):
             if not applied:
                 flight.back()
         self._said(result, closing=closing)
+        if self._call_id() is not None:
+            core.steps[event.id] = result
         return result
 
     def _said(self, event: Event, *, closing: bool = False) -> None:
@@ -612,9 +613,9 @@ class _WritingContext(ReadonlyContext):
         """What *event* is to be known by: the same whenever the agents are run again and come to it."""
         if is_pause(sys.exception()):  # it is said while something that waits is unwound, and that in each run
             return self._core.next_id(f"{self._path}!{self._core.run_id}")
-        if self._is_in_order():
+        if self._is_in_order() and self._call_id() is None:
             return self._next_id()
-        # Of several tasks trio chooses which is first.
+        # Of several tasks trio chooses which is first; and of several attempts none knows what the others have said.
         return self._core.claim(f"{self._path}!{STEP_KEY.get(None)} {event_to_json(event)}")
 
     async def _go_beyond(self, what: str) -> None:
@@ -627,6 +628,7 @@ class _WritingContext(ReadonlyContext):
         journal, branch = self._core.journal, self._place.branch
         if journal is None:
             return
+        await trio.lowlevel.checkpoint_if_cancelled()
         await journal.turn(branch, self._core.live.revision + 1)
         if self._is_alone() and STEP_KEY.get(None) is None:
             journal.check_nothing_ahead(branch, what)
@@ -647,6 +649,11 @@ class _WritingContext(ReadonlyContext):
         found = ((claimed, core.find(claimed)) for claimed in self._claims)
         core.overcome.update(claimed for claimed, event in found if event is not None and event.error_code is not None)
         self._claims.clear()
+
+    def _is_behind(self) -> bool:
+        """Whether what this context is for was done before: an agent comes to it again, and it has asked nothing."""
+        journal = self._core.journal
+        return journal is not None and journal.is_replaying(self.branch) and not journal.is_waiting(self._path)
 
     def _is_alone(self) -> bool:
         """Whether nothing else goes on in this branch, so that one thing follows the other."""
@@ -751,11 +758,13 @@ class InvocationContext(_WritingContext):
     def _for_agent(self, agent: Any) -> InvocationContext:
         """The context of an agent that this one calls."""
         path = f"{self._path}/{agent.name}"
+        count = self._core.count_run(path)
+        path = path if count == 1 else f"{path}*{count}"  # so that rounds have nothing to do with each other
         strand = self._place.strand or trio.lowlevel.current_task()
         place = attrs.evolve(self._place, path=path, control=Control(), strand=strand)
         if not agent._has_own_logic:
             return InvocationContext(self._core, agent, place, self._state.layer())
-        reads = self._core.reads(f"{path}*{self._core.count_run(f'{path}*')}")
+        reads = self._core.reads(path)
         return InvocationContext(self._core, agent, place, self._state, reads)
 
     def _in_region(self, region: Region, index: int, branch: str) -> InvocationContext:

@@ -144,10 +144,14 @@ async def _record_late(context: _WritingContext, event: Event) -> None:
 
 async def sleep_until(context: _WritingContext, when: float) -> None:
     """See `InvocationContext.sleep_until`."""
-    if isinstance(when, bool) or not isinstance(when, (int, float)) or not math.isfinite(when):
+    try:
+        until = float(when) if isinstance(when, (int, float)) and not isinstance(when, bool) else math.nan
+    except OverflowError:
+        until = math.inf
+    if not math.isfinite(until):
         raise InvalidValueError("when", f"expected seconds since the epoch, found {shown(when)}")
     core = context._core
-    args = {"until": float(when)}
+    args = {"until": until}
     call_id = _question_id(context, SLEEP_UNTIL, args)
     if _answer(context, call_id) is not None:
         await _come_to(context, call_id)
@@ -204,6 +208,6 @@ async def _pose(context: _WritingContext, call_id: str, name: str, args: Mapping
         raise NotSupportedError(f"nobody can be asked, and no time waited for, {context._cannot_wait}")
     part = Part(function_call=FunctionCall(id=call_id, name=name, args=dict(args)))
     tool = context._call_id()
-    actions = EventActions(suspended_calls=() if tool is None else (tool,))
+    actions = EventActions(suspended_calls=() if tool is None else (tool,), replay={"asked_by": context._path})
     content = Content(role="model", parts=[part])
     await context._emit(Event(id=f"{call_id}-asked", content=content, long_running_tool_ids=[call_id], actions=actions))

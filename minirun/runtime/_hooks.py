@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import trio
 
 from ..errors import CleanupTimeoutError, ConfigurationError
-from ._failure import add_note, first_failure, is_only_cancelled, leaves
+from ._failure import add_note, first_failure, is_only_cancelled, is_pause, leaves
 
 __all__ = ["Hook", "PluginHooks", "ask", "expect", "hooks_field_value", "tell", "with_cleanup"]
 
@@ -115,7 +115,7 @@ async def with_cleanup(
     """
     Run *work*, then *cleanup* with what *work* has raised, whatever that was.
 
-    A failure of the work wins over one of the cleanup, which becomes a note on it.
+    A failure of the work wins over one of the cleanup, which becomes a note on it; a pause does not.
     """
     failure: BaseException | None = None
     try:
@@ -127,7 +127,7 @@ async def with_cleanup(
         try:
             await cleanup(failure)
         except (Exception, trio.Cancelled) as error:
-            if failure is None or is_only_cancelled(failure):
+            if failure is None or is_only_cancelled(failure) or is_pause(failure):
                 raise
             if isinstance(error, Exception):
                 add_note(first_failure(failure), error)

@@ -101,6 +101,12 @@ class Journal:
             return True
         return self._was_paused and not any(_is_around(other, branch) for other in self._caught_up)
 
+    def is_waiting(self, path: str) -> bool:
+        """Whether who asks on *path* has asked something that is open, or was answered by this run's message."""
+        asked = (event for event in self.recorded if (event.actions.replay or {}).get("asked_by") == path)
+        ids = {call.id for event in asked for call in event.get_function_calls()}
+        return any(call_id not in self.responses or call_id in self.fresh for call_id in ids)
+
     def check_nothing_ahead(self, branch: str | None, found: str) -> None:
         """
         Refuse what was *found* in the place of what was recorded in this branch.
@@ -128,10 +134,20 @@ class Journal:
         self._caught_up.add(branch)
         self._skip()
 
-    def join(self, branch: str | None) -> None:
-        """Branches of *branch* have ended: if something new was done in one, what follows is new, too."""
-        if any(_is_around(branch, other) for other in self._caught_up):
+    def join(self, branch: str | None, within: str) -> None:
+        """
+        The branches of *branch* whose names begin with *within* have ended.
+
+        If something new was done in one, what follows is new, too. What was said before the last thing that they have
+        come to, by one that was stopped earlier than it was then, is behind them.
+        """
+        if any((other or "").startswith(within) for other in self._caught_up):
             self.catch_up(branch)
+        last = max((seq for other, seq in self._reached.items() if (other or "").startswith(within)), default=0)
+        for event in islice(self._said, self._next, None):
+            if (event.seq or 0) < last and (event.branch or "").startswith(within) and self._is_open(event):
+                self._reached[event.branch] = max(event.seq or 0, self._reached.get(event.branch, 0))
+        self._skip()
 
     async def turn(self, branch: str | None, seq: int) -> None:
         """
@@ -173,10 +189,20 @@ class Journal:
 
     def _is_open(self, event: Event) -> bool:
         """Whether nobody has come to *event*, nor to something later in its branch or around it."""
-        seq, branch = event.seq or 0, event.branch
-        if any(_is_around(other, branch) for other in self._caught_up):
+        if any(_is_around(other, event.branch) for other in self._caught_up):
             return False
-        return all(reached < seq for other, reached in self._reached.items() if _is_within(branch, other))
+        return not any(self._covers(other, reached, event) for other, reached in self._reached.items())
+
+    def _covers(self, outer: str | None, reached: int, event: Event) -> bool:
+        """Whether who has come to event *reached* in the branch *outer* has *event* behind it."""
+        if _is_around(outer, event.branch):
+            return reached >= (event.seq or 0)
+        if not _is_within(event.branch, outer):
+            return False
+        steps = (event.branch or "")[len(outer or "") :].split(".")
+        call_id = next(step.rpartition("@")[2] for step in steps if "@" in step)
+        answer = self.responses.get(call_id)  # what is inside of a call that is still open is not behind anybody
+        return answer is not None and reached >= (answer.seq or 0)
 
 
 def _is_within(branch: str | None, outer: str | None) -> bool:
