@@ -868,3 +868,116 @@ async def test_rounds_and_hooks_inside_of_a_call_are_told_apart() -> None:
         "after loop": 1,
         **{f"{when} {name}": 2 for when in ("before", "after") for name in "xy"},
     }
+
+
+async def test_hooks_around_an_agent_may_ask() -> None:
+    """What a hook says and writes after the answer counts: a human who says no keeps the agent from running."""
+
+    async def before(callback_context: Any) -> Content | None:
+        allowed = await callback_context.request_input("May it run?", response_schema=bool)
+        callback_context.state["asked"] = True
+        return None if allowed else Content(parts=[Part(text="not allowed")])
+
+    async def after(callback_context: Any) -> Content:
+        return Content(parts=[Part(text=f"judged {await callback_context.request_input('Good?')}")])
+
+    async def speak(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message="ran"))
+
+    agents = [
+        Logic(name="first", logic=speak, after_agent_callback=after),
+        Logic(name="guarded", logic=speak, before_agent_callback=before),
+        one("last", speak),
+    ]
+    runner = runner_of(SequentialAgent(name="all", sub_agents=agents))
+    run = await run_to_its_end(runner, new_message=(await waits(runner)).reply("fine"))
+    run = await run_to_its_end(runner, new_message=run.pending[0].reply(False))
+    assert texts(await log_of(runner)) == ["ran", "judged fine", "not allowed", "ran"]
+    assert (run.status, run.session.state["asked"]) == ("completed", True)
+
+
+async def test_another_calls_answer_leaves_what_waits_inside_of_a_call(autojump_clock: trio.testing.MockClock) -> None:
+    """Two agents as tools ask, one in rounds: the other's answer, and looking, leave the second round's question."""
+
+    async def ask(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message=f"{ctx.agent_name} {await ctx.request_input(f'{ctx.agent_name}?')}"))
+
+    sides = ParallelAgent(name="sides", sub_agents=[one("x", ask)])
+    loop = LoopAgent(name="loop", sub_agents=[sides], max_iterations=2)
+    model = steps([call("loop", request="x"), call("b", request="y")], "end")
+    runner = runner_of(LlmAgent(name="a", model=model, tools=[AgentTool(loop), AgentTool(one("b", ask))]))
+    run = await run_to_its_end(runner, new_message="go")
+    for who in ("x?", "b?"):
+        [question] = [one for one in run.pending if one.hint == who]
+        run = await run_to_its_end(runner, new_message=question.reply(who))
+    for _ in range(2):
+        run = await run_to_its_end(runner, invocation_id=run.invocation_id)
+        assert (run.status, [one.hint for one in run.pending]) == ("paused", ["x?"])
+    run = await run_to_its_end(runner, new_message=run.pending[0].reply("again"))
+    assert (run.status, sorted(texts(await log_of(runner)))) == ("completed", ["b b?", "end", "x again", "x x?"])
+
+
+async def test_who_is_stopped_earlier_than_then_takes_nothing_from_a_later_round(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A branch speaks until a slow step beside it is over; resumed, the step takes no time, and each round is whole."""
+
+    async def speak(ctx: InvocationContext) -> None:
+        for line in range(9):
+            await ctx.emit(Event(message=f"{ctx.state.get('round', 0)} {line}"))
+            await trio.sleep(1)
+
+    async def poll(ctx: InvocationContext) -> None:
+        await ctx.step("poll", trio.sleep, 3.5)
+        await ctx.emit(Event(message="enough", actions=EventActions(escalate=True)))
+
+    async def ask(ctx: InvocationContext) -> None:
+        await ctx.request_input("again?")
+        await ctx.emit(Event(message="again", state={"round": ctx.state.get("round", 0) + 1}))
+
+    sides = ParallelAgent(name="sides", sub_agents=[one("speaks", speak), one("polls", poll)])
+    rounds = [LoopAgent(name="inner", sub_agents=[sides]), one("asks", ask)]
+    runner = runner_of(LoopAgent(name="outer", sub_agents=rounds, max_iterations=2))
+    run = await run_to_its_end(runner, new_message=(await waits(runner)).reply(1))
+    run = await run_to_its_end(runner, new_message=run.pending[0].reply(2))
+    lines = [[f"{number} {line}" for line in range(4)] for number in range(2)]
+    assert texts(await log_of(runner)) == [*lines[0], "enough", "again", *lines[1], "enough", "again"]
+    assert run.status == "completed"
+
+
+async def test_each_attempt_of_a_tool_says_what_no_other_has_said(autojump_clock: trio.testing.MockClock) -> None:
+    """A tool emits, fails, is tried again and asks: what all attempts say is stored once, what it says then, too."""
+    tries: list[int] = []
+
+    async def work(tool_context: ToolContext) -> str:
+        """Work."""
+        tries.append(len(tries))
+        await tool_context.emit(Event(message="begun"))
+        if len(tries) == 1:
+            raise OSError("once")
+        answer = await tool_context.request_input("?")
+        await tool_context.emit(Event(message=f"got {answer}", state={"got": answer}))
+        return "done"
+
+    tool = FunctionTool(work, retry=RetryConfig(initial_delay=1.0))
+    runner = runner_of(LlmAgent(name="a", model=ScriptedLlm([call("work"), "over"]), tools=[tool]))
+    run = await run_to_its_end(runner, new_message=(await waits(runner)).reply(1))
+    assert (run.status, texts(await log_of(runner))) == ("completed", ["begun", "got 1", "over"])
+    assert run.session.state["got"] == 1
+
+
+async def test_a_hook_that_fails_is_heard_although_the_run_waits() -> None:
+    """An after_run callback fails when the agent has asked: the run fails with it."""
+
+    class Fails(BasePlugin):
+        async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
+            raise ValueError("after")
+
+    async def ask(ctx: InvocationContext) -> None:
+        await ctx.request_input("?")
+
+    app = App(name="app", root_agent=one("asks", ask), plugins=[Fails(name="fails")])
+    runner = Runner(app=app, session_service=InMemorySessionService(), auto_create_session=True)
+    with pytest.raises(ValueError, match="after"):
+        await run_to_its_end(runner, new_message="go")
+    assert await statuses(runner.session_service) == ["failed"]

@@ -616,7 +616,7 @@ class _WritingContext(ReadonlyContext):
         if self._is_in_order() and self._call_id() is None:
             return self._next_id()
         # Of several tasks trio chooses which is first; and of several attempts none knows what the others have said.
-        return self._core.claim(f"{self._path}!{STEP_KEY.get(None)} {event_to_json(event)}")
+        return self._claim(f"{self._path}!{STEP_KEY.get(None)} {event_to_json(event)}")
 
     async def _go_beyond(self, what: str) -> None:
         """
