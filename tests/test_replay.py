@@ -56,7 +56,7 @@ from minirun.sessions import (
 from minirun.sessions._state import MISSING
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import FunctionTool, LongRunningFunctionTool, RetryConfig
-from minirun.types import Content, FunctionResponse, Part
+from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
 from .helpers import Logic
 from .test_resume import PLACE, cut_after, log_of, runner_of, steps
@@ -981,3 +981,35 @@ async def test_a_hook_that_fails_is_heard_although_the_run_waits() -> None:
     with pytest.raises(ValueError, match="after"):
         await run_to_its_end(runner, new_message="go")
     assert await statuses(runner.session_service) == ["failed"]
+
+
+async def test_calls_are_told_apart_by_their_whole_ids() -> None:
+    """An agent inside of call c10 has asked; call c1, whose process died, is the policy's, and not one that has asked."""
+    made: list[int] = []
+
+    async def ask(ctx: InvocationContext) -> None:
+        await ctx.request_input("?")
+
+    async def pay() -> str:
+        """Pay."""
+        made.append(1)
+        if len(made) == 1:
+            await trio.sleep_forever()
+        return "paid"
+
+    calls = [Part(function_call=FunctionCall(id=name, name=tool, args=args)) for name, tool, args in CALLS]
+    agent = LlmAgent(name="a", model=steps(calls, "done"), tools=[pay, AgentTool(one("inner", ask))])
+    runner = runner_of(agent)
+    async with runner.run_async(**PLACE, new_message="go") as run:
+        async for event in run:
+            if event.long_running_tool_ids:
+                await trio.testing.wait_all_tasks_blocked()
+                break
+    again = runner_of(agent, await cut_after(await log_of(runner), 3))
+    [interrupted] = await again.session_service.list_invocations(app_name="app")
+    run = await run_to_its_end(again, invocation_id=interrupted.invocation_id)
+    [told] = [one for event in await log_of(again) for one in event.get_function_responses() if one.name == "pay"]
+    assert (run.status, told.response["error"]["type"], made) == ("paused", "outcome_unknown", [1])
+
+
+CALLS: list[tuple[str, str, dict[str, Any]]] = [("c1", "pay", {}), ("c10", "inner", {"request": "x"})]

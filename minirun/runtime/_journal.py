@@ -20,6 +20,7 @@ from ..events import Event
 from ..sessions import LiveSession
 from ..sessions._live import visible_tail
 from ..types import FunctionResponse
+from ._place import calls_around
 from ._reads import ReadRecord, recorded_reads
 
 __all__ = ["Journal"]
@@ -87,8 +88,7 @@ class Journal:
 
     def has_asked_inside(self, call_id: str) -> bool:
         """Whether an agent inside of a call has asked something."""
-        inside = f"@{call_id}"
-        return any(event.long_running_tool_ids and inside in (event.branch or "") for event in self.recorded)
+        return any(event.long_running_tool_ids and call_id in calls_around(event.branch) for event in self.recorded)
 
     def first_ahead(self, branch: str | None) -> Event | None:
         """What agents have said next in this branch, or in one within it, and have not come to again; None: nothing."""
@@ -199,9 +199,8 @@ class Journal:
             return reached >= (event.seq or 0)
         if not _is_within(event.branch, outer):
             return False
-        steps = (event.branch or "")[len(outer or "") :].split(".")
-        call_id = next(step.rpartition("@")[2] for step in steps if "@" in step)
-        answer = self.responses.get(call_id)  # what is inside of a call that is still open is not behind anybody
+        around = calls_around((event.branch or "")[len(outer or "") :])
+        answer = self.responses.get(around[0])  # what is inside of a call that is still open is not behind anybody
         return answer is not None and reached >= (answer.seq or 0)
 
 

@@ -18,7 +18,7 @@ from ..types import Content
 from ._escalation import Escalation
 from ._reads import Reads
 
-__all__ = ["Control", "Inside", "Place", "Region"]
+__all__ = ["Control", "Inside", "Place", "Region", "calls_around"]
 
 
 class Control:
@@ -77,6 +77,11 @@ class Place:
     """The task in which everything here happens, one thing after the other, unless an agent's logic starts others."""
     readers: tuple[Reads, ...] = ()
     """What the logic here, and around here, has read of the state: an event from here carries it."""
+
+
+def calls_around(branch: str | None) -> list[str]:
+    """The ids of the calls that something in *branch* is inside of, the outermost first."""
+    return [step.rpartition("@")[2] for step in (branch or "").split(".") if "@" in step]
 
 
 def replaces(write: Write) -> bool:

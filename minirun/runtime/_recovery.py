@@ -18,6 +18,7 @@ from ..events import Event, EventActions
 from ..sessions import OpenCall, SessionWriter
 from ..types import Content, FunctionResponse, Part
 from ._context import InvocationContext, derived_id
+from ._place import calls_around
 
 __all__ = [
     "around_waiting",
@@ -86,8 +87,7 @@ def _place(call: OpenCall) -> tuple[int, bool, int]:
 
 def around_waiting(calls: Iterable[OpenCall]) -> set[str]:
     """The ids of the calls that have something inside that waits."""
-    branches = (call.branch or "" for call in calls if call.pending == "waits")
-    return {step.rpartition("@")[2] for branch in branches for step in branch.split(".") if "@" in step}
+    return {call_id for call in calls if call.pending == "waits" for call_id in calls_around(call.branch)}
 
 
 def left_open(writer: SessionWriter, resumed: str | None) -> list[OpenCall]:

@@ -27,7 +27,7 @@ from ..runtime import InvocationContext, ToolContext
 from ..runtime._context import ToolConfirmation, derived_id
 from ..runtime._failure import Pause, is_pause
 from ..runtime._hooks import Hook, ask
-from ..runtime._place import Region
+from ..runtime._place import Region, calls_around
 from ..runtime._recovery import INTERRUPTED_MESSAGE, close_calls, failure_response
 from ..types import Content, FunctionCall, FunctionDeclaration, FunctionResponse, Part
 from ._attempts import UNKNOWN, Attempts, Failure, Outcome, Result, result_of
@@ -88,11 +88,7 @@ async def _mark(context: InvocationContext, waiting: Sequence[_Call], *, closing
 async def _close_inside(context: InvocationContext, batch: Sequence[_Call]) -> None:
     """What agents have left open inside of calls that are to be answered is answered before."""
     ids = {each.call.id for each in batch}
-    inside = [
-        call
-        for call in context._core.open_calls()
-        if not ids.isdisjoint(step.rpartition("@")[2] for step in (call.branch or "").split(".") if "@" in step)
-    ]
+    inside = [call for call in context._core.open_calls() if not ids.isdisjoint(calls_around(call.branch))]
     await close_calls(context, inside)
 
 
@@ -182,10 +178,9 @@ class _Call:
 
     def _has_asked(self) -> bool:
         """Whether something inside of the call waits; then a cancellation does not take the question back."""
-        inside = f"@{self.call.id}"
         calls = self.context._core.open_calls()
         own = next((str(call.pending) for call in calls if call.call_id == self.call.id), "")
-        return bool(own) or any(call.pending == "waits" and inside in (call.branch or "") for call in calls)
+        return bool(own) or any(call.pending == "waits" and self.call.id in calls_around(call.branch) for call in calls)
 
     def _state(self) -> str:
         """Whether the call waits already, or is suspended, from before this run."""
