@@ -984,7 +984,7 @@ async def test_a_hook_that_fails_is_heard_although_the_run_waits() -> None:
 
 
 async def test_calls_are_told_apart_by_their_whole_ids() -> None:
-    """An agent inside of call c10 has asked; call c1, whose process died, is the policy's, and not one that has asked."""
+    """An agent inside of call c10 has asked; call c1, whose process died, is the policy's: it has not asked."""
     made: list[int] = []
 
     async def ask(ctx: InvocationContext) -> None:
