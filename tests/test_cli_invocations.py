@@ -10,6 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import trio
+
+from minirun import SqliteSessionService
 
 AGENT = """
 import os, signal, time
@@ -221,3 +224,22 @@ def test_a_text_that_looks_like_something_else_may_be_an_answer(shell: Shell) ->
     assert "fits its schema" in shell("answer", "agent.py", question, '"[7]"', status=1)
     assert "fits its schema" in shell("answer", "agent.py", question, "7", status=1)
     assert "it is [7]" in shell("answer", "agent.py", question, "[7]")
+
+
+def test_a_question_of_several_sessions_is_not_answered_by_chance(shell: Shell) -> None:
+    """A fork has the questions of its origin: which is meant has to be said, and only that one is answered."""
+    question = question_in(shell("run", "agent.py", "ask"))
+
+    async def fork() -> None:
+        async with SqliteSessionService(shell.folder / "s.db") as service:
+            [waiting] = await service.list_pending()
+            await service.fork_session(
+                app_name="app", user_id=waiting.user_id, session_id=waiting.session_id, new_session_id="fork"
+            )
+
+    trio.run(fork)
+    told = shell("answer", "agent.py", question, "tea", status=1)
+    assert "expected one question, found user " in told
+    assert shell.statuses() == {"default": "paused", "fork": "paused"}
+    assert "it is 'tea'" in shell("answer", "agent.py", question, "tea", "--session", "fork")
+    assert shell.statuses() == {"default": "paused", "fork": "completed"}

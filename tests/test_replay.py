@@ -1013,3 +1013,26 @@ async def test_calls_are_told_apart_by_their_whole_ids() -> None:
 
 
 CALLS: list[tuple[str, str, dict[str, Any]]] = [("c1", "pay", {}), ("c10", "inner", {"request": "x"})]
+
+
+async def test_what_is_stored_has_ids_of_its_own_in_every_session() -> None:
+    """Models may give their calls the same ids in two sessions: events and questions are told apart all the same."""
+
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    made = Part(function_call=FunctionCall(id="call_1", name="pay", args={}))
+    agent = LlmAgent(name="a", model=steps(made, "done"), tools=[FunctionTool(pay, require_confirmation=True)])
+    runner = runner_of(agent)
+    ids: list[str | None] = []
+    for session in ("s", "t"):
+        place: dict[str, Any] = {"user_id": "u", "session_id": session}
+        async with runner.run_async(**place, new_message="go") as run:
+            await run.wait()
+        async with runner.run_async(**place, new_message=run.pending[0].reply(True)) as run:
+            await run.wait()
+        log = await runner.session_service.read_events(app_name="app", **place, after_seq=0)
+        ids += [event.id for event in log]
+        ids += [call.id for event in log for call in event.get_function_calls() if call.id != "call_1"]
+    assert len(set(ids)) == len(ids)

@@ -23,8 +23,12 @@ __all__ = ["answer"]
 @click.argument("call_id")
 @click.argument("value")
 @db_option
+@click.option("--user", help="Only a question of this user.")
+@click.option("--session", help="Only a question of this session.")
 @click.option("--stream", is_flag=True, help="Show answers as they come.")
-def answer(target: str, call_id: str, value: str, db: Path, stream: bool) -> None:
+def answer(
+    target: str, call_id: str, value: str, db: Path, user: str | None, session: str | None, stream: bool
+) -> None:
     """
     Answer an open question, and go on with what has waited for it.
 
@@ -35,8 +39,8 @@ def answer(target: str, call_id: str, value: str, db: Path, stream: bool) -> Non
 
     async def main(service: BaseSessionService) -> int:
         async with Runner(app=app, session_service=service) as runner:
-            pending = await service.list_pending(app_name=app.name)
-            question = next((each for each in pending if each.call_id == call_id), None)
+            pending = await service.list_pending(app_name=app.name, user_id=user, session_id=session)
+            question = _only([each for each in pending if each.call_id == call_id])
             if question is None:
                 known = ", ".join(each.call_id for each in pending) or "none"
                 raise click.ClickException(
@@ -55,6 +59,13 @@ def answer(target: str, call_id: str, value: str, db: Path, stream: bool) -> Non
     except KeyboardInterrupt:
         status = INTERRUPTED
     sys.exit(status)
+
+
+def _only(found: list[PendingCall]) -> PendingCall | None:
+    if len(found) > 1:  # models may give their calls the same ids in several sessions; a session and its forks do
+        where = "; ".join(f"user {each.user_id}, session {each.session_id}" for each in found)
+        raise click.ClickException(f"expected one question, found {where}; say which with --user and --session")
+    return found[0] if found else None
 
 
 def _reply(question: PendingCall, text: str) -> Content:

@@ -46,7 +46,7 @@ def closing_event(calls: Sequence[OpenCall], kind: str, message: str) -> Event:
         for c in calls
     ]
     return Event(
-        id=derived_id("closing", *(f"{call.call_id} {call.seq}" for call in calls)),
+        id=derived_id(first.invocation_id, "closing", *(f"{call.call_id} {call.seq}" for call in calls)),
         invocation_id=first.invocation_id or None,
         author=first.author,
         branch=first.branch,

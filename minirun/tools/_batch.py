@@ -77,7 +77,7 @@ async def _mark(context: InvocationContext, waiting: Sequence[_Call], *, closing
     outside = [each for each in fresh if each.is_long_running]
     interim = {each.call.id or "": each.interim for each in outside if each.interim is not None}
     event = Event(
-        id=derived_id("waits", *(each.call.id for each in fresh)),
+        id=derived_id(context.invocation_id, "waits", *(each.call.id for each in fresh)),
         long_running_tool_ids=[each.call.id or "" for each in outside],
         actions=EventActions(suspended_calls=[each.call.id or "" for each in fresh if not each.is_long_running]),
         custom_metadata={"interim": interim} if interim else None,
@@ -254,7 +254,7 @@ class _Call:
         return journal is not None and self._question_id(what) in journal.fresh
 
     def _question_id(self, what: str) -> str:
-        return f"q-{derived_id(self.call.id, what)}"
+        return f"q-{derived_id(self.context.invocation_id, self.call.id, what)}"
 
     async def _ask(self, what: str, question: ToolConfirmation, args: Mapping[str, Any] | None = None) -> None:
         """Ask somebody outside about this call, unless they were asked already."""
@@ -399,5 +399,5 @@ def _answer(context: InvocationContext, batch: Sequence[_Call]) -> Event:
     context.actions.skip_summarization = all(each.context.actions.skip_summarization for each in batch) or None
     context.actions.escalate = any(each.context.actions.escalate for each in batch) or None
     parts = [Part(function_response=each.response()) for each in batch]
-    event_id = derived_id("responses", *(each.call.id for each in batch))
+    event_id = derived_id(context.invocation_id, "responses", *(each.call.id for each in batch))
     return Event(id=event_id, content=Content(role="user", parts=parts))
