@@ -31,7 +31,7 @@ from ..errors import (
 from ..events import Event, EventActions
 from ..plugins._manager import hooks_of
 from ..runtime import RunConfig, RunPlan, RunScope
-from ..runtime._answer import is_answer
+from ..runtime._answer import is_answer_of_run
 from ..runtime._failure import add_note
 from ..runtime._invocation import FinishedError
 from ..runtime._message import user_content
@@ -47,7 +47,6 @@ from ..sessions import (
     SessionKey,
     SessionWriter,
 )
-from ..sessions._live import visible_tail
 from ..sessions._pending import check_answer
 from ..sessions._service import checked_event, session_key
 from ..sessions._state import Scope, check_key, scope_of
@@ -239,7 +238,6 @@ class Runner:
         content = None
         if invocation_id is None or new_message is not None:
             content = user_content(new_message, may_answer=True)
-        answers = [part.function_response for part in content.parts] if content is not None else []
         message = Event(
             id=f"{own_id}-0",
             invocation_id=own_id,
@@ -264,7 +262,7 @@ class Runner:
             tool_limits=self._tool_limits,
             check=self._check_open,
         )
-        if invocation_id is None and not any(answers):
+        if invocation_id is None and not message.get_function_responses():
             return RunScope(plan)
         return RunScope(plan, lambda: self._plan_to_resume(plan, key, invocation_id))
 
@@ -299,21 +297,21 @@ class Runner:
 
         async def open_session() -> SessionWriter:
             writer = await self._open(key, invocation_id, plan.run_config)
-            now = await self._invocation_of(writer, resumed)
-            await self.session_service._open(key, GetSessionConfig(after_seq=resumed.seq - 1))  # what it has recorded
-            if now.status in _ENDED and not answers:  # to answers it is said that they come too late
-                if plan.message.actions.state_delta or plan.temp:
-                    with trio.CancelScope(shield=True):
-                        await writer.finish(None)
-                    raise InvalidMessageError(_too_late(now))
-                session, answer = writer.live.snapshot(plan.run_config.get_session_config), None
-                for event in await self.session_service._read(key, now.seq - 1, None):
-                    is_agents = event.author != "user" and "@" not in (event.branch or "")
-                    if event.invocation_id == invocation_id and is_agents and is_answer(event):
-                        answer = event
+            try:
+                await self.session_service._open(key, GetSessionConfig(after_seq=resumed.seq - 1))  # what is recorded
+                now = await self._invocation_of(writer, resumed)
+                if now.status in _ENDED and not answers:  # to answers it is said that they come too late
+                    if plan.message.actions.state_delta or plan.temp:
+                        raise InvalidMessageError(_too_late(now))
+                    recorded = reversed(writer.live.window(now.seq))
+                    mine = (event for event in recorded if event.invocation_id == invocation_id)
+                    answer = next(filter(is_answer_of_run, mine), None)
+                    session = writer.live.snapshot(plan.run_config.get_session_config)
+                    raise FinishedError(now.status, session, answer)
+            except BaseException:
                 with trio.CancelScope(shield=True):
                     await writer.finish(None)
-                raise FinishedError(now.status, session, answer)
+                raise
             return writer
 
         return attrs.evolve(
@@ -347,16 +345,11 @@ class Runner:
 
     async def _invocation_of(self, writer: SessionWriter, resumed: Invocation) -> Invocation:
         """The invocation as it is now that nobody else can write; undone ones are not there any more."""
-        try:
-            log = await self.session_service._read(writer.live.key, resumed.seq - 1, None)
-            if all(event.seq != resumed.seq for event in visible_tail(reversed(log), writer.live.revision + 1)[0]):
-                msg = f"the invocation {resumed.invocation_id!r} was undone by a rewind; begin a new one"
-                raise InvocationNotFoundError(msg)
-            return await self._invocation(writer.live.key, resumed.invocation_id)
-        except BaseException:
-            with trio.CancelScope(shield=True):
-                await writer.finish(None)
-            raise
+        recorded = writer.live.window(resumed.seq)
+        if not recorded or recorded[0].seq != resumed.seq:
+            msg = f"the invocation {resumed.invocation_id!r} was undone by a rewind; begin a new one"
+            raise InvocationNotFoundError(msg)
+        return await self._invocation(writer.live.key, resumed.invocation_id)
 
     def run(
         self,

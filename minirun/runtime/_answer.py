@@ -13,7 +13,7 @@ from typing import Any
 from ..events import Event
 from ..types import Part
 
-__all__ = ["is_answer", "shown_result"]
+__all__ = ["is_answer", "is_answer_of_run", "shown_result"]
 
 
 def is_answer(event: Event) -> bool:
@@ -22,6 +22,11 @@ def is_answer(event: Event) -> bool:
         return False
     parts = event.content.parts if event.content is not None else ()
     return event.output is not None or any(map(_says_something, parts)) or shown_result(event) is not None
+
+
+def is_answer_of_run(event: Event) -> bool:
+    """Whether *event* is an answer to the user: that of an agent, but of none that is used as a tool."""
+    return event.author != "user" and "@" not in (event.branch or "") and is_answer(event)
 
 
 def shown_result(event: Event) -> Any:

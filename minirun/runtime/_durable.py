@@ -42,7 +42,7 @@ async def run_step(
     core, outer = context._core, STEP_KEY.get(None)
     path = f"{context._path}!{name}" if outer is None else f"{outer}!{name}"
     arguments = dumps(freeze([list(args), dict(named)], f"arguments of step {name!r}"))
-    what = {"name": name, "path": path, "arguments": core.derived(arguments)}
+    what = {"name": name, "path": path}
     event_id = context._claim(f"{path} {arguments}")
     while event_id in core.overcome:
         event_id = context._claim(f"{path} {arguments}")

@@ -38,10 +38,11 @@ from ..sessions._live import run_session
 from ..sessions._service import checked_event
 from ..sessions._state import ReadOnlyState, with_writes, writes_of
 from ..types import Content, changed
-from ._answer import is_answer
+from ._answer import is_answer_of_run
 from ._committer import Committer
 from ._config import RunConfig
-from ._context import InvocationContext, InvocationCore
+from ._context import InvocationContext
+from ._core import InvocationCore
 from ._failure import add_note, came_of_cancellation, first_failure, is_only_cancelled, is_pause, leaves
 from ._hooks import PluginHooks, ask, expect, tell, with_cleanup
 from ._message import user_content
@@ -145,7 +146,7 @@ class Run:
         return self.answer
 
     def _stored(self, event: Event) -> None:
-        if event.author != "user" and "@" not in (event.branch or "") and is_answer(event):
+        if is_answer_of_run(event):
             self.answer = event
 
 
@@ -224,12 +225,11 @@ class RunScope:
                 await recover(writer, None if resumes is None else resumes.invocation_id)
                 self._prepare(writer)
                 message = await self._after_on_user_message(plan.message)
-                log = [] if resumes is None else await writer.service._read(writer.live.key, resumes.seq - 1, None)
                 self._check_answers(writer, message)
                 await plan.env.point("message")
                 stored = await writer.append(message, begins=True)
                 if resumes is not None:
-                    self._core.resumes([*log, stored], was_paused=resumes.status is InvocationStatus.PAUSED)
+                    self._core.resumes(resumes.seq, was_paused=resumes.status is InvocationStatus.PAUSED)
                 else:
                     self._core.begins_with(stored)
                 return stored
@@ -258,6 +258,7 @@ class RunScope:
         )
         self._core = InvocationCore(
             invocation_id=plan.invocation_id,
+            run_id=plan.message.id or "",
             live=writer.live,
             committer=self._committer,
             run_config=plan.run_config,
@@ -299,7 +300,7 @@ class RunScope:
         self._run = Run(plan, session, self._committer, core)
         for event in () if core.journal is None else core.journal.recorded:
             self._run._stored(event)
-        self._hook_context = self._context._for_run_hooks(message)
+        self._hook_context = self._context._for_run_hooks()
         if plan.yield_user_message:
             self._committer.show(message)
         self._left = False

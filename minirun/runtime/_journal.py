@@ -10,7 +10,7 @@ What its own logic reads of the state while it replays is what it has read then;
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import islice
 
 import trio
@@ -18,7 +18,6 @@ import trio
 from ..errors import ReplayError
 from ..events import Event
 from ..sessions import LiveSession
-from ..sessions._live import visible_tail
 from ..types import FunctionResponse
 from ._place import calls_around
 from ._reads import ReadRecord, recorded_reads
@@ -34,16 +33,16 @@ class Journal:
     What an invocation has recorded so far.
 
     Args:
-        log: What is stored from its message on, in order; what was undone or belongs to others is left out here.
-        live: The session as it is now.
+        invocation_id: The invocation.
+        live: The session as it is now, this run's message included, loaded from the invocation's message on. What was
+            undone is not in it.
+        seq: Where the invocation's message stands.
         was_paused: Whether the invocation had paused before this run, rather than being cut off: then who had nothing
             more to do had come to its end, hooks included.
     """
 
-    def __init__(self, invocation_id: str, log: Sequence[Event], live: LiveSession, *, was_paused: bool) -> None:
-        visible = visible_tail(reversed(log), live.revision + 1)[0]
-        mine = [event for event in visible if event.invocation_id == invocation_id]
-        self.message = mine[0]
+    def __init__(self, invocation_id: str, live: LiveSession, seq: int, *, was_paused: bool) -> None:
+        mine = [event for event in live.window(seq) if event.invocation_id == invocation_id]
         self.recorded = mine
         self.open_before = set(live.open_calls)
         self.fresh = {response.id for response in mine[-1].get_function_responses()}  # what this run's message answers

@@ -17,7 +17,8 @@ import trio
 from ..events import Event, EventActions
 from ..sessions import OpenCall, SessionWriter
 from ..types import Content, FunctionResponse, Part
-from ._context import InvocationContext, derived_id
+from ._context import InvocationContext
+from ._core import derived_id
 from ._place import calls_around
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 if TYPE_CHECKING:
-    from ._context import InvocationCore
+    from ._core import InvocationCore
 
 __all__ = ["LateOutcome", "in_thread"]
 

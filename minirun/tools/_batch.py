@@ -24,7 +24,8 @@ from ..errors import InvalidEventError, InvalidValueError, TransfersLimitExceede
 from ..events import Event, EventActions
 from ..flows._questions import REQUEST_CONFIRMATION, REQUEST_INPUT
 from ..runtime import InvocationContext, ToolContext
-from ..runtime._context import ToolConfirmation, derived_id
+from ..runtime._context import ToolConfirmation
+from ..runtime._core import derived_id
 from ..runtime._failure import Pause, is_pause
 from ..runtime._hooks import Hook, ask
 from ..runtime._place import Region, calls_around
