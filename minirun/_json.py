@@ -22,7 +22,19 @@ from typing import Any, NoReturn, SupportsIndex, TypeAlias
 
 from .errors import InvalidValueError
 
-__all__ = ["EMPTY_DICT", "JSON", "FrozenDict", "FrozenList", "check_text", "dumps", "freeze", "loads", "shown", "thaw"]
+__all__ = [
+    "EMPTY_DICT",
+    "JSON",
+    "FrozenDict",
+    "FrozenList",
+    "check_text",
+    "dumps",
+    "finite",
+    "freeze",
+    "loads",
+    "shown",
+    "thaw",
+]
 
 JSON: TypeAlias = Any
 """A frozen JSON value: None, bool, int, float, str, FrozenList or FrozenDict."""
@@ -175,6 +187,17 @@ _CONTAINERS = frozenset({FrozenList, FrozenDict})
 def _refuse_depth(path: str) -> NoReturn:
     shown = path if len(path) <= 80 else path[:77] + "..."
     raise InvalidValueError(shown, f"nested deeper than {DEPTH_MAX} levels, or containing itself; flatten it")
+
+
+def finite(value: object) -> float | None:
+    """Return *value* as a float; None if it is no number, or none that a float can be."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:  # an integer beyond the floats
+        return None
+    return number if math.isfinite(number) else None
 
 
 def shown(value: object) -> str:

@@ -8,13 +8,12 @@ its `seq`. A stored event never changes. `seq` is the only order: the clock take
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
 
-from ._json import EMPTY_DICT, JSON, freeze, shown
+from ._json import EMPTY_DICT, JSON, finite, freeze, shown
 from .errors import InvalidValueError
 from .types import (
     Content,
@@ -92,7 +91,7 @@ class EventActions(Value):
     state_ops: Mapping[str, Any] = object_field("state_ops")
     state_conflicts: Sequence[str] = attrs.field(default=(), converter=_conflicts, metadata={"json": True})
     suspended_calls: Sequence[str] = attrs.field(default=(), converter=_suspended, metadata={"json": True})
-    replay: Mapping[str, Any] | None = optional_object_field("replay")
+    replay: Mapping[str, Any] = object_field("replay")
     artifact_delta: Mapping[str, Any] = object_field("artifact_delta")
     transfer_to_agent: str | None = text_field(default=None)
     escalate: bool | None = flag_field()
@@ -142,11 +141,8 @@ def _content(value: Content | str | None) -> Content | None:
 def _seconds(value: object) -> float | None:
     if value is None:
         return None
-    try:
-        seconds = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
-    except OverflowError:  # an integer beyond the floats
-        seconds = math.inf
-    if not math.isfinite(seconds):
+    seconds = finite(value)
+    if seconds is None:
         raise InvalidValueError("Event.timestamp", f"expected seconds since the epoch, found {shown(value)}")
     return seconds
 

@@ -263,7 +263,7 @@ class LlmAgent(BaseAgent):
         recorded = None if core.journal is None else core.journal.find(event_id)
         if recorded is None:
             return None
-        if (recorded.actions.replay or {}).get("asked", True):
+        if recorded.actions.replay.get("asked", True):
             core.count_llm_call()
             core.count_tokens(recorded.usage_metadata)
         event = await ctx._replay(recorded)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
-from math import isfinite
 from types import TracebackType
 from typing import Any, TypeVar
 
 import attrs
 import trio
 
-from .._json import freeze, shown
+from .._json import finite, freeze, shown
 from ..agents import BaseAgent
 from ..apps import App
 from ..env import Env
@@ -404,7 +403,7 @@ class Runner:
             InvalidValueError: *now* is no such time.
             StorageError: What is due cannot be read.
         """
-        if now is not None and not _is_finite(now):
+        if now is not None and finite(now) is None:
             raise InvalidValueError("now", f"expected seconds since the epoch, found {shown(now)}")
         config = _checked_config(run_config)
         self._check_open()
@@ -447,7 +446,7 @@ class Runner:
         if not isinstance(max_concurrent, int) or isinstance(max_concurrent, bool) or max_concurrent < 1:
             msg = f"expected max_concurrent to be an integer above 0, found {max_concurrent!r:.40}"
             raise ConfigurationError(msg)
-        if not _is_finite(every_s) or every_s <= 0:
+        if finite(every_s) is None or every_s <= 0:
             msg = f"expected every_s to be seconds above 0, and not for ever, found {every_s!r:.40}"
             raise ConfigurationError(msg)
         config = attrs.evolve(_checked_config(run_config), on_busy="reject")  # who waits for a session takes a place
@@ -682,15 +681,6 @@ def _too_late(invocation: Invocation) -> str:
         "be lost; send it with a new message, or append an event that has it: session_service.append_event"
     )
 
-
-def _is_finite(value: object) -> bool:
-    """Whether it is a number that a clock may show."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    try:
-        return isfinite(value)
-    except OverflowError:  # an integer beyond the floats
-        return False
 
 
 def _app(app: App | None, app_name: str | None, agent: BaseAgent | None) -> App:

@@ -299,33 +299,23 @@ class _WritingContext(ReadonlyContext):
     async def _emit(self, event: Event, *, closing: bool = False) -> Event:
         core = self._core
         self._check_open(event)
-        is_aside = closing or self._is_aside or STEP_KEY.get(None) is not None or is_pause(sys.exception())
         if event.id is None:
             event = changed(event, id=self._id_of(event))
         assert event.id is not None
         if event.partial:
-            if core.journal is not None and core.journal.first_ahead(self._place.branch) is not None:
-                await trio.lowlevel.checkpoint()  # it was shown then
-                return event
-            shown = self._completed(event, event.actions)
-            if "on_event_callback" in core.plugins:
-                state = self._state.layer()
-                shown, _ = await self._heard(shown, state)
-                self._state.merge(state.pending())
-            await core.committer.emit_partial(shown)
-            return shown
+            return await self._show(event)
         recorded = core.find(event.id)
         if recorded is not None:
             return await self._replay(recorded, writes_of(event.actions))
+        is_aside = closing or self._is_aside or STEP_KEY.get(None) is not None or is_pause(sys.exception())
         if not is_aside:
             await self._go_beyond(f"an event of {self._path}")
         await core.env.point(f"emit {self._path}")
         if closing:
             self.actions.transfer_to_agent = None  # nobody takes over any more
         flight = self._state.take(writes_of(event.actions))
-        applied = False
-
         reads = {reader: fresh for reader in self._place.readers if (fresh := reader.fresh())}
+        applied = False
 
         def apply() -> None:
             nonlocal applied
@@ -344,12 +334,7 @@ class _WritingContext(ReadonlyContext):
         try:
             self._check_temp(flight.writes)
             lasting = _lasting(flight.writes)
-            actions = with_writes(event.actions, lasting)
-            notes: dict[str, Any] = {"aside": True} if is_aside else {}
-            if reads:
-                notes["reads"] = {reader.reader: fresh for reader, fresh in reads.items()}
-            if notes:
-                actions = changed(actions, replay={**(actions.replay or {}), **notes})
+            actions = _with_notes(with_writes(event.actions, lasting), is_aside=is_aside, reads=reads)
             complete = checked_event(self._completed(event, self._with_draft(actions)))
             if "on_event_callback" in core.plugins:
                 complete, writes = await self._heard(complete, self._state.layer(), closing=closing)
@@ -371,6 +356,20 @@ class _WritingContext(ReadonlyContext):
         if self._call_id() is not None:
             core.steps[event.id] = result
         return result
+
+    async def _show(self, event: Event) -> Event:
+        """Show a partial event to the caller, unless that was done when it was said first."""
+        core = self._core
+        if core.journal is not None and core.journal.first_ahead(self._place.branch) is not None:
+            await trio.lowlevel.checkpoint()
+            return event
+        shown = self._completed(event, event.actions)
+        if "on_event_callback" in core.plugins:
+            state = self._state.layer()
+            shown, _ = await self._heard(shown, state)
+            self._state.merge(state.pending())
+        await core.committer.emit_partial(shown)
+        return shown
 
     def _said(self, event: Event, *, closing: bool = False) -> None:
         """What a stored event means for who goes on."""
@@ -673,6 +672,14 @@ class ToolContext(_WritingContext):
 
 
 CallbackContext = ToolContext
+
+
+def _with_notes(actions: EventActions, *, is_aside: bool, reads: Mapping[Reads, Mapping[str, Any]]) -> EventActions:
+    """What who runs the agents again has to know of an event."""
+    notes: dict[str, Any] = {"aside": True} if is_aside else {}
+    if reads:
+        notes["reads"] = {reader.reader: fresh for reader, fresh in reads.items()}
+    return changed(actions, replay={**actions.replay, **notes}) if notes else actions
 
 
 def _lasting(writes: Mapping[str, Write]) -> dict[str, Write]:

@@ -8,7 +8,6 @@ to a question, the time of an appointment. What has no answer yet pauses the inv
 from __future__ import annotations
 
 import inspect
-import math
 import sys
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from .._json import dumps, freeze, shown, thaw
+from .._json import dumps, finite, freeze, shown, thaw
 from ..errors import FatalError, InvalidValueError, NotSupportedError, ReplayError
 from ..events import Event, EventActions
 from ..flows._output import OutputSchema
@@ -114,7 +113,7 @@ def _event_of_failure(event_id: str, error: Exception, what: Mapping[str, Any]) 
 
 def _outcome_of(recorded: Event, name: str) -> Any:
     """The result of a step that is recorded; raises what it has failed with."""
-    failed = (recorded.actions.replay or {}).get("failed")
+    failed = recorded.actions.replay.get("failed")
     if failed is None:
         return recorded.output
     module, _, qualname = failed["type"].partition(":")
@@ -144,11 +143,8 @@ async def _record_late(context: _WritingContext, event: Event) -> None:
 
 async def sleep_until(context: _WritingContext, when: float) -> None:
     """See `InvocationContext.sleep_until`."""
-    try:
-        until = float(when) if isinstance(when, (int, float)) and not isinstance(when, bool) else math.nan
-    except OverflowError:
-        until = math.inf
-    if not math.isfinite(until):
+    until = finite(when)
+    if until is None:
         raise InvalidValueError("when", f"expected seconds since the epoch, found {shown(when)}")
     core = context._core
     args = {"until": until}
@@ -196,7 +192,7 @@ async def _come_to(context: _WritingContext, call_id: str) -> None:
     if asked is not None:
         await context._replay(asked)
     answer = await context._replay(journal.responses[call_id])
-    if answer.author != "user" and (answer.actions.replay or {}).get("aside"):
+    if answer.author != "user" and answer.actions.replay.get("aside"):
         raise Pause(f"for {call_id}, which was withdrawn")
     if call_id in journal.fresh:
         journal.catch_up(context.branch)

@@ -102,7 +102,7 @@ class Journal:
 
     def is_waiting(self, path: str) -> bool:
         """Whether who asks on *path* has asked something that is open, or was answered by this run's message."""
-        asked = (event for event in self.recorded if (event.actions.replay or {}).get("asked_by") == path)
+        asked = (event for event in self.recorded if event.actions.replay.get("asked_by") == path)
         ids = {call.id for event in asked for call in event.get_function_calls()}
         return any(call_id not in self.responses or call_id in self.fresh for call_id in ids)
 
@@ -167,7 +167,7 @@ class Journal:
     def steps(self, path: str) -> Iterator[str]:
         """The ids of the events that record steps on *path*, in order."""
         for event in self.recorded:
-            step = (event.actions.replay or {}).get("step")
+            step = event.actions.replay.get("step")
             if step is not None and step["path"] == path:
                 yield event.id or ""
 
@@ -214,13 +214,13 @@ def _is_around(outer: str | None, branch: str | None) -> bool:
 
 def _is_said(event: Event) -> bool:
     """Whether an agent has said *event* in the course of its logic: it does so again whenever it is run."""
-    notes = event.actions.replay or {}
+    notes = event.actions.replay
     is_something = event.content is not None or event.output is not None or "step" in notes
     return event.author != "user" and not notes.get("aside", False) and is_something
 
 
 def _shown(event: Event) -> str:
-    step = (event.actions.replay or {}).get("step")
+    step = event.actions.replay.get("step")
     if step is not None:
         return f"step {step['name']!r}"
     return f"{event.text!r:.80}" if event.text else ", ".join(f"call of {c.name!r}" for c in event.get_function_calls())

@@ -6,9 +6,9 @@ import inspect
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from math import isfinite
 from typing import Any, Literal, TypeAlias
 
+from .._json import finite
 from ..errors import ConfigurationError
 from ..flows._prompts import Prompts
 from ..runtime import ToolContext
@@ -137,7 +137,8 @@ def check_name(name: object, what: str = "a tool name") -> None:
 
 
 def _is_seconds(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value) and value > 0
+    seconds = finite(value)
+    return seconds is not None and seconds > 0
 
 
 def _is_count(value: object) -> bool:

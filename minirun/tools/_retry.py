@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
 from typing import Any, TypeAlias
 
 import attrs
 
+from .._json import finite
 from ..errors import ArgumentError, ConfigurationError, FatalError
 
 __all__ = ["RetryConfig"]
@@ -25,9 +25,8 @@ def _at_least(least: float, most: float = float("inf")) -> Any:
     limits = f"from {least:g} up" if most == float("inf") else f"from {least:g} to {most:g}"
 
     def check(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        fits = is_number and isfinite(value) and least <= value <= most  # type: ignore[arg-type,operator]  # a number
-        _check(fits, attribute.name, f"a number {limits}", value)
+        number = finite(value)
+        _check(number is not None and least <= number <= most, attribute.name, f"a number {limits}", value)
 
     return check
 
