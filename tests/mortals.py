@@ -29,18 +29,16 @@ from minirun import (
     FunctionTool,
     InvocationContext,
     LlmAgent,
-    LoopAgent,
     ParallelAgent,
     Runner,
     SequentialAgent,
     SqliteSessionService,
     ToolContext,
 )
-from minirun.models import LlmRequest
-from minirun.testing import ScriptedLlm, call
-from minirun.tools import exit_loop
+from minirun.testing import call
 
 from .kills import OftenCheckpointed, Teller, main
+from .resuming import agent_inside, handing_over, noting, rounds_of, side_by_side, steps
 
 __all__ = ["MOMENTS", "POLICIES", "SCENARIOS", "effects_beside"]
 
@@ -117,20 +115,6 @@ class MortalWorld(OftenCheckpointed):
 # --- agents -----------------------------------------------------------------------------------------------------------
 
 
-def steps(*answers: object) -> ScriptedLlm:
-    """A model that says the n-th of these when it has been answered n times: it needs no memory of its own."""
-
-    def answer(request: LlmRequest) -> Any:
-        return answers[sum(content.role == "model" for content in request.contents)]
-
-    return ScriptedLlm(answer)
-
-
-def says(text: str) -> ScriptedLlm:
-    """A model that says one thing."""
-    return ScriptedLlm(lambda request: text)
-
-
 def note(what: str, tool_context: ToolContext) -> str:
     """Note something."""
     FATE[0].effect(tool_context.idempotency_key)
@@ -144,9 +128,8 @@ def tool(policy: Any = "rerun") -> FunctionTool:
 
 
 def two_tools(policy: str = "rerun") -> BaseAgent:
-    """Two calls in one turn, then one more."""
-    model = steps([call("note", what="a"), call("note", what="b")], call("note", what="c"), "done")
-    return LlmAgent(name="a", model=model, tools=[tool(policy)], output_key="answer")
+    """A tool whose policy is this one."""
+    return noting(tool(policy))
 
 
 class Asks(BaseAgent):
@@ -171,13 +154,6 @@ def pause_in_sequence() -> BaseAgent:
     return SequentialAgent(name="all", sub_agents=[Asks(name="asks"), second])
 
 
-def parallel() -> BaseAgent:
-    """Two at once, each with a tool, then a third."""
-    both = [LlmAgent(name=name, model=steps(call("note", what=name), name), tools=[tool()]) for name in ("p", "q")]
-    last = LlmAgent(name="last", model=says("last"))
-    return SequentialAgent(name="all", sub_agents=[ParallelAgent(name="both", sub_agents=both), last])
-
-
 class Round(BaseAgent):
     """Counts rounds in the state, each with a step."""
 
@@ -188,25 +164,6 @@ class Round(BaseAgent):
 
         ctx.state["round"] = ctx.state.get("round", 0) + 1
         await ctx.emit(Event(message=f"round {await ctx.step('act', act, ctx.state['round'])}"))
-
-
-def loop() -> BaseAgent:
-    """Rounds until one escalates."""
-    critic = LlmAgent(name="critic", model=steps("again", "again", call("exit_loop")), tools=[exit_loop])
-    return LoopAgent(name="rounds", sub_agents=[Round(name="round"), critic])
-
-
-def transfer() -> BaseAgent:
-    """One hands over to another, which uses a tool."""
-    sub = LlmAgent(name="sub", model=steps(call("note", what="x"), "sub here"), tools=[tool()])
-    return LlmAgent(name="root", model=steps(call("transfer_to_agent", agent_name="sub")), sub_agents=[sub])
-
-
-def agent_tool() -> BaseAgent:
-    """An agent inside of a call, with a tool of its own, beside another call."""
-    inner = LlmAgent(name="inner", model=steps(call("note", what="x"), "inside"), tools=[tool()], output_key="inner")
-    model = steps([call("inner", request="do"), call("note", what="y")], "done")
-    return LlmAgent(name="root", model=model, tools=[AgentTool(inner), tool()])
 
 
 class Order(BaseAgent):
@@ -225,11 +182,6 @@ class Order(BaseAgent):
             await ctx.emit(Event(message=f"so far {total}"))
 
 
-def custom() -> BaseAgent:
-    """An agent of one's own."""
-    return Order(name="order")
-
-
 def nested(depth: int, times: int) -> BaseAgent:
     """Something that asks, inside of a parallel agent, a sequence and a call, so many levels deep."""
     if depth == 0:
@@ -245,7 +197,13 @@ def nested(depth: int, times: int) -> BaseAgent:
 
 
 SCENARIOS: dict[str, Callable[[], BaseAgent]] = {
-    build.__name__: build for build in (two_tools, pause_in_sequence, parallel, loop, transfer, agent_tool, custom)
+    "two_tools": two_tools,
+    "pause_in_sequence": pause_in_sequence,
+    "parallel": lambda: side_by_side(tool()),
+    "loop": lambda: rounds_of(Round(name="round")),
+    "transfer": lambda: handing_over(tool()),
+    "agent_tool": lambda: agent_inside(tool()),
+    "custom": lambda: Order(name="order"),
 }
 POLICIES: tuple[str, ...] = ("report", "rerun", "ask")
 

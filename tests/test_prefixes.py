@@ -329,7 +329,8 @@ WAITING: dict[str, Build] = {
 @pytest.mark.parametrize("name", WAITING)
 async def test_every_prefix_can_be_gone_on_from(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new message is answered, whatever was cut off; then that is completed, and nothing of it is left open."""
-    monkeypatch.setattr("tests.test_resume.steps", steps)
+    for module in ("tests.resuming", "tests.test_resume"):
+        monkeypatch.setattr(f"{module}.steps", steps)
     log = await whole_log(WAITING[name])
     for count in range(1, len(log) + 1):
         await check_prefix(WAITING[name], log, count)

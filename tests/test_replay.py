@@ -59,7 +59,8 @@ from minirun.tools import FunctionTool, LongRunningFunctionTool, RetryConfig
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
 from .helpers import Logic
-from .test_resume import PLACE, cut_after, log_of, runner_of, steps
+from .resuming import steps
+from .test_resume import PLACE, cut_after, log_of, runner_of
 
 Act = Callable[[InvocationContext], Awaitable[None]]
 

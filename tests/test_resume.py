@@ -16,30 +16,21 @@ from minirun import (
     FunctionTool,
     InvocationContext,
     LlmAgent,
-    LoopAgent,
     ParallelAgent,
     Runner,
     SequentialAgent,
     ToolContext,
 )
 from minirun.errors import InvalidMessageError, InvocationNotFoundError, NotSupportedError, ReplayError
-from minirun.models import LlmRequest
 from minirun.sessions import BaseSessionService, InMemorySessionService, PendingCall, SessionKey
 from minirun.testing import ScriptedLlm, call
-from minirun.tools import LongRunningFunctionTool, exit_loop, get_user_choice
+from minirun.tools import LongRunningFunctionTool, get_user_choice
 from minirun.types import changed
+
+from .resuming import agent_inside, handing_over, noting, rounds_of, side_by_side, steps
 
 PLACE: dict[str, Any] = {"user_id": "u", "session_id": "s"}
 KEY = SessionKey("app", "u", "s")
-
-
-def steps(*answers: object) -> ScriptedLlm:
-    """A model that says the n-th of these when it has been answered n times: it needs no memory of its own."""
-
-    def answer(request: LlmRequest) -> Any:
-        return answers[sum(content.role == "model" for content in request.contents)]
-
-    return ScriptedLlm(answer)
 
 
 def runner_of(agent: BaseAgent, service: BaseSessionService | None = None) -> Runner:
@@ -94,8 +85,7 @@ def tool() -> FunctionTool:
 
 def two_tools() -> BaseAgent:
     """Two calls in one turn, then one more."""
-    model = steps([call("note", what="a"), call("note", what="b")], call("note", what="c"), "done")
-    return LlmAgent(name="a", model=model, tools=[tool()], output_key="answer")
+    return noting(tool())
 
 
 def sequence() -> BaseAgent:
@@ -107,9 +97,7 @@ def sequence() -> BaseAgent:
 
 def parallel() -> BaseAgent:
     """Two at once, each with a tool, then a third."""
-    both = [LlmAgent(name=name, model=steps(call("note", what=name), name), tools=[tool()]) for name in ("p", "q")]
-    last = LlmAgent(name="last", model=ScriptedLlm(lambda request: "last"))
-    return SequentialAgent(name="all", sub_agents=[ParallelAgent(name="both", sub_agents=both), last])
+    return side_by_side(tool())
 
 
 def loop() -> BaseAgent:
@@ -120,21 +108,17 @@ def loop() -> BaseAgent:
             ctx.state["round"] = ctx.state.get("round", 0) + 1
             await ctx.emit(Event(message=f"round {ctx.state['round']}"))
 
-    critic = LlmAgent(name="critic", model=steps("again", "again", call("exit_loop")), tools=[exit_loop])
-    return LoopAgent(name="rounds", sub_agents=[Round(name="round"), critic])
+    return rounds_of(Round(name="round"))
 
 
 def transfer() -> BaseAgent:
     """One hands over to another, which uses a tool."""
-    sub = LlmAgent(name="sub", model=steps(call("note", what="x"), "sub here"), tools=[tool()])
-    return LlmAgent(name="root", model=steps(call("transfer_to_agent", agent_name="sub")), sub_agents=[sub])
+    return handing_over(tool())
 
 
 def agent_tool() -> BaseAgent:
     """An agent inside of a call, with a tool of its own."""
-    inner = LlmAgent(name="inner", model=steps(call("note", what="x"), "inside"), tools=[tool()], output_key="inner")
-    model = steps([call("inner", request="do"), call("note", what="y")], "done")
-    return LlmAgent(name="root", model=model, tools=[AgentTool(inner), tool()])
+    return agent_inside(tool())
 
 
 def custom() -> BaseAgent:

@@ -82,15 +82,21 @@ class Ledger:
             and not (call in self.suspended and of in waiting.values())
         ]
 
-    def begins(self, event: Event, writer: SessionWriter) -> None:
-        """Note that a run begins, or goes on, with *event*; it may be told late, when another one has gone on."""
+    def begins(self, event: Event, writer: SessionWriter) -> bool:
+        """
+        Note that a run begins, or goes on, with *event*.
+
+        Returns:
+            False if this is told late: its process has stood still, and another one has gone on with the invocation.
+        """
         invocation_id, seq = writer.invocation_id, event.seq or 0
         if seq < self.run_by.get(invocation_id, (0, writer))[0]:
-            return
+            return False
         self.run_by[invocation_id] = (seq, writer)
         if self.may_go_on(invocation_id):
             del self.ended[invocation_id]
             self.doubtful.discard(invocation_id)
+        return True
 
     def may_go_on(self, invocation_id: str) -> bool:
         """Whether an invocation is paused, or has ended and nobody may remember it."""

@@ -497,7 +497,8 @@ class World:
         if writer is None:
             return
         if begins:
-            self._ledger.begins(event, writer)
+            if not self._ledger.begins(event, writer):
+                self.reached("lease taken over")
             self._ledger.begun[SAYING.get("")] = (key, writer.invocation_id)
             self._note_holder(key, writer.invocation_id)
         elif event.invocation_id == writer.invocation_id:
