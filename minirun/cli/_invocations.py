@@ -13,6 +13,7 @@ from rich.console import Console
 
 from .._json import dumps
 from ..runners import Runner
+from ..runners._supervisor import resumable
 from ..sessions import BaseSessionService, InvocationStatus, PendingCall
 from ._commands import INTERRUPTED, config_for, db_option, print_table, show_error, show_run, with_service
 from ._ctrl_c import cancelled_by_ctrl_c
@@ -139,14 +140,8 @@ async def _known(service: BaseSessionService, app_name: str, invocation_id: str)
 
 async def _due(service: BaseSessionService, app_name: str) -> list[_Place]:
     """What was interrupted, and what has waited for a time that has come."""
-    interrupted = await service.list_invocations(app_name=app_name, status=InvocationStatus.INTERRUPTED)
-    waiting = await service.list_pending(app_name=app_name, include_timers=True)
-    now = service.env.now()
-    places = [_Place(one.user_id, one.session_id, one.invocation_id) for one in interrupted]
-    for one in waiting:
-        if one.due is not None and one.due <= now:
-            places.append(_Place(one.user_id, one.session_id, one.invocation_id))
-    return list(dict.fromkeys(places))
+    found = await resumable(service, app_name, service.env.now())
+    return [_Place(key.user_id, key.session_id, invocation_id) for key, invocation_id in found]
 
 
 def _only(places: list[_Place], invocation_id: str, app_name: str) -> _Place:
@@ -161,7 +156,7 @@ def _only(places: list[_Place], invocation_id: str, app_name: str) -> _Place:
 
 async def _go_on(runner: Runner, place: _Place, console: Console, *, stream: bool, is_named: bool) -> int:
     """Go on with one, as a supervisor does: who is cancelled leaves it interrupted. Return 1 if it fails."""
-    if place.status in (InvocationStatus.COMPLETED, InvocationStatus.FAILED, InvocationStatus.CANCELLED):
+    if place.status.has_ended:
         write(console, f"{place.invocation} has ended: {place.status}")
         return 0
     if not is_named:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from enum import Enum, auto
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -25,7 +24,6 @@ from ..errors import (
     NotSupportedError,
     ServiceClosedError,
     StaleSessionError,
-    StorageError,
 )
 from ..events import Event, EventActions
 from ..plugins._manager import hooks_of
@@ -41,7 +39,6 @@ from ..sessions import (
     GetSessionConfig,
     InMemorySessionService,
     Invocation,
-    InvocationStatus,
     PendingCall,
     SessionKey,
     SessionWriter,
@@ -51,6 +48,7 @@ from ..sessions._service import checked_event, session_key
 from ..sessions._state import Scope, check_key, scope_of
 from ..tools._limits import ToolLimits
 from ..types import Content, FunctionResponse, changed
+from ._supervisor import Supervisor, Went, due, go_on
 from ._sync import SyncRun
 
 __all__ = ["InMemoryRunner", "Runner"]
@@ -60,20 +58,6 @@ _Self = TypeVar("_Self", bound="Runner")
 # As many as trio's own default for worker threads (trio.to_thread.current_default_thread_limiter), and apart from them:
 # tools that hang never hold up a commit, nor what else the application does in threads.
 TOOL_THREADS = 40
-
-# How long a supervisor leaves alone, at most, what fails before it has gone on: each try is an event in its log.
-LEFT_ALONE_S_MAX = 3600.0
-
-_ENDED = (InvocationStatus.COMPLETED, InvocationStatus.FAILED, InvocationStatus.CANCELLED)
-
-
-class _Went(Enum):
-    """How far somebody has come with an invocation."""
-
-    NOT_BEGUN = auto()
-    ON = auto()
-    NOWHERE = auto()
-    """It has failed before anything new was done, and is as it was."""
 
 
 class Runner:
@@ -272,7 +256,7 @@ class Runner:
         answers = message.get_function_responses()
         named = None if invocation_id is None else await self._invocation(key, invocation_id)
         if message.content is not None and len(answers) < len(message.content.parts):
-            if named is not None and named.status in _ENDED:
+            if named is not None and named.status.has_ended:
                 msg = f"the invocation {invocation_id!r} has ended ({named.status}); send a new message without its id"
                 raise InvalidMessageError(msg)
             msg = "expected answers to open questions, or something new without invocation_id, found a mixture"
@@ -299,7 +283,7 @@ class Runner:
             try:
                 await self.session_service._open(key, GetSessionConfig(after_seq=resumed.seq - 1))  # what is recorded
                 now = await self._invocation_of(writer, resumed)
-                if now.status in _ENDED and not answers:  # to answers it is said that they come too late
+                if now.status.has_ended and not answers:  # to answers it is said that they come too late
                     if plan.message.actions.state_delta or plan.temp:
                         raise InvalidMessageError(_too_late(now))
                     recorded = reversed(writer.live.window(now.seq))
@@ -409,8 +393,8 @@ class Runner:
         self._check_open()
         now = self._env.now() if now is None else now
         went_on = []
-        for place in await self._due(now):
-            if await self._go_on(*place, now=now, config=config) is _Went.ON:
+        for place in await due(self.session_service, self.app_name, now):
+            if await go_on(self, place, now=now, config=config) is Went.ON:
                 went_on.append(place)
         found = [await self.session_service._invocation(*place) for place in went_on]
         return [invocation for invocation in found if invocation is not None]  # the others were deleted meanwhile
@@ -450,82 +434,7 @@ class Runner:
             msg = f"expected every_s to be seconds above 0, and not for ever, found {every_s!r:.40}"
             raise ConfigurationError(msg)
         config = attrs.evolve(_checked_config(run_config), on_busy="reject")  # who waits for a session takes a place
-        under_way: set[tuple[SessionKey, str]] = set()
-        left_alone: dict[tuple[SessionKey, str], tuple[float, float]] = {}  # until when, and for how long that is
-        free = trio.Semaphore(max_concurrent)
-
-        async def go_on(place: tuple[SessionKey, str], status: InvocationStatus) -> None:
-            try:
-                went = await self._go_on(*place, now=None, config=config, if_still=status)
-                _, wait_s = left_alone.pop(place, (0.0, every_s))
-                if went is _Went.NOWHERE:
-                    wait_s = min(2 * wait_s, max(LEFT_ALONE_S_MAX, every_s))
-                    left_alone[place] = (self._env.now() + wait_s, wait_s)
-            finally:
-                under_way.remove(place)
-                free.release()
-
-        closed: ServiceClosedError | None = None
-        async with trio.open_nursery() as nursery:
-            try:
-                while True:
-                    self._check_open()
-                    found = await self._resumable()
-                    task_status.started()
-                    task_status = trio.TASK_STATUS_IGNORED
-                    for place, status in found.items():
-                        if place not in under_way and left_alone.get(place, (0.0, 0.0))[0] <= self._env.now():
-                            await free.acquire()
-                            under_way.add(place)
-                            nursery.start_soon(go_on, place, status, name=f"supervised {place[1]}")
-                    await self._env.sleep(every_s)
-            except ServiceClosedError as error:
-                closed = error  # raised by itself, and not in a group of the nursery's
-                nursery.cancel_scope.cancel()
-        if closed is not None:
-            raise closed
-
-    async def _due(self, now: float) -> list[tuple[SessionKey, str]]:
-        pending = await self.session_service.list_pending(app_name=self.app_name, include_timers=True)
-        due = [call for call in pending if call.due is not None and call.due <= now]
-        places = [(SessionKey(call.app_name, call.user_id, call.session_id), call.invocation_id) for call in due]
-        return list(dict.fromkeys(places))
-
-    async def _resumable(self) -> dict[tuple[SessionKey, str], InvocationStatus]:
-        """What can go on now, and as what it is listed."""
-        try:
-            interrupted = InvocationStatus.INTERRUPTED
-            found = await self.session_service.list_invocations(app_name=self.app_name, status=interrupted)
-            due = dict.fromkeys(await self._due(self._env.now()), InvocationStatus.PAUSED)
-        except StorageError:
-            return {}  # the next look may succeed
-        places = [(SessionKey(one.app_name, one.user_id, one.session_id), one.invocation_id) for one in found]
-        return {**due, **dict.fromkeys(places, interrupted)}
-
-    async def _go_on(
-        self,
-        key: SessionKey,
-        invocation_id: str,
-        *,
-        now: float | None,
-        config: RunConfig,
-        if_still: InvocationStatus | None = None,
-    ) -> _Went:
-        """Go on with it, to its end or its next wait. No failure leaves this."""
-        went = _Went.NOT_BEGUN
-        try:
-            if if_still is not None and (await self._invocation(key, invocation_id)).status is not if_still:
-                return went  # somebody was faster
-            scope = self.run_async(
-                user_id=key.user_id, session_id=key.session_id, invocation_id=invocation_id, run_config=config
-            )
-            async with scope.supervised(now) as run:
-                went = _Went.ON
-                await run.wait()
-        except Exception:  # it stands in the log, or it has not begun, or it is as it was
-            if went is _Went.ON and run.status not in _ENDED:
-                went = _Went.NOWHERE
-        return went
+        await Supervisor(self, config, max_concurrent, every_s).run(task_status)
 
     async def rewind_async(
         self,
@@ -680,7 +589,6 @@ def _too_late(invocation: Invocation) -> str:
         f"the invocation {invocation.invocation_id!r} has ended ({invocation.status}), so that its state_delta would "
         "be lost; send it with a new message, or append an event that has it: session_service.append_event"
     )
-
 
 
 def _app(app: App | None, app_name: str | None, agent: BaseAgent | None) -> App:

@@ -30,9 +30,6 @@ __all__ = ["InMemorySessionService"]
 
 _incarnation_of = attrgetter("incarnation")
 
-# Of these an end is still to come, if somebody resumes them.
-UNFINISHED = (InvocationStatus.RUNNING, InvocationStatus.PAUSED, InvocationStatus.INTERRUPTED)
-
 
 class InMemorySessionService(BaseSessionService):
     """
@@ -143,7 +140,7 @@ class InMemorySessionService(BaseSessionService):
             msg = f"{live.key} was deleted"
             raise SessionNotFoundError(msg)
         run = self._invocations.get((live.incarnation, writer.invocation_id)) if writer is not None and begins else None
-        if run is not None and run.status not in UNFINISHED:
+        if run is not None and run.status.has_ended:
             msg = f"the invocation {run.invocation_id!r} of {live.key} has just been ended"
             raise StaleSessionError(f"{msg}; look at it again")
         changes = apply_event(live.values, event)
@@ -164,7 +161,7 @@ class InMemorySessionService(BaseSessionService):
                 continue
             if run.seq < target:
                 run = invocation_at(run, target - 1, waits=name in waiting)
-            elif run.status in UNFINISHED:
+            elif not run.status.has_ended:
                 run = changed(run, status=InvocationStatus.CANCELLED, end_seq=live.revision)
             self._invocations[live.incarnation, name] = run
 

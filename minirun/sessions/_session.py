@@ -156,6 +156,11 @@ class InvocationStatus(StrEnum):
     INTERRUPTED = "interrupted"
     """Begun, and left, or its owner is gone. A file has it as running; this is how listing reports it."""
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether nobody can go on with it."""
+        return self in (InvocationStatus.COMPLETED, InvocationStatus.FAILED, InvocationStatus.CANCELLED)
+
 
 @attrs.frozen(kw_only=True)
 class Invocation:

@@ -104,7 +104,6 @@ _INVOCATIONS = (
 )
 
 # Those that the index of unfinished ones leads to.
-_UNFINISHED = (InvocationStatus.RUNNING, InvocationStatus.PAUSED, InvocationStatus.INTERRUPTED)
 
 
 class _Scope:
@@ -795,7 +794,7 @@ class SqliteSessionService(BaseSessionService):
 
     async def _list_invocations(self, app_name: str | None, status: InvocationStatus | None) -> list[Invocation]:
         # With the very words of its index, so that those that have ended are not looked at.
-        only = f" AND {UNFINISHED}" if status in _UNFINISHED else ""
+        only = f" AND {UNFINISHED}" if status is not None and not status.has_ended else ""
         order = "i.commit_no, i.session, i.seq"
         query = f"{_INVOCATIONS} WHERE s.app_name = coalesce(?, s.app_name){only} ORDER BY {order}"
         async with self._file.reading() as db:
