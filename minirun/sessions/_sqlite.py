@@ -103,8 +103,6 @@ _INVOCATIONS = (
     " FROM invocations i JOIN sessions s ON s.id = i.session"
 )
 
-# Those that the index of unfinished ones leads to.
-
 
 class _Scope:
     """The cached values of one `user:` or `app:` scope, current up to `commit_no`."""
