@@ -2,7 +2,16 @@
 
 from ..models import ScriptedLlm as ScriptedLlm
 from ..models import call as call
+from ._artifact_contract import artifact_service_checks as artifact_service_checks
+from ._artifact_contract import check_artifact_service as check_artifact_service
 from ._session_contract import check_session_service as check_session_service
 from ._session_contract import session_service_checks as session_service_checks
 
-__all__ = ["ScriptedLlm", "call", "check_session_service", "session_service_checks"]
+__all__ = [
+    "ScriptedLlm",
+    "artifact_service_checks",
+    "call",
+    "check_artifact_service",
+    "check_session_service",
+    "session_service_checks",
+]

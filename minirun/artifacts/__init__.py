@@ -1,0 +1,25 @@
+"""Artifacts: content that belongs to a session or to a user, in versions, and the services that keep it."""
+
+from ._file import FileArtifactService as FileArtifactService
+from ._in_memory import InMemoryArtifactService as InMemoryArtifactService
+from ._service import ArtifactReader as ArtifactReader
+from ._service import BaseArtifactService as BaseArtifactService
+from ._service import Chunks as Chunks
+from ._values import ArtifactKey as ArtifactKey
+from ._values import ArtifactVersion as ArtifactVersion
+from ._values import Collected as Collected
+from ._values import Description as Description
+from ._values import Stored as Stored
+
+__all__ = [
+    "ArtifactKey",
+    "ArtifactReader",
+    "ArtifactVersion",
+    "BaseArtifactService",
+    "Chunks",
+    "Collected",
+    "Description",
+    "FileArtifactService",
+    "InMemoryArtifactService",
+    "Stored",
+]

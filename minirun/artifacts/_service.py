@@ -1,0 +1,341 @@
+"""
+The artifact service: what applications, runners and the authors of other services rely on.
+
+Rules of this file:
+
+1.  A version never changes, and its number never names anything else, also after it was deleted.
+2.  Nothing is visible before it is stored as a whole: a save that fails or is cancelled leaves no version.
+3.  A save is cancellable until the store has begun to make the version visible, and nothing checkpoints after that.
+4.  Content is read and written in chunks; only `load_artifact` holds the whole of it.
+
+A service author subclasses `BaseArtifactService` and implements the storage primitives at its end; what is above them
+is the same for all. `minirun.testing.check_artifact_service` is the contract, as tests.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from types import TracebackType
+from typing import Any, TypeAlias, TypeVar
+
+import trio
+
+from .._json import shown
+from ..env import REAL_ENV, Env
+from ..errors import InvalidValueError, ServiceClosedError, StorageCorruptError
+from ..types import Part
+from ._values import (
+    ArtifactKey,
+    ArtifactVersion,
+    Collected,
+    Description,
+    Scope,
+    Stored,
+    artifact_key,
+    artifact_scope,
+    check_version,
+    described,
+    part_of_bytes,
+    taken_apart,
+)
+
+__all__ = ["ArtifactReader", "BaseArtifactService", "Chunks"]
+
+_Self = TypeVar("_Self", bound="BaseArtifactService")
+
+Chunks: TypeAlias = AsyncIterable[bytes | bytearray | memoryview] | Iterable[bytes | bytearray | memoryview]
+"""Content, a piece after the other, from any iterable or async iterable."""
+
+
+class ArtifactReader:
+    """The content of one version, in chunks: `async for chunk in reader`. Once only, from the beginning to the end."""
+
+    def __init__(self, version: ArtifactVersion, chunks: AsyncIterator[bytes]) -> None:
+        self.version = version
+        """What is known of the version."""
+        self._chunks = chunks
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._chunks
+
+    async def __anext__(self) -> bytes:
+        return await anext(self._chunks)
+
+
+class BaseArtifactService(ABC):
+    """
+    Keeps artifacts: content in versions, of a session or, if the name begins with `user:`, of a user.
+
+    Every name is a relative path without `.` and `..`. Versions are counted from 0; a number is never used again.
+
+    Args:
+        env: Where time and ids come from.
+    """
+
+    def __init__(self, *, env: Env | None = None) -> None:
+        self._env = REAL_ENV if env is None else env
+        self._closed = False
+
+    @property
+    def env(self) -> Env:
+        """Where this service takes time and ids from."""
+        return self._env
+
+    async def __aenter__(self: _Self) -> _Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with trio.CancelScope(shield=True):
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the store. What is stored stays stored; using the service afterwards raises ServiceClosedError."""
+        if not self._closed:
+            self._closed = True
+            await self._close()
+
+    # --- saving
+
+    async def save_artifact(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        filename: str,
+        artifact: Part,
+        session_id: str | None = None,
+        custom_metadata: Mapping[str, Any] | None = None,
+    ) -> int:
+        """
+        Store a part as the next version of *filename* and return the version's number, from 0.
+
+        Args:
+            app_name: The app that the artifact belongs to.
+            user_id: The user that it belongs to.
+            filename: A relative path; `user:` before it makes the artifact one of the user, in all sessions.
+            artifact: A part with text, bytes, or the URI of a file, of which the URI is kept.
+            session_id: The session; only names with `user:` may do without.
+            custom_metadata: A JSON object to be kept with the version.
+
+        Raises:
+            InvalidValueError: A name cannot be one, or the artifact is nothing that can be kept.
+            NotSupportedError: The artifact refers to another one.
+            StorageError: The store failed.
+        """
+        key = self._key(app_name, user_id, session_id, filename)
+        data, mime_type, part = taken_apart(artifact)
+        return await self._save_chunks(key, (data,), described(mime_type, part, custom_metadata))
+
+    async def save_artifact_stream(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        filename: str,
+        chunks: Chunks,
+        mime_type: str = "application/octet-stream",
+        session_id: str | None = None,
+        custom_metadata: Mapping[str, Any] | None = None,
+    ) -> int:
+        """
+        Store bytes that come in *chunks* as the next version of *filename* and return the version's number.
+
+        It loads as a part with `inline_data`. An error of the chunks is raised as it is, and leaves no version.
+
+        Raises:
+            InvalidValueError: A name cannot be one, or a chunk is not bytes.
+            StorageError: The store failed.
+        """
+        key = self._key(app_name, user_id, session_id, filename)
+        said = described(mime_type, {}, custom_metadata)
+        said = described(mime_type, part_of_bytes(said.mime_type), custom_metadata)
+        return await self._save_chunks(key, chunks, said)
+
+    async def _save_chunks(self, key: ArtifactKey, chunks: Chunks, said: Description) -> int:
+        async with aclosing(_checked(chunks)) as checked:
+            return await self._save(key, checked, said)
+
+    # --- reading
+
+    async def load_artifact(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        filename: str,
+        session_id: str | None = None,
+        version: int | None = None,
+    ) -> Part | None:
+        """
+        Return the part of a version, by default the newest; None if there is no such version.
+
+        Raises:
+            StorageCorruptError: What is stored is not what was saved.
+        """
+        key = self._key(app_name, user_id, session_id, filename)
+        async with self._open(key, check_version(version)) as found:
+            if found is None:
+                return None
+            stored, chunks = found
+            data = b"".join([chunk async for chunk in chunks])
+        try:
+            return stored.put_together(data)
+        except ValueError as error:
+            msg = f"{stored.version.canonical_uri}: expected what makes a part, found {error}; the store is damaged"
+            raise StorageCorruptError(msg) from error
+
+    @asynccontextmanager
+    async def open_artifact(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        filename: str,
+        session_id: str | None = None,
+        version: int | None = None,
+    ) -> AsyncGenerator[ArtifactReader | None, None]:
+        """
+        Open a version, by default the newest, to be read in chunks; None if there is no such version.
+
+        What is open can be read to its end, also when it is deleted meanwhile. That the content is what was saved is
+        known at the end, where StorageCorruptError is raised if it is not.
+        """
+        key = self._key(app_name, user_id, session_id, filename)
+        async with self._open(key, check_version(version)) as found:
+            yield None if found is None else ArtifactReader(found[0].version, found[1])
+
+    async def get_artifact_version(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        filename: str,
+        session_id: str | None = None,
+        version: int | None = None,
+    ) -> ArtifactVersion | None:
+        """Return what is known of a version, by default the newest; None if there is no such version."""
+        found = await self._find(self._key(app_name, user_id, session_id, filename), check_version(version))
+        return None if found is None else found.version
+
+    async def list_artifact_keys(self, *, app_name: str, user_id: str, session_id: str | None = None) -> list[str]:
+        """Return the names of a session's artifacts and of its user's, sorted; without a session only the user's."""
+        self._check_open()
+        scope = artifact_scope(app_name, user_id, session_id)
+        names = await self._names((*scope[:2], None))
+        return sorted(names if session_id is None else [*names, *await self._names(scope)])
+
+    async def list_versions(
+        self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
+    ) -> list[int]:
+        """Return the numbers of the versions that there are, in order."""
+        return list(await self._versions(self._key(app_name, user_id, session_id, filename)))
+
+    async def list_artifact_versions(
+        self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
+    ) -> list[ArtifactVersion]:
+        """Return what is known of each version, in order."""
+        key = self._key(app_name, user_id, session_id, filename)
+        found = [await self._find(key, number) for number in await self._versions(key)]
+        return [stored.version for stored in found if stored is not None]
+
+    # --- deleting
+
+    async def delete_artifact(
+        self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
+    ) -> None:
+        """
+        Delete all versions of an artifact, if there are any; their numbers stay used.
+
+        Content that no other version names is deleted by the next `gc` at the latest.
+        """
+        await self._delete(self._key(app_name, user_id, session_id, filename))
+
+    async def delete_session_artifacts(self, *, app_name: str, user_id: str, session_id: str) -> None:
+        """Delete all artifacts of a session, as `delete_artifact` does; those of its user stay."""
+        self._check_open()
+        if session_id is None:
+            raise InvalidValueError("session_id", "expected the id of a session, found None")
+        await self._delete_scope(artifact_scope(app_name, user_id, session_id))
+
+    async def gc(self) -> Collected:
+        """
+        Delete the content that no version names, and what processes that have ended left behind.
+
+        Raises:
+            StorageCorruptError: A version cannot be read, so nobody knows what it names; nothing was deleted.
+        """
+        self._check_open()
+        return await self._gc()
+
+    # --- helpers
+
+    def _check_open(self) -> None:
+        if self._closed:
+            msg = f"expected an open service, found a closed {type(self).__name__}; make a new one"
+            raise ServiceClosedError(msg)
+
+    def _key(self, app_name: str, user_id: str, session_id: str | None, filename: str) -> ArtifactKey:
+        self._check_open()
+        return artifact_key(app_name, user_id, session_id, filename)
+
+    # --- the storage primitives: what a service implements, given checked arguments
+
+    @abstractmethod
+    async def _save(self, key: ArtifactKey, chunks: AsyncIterator[bytes], said: Description) -> int:
+        """Store the content as the next version and return its number; the first is 0."""
+
+    @abstractmethod
+    async def _find(self, key: ArtifactKey, version: int | None) -> Stored | None:
+        """Return a version, or the newest."""
+
+    @abstractmethod
+    def _open(
+        self, key: ArtifactKey, version: int | None
+    ) -> AbstractAsyncContextManager[tuple[Stored, AsyncIterator[bytes]] | None]:
+        """Open the content of a version, or of the newest."""
+
+    @abstractmethod
+    async def _versions(self, key: ArtifactKey) -> range:
+        """Return the numbers of all versions; they have no gaps, because all are deleted at once."""
+
+    @abstractmethod
+    async def _names(self, scope: Scope) -> list[str]:
+        """Return the names of the artifacts of this scope alone."""
+
+    @abstractmethod
+    async def _delete(self, key: ArtifactKey) -> None:
+        """Delete all versions."""
+
+    @abstractmethod
+    async def _delete_scope(self, scope: Scope) -> None:
+        """Delete all versions of all artifacts of this scope alone."""
+
+    @abstractmethod
+    async def _gc(self) -> Collected:
+        """Delete the content that no version names."""
+
+    async def _close(self) -> None:
+        """Give back what the service holds."""
+
+
+async def _checked(chunks: Chunks) -> AsyncGenerator[bytes, None]:
+    """The chunks as bytes, from either kind of iterable."""
+    check: Callable[[object], bytes] = _bytes_of
+    if isinstance(chunks, AsyncIterable):
+        async for chunk in chunks:
+            yield check(chunk)
+    elif isinstance(chunks, (str, bytes, bytearray, memoryview)) or not isinstance(chunks, Iterable):
+        raise InvalidValueError("chunks", f"expected an iterable of bytes, found {shown(chunks)}; write [data]")
+    else:
+        for chunk in chunks:
+            yield check(chunk)
+
+
+def _bytes_of(chunk: object) -> bytes:
+    if isinstance(chunk, (bytes, bytearray, memoryview)):
+        return bytes(chunk)
+    raise InvalidValueError("chunks", f"expected bytes, found {shown(chunk)}")

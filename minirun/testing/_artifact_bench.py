@@ -1,0 +1,113 @@
+"""What the checks of an artifact service stand on: a bench with short forms of its operations on one app."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, TypeAlias, TypedDict
+
+from ..artifacts import ArtifactVersion, BaseArtifactService, Chunks
+from ..types import Blob, Part
+from ._session_bench import expect
+
+__all__ = ["Bench", "Body", "Factory", "Place", "blob", "listed_in"]
+
+Factory: TypeAlias = Callable[[], AbstractAsyncContextManager[BaseArtifactService]]
+
+
+class Place(TypedDict):
+    """Which artifact an operation is about."""
+
+    app_name: str
+    user_id: str
+    session_id: str | None
+    filename: str
+
+
+class Bench:
+    """One service under test, with short forms of its operations on one app."""
+
+    def __init__(self, factory: Factory) -> None:
+        self._factory = factory
+        self.app = ""
+        self.service: BaseArtifactService
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[BaseArtifactService]:
+        """Open the service, or open it again."""
+        async with self._factory() as service:
+            if not self.app:
+                self.app = "contract-" + re.sub(r"[^A-Za-z0-9]", "-", service.env.new_id("contract"))
+            self.service = service
+            yield service
+
+    def place(self, filename: str = "a.txt", *, session: str | None = "s", user: str = "u", app: str = "") -> Place:
+        return Place(app_name=app or self.app, user_id=user, session_id=session, filename=filename)
+
+    async def save(
+        self,
+        artifact: Part | str | bytes,
+        filename: str = "a.txt",
+        metadata: Mapping[str, Any] | None = None,
+        **where: Any,
+    ) -> int:
+        if isinstance(artifact, bytes):
+            artifact = blob(artifact)
+        elif isinstance(artifact, str):
+            artifact = Part(text=artifact)
+        return await self.service.save_artifact(
+            **self.place(filename, **where), artifact=artifact, custom_metadata=metadata
+        )
+
+    async def stream(self, chunks: Chunks, filename: str = "a.txt", **where: Any) -> int:
+        return await self.service.save_artifact_stream(**self.place(filename, **where), chunks=chunks)
+
+    async def load(self, filename: str = "a.txt", version: int | None = None, **where: Any) -> Part | None:
+        return await self.service.load_artifact(**self.place(filename, **where), version=version)
+
+    async def text(self, filename: str = "a.txt", version: int | None = None, **where: Any) -> str | None:
+        part = await self.load(filename, version, **where)
+        return None if part is None else part.text
+
+    async def read(self, filename: str = "a.txt", version: int | None = None, **where: Any) -> bytes | None:
+        """The content, as the stream of it gives it."""
+        async with self.service.open_artifact(**self.place(filename, **where), version=version) as reader:
+            if reader is None:
+                return None
+            return b"".join([chunk async for chunk in reader])
+
+    async def about(self, filename: str = "a.txt", version: int | None = None, **where: Any) -> ArtifactVersion:
+        found = await self.service.get_artifact_version(**self.place(filename, **where), version=version)
+        expect("get_artifact_version finds the version", found is not None, True)
+        assert found is not None
+        return found
+
+    async def versions(self, filename: str = "a.txt", **where: Any) -> list[int]:
+        return await self.service.list_versions(**self.place(filename, **where))
+
+    async def delete(self, filename: str = "a.txt", **where: Any) -> None:
+        await self.service.delete_artifact(**self.place(filename, **where))
+
+    async def delete_session(self, session: str = "s", *, user: str = "u") -> None:
+        await self.service.delete_session_artifacts(app_name=self.app, user_id=user, session_id=session)
+
+    async def names(self, *, session: str | None = "s", user: str = "u", app: str = "") -> list[str]:
+        return await self.service.list_artifact_keys(app_name=app or self.app, user_id=user, session_id=session)
+
+
+def blob(data: bytes, mime_type: str = "application/octet-stream") -> Part:
+    return Part(inline_data=Blob(data=data, mime_type=mime_type))
+
+
+Body: TypeAlias = Callable[[Bench], Awaitable[None]]
+
+
+def listed_in(table: dict[str, Body]) -> Callable[[Body], Body]:
+    """A decorator that puts a check into *table*, under its name."""
+
+    def put(body: Body) -> Body:
+        table[body.__name__.strip("_")] = body
+        return body
+
+    return put

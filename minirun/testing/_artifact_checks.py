@@ -1,0 +1,492 @@
+"""The checks of an artifact service."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import trio
+
+from ..errors import InvalidValueError, NotSupportedError, ServiceClosedError
+from ..types import Blob, FileData, FunctionCall, Part
+from ._artifact_bench import Bench, Body, blob, listed_in
+from ._session_bench import expect, raises
+
+__all__ = ["CHECKS", "DURABLE"]
+
+CHECKS: dict[str, Body] = {}
+DURABLE: dict[str, Body] = {}
+check = listed_in(CHECKS)
+durable = listed_in(DURABLE)
+
+# --- saving and loading ---------------------------------------------------------------------------------------------
+
+
+@check
+async def _versions_are_counted_from_0(t: Bench) -> None:
+    """Each save returns the next version of its name, from 0, and each version stays what it was."""
+    expect("versions of the saves", [await t.save(text) for text in ("a", "b", "a")], [0, 1, 2])
+    expect("version of another name", await t.save("x", "b.txt"), 0)
+    expect("list_versions", await t.versions(), [0, 1, 2])
+    expect("the texts", [await t.text(version=version) for version in range(3)], ["a", "b", "a"])
+    expect("the newest", await t.text(), "a")
+
+
+@check
+async def _a_part_comes_back_equal(t: Bench) -> None:
+    """Text, bytes and the URI of a file come back as the equal part, with all that is said of them."""
+    parts = [
+        Part(text=""),
+        Part(text="grüße\r\n\0", thought=True, thought_signature=b"\xff"),
+        blob(b""),
+        Part(inline_data=Blob(data=bytes(range(256)), mime_type="image/png", display_name="ä.png")),
+        Part(inline_data=Blob(data=b"x", mime_type="a/b", unknown_fields={"later": 1}), unknown_fields={"more": [2]}),
+        Part(file_data=FileData(file_uri="https://example.org/a.pdf", mime_type="application/pdf", display_name="a")),
+        Part(file_data=FileData(file_uri="gs://bucket/a")),
+    ]
+    for number, part in enumerate(parts):
+        expect("the version", await t.save(part), number)
+    for number, part in enumerate(parts):
+        expect("the loaded part", await t.load(version=number), part)
+
+
+@check
+async def _what_is_missing_is_none(t: Bench) -> None:
+    """A name without versions, and a version that is not there, are None and no error."""
+    expect("load_artifact", await t.load(), None)
+    expect("open_artifact", await t.read(), None)
+    expect("get_artifact_version", await t.service.get_artifact_version(**t.place()), None)
+    expect("list_versions", await t.versions(), [])
+    expect("list_artifact_versions", await t.service.list_artifact_versions(**t.place()), [])
+    expect("list_artifact_keys", await t.names(), [])
+    await t.save("a")
+    expect("a version to come", await t.load(version=1), None)
+    expect("its info", await t.service.get_artifact_version(**t.place(), version=1), None)
+
+
+@check
+async def _a_version_says_what_it_is(t: Bench) -> None:
+    """Version info has mime type, size, sha256, create time, custom metadata and a URI of its own."""
+    before = t.service.env.now()
+    await t.save(blob(b"pdf", "application/pdf"), metadata={"author": ["x", {"n": 1}]})
+    await t.save("grün")
+    first, second = await t.service.list_artifact_versions(**t.place())
+    expect("version", (first.version, second.version), (0, 1))
+    expect("mime_type", (first.mime_type, second.mime_type), ("application/pdf", "text/plain"))
+    expect("size in bytes", (first.size, second.size), (3, 5))
+    expect("sha256", first.sha256, hashlib.sha256(b"pdf").hexdigest())
+    expect("sha256 of text", second.sha256, hashlib.sha256("grün".encode()).hexdigest())
+    expect(
+        "custom_metadata",
+        (dict(first.custom_metadata), dict(second.custom_metadata)),
+        ({"author": ["x", {"n": 1}]}, {}),
+    )
+    expect("create_time between", before <= first.create_time <= second.create_time <= t.service.env.now(), True)
+    expect("two URIs", len({first.canonical_uri, second.canonical_uri}), 2)
+    expect("get_artifact_version(0)", await t.about(version=0), first)
+    expect("get_artifact_version()", await t.about(), second)
+
+
+@check
+async def _the_callers_objects_are_not_kept(t: Bench) -> None:
+    """What the caller changes after a save is not changed in the store."""
+    metadata: dict[str, Any] = {"tags": ["a"]}
+    chunk = bytearray(b"abc")
+    await t.save("a", metadata=metadata)
+    await t.stream([chunk], "b")
+    metadata["tags"].append("b")
+    chunk[:] = b"xyz"
+    expect("custom_metadata", dict((await t.about()).custom_metadata), {"tags": ["a"]})
+    expect("content", await t.read("b"), b"abc")
+
+
+# --- streams --------------------------------------------------------------------------------------------------------
+
+
+@check
+async def _a_stream_is_one_version(t: Bench) -> None:
+    """Chunks from a list or an async iterator become one version, which loads as bytes and reads in chunks."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for number in range(5):
+            await trio.lowlevel.checkpoint()
+            yield bytes([number]) * 400_000
+
+    data = b"".join([bytes([number]) * 400_000 for number in range(5)])
+    async with aclosing(chunks()) as given:  # type: ignore[type-var]  # an async generator has aclose
+        expect("version", await t.stream(given), 0)
+    expect("version of a list", await t.stream([b"a", b"", memoryview(b"b")], "b"), 0)
+    expect("content", await t.read(), data)
+    expect("loaded", await t.load(), blob(data))
+    expect("size", (await t.about()).size, len(data))
+    expect("sha256", (await t.about()).sha256, hashlib.sha256(data).hexdigest())
+    expect("content of the list", await t.read("b"), b"ab")
+    await t.stream([], "c")
+    expect("content of nothing", await t.read("c"), b"")
+    await t.save("text", "d")
+    expect("text as a stream", await t.read("d"), b"text")
+
+
+@check
+async def _a_stream_that_fails_is_no_version(t: Bench) -> None:
+    """An error of the chunks is raised as it is; nothing is stored, and no number is used up."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"x" * 2_000_000
+        raise OSError("the source is gone")
+
+    for _ in range(2):
+        try:
+            async with aclosing(chunks()) as given:  # type: ignore[type-var]  # an async generator has aclose
+                await t.stream(given)
+        except OSError as error:
+            expect("the error", str(error), "the source is gone")
+        else:
+            raise AssertionError("expected the error of the chunks, found none")
+    with raises(InvalidValueError, "chunks", "str"):
+        await t.stream(["text"])  # type: ignore[list-item]  # on purpose
+    expect("versions", await t.versions(), [])
+    expect("names", await t.names(), [])
+    expect("the next version", await t.save("a"), 0)
+
+
+@check
+async def _a_cancelled_save_is_whole_or_nothing(t: Bench) -> None:
+    """A save that is cancelled between chunks stores nothing; one that returned has stored."""
+    reached = trio.Event()
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"x" * 2_000_000
+        reached.set()
+        await trio.sleep_forever()
+
+    async def save() -> None:
+        async with aclosing(chunks()) as given:  # type: ignore[type-var]  # an async generator has aclose
+            await t.stream(given)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(save)
+        await reached.wait()
+        nursery.cancel_scope.cancel()
+    expect("versions", await t.versions(), [])
+    answered: list[int] = []
+
+    async def save_text() -> None:
+        answered.append(await t.save("a"))
+
+    for pauses in [*range(10), *range(10)]:  # wherever the cancellation may arrive
+        answered.clear()
+        before = await t.versions()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(save_text)
+            for _ in range(pauses):
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        expect("versions after a save that was cancelled", await t.versions(), [*before, *answered])
+
+
+@check
+async def _a_reader_keeps_what_it_has_begun(t: Bench) -> None:
+    """A version that is deleted and collected while somebody reads it is read to its end."""
+    data = b"0123456789" * 300_000
+    await t.save(data)
+    async with t.service.open_artifact(**t.place()) as reader:
+        expect("the reader", reader is not None, True)
+        assert reader is not None
+        expect("its version", (reader.version.version, reader.version.size), (0, len(data)))
+        read = await anext(reader)
+        await t.delete()
+        await t.service.gc()
+        read += b"".join([chunk async for chunk in reader])
+    expect("what was read", read == data, True)
+    expect("what is left", await t.read(), None)
+
+
+@check
+async def _saves_at_once_get_versions_of_their_own(t: Bench) -> None:
+    """Many saves of one name at once get each a number of its own, without gaps, and each its content."""
+    got: dict[int, str] = {}
+
+    async def save(text: str) -> None:
+        got[await t.save(text)] = text
+
+    async with trio.open_nursery() as nursery:
+        for number in range(12):
+            nursery.start_soon(save, str(number))
+    expect("versions", sorted(got), list(range(12)))
+    expect("texts", {version: await t.text(version=version) for version in got}, got)
+
+
+# --- names and scopes -----------------------------------------------------------------------------------------------
+
+
+@check
+async def _user_names_are_of_all_sessions(t: Bench) -> None:
+    """A name that begins with `user:` is one artifact for all sessions of a user, also without a session."""
+    await t.save("a", "user:a")
+    expect("version from another session", await t.save("b", "user:a", session="other"), 1)
+    expect("version without a session", await t.save("c", "user:a", session=None), 2)
+    await t.save("mine", "a")
+    for session in ("s", "other", "never", None):
+        expect("the newest", await t.text("user:a", session=session), "c")
+    expect("the session's own", (await t.text("a"), await t.text("a", session="other")), ("mine", None))
+    expect("names", await t.names(), ["a", "user:a"])
+    expect("names in another session", await t.names(session="other"), ["user:a"])
+    expect("names without a session", await t.names(session=None), ["user:a"])
+
+
+@check
+async def _nobody_sees_anothers(t: Bench) -> None:
+    """Apps, users and sessions do not see each other's artifacts, and deleting one's leaves the others'."""
+    other = f"{t.app}-2"
+    places: list[dict[str, Any]] = [
+        {},
+        {"session": "t"},
+        {"user": "v"},
+        {"app": other},
+        {"user": "u/s", "session": "x"},
+        {"user": "u", "session": "s/x"},
+    ]
+    for number, place in enumerate(places):
+        expect("version", await t.save(f"{number}", **place), 0)
+        expect("version in the user's scope", await t.save(f"u{number}", f"user:{number}", **place), 0)
+    for number, place in enumerate(places):
+        expect("text", await t.text(**place), f"{number}")
+        expect("names", "a.txt" in await t.names(**place), True)
+    expect("the user's names", await t.names(session=None, user="v"), ["user:2"])
+    await t.delete(session="t")
+    await t.delete_session("x", user="u/s")
+    await t.service.gc()
+    expect("what is left", [await t.text(**place) for place in places], ["0", None, "2", "3", None, "5"])
+
+
+@check
+async def _any_relative_name_will_do(t: Bench) -> None:
+    """Names are told apart as they are: case, spaces, dots, slashes, other scripts, and those that stores use."""
+    names = [
+        "a",
+        "A",
+        " a",
+        "a b",
+        "a/b",
+        "a%2Fb",
+        "...",
+        ".a",
+        "metadata.json",
+        "versions",
+        "versions/0",
+        "0",
+        "\u00e9",
+        "e\u0301",
+    ]
+    names += ["日本語.txt", "user", "con", "n" * 1000, "a:b", "floor", "user:user:x", "a'\"\n"]
+    for name in names:
+        expect(f"version of {name!r:.40}", await t.save(name, name), 0)
+    for name in names:
+        expect("text", await t.text(name), name)
+    expect("names", await t.names(), sorted(names))
+
+
+@check
+async def _names_that_could_leave_a_folder_are_refused(t: Bench) -> None:
+    """Empty names, absolute ones, and those with `.` or `..` between slashes of either kind are refused everywhere."""
+    for name in [
+        "",
+        " ",
+        "/a",
+        "\\a",
+        "../a",
+        "a/..",
+        "a/../b",
+        "a\\..\\b",
+        "..",
+        ".",
+        "a/./b",
+        "a//b",
+        "a/",
+        "C:\\a",
+        "c:",
+    ]:
+        for full in (name, f"user:{name}"):
+            with raises(InvalidValueError, "filename"):
+                await t.save("x", full)
+            with raises(InvalidValueError, "filename"):
+                await t.load(full)
+            with raises(InvalidValueError, "filename"):
+                await t.delete(full)
+    unnamable: list[Any] = ["a\0b", "\ud800", "n" * 1025, None, 1]
+    for wrong in unnamable:
+        with raises(InvalidValueError, "filename"):
+            await t.save("x", wrong)
+    expect("names", await t.names(), [])
+
+
+@check
+async def _ids_are_checked_and_trimmed(t: Bench) -> None:
+    """Space around ids does not count; blank ids are refused, and so is a session's name without a session."""
+    await t.save("a", session=" s\n", user=" u ")
+    expect("text", await t.text(), "a")
+    expect("names", await t.names(session="s "), ["a.txt"])
+    with raises(InvalidValueError, "session_id", "user:"):
+        await t.save("a", session=None)
+    for wrong in ("", " ", "a\0", "x" * 1025, 1):
+        with raises(InvalidValueError, "user_id"):
+            await t.save("a", user=wrong)
+        with raises(InvalidValueError, "session_id"):
+            await t.names(session=wrong)  # type: ignore[arg-type]  # on purpose
+    with raises(InvalidValueError, "app_name"):
+        await t.save("a", app=" ")
+
+
+@check
+async def _what_cannot_be_kept_is_refused(t: Bench) -> None:
+    """Parts that are no content, references to other artifacts, and metadata that is no JSON, are refused by name."""
+    with raises(InvalidValueError, "artifact", "function_call"):
+        await t.save(Part(function_call=FunctionCall(name="f")))
+    with raises(InvalidValueError, "artifact", "dict"):
+        await t.service.save_artifact(**t.place(), artifact={"text": "a"})  # type: ignore[arg-type]  # on purpose
+    with raises(NotSupportedError, "artifact:"):
+        await t.save(Part(file_data=FileData(file_uri="artifact://apps/a")))
+    with raises(InvalidValueError, "custom_metadata", "set"):
+        await t.save("a", metadata={"a": {1}})
+    with raises(InvalidValueError, "custom_metadata", "list"):
+        await t.save("a", metadata=[])  # type: ignore[arg-type]  # on purpose
+    with raises(InvalidValueError, "mime_type"):
+        await t.service.save_artifact_stream(**t.place(), chunks=[], mime_type="")
+    await t.save("a")
+    for version in (-1, True, "0", 0.0):
+        with raises(InvalidValueError, "version"):
+            await t.load(version=version)  # type: ignore[arg-type]  # on purpose
+    expect("versions", await t.versions(), [0])
+
+
+# --- deleting and collecting ----------------------------------------------------------------------------------------
+
+
+@check
+async def _a_number_is_never_used_again(t: Bench) -> None:
+    """After a delete the versions go on where they were, so that an old number never names other content."""
+    await t.save("a")
+    await t.save("b")
+    await t.delete()
+    expect("versions", await t.versions(), [])
+    expect("names", await t.names(), [])
+    expect("loads", [await t.load(), await t.load(version=0), await t.load(version=1)], [None] * 3)
+    await t.service.gc()
+    expect("the next version", await t.save("c"), 2)
+    expect("versions", await t.versions(), [2])
+    expect("the old number", await t.load(version=0), None)
+    for number in range(3, 6):
+        await t.delete()
+        await t.delete()
+        expect("the next version", await t.save("d"), number)
+
+
+@check
+async def _deleting_what_is_missing_is_nothing(t: Bench) -> None:
+    """Deleting a name or a session without artifacts is no error and uses up no number."""
+    await t.delete()
+    await t.delete("user:a", session=None)
+    await t.delete_session("never")
+    expect("the first version", await t.save("a"), 0)
+
+
+@check
+async def _a_session_goes_without_what_is_the_users(t: Bench) -> None:
+    """Deleting a session's artifacts leaves those of the user and of other sessions, and its numbers stay used."""
+    for name in ("a", "b", "b", "user:a"):
+        await t.save(name, name)
+    await t.save("other", "a", session="other")
+    await t.delete_session()
+    expect("names", await t.names(), ["user:a"])
+    expect("content of the session", (await t.load("a"), await t.load("b", 0)), (None, None))
+    expect("the user's", await t.text("user:a"), "user:a")
+    expect("the other session's", await t.text("a", session="other"), "other")
+    expect("the next versions", (await t.save("x", "a"), await t.save("x", "b")), (1, 2))
+
+
+@check
+async def _gc_takes_only_what_nobody_names(t: Bench) -> None:
+    """gc deletes content that no version names, and none that one of several still names."""
+    await t.service.gc()
+    shared, lonely = f"shared {t.app}", f"lonely {t.app}"
+    await t.save(shared, "a")
+    await t.save(shared, "b", user="v")
+    await t.save(lonely, "c")
+    await t.delete("a")
+    await t.delete("c")
+    await t.service.gc()
+    expect("the shared content", await t.text("b", user="v"), shared)
+    found = await t.service.gc()
+    expect("what a second gc finds", (found.contents, found.size), (0, 0))
+    expect("the content of old, saved again", (await t.save(lonely, "c"), await t.text("c")), (1, lonely))
+
+
+@check
+async def _a_closed_service_says_so(t: Bench) -> None:
+    """Everything asked of a closed service raises ServiceClosedError; closing it again does nothing."""
+    await t.service.aclose()
+    await t.service.aclose()
+    with raises(ServiceClosedError):
+        await t.save("a")
+    with raises(ServiceClosedError):
+        await t.read()
+    with raises(ServiceClosedError):
+        await t.names()
+    with raises(ServiceClosedError):
+        await t.service.gc()
+
+
+# --- stores that can be opened again --------------------------------------------------------------------------------
+
+
+@durable
+async def _what_was_saved_is_there_again(t: Bench) -> None:
+    """Versions, their content, their info and their names are the same when the store is opened again."""
+    async with t.opened() as service:
+        await t.save("a", metadata={"n": 1})
+        await t.stream([b"x" * 3_000_000], "user:b")
+        infos = await service.list_artifact_versions(**t.place()), await t.about("user:b")
+    async with t.opened() as service:
+        expect("infos", (await service.list_artifact_versions(**t.place()), await t.about("user:b")), infos)
+        expect("names", await t.names(), ["a.txt", "user:b"])
+        expect("content", (await t.text(), await t.read("user:b")), ("a", b"x" * 3_000_000))
+        expect("the next version", await t.save("b"), 1)
+
+
+@durable
+async def _deleted_numbers_stay_used(t: Bench) -> None:
+    """A deleted artifact stays deleted, and its numbers used, when the store is opened again."""
+    async with t.opened():
+        await t.save("a")
+        await t.save("b", "b")
+        await t.delete()
+        await t.delete_session()
+    async with t.opened():
+        expect("names", await t.names(), [])
+        await t.service.gc()
+        expect("the next versions", (await t.save("a"), await t.save("b", "b")), (1, 1))
+
+
+@durable
+async def _two_services_share_one_store(t: Bench) -> None:
+    """Two services that have the same store open see each other's saves, and no number is given twice."""
+    versions: list[int] = []
+
+    async with t.opened() as one, t.opened() as two:
+
+        async def save(service: Any, text: str) -> None:
+            for _ in range(4):
+                versions.append(await service.save_artifact(**t.place(), artifact=Part(text=text)))
+
+        async with trio.open_nursery() as nursery:
+            for service, text in ((one, "one"), (two, "two")):
+                nursery.start_soon(save, service, text)
+        expect("versions", sorted(versions), list(range(8)))
+        for service in (one, two):
+            expect("versions listed", await service.list_versions(**t.place()), list(range(8)))
+        await one.delete_artifact(**t.place())
+        expect("what the other finds", await two.load_artifact(**t.place()), None)
+        expect("the next version", await two.save_artifact(**t.place(), artifact=Part(text="x")), 8)
