@@ -212,13 +212,14 @@ async def test_memory_frees_what_nobody_names() -> None:
     assert service._contents == {}
 
 
-async def test_large_content_does_not_pass_through_memory(tmp_path: Path) -> None:
-    """Writing and reading 64 MB in chunks holds a few chunks in memory at a time."""
+@pytest.mark.parametrize("megabytes", [64, pytest.param(1024, marks=pytest.mark.slow)])
+async def test_large_content_does_not_pass_through_memory(megabytes: int, tmp_path: Path) -> None:
+    """Writing and reading in chunks holds a few chunks in memory at a time, however large the whole is."""
     service = FileArtifactService(tmp_path)
     chunk = bytes(range(256)) * 1024
 
     async def chunks() -> AsyncIterator[bytes]:
-        for _ in range(256):
+        for _ in range(4 * megabytes):
             yield chunk
 
     await save(service, "warm")
@@ -235,8 +236,8 @@ async def test_large_content_does_not_pass_through_memory(tmp_path: Path) -> Non
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    print(f"peak of 64 MB: {peak / 1e6:.1f} MB")
-    assert size == 256 * len(chunk)
+    print(f"peak of {megabytes} MB: {peak / 1e6:.1f} MB")
+    assert size == 4 * megabytes * len(chunk)
     assert peak < 8e6
 
 
@@ -247,6 +248,8 @@ class Counted:
 
     def __init__(self, at: Callable[[int, str, tuple[Any, ...]], None] = lambda *_: None) -> None:
         self._at = at
+        self.meanwhile: Callable[[Path], None] = lambda _: None
+        """What others do after it was asked whether a file is there."""
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.all: list[str] = []
 
@@ -273,7 +276,9 @@ class Path_:
 
     def exists(self, path: Path) -> bool:
         self._counted.all.append("exists")
-        return os.path.exists(path)
+        found = os.path.exists(path)
+        self._counted.meanwhile(path)
+        return found
 
 
 @pytest.fixture
@@ -613,6 +618,39 @@ async def test_what_dead_processes_left_is_collected(tmp_path: Path) -> None:
     async with aclosing(chunks()) as given:  # type: ignore[type-var]  # an async generator has aclose
         assert await service.save_artifact_stream(**HERE, chunks=given) == 1
     assert files(tmp_path, "temporary") == []
+
+
+@pytest.mark.parametrize("ask", ["versions", "newest", "names"])
+async def test_a_delete_while_somebody_looks_is_seen_as_a_whole(
+    ask: str, tmp_path: Path, world: Callable[..., Counted]
+) -> None:
+    """Who looks while another process deletes and saves sees what was before or after, and nothing in between."""
+    service = FileArtifactService(tmp_path)
+    for text in ("a", "b", "c"):
+        await save(service, text)
+    record = record_of(tmp_path)
+
+    def meanwhile(path: Path) -> None:
+        counted.meanwhile = lambda _: None
+        after = json.loads(record.read_text()) | {"version": 3}
+        record.with_name("first").write_text("3")
+        record.with_name("2.json").unlink()
+        record.with_name("1.json").unlink()
+        record.with_name("3.json").write_text(json.dumps(after))
+
+    counted = world()
+    counted.meanwhile = meanwhile
+    if ask == "versions":
+        assert await service.list_versions(**HERE) == [3]
+    elif ask == "newest":
+        found = await service.get_artifact_version(**HERE)
+        assert found is not None
+        assert found.version == 3
+    else:
+        assert await service.list_artifact_keys(app_name="app", user_id="u", session_id="s") == ["a.txt"]
+    assert await service.gc() == Collected(contents=2, size=2)
+    assert files(tmp_path, "versions") == [record.with_name("3.json"), record.with_name("first")]
+    assert await text_of(service) == "a"
 
 
 # --- files: damage, strangers and other processes ---------------------------------------------------------------------
