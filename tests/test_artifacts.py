@@ -21,11 +21,13 @@ from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from minirun import Env
 from minirun.artifacts import (
     ArtifactKey,
     ArtifactVersion,
@@ -651,6 +653,65 @@ async def test_a_delete_while_somebody_looks_is_seen_as_a_whole(
     assert await service.gc() == Collected(contents=2, size=2)
     assert files(tmp_path, "versions") == [record.with_name("3.json"), record.with_name("first")]
     assert await text_of(service) == "a"
+
+
+@attrs.frozen(eq=False)
+class CancelsAfter(Env):
+    """Cancels *scope* while the *number*th thread works."""
+
+    number: int
+    scope: trio.CancelScope
+    begun: list[None] = attrs.field(factory=list)
+
+    async def run_sync(self, fn: Callable[[], Any], **options: Any) -> Any:
+        self.begun.append(None)
+        if len(self.begun) == self.number:
+            self.scope.cancel()
+            with trio.CancelScope(shield=True):
+                return await super().run_sync(fn, **options)
+        return await super().run_sync(fn, **options)
+
+
+async def test_a_save_cancelled_at_any_step_has_answered_or_not_happened(tmp_path: Path) -> None:
+    """Wherever a cancellation arrives, there is a version if and only if its number was returned."""
+    outcomes = []
+    for number in range(1, 6):
+        root = tmp_path / str(number)
+        answers = []
+        with trio.CancelScope() as scope:
+            answers.append(await save(FileArtifactService(root, env=CancelsAfter(number, scope)), "a"))
+        assert await FileArtifactService(root).list_versions(**HERE) == answers
+        assert files(root, "temporary") == []
+        outcomes.append(len(answers))
+    assert outcomes == [0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_draft_that_is_swept_before_it_is_locked_is_made_again(
+    late: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collection of another process between a file's making and its locking costs nothing."""
+    swept: list[str] = []
+
+    class Locks:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(fcntl, name)
+
+        def flock(self, file: int, how: int) -> None:
+            path = os.readlink(f"/proc/self/fd/{file}")
+            if "/temporary/" in path and not swept:
+                swept.append(path)
+                os.unlink(path)
+                if late:
+                    raise BlockingIOError
+            fcntl.flock(file, how)
+
+    monkeypatch.setattr(_disk, "fcntl", Locks())
+    service = FileArtifactService(tmp_path)
+    assert await save(service, "a") == 0
+    assert await text_of(service) == "a"
+    assert len(swept) == 1
+    assert files(tmp_path, "temporary") == []
 
 
 # --- files: damage, strangers and other processes ---------------------------------------------------------------------
