@@ -35,6 +35,7 @@ __all__ = [
     "ScriptError",
     "ServiceClosedError",
     "ServiceInUseError",
+    "ServiceNotConfiguredError",
     "SessionBusyError",
     "SessionNotFoundError",
     "StaleSessionError",
@@ -188,6 +189,10 @@ class ModelError(MinirunError):
 
 
 # --- services and storage ---------------------------------------------------------------------------------------------
+
+
+class ServiceNotConfiguredError(MinirunError, ValueError):
+    """A method of a context needs a service that the Runner was not given."""
 
 
 class ServiceClosedError(MinirunError):

@@ -37,6 +37,7 @@ from minirun import (
     SqliteSessionService,
     StreamingMode,
 )
+from minirun.artifacts import InMemoryArtifactService
 from minirun.errors import (
     ConfigurationError,
     InvalidMessageError,
@@ -451,10 +452,12 @@ def test_an_agents_name_is_an_identifier(name: Any) -> None:
 
 AGENT = Silent(name="a")
 SERVICE = InMemorySessionService()
+OTHERS = InMemoryArtifactService(env=minirun.Env())
 APP = App("app", AGENT)
 
 RUNNERS: list[tuple[dict[str, Any], type[MinirunError], str]] = [
-    ({"agent": AGENT, "app_name": "app", "artifact_service": object()}, NotSupportedError, "artifact_service"),
+    ({"agent": AGENT, "app_name": "app", "artifact_service": object()}, ConfigurationError, "artifact_service"),
+    ({"agent": AGENT, "app_name": "app", "artifact_service": OTHERS}, ConfigurationError, "use the Env of the session"),
     ({"agent": AGENT, "app_name": "app", "memory_service": object()}, NotSupportedError, "memory_service"),
     ({"agent": AGENT, "app_name": "app", "credential_service": 5}, NotSupportedError, "leave it out"),
     ({"agent": AGENT, "app_name": "app", "session_service": None}, ConfigurationError, "session_service"),

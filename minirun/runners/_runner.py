@@ -13,6 +13,7 @@ import trio
 from .._json import finite, freeze, shown
 from ..agents import BaseAgent
 from ..apps import App
+from ..artifacts import BaseArtifactService, InMemoryArtifactService
 from ..env import Env
 from ..errors import (
     AlreadyExistsError,
@@ -27,7 +28,7 @@ from ..errors import (
 )
 from ..events import Event, EventActions
 from ..plugins._manager import hooks_of
-from ..runtime import RunConfig, RunPlan, RunScope
+from ..runtime import RunConfig, RunPlan, RunScope, Services
 from ..runtime._answer import is_answer_of_run
 from ..runtime._failure import add_note
 from ..runtime._invocation import FinishedError
@@ -71,7 +72,9 @@ class Runner:
         app: The app to run.
         app_name: With *agent*: the name that sessions are kept under.
         agent: The root agent.
-        session_service: Where sessions are kept. The runner does not close it.
+        session_service: Where sessions are kept. The runner closes none of its services.
+        artifact_service: Where artifacts are kept, for contexts that save and load them. One that shares the session
+            service's file shows a version when the event that names it is stored, and not before.
         plugin_close_timeout: How long closing one plugin or tool may take, and how long each cleanup hook may go on
             once its run is cancelled, in seconds. Every hook has it for itself: leaving a run may take as long as this
             for each hook around each agent that it was inside of.
@@ -91,27 +94,32 @@ class Runner:
         app_name: str | None = None,
         agent: BaseAgent | None = None,
         session_service: BaseSessionService,
-        artifact_service: Any = None,
+        artifact_service: BaseArtifactService | None = None,
         memory_service: Any = None,
         credential_service: Any = None,
         plugin_close_timeout: float = 5.0,
         auto_create_session: bool = False,
         env: Env | None = None,
     ) -> None:
-        services = {"artifact": artifact_service, "memory": memory_service, "credential": credential_service}
-        for name, service in services.items():
+        for name, service in {"memory": memory_service, "credential": credential_service}.items():
             if service is not None:
                 msg = f"Runner({name}_service=...) has no effect in this version of minirun; leave it out"
                 raise NotSupportedError(msg)
-        if not isinstance(session_service, BaseSessionService):
-            msg = f"expected session_service to be a session service, found {session_service!r:.80}"
+        if session_service is None:
+            msg = "expected session_service to be a session service, found None; make one, or use InMemoryRunner"
             raise ConfigurationError(msg)
+        _check_service("session_service", session_service, BaseSessionService, session_service)
+        _check_service("artifact_service", artifact_service, BaseArtifactService, session_service)
         if env is not None and env is not session_service.env:
             msg = "expected the Env of the session service, found another one; pass the same env to both"
             raise ConfigurationError(msg)
         self.app = _app(app, app_name, agent)
         self._hooks = hooks_of(self.app.plugins)
         self.session_service = session_service
+        self.artifact_service = artifact_service
+        self.memory_service = memory_service
+        self.credential_service = credential_service
+        self._services = Services(artifact=artifact_service, memory=memory_service, credential=credential_service)
         self.plugin_close_timeout = plugin_close_timeout
         self.auto_create_session = auto_create_session
         self._env = session_service.env
@@ -242,6 +250,7 @@ class Runner:
             temp=temp,
             yield_user_message=yield_user_message,
             auto_create=self.auto_create_session,
+            services=self._services,
             tool_limits=self._tool_limits,
             check=self._check_open,
         )
@@ -554,7 +563,7 @@ class Runner:
 
 
 class InMemoryRunner(Runner):
-    """A runner with an in-memory session service of its own, for tests and scripts."""
+    """A runner with in-memory services of its own, for tests and scripts."""
 
     def __init__(
         self,
@@ -571,9 +580,22 @@ class InMemoryRunner(Runner):
             agent=agent,
             app_name="InMemoryRunner" if app is None and app_name is None else app_name,
             session_service=InMemorySessionService(env=env),
+            artifact_service=InMemoryArtifactService(env=env),
             plugin_close_timeout=plugin_close_timeout,
             auto_create_session=auto_create_session,
         )
+
+
+def _check_service(name: str, service: Any, kind: type[Any], session_service: BaseSessionService) -> None:
+    """Raise unless *service* is one of that *kind*, or None, and uses the same Env as the sessions do."""
+    if service is None:
+        return
+    if not isinstance(service, kind):
+        msg = f"expected {name} to be a {kind.__name__}, found {shown(service)}"
+        raise ConfigurationError(msg)
+    if service.env is not session_service.env:
+        msg = f"expected {name} to use the Env of the session service, found another one; pass the same env to both"
+        raise ConfigurationError(msg)
 
 
 def _checked_config(run_config: RunConfig | None) -> RunConfig:

@@ -9,6 +9,7 @@ from ._context import ToolContext as ToolContext
 from ._invocation import Run as Run
 from ._invocation import RunPlan as RunPlan
 from ._invocation import RunScope as RunScope
+from ._services import Services as Services
 
 __all__ = [
     "CallbackContext",
@@ -18,6 +19,7 @@ __all__ = [
     "RunConfig",
     "RunPlan",
     "RunScope",
+    "Services",
     "StreamingMode",
     "ToolContext",
 ]

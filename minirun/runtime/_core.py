@@ -32,6 +32,7 @@ from ._config import RunConfig
 from ._hooks import PluginHooks
 from ._journal import Journal
 from ._reads import Reads
+from ._services import Services
 
 __all__ = ["InvocationCore", "derived_id"]
 
@@ -55,6 +56,7 @@ class InvocationCore:
         user_content: Content | None,
         env: Env,
         temp: Mapping[str, Any],
+        services: Services,
         tool_limits: Any,
         tree: Any,
         prompts: Prompts,
@@ -78,6 +80,7 @@ class InvocationCore:
         self.unrecorded: set[str | None] = set()  # calls that were made, and whose responses could not be stored
         self.late_failures: list[Exception] = []  # of hooks, while what had to be stored was stored
         self.ended = ""  # why nothing can be emitted any more
+        self.services = services
         self.tool_limits = tool_limits  # tools._limits.ToolLimits; this layer does not know it
         self.tree = tree  # agents._tree.AgentTree
         self.prompts = prompts

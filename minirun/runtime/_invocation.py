@@ -47,6 +47,7 @@ from ._failure import add_note, came_of_cancellation, first_failure, is_only_can
 from ._hooks import PluginHooks, ask, expect, tell, with_cleanup
 from ._message import user_content
 from ._recovery import around_waiting, by_event, closing_event_at_end, recover
+from ._services import Services
 
 __all__ = ["FinishedError", "Run", "RunPlan", "RunScope"]
 
@@ -72,6 +73,8 @@ class RunPlan:
     prompts: Prompts
     cleanup_s: float
     """How long a cleanup hook may take once the run is cancelled, in seconds."""
+    services: Services
+    """What contexts can ask for, beside the session."""
     tool_limits: Any
     """How much the tools of the runner may do at once."""
     auto_create: bool
@@ -265,6 +268,7 @@ class RunScope:
             user_content=plan.message.content,
             env=plan.env,
             temp=plan.temp,
+            services=plan.services,
             tool_limits=plan.tool_limits,
             tree=plan.tree,
             prompts=plan.prompts,

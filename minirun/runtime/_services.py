@@ -1,0 +1,40 @@
+"""
+The services of a run, beside the one that keeps its session. What the runner was not given is None.
+
+This layer knows them by what contexts ask of them; whoever asks for one that is missing is told where to give it.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import attrs
+
+from ..artifacts import BaseArtifactService
+from ..errors import ServiceNotConfiguredError
+
+__all__ = ["Services"]
+
+T = TypeVar("T")
+
+
+@attrs.frozen(kw_only=True)
+class Services:
+    """What the contexts of a run can ask for."""
+
+    artifact: BaseArtifactService | None = None
+    memory: object = None
+    credential: object = None
+
+
+def given(service: T | None, name: str) -> T:
+    """
+    Return *service*, which the runner calls *name*, if it has one.
+
+    Raises:
+        ServiceNotConfiguredError: It has none.
+    """
+    if service is None:
+        msg = f"this needs a service that the runner was not given; make it with Runner({name}_service=...)"
+        raise ServiceNotConfiguredError(msg)
+    return service
