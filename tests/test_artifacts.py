@@ -130,7 +130,9 @@ class ForgetsTheUsers(InMemoryArtifactService):
 
 
 class KeepsHalfOfAStream(InMemoryArtifactService):
-    async def _save(self, key: ArtifactKey, chunks: AsyncIterator[bytes], said: Description) -> int:
+    async def _save(
+        self, key: ArtifactKey, chunks: AsyncIterator[bytes], said: Description, *, staged: bool = False
+    ) -> int:
         async def some() -> AsyncIterator[bytes]:
             try:
                 async for chunk in chunks:
@@ -150,10 +152,20 @@ class CollectsEverything(InMemoryArtifactService):
 
 
 class GivesNumbersLate(InMemoryArtifactService):
-    async def _save(self, key: ArtifactKey, chunks: AsyncIterator[bytes], said: Description) -> int:
+    async def _save(
+        self, key: ArtifactKey, chunks: AsyncIterator[bytes], said: Description, *, staged: bool = False
+    ) -> int:
         await super()._save(key, chunks, said)
         await trio.lowlevel.checkpoint()
-        return (await self._versions(key)).stop - 1
+        return (await self._versions(key))[-1]
+
+
+class ForgetsWhatItHides(InMemoryArtifactService):
+    async def _restore(self, key: ArtifactKey, version: int | None, *, staged: bool = False) -> int:
+        number = await super()._restore(key, version)
+        if version is None:
+            self._artifact(key).stored.clear()
+        return number
 
 
 @pytest.mark.parametrize(
@@ -165,6 +177,7 @@ class GivesNumbersLate(InMemoryArtifactService):
         (KeepsHalfOfAStream, "a stream that fails is no version"),
         (CollectsEverything, "gc takes only what nobody names"),
         (GivesNumbersLate, "a cancelled save is whole or nothing"),
+        (ForgetsWhatItHides, "the newest can be hidden"),
     ],
 )
 async def test_the_contract_finds_a_broken_service(broken: type[BaseArtifactService], note: str) -> None:

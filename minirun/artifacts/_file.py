@@ -4,7 +4,7 @@ Artifacts in a folder.
     minirun-artifacts.json              that this is a store, and in which format
     lock                                held while versions are made, deleted or collected
     content/3f/3fa9…                    content, under its own sha256: what is equal lies there once
-    versions/SCOPE/NAME/0.json          what is known of a version, and which content it names
+    versions/SCOPE/NAME/0.json          what is known of a version, and which content it names; or that it is hidden
     versions/SCOPE/NAME/first           the number of the first version that is not deleted, if any was
     temporary/…                         files on their way in
 
@@ -22,7 +22,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -79,7 +79,10 @@ class FileArtifactService(BaseArtifactService):
 
     # --- saving
 
-    async def _save(self, key: ArtifactKey, chunks: AsyncIterator[bytes], said: Description) -> int:
+    async def _save(
+        self, key: ArtifactKey, chunks: AsyncIterator[bytes], said: Description, *, staged: bool = False
+    ) -> int:
+        assert not staged, "no event makes a version visible here"
         name = self.env.new_id("temporary artifact")
         draft = Draft(self._root / "temporary", name)
         await self._in_thread(self._prepare, "preparing the folder")
@@ -109,12 +112,35 @@ class FileArtifactService(BaseArtifactService):
         content = self._content(stored)
         self._folders.make(content.parent)
         draft.become(content)  # also over equal content: were that damaged, it would be whole again
+        self._write_record(name, folder, live, _fields(key, stored))
+        return number
+
+    async def _restore(self, key: ArtifactKey, version: int | None, *, staged: bool = False) -> int:
+        assert not staged, "no event makes a version visible here"
+        name = self.env.new_id("temporary artifact")
+
+        def restore() -> int:
+            folder = self._folder(key)
+            live = _live(folder)
+            number = live.stop
+            earlier = None if version is None else self._look_up(key, version)
+            if earlier is None:
+                fields: dict[str, Any] = {**_names(key), "version": number, "hidden": True}
+            else:
+                fields = _fields(key, earlier.again(key, number, self.env.now()))
+            self._write_record(name, folder, live, fields)
+            return number
+
+        await self._in_thread(self._prepare, "preparing the folder")
+        return await self._exclusively(restore, "restoring an artifact")
+
+    def _write_record(self, name: str, folder: Path, live: range, fields: dict[str, Any]) -> None:
+        """Write the record of the version after those that are *live*, which makes it visible."""
         if not live:
             for path in (folder.parent, folder):
                 self._folders.make(path)
                 self._folders.forget(path)
-        self._write(name, folder / f"{number}.json", dumps(_fields(key, stored)))
-        return number
+        self._write(name, folder / f"{live.stop}.json", dumps(fields))
 
     def _write(self, name: str, target: Path, text: str) -> None:
         """Write a small file, as a whole or not at all."""
@@ -133,7 +159,8 @@ class FileArtifactService(BaseArtifactService):
 
     # --- reading
 
-    async def _find(self, key: ArtifactKey, version: int | None) -> Stored | None:
+    async def _find(self, key: ArtifactKey, version: int | None, *, staged: Collection[int] = ()) -> Stored | None:
+        assert not staged, "nothing was staged here"
         return await self._in_thread(partial(self._look_up, key, version), "reading an artifact")
 
     def _look_up(self, key: ArtifactKey, version: int | None) -> Stored | None:
@@ -146,13 +173,14 @@ class FileArtifactService(BaseArtifactService):
                 return None
             fields = _read_record(folder / f"{number}.json")
             if fields is not None:
-                return _stored(key, fields)
+                return None if _is_hidden(fields) else _stored(key, fields)
             _check_changed(folder, live, number)
 
     @asynccontextmanager
     async def _open(
-        self, key: ArtifactKey, version: int | None
+        self, key: ArtifactKey, version: int | None, *, staged: Collection[int] = ()
     ) -> AsyncIterator[tuple[Stored, AsyncIterator[bytes]] | None]:
+        assert not staged, "nothing was staged here"
         opened = await self._in_thread(partial(self._open_content, key, version), "opening an artifact")
         if opened is None:
             yield None
@@ -176,10 +204,10 @@ class FileArtifactService(BaseArtifactService):
                     msg = f"{path}: expected the content of {stored.version.canonical_uri}, found no file"
                     raise StorageCorruptError(msg) from None
 
-    async def _versions(self, key: ArtifactKey) -> range:
-        def look() -> range:
+    async def _versions(self, key: ArtifactKey) -> list[int]:
+        def look() -> list[int]:
             self._check_format()
-            return _live(self._folder(key))
+            return _readable(self._folder(key))
 
         return await self._in_thread(look, "listing versions")
 
@@ -187,7 +215,7 @@ class FileArtifactService(BaseArtifactService):
         def look() -> list[str]:
             self._check_format()
             found = (_newest(folder) for folder in _entries(self._scope_folder(scope)))
-            return [fields["filename"] for fields in found if fields is not None]
+            return [fields["filename"] for fields in found if fields is not None and not _is_hidden(fields)]
 
         return await self._in_thread(look, "listing artifacts")
 
@@ -226,7 +254,7 @@ class FileArtifactService(BaseArtifactService):
             for record in folder.glob("*.json"):
                 if record.stem.isdecimal() and int(record.stem) in live:
                     fields = _read_record(record)
-                    if fields is not None:
+                    if fields is not None and not _is_hidden(fields):
                         named.add(fields["sha256"])
                 else:
                     deleted.append(record)
@@ -431,13 +459,34 @@ def _newest(folder: Path) -> dict[str, Any] | None:
         _check_changed(folder, live, live[-1])
 
 
-def _fields(key: ArtifactKey, stored: Stored) -> dict[str, Any]:
-    version = stored.version
+def _readable(folder: Path) -> list[int]:
+    """The numbers of the versions that are neither deleted nor hidden."""
+    while True:
+        live, found = _live(folder), []
+        for number in live:
+            fields = _read_record(folder / f"{number}.json")
+            if fields is None:
+                _check_changed(folder, live, number)
+                break
+            if not _is_hidden(fields):
+                found.append(number)
+        else:
+            return found
+
+
+def _names(key: ArtifactKey) -> dict[str, Any]:
     return {
         "app_name": key.app_name,
         "user_id": key.user_id,
         "session_id": key.session_id,
         "filename": key.filename,
+    }
+
+
+def _fields(key: ArtifactKey, stored: Stored) -> dict[str, Any]:
+    version = stored.version
+    return {
+        **_names(key),
         "version": version.version,
         "mime_type": version.mime_type,
         "size": version.size,
@@ -448,9 +497,9 @@ def _fields(key: ArtifactKey, stored: Stored) -> dict[str, Any]:
     }
 
 
+_NAMED: Final[dict[str, type | tuple[type, ...]]] = {"filename": str, "version": int}
 _KINDS: Final[dict[str, type | tuple[type, ...]]] = {
-    "filename": str,
-    "version": int,
+    **_NAMED,
     "mime_type": str,
     "size": int,
     "sha256": str,
@@ -469,11 +518,20 @@ def _read_record(path: Path) -> dict[str, Any] | None:
         fields = loads(text)
     except (ValueError, RecursionError):
         fields = None
-    whole = isinstance(fields, dict) and all(isinstance(fields.get(name), kind) for name, kind in _KINDS.items())
-    if not whole or f"{fields['version']}.json" != path.name or not _HASH.fullmatch(fields["sha256"]):
+    if not isinstance(fields, dict) or not _is_record(fields) or f"{fields['version']}.json" != path.name:
         msg = f"{path}: expected the record of a version, found {text!r:.80}; the file is damaged"
         raise StorageCorruptError(msg)
     return cast(dict[str, Any], fields)
+
+
+def _is_record(fields: dict[str, Any]) -> bool:
+    kinds = _NAMED if _is_hidden(fields) else _KINDS
+    whole = all(isinstance(fields.get(name), kind) for name, kind in kinds.items())
+    return whole and (_is_hidden(fields) or _HASH.fullmatch(fields["sha256"]) is not None)
+
+
+def _is_hidden(fields: dict[str, Any]) -> bool:
+    return fields.get("hidden") is True
 
 
 def _stored(key: ArtifactKey, fields: dict[str, Any]) -> Stored:

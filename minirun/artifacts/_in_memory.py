@@ -8,7 +8,7 @@ with the last version that names it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
 import attrs
@@ -30,7 +30,7 @@ class _Content:
 @attrs.define
 class _Artifact:
     first: int = 0  # the number of the first version that is not deleted
-    stored: list[Stored] = attrs.field(factory=list)
+    stored: list[Stored | None] = attrs.field(factory=list)  # None for a hidden one
 
     @property
     def versions(self) -> range:
@@ -56,35 +56,52 @@ class InMemoryArtifactService(BaseArtifactService):
         self._scopes: dict[Scope, dict[str, _Artifact]] = {}
         self._contents: dict[str, _Content] = {}
 
-    async def _save(self, key: ArtifactKey, chunks: AsyncIterator[bytes], said: Description) -> int:
+    async def _save(
+        self, key: ArtifactKey, chunks: AsyncIterator[bytes], said: Description, *, staged: bool = False
+    ) -> int:
+        assert not staged, "no event makes a version visible here"
         data = b"".join([chunk async for chunk in chunks])
         sha256 = hashlib.sha256(data).hexdigest()
         await trio.lowlevel.checkpoint()
-        artifact = self._scopes.setdefault(key.scope, {}).setdefault(key.filename, _Artifact())
+        artifact = self._made(key)
         number = artifact.versions.stop
         now = self.env.now()
         artifact.stored.append(Stored.of(key, number, said, size=len(data), sha256=sha256, create_time=now))
         self._contents.setdefault(sha256, _Content(data)).uses += 1
         return number
 
-    async def _find(self, key: ArtifactKey, version: int | None) -> Stored | None:
+    async def _restore(self, key: ArtifactKey, version: int | None, *, staged: bool = False) -> int:
+        assert not staged, "no event makes a version visible here"
+        await trio.lowlevel.checkpoint()
+        artifact = self._made(key)
+        number = artifact.versions.stop
+        earlier = None if version is None else artifact.find(version)
+        if earlier is not None:
+            earlier = earlier.again(key, number, self.env.now())
+            self._contents[earlier.version.sha256].uses += 1
+        artifact.stored.append(earlier)
+        return number
+
+    async def _find(self, key: ArtifactKey, version: int | None, *, staged: Collection[int] = ()) -> Stored | None:
+        assert not staged, "nothing was staged here"
         await trio.lowlevel.checkpoint()
         return self._artifact(key).find(version)
 
     @asynccontextmanager
     async def _open(
-        self, key: ArtifactKey, version: int | None
+        self, key: ArtifactKey, version: int | None, *, staged: Collection[int] = ()
     ) -> AsyncIterator[tuple[Stored, AsyncIterator[bytes]] | None]:
-        stored = await self._find(key, version)
+        stored = await self._find(key, version, staged=staged)
         yield None if stored is None else (stored, _Once(self._contents[stored.version.sha256].data))
 
-    async def _versions(self, key: ArtifactKey) -> range:
+    async def _versions(self, key: ArtifactKey) -> list[int]:
         await trio.lowlevel.checkpoint()
-        return self._artifact(key).versions
+        artifact = self._artifact(key)
+        return [number for number in artifact.versions if artifact.find(number) is not None]
 
     async def _names(self, scope: Scope) -> list[str]:
         await trio.lowlevel.checkpoint()
-        return [name for name, artifact in self._scopes.get(scope, {}).items() if artifact.stored]
+        return [name for name, artifact in self._scopes.get(scope, {}).items() if artifact.find(None) is not None]
 
     async def _delete(self, key: ArtifactKey) -> None:
         await trio.lowlevel.checkpoint()
@@ -102,9 +119,14 @@ class InMemoryArtifactService(BaseArtifactService):
     def _artifact(self, key: ArtifactKey) -> _Artifact:
         return self._scopes.get(key.scope, {}).get(key.filename) or _Artifact()
 
+    def _made(self, key: ArtifactKey) -> _Artifact:
+        return self._scopes.setdefault(key.scope, {}).setdefault(key.filename, _Artifact())
+
     def _empty(self, artifact: _Artifact) -> None:
         artifact.first = artifact.versions.stop
         for stored in artifact.stored:
+            if stored is None:
+                continue
             content = self._contents[stored.version.sha256]
             content.uses -= 1
             if not content.uses:

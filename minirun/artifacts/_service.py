@@ -15,7 +15,7 @@ is the same for all. `minirun.testing.check_artifact_service` is the contract, a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
@@ -232,7 +232,7 @@ class BaseArtifactService(ABC):
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
     ) -> list[int]:
         """Return the numbers of the versions that there are, in order."""
-        return list(await self._versions(self._key(app_name, user_id, session_id, filename)))
+        return await self._versions(self._key(app_name, user_id, session_id, filename))
 
     async def list_artifact_versions(
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
@@ -282,29 +282,59 @@ class BaseArtifactService(ABC):
         self._check_open()
         return artifact_key(app_name, user_id, session_id, filename)
 
+    # --- staging: for a service that can make versions visible in the transaction of an event
+
+    def _shares(self, session_service: object) -> bool:
+        """
+        Whether staged versions become visible in the very transaction in which *session_service* stores their event.
+
+        They do so with the event whose `actions.artifact_delta` names them. Nobody stages in a service that says no.
+        """
+        return False
+
+    async def _discard(self, key: ArtifactKey, versions: Collection[int]) -> None:
+        """Drop staged versions that no event will name; those that are visible stay. Their numbers stay used."""
+        assert not versions, "nobody has staged anything here"
+
     # --- the storage primitives: what a service implements, given checked arguments
 
     @abstractmethod
-    async def _save(self, key: ArtifactKey, chunks: AsyncIterator[bytes], said: Description) -> int:
-        """Store the content as the next version and return its number; the first is 0."""
+    async def _save(
+        self, key: ArtifactKey, chunks: AsyncIterator[bytes], said: Description, *, staged: bool = False
+    ) -> int:
+        """
+        Store the content as the next version and return its number; the first is 0.
+
+        A *staged* one is stored and has its number, and only who names that number sees it. It is asked for only
+        where `_shares` has said yes.
+        """
 
     @abstractmethod
-    async def _find(self, key: ArtifactKey, version: int | None) -> Stored | None:
-        """Return a version, or the newest."""
+    async def _restore(self, key: ArtifactKey, version: int | None, *, staged: bool = False) -> int:
+        """
+        Make a new version that is what *version* was, with the same content, not copied; return its number.
+
+        With None, or if there is no such version any more, the new one is *hidden*: the newest is nothing then, the
+        name is not listed, and the number names nothing; earlier versions stay, and a later save is seen again.
+        """
+
+    @abstractmethod
+    async def _find(self, key: ArtifactKey, version: int | None, *, staged: Collection[int] = ()) -> Stored | None:
+        """Return a version, or the newest; for this reader the *staged* numbers are visible."""
 
     @abstractmethod
     def _open(
-        self, key: ArtifactKey, version: int | None
+        self, key: ArtifactKey, version: int | None, *, staged: Collection[int] = ()
     ) -> AbstractAsyncContextManager[tuple[Stored, AsyncIterator[bytes]] | None]:
-        """Open the content of a version, or of the newest."""
+        """Open the content of a version, or of the newest; for this reader the *staged* numbers are visible."""
 
     @abstractmethod
-    async def _versions(self, key: ArtifactKey) -> range:
-        """Return the numbers of all versions; they have no gaps, because all are deleted at once."""
+    async def _versions(self, key: ArtifactKey) -> list[int]:
+        """Return the numbers of all versions that can be read, in order; there may be gaps."""
 
     @abstractmethod
     async def _names(self, scope: Scope) -> list[str]:
-        """Return the names of the artifacts of this scope alone."""
+        """Return the names of the artifacts of this scope alone whose newest version is not hidden."""
 
     @abstractmethod
     async def _delete(self, key: ArtifactKey) -> None:

@@ -109,6 +109,12 @@ class Stored:
         )
         return cls(version=version, part=said.part)
 
+    def again(self, key: ArtifactKey, number: int, create_time: float) -> Stored:
+        """Return version *number* of *key*, which is what this one is."""
+        uri = key.uri(number)
+        version = changed(self.version, version=number, canonical_uri=uri, create_time=create_time)
+        return attrs.evolve(self, version=version)
+
     def put_together(self, data: bytes) -> Part:
         """
         Return the part that was saved, given its bytes.

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeAlias, TypedDict
 
-from ..artifacts import ArtifactVersion, BaseArtifactService, Chunks
+from ..artifacts import ArtifactKey, ArtifactVersion, BaseArtifactService, Chunks
 from ..types import Blob, Part
 from ._session_bench import expect
 
@@ -85,6 +85,13 @@ class Bench:
 
     async def versions(self, filename: str = "a.txt", **where: Any) -> list[int]:
         return await self.service.list_versions(**self.place(filename, **where))
+
+    async def restore(self, version: int | None, filename: str = "a.txt", **where: Any) -> int:
+        """What a rewind does: the newest becomes what *version* was, or nothing."""
+        place = self.place(filename, **where)
+        if filename.startswith("user:"):
+            place["session_id"] = None
+        return await self.service._restore(ArtifactKey(**place), version)
 
     async def delete(self, filename: str = "a.txt", **where: Any) -> None:
         await self.service.delete_artifact(**self.place(filename, **where))

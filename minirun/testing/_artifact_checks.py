@@ -362,6 +362,75 @@ async def _what_cannot_be_kept_is_refused(t: Bench) -> None:
     expect("versions", await t.versions(), [0])
 
 
+# --- restoring ------------------------------------------------------------------------------------------------------
+
+
+@check
+async def _an_earlier_version_is_the_newest_again(t: Bench) -> None:
+    """A restored version is a new one with the content, type and metadata of the earlier one, which stays."""
+    await t.save(blob(b"old", "a/b"), metadata={"n": 1})
+    await t.save("new")
+    first = await t.about(version=0)
+    expect("the number", await t.restore(0), 2)
+    expect("versions", await t.versions(), [0, 1, 2])
+    expect("the newest", (await t.load(), await t.load(version=0)), (blob(b"old", "a/b"),) * 2)
+    restored = await t.about()
+    expect("what it is", (restored.version, restored.mime_type, restored.size), (2, "a/b", 3))
+    expect("its content and metadata", (restored.sha256, restored.custom_metadata), (first.sha256, {"n": 1}))
+    expect("a URI of its own", restored.canonical_uri != first.canonical_uri, True)
+    expect("create_time", first.create_time <= restored.create_time <= t.service.env.now(), True)
+    expect("the next version", await t.save("x"), 3)
+
+
+@check
+async def _the_newest_can_be_hidden(t: Bench) -> None:
+    """A hidden version makes the newest nothing, by all names, until a later save; earlier ones stay readable."""
+    for name in ("a.txt", "user:a"):
+        await t.save("old", name)
+        expect("the number", await t.restore(None, name), 1)
+        expect("the newest", (await t.load(name), await t.read(name)), (None, None))
+        expect("its info", await t.service.get_artifact_version(**t.place(name)), None)
+        expect("the hidden one by its number", await t.load(name, 1), None)
+        expect("the earlier one", await t.text(name, 0), "old")
+        expect("versions", await t.versions(name), [0])
+        expect("infos", [one.version for one in await t.service.list_artifact_versions(**t.place(name))], [0])
+    expect("names", await t.names(), [])
+    await t.service.gc()
+    expect("the next versions", (await t.save("new"), await t.restore(0, "user:a")), (2, 2))
+    expect("texts", (await t.text(), await t.text("user:a")), ("new", "old"))
+    expect("versions with a gap", await t.versions(), [0, 2])
+    expect("names", await t.names(), ["a.txt", "user:a"])
+
+
+@check
+async def _restoring_what_is_not_there_hides(t: Bench) -> None:
+    """A version that was deleted, hidden or never made is restored as a hidden one; numbers are never used again."""
+    expect("of an artifact that never was", await t.restore(None), 0)
+    expect("versions", await t.versions(), [])
+    await t.save("a")
+    expect("a hidden one", await t.restore(0), 2)
+    expect("one to come", await t.restore(9), 3)
+    expect("versions", (await t.versions(), await t.load()), ([1], None))
+    await t.delete()
+    expect("a deleted one", await t.restore(1), 4)
+    expect("versions", (await t.versions(), await t.load()), ([], None))
+    expect("the next", (await t.save("b"), await t.versions()), (5, [5]))
+
+
+@check
+async def _restored_content_is_kept(t: Bench) -> None:
+    """gc leaves the content that only a restored version names, and takes it when that is deleted, too."""
+    text = f"restored {t.app}"
+    await t.save(text)
+    await t.save("x")
+    await t.restore(0)
+    await t.service.gc()
+    expect("the newest", await t.text(), text)
+    await t.delete()
+    await t.service.gc()
+    expect("what a second gc finds", (await t.service.gc()).contents, 0)
+
+
 # --- deleting and collecting ----------------------------------------------------------------------------------------
 
 
@@ -464,8 +533,11 @@ async def _deleted_numbers_stay_used(t: Bench) -> None:
         await t.save("b", "b")
         await t.delete()
         await t.delete_session()
+        await t.save("c", "c")
+        await t.restore(None, "c")
     async with t.opened():
         expect("names", await t.names(), [])
+        expect("what is hidden", (await t.load("c"), await t.text("c", 0), await t.versions("c")), (None, "c", [0]))
         await t.service.gc()
         expect("the next versions", (await t.save("a"), await t.save("b", "b")), (1, 1))
 
