@@ -623,8 +623,7 @@ def _app(app: App | None, app_name: str | None, agent: BaseAgent | None) -> App:
             raise ConfigurationError(msg)
         if app_name is None:
             return app
-        resumability = app.resumability_config
-        return App(app_name, app.root_agent, app.plugins, prompts=app.prompts, resumability_config=resumability)
+        return app._renamed(app_name)
     if app_name is None:
         msg = "expected app_name= with agent=, found none; it is the name that sessions are kept under"
         raise ConfigurationError(msg)

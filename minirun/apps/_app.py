@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 
 import attrs
 
-from .agents import BaseAgent
-from .agents._tree import AgentTree
-from .errors import ConfigurationError, NotSupportedError
-from .flows._prompts import Prompts
-from .plugins import BasePlugin
-from .plugins._manager import check_hooks
-from .sessions._service import check_app_name
+from ..agents import BaseAgent
+from ..agents._tree import AgentTree
+from ..errors import ConfigurationError, NotSupportedError
+from ..flows._prompts import Prompts
+from ..plugins import BasePlugin
+from ..plugins._manager import check_hooks
+from ..sessions._service import check_app_name
 
 __all__ = ["App", "Prompts", "ResumabilityConfig"]
 
@@ -106,6 +107,13 @@ class App:
             resumability_config=resumability_config,
             tree=tree,
         )
+
+    def _renamed(self, name: str) -> App:
+        """The same app under another name; it shares the tree of agents, and whatever fields there are."""
+        check_app_name(name)
+        renamed = copy(self)
+        object.__setattr__(renamed, "name", name)
+        return renamed
 
 
 def _checked_plugins(plugins: Sequence[BasePlugin]) -> tuple[BasePlugin, ...]:
