@@ -205,6 +205,13 @@ class InMemorySessionService(BaseSessionService):
     async def _list_invocations(self, app_name: str | None, status: InvocationStatus | None) -> list[Invocation]:
         return [found for found in self._invocations.values() if app_name in (None, found.app_name)]
 
+    async def _not_ended(self, key: SessionKey) -> list[Invocation]:
+        live = self._sessions.get(key)
+        if live is None:
+            return []
+        runs = (self._invocations[live.incarnation, name] for name in self._runs.get(live.incarnation, ()))
+        return [run for run in runs if not run.status.has_ended]
+
     async def _invocation(self, key: SessionKey, invocation_id: str) -> Invocation | None:
         live = self._sessions.get(key)
         return None if live is None else self._invocations.get((live.incarnation, invocation_id))

@@ -22,10 +22,11 @@ from .._json import JSON
 from .._window import Window
 from ..events import Event
 from ._calls import CallChanges, OpenCall, call_changes, in_order, rewound, take_over
+from ._compactions import Compaction, CompactionFold
 from ._session import GetSessionConfig, Session
 from ._state import Values, _Missing
 
-__all__ = ["LiveSession", "SessionKey", "run_session", "visible_tail"]
+__all__ = ["LiveSession", "RunWindow", "SessionKey", "run_session", "visible_tail"]
 
 
 @attrs.frozen
@@ -40,11 +41,25 @@ class SessionKey:
         return f"session {self.session_id!r} of user {self.user_id!r} in app {self.app_name!r}"
 
 
+@attrs.frozen(kw_only=True)
+class RunWindow(GetSessionConfig):
+    """
+    What a run needs: the events that it was *asked* to show, and all that its prompts show.
+
+    Prompts show what stands after the newest compaction, however narrow the window is. With `whole` they show the
+    history from its beginning where there is none yet. A store that does not know this class loads everything.
+    """
+
+    asked: GetSessionConfig | None = None
+    whole: bool = False
+
+
 class LiveSession:
     """One session in memory: what is visible from the event `first_seq` on is loaded; its state is always complete."""
 
     __slots__ = (
         "call_ids",
+        "compaction",
         "create_time",
         "events",
         "first_seq",
@@ -83,6 +98,7 @@ class LiveSession:
         self.first_seq = revision + 1
         self.open_calls: dict[str, OpenCall] = {} if open_calls is None else open_calls
         self.call_ids: set[str | None] = set()
+        self.compaction: Compaction | None = None  # the newest that is visible, whatever is loaded
         self.size = size  # bytes of JSON, for the bound of the cache
         self.memo: dict[Any, Any] = {}
         self.held = False  # by a run of this process: only that run's own appends advance it
@@ -117,6 +133,11 @@ class LiveSession:
             self.call_ids = {call.id for visible in self.events for call in visible.get_function_calls()}
             self.memo = {}
             self.open_calls = in_order(self.open_calls)
+            if self.compaction is not None and self.compaction.seq >= event.actions.rewind_before_seq:
+                before = CompactionFold.over(self.events).newest  # whoever has not loaded it knows better
+                self.compaction = None if before is None else Compaction.of(before)
+        if event.actions.compaction is not None:
+            self.compaction = Compaction.of(event)
         self.events.append(event)
         self.revision = event.seq
         self.last_update_time = event.timestamp
@@ -154,6 +175,28 @@ class LiveSession:
             later = (e for e in self.events[self.index_of(start) :] if (e.timestamp or 0) > config.after_timestamp)
             start = next((_seq_of(event) for event in later), self.revision + 1)
         return min(start, self.revision + 1)
+
+    def wanted(self, config: GetSessionConfig | None) -> list[GetSessionConfig | None]:
+        """What has to be loaded for *config*; each of it is the end of the log, without a gap."""
+        if not isinstance(config, RunWindow):
+            return [config]
+        first = self.prompt_seq(whole=config.whole)
+        if first is None:
+            return [config.asked]
+        tail = None if first == 1 else GetSessionConfig(after_seq=first - 1)
+        return [tail] if config.asked is None else [tail, config.asked]
+
+    def prompt_seq(self, *, whole: bool) -> int | None:
+        """From which event on prompts show the history whatever a run's window is; None: the window decides."""
+        if self.compaction is not None:
+            return self.compaction.end_seq + 1
+        return 1 if whole else None
+
+    def run_start_seq(self, config: GetSessionConfig | None) -> int:
+        """The `seq` of the first event that a run with this window shows; by default what no summary covers."""
+        if config is None and self.compaction is not None:
+            return self.compaction.end_seq + 1
+        return self.start_seq(config)
 
     def window(self, start_seq: int) -> Window[Event]:
         """The loaded events from *start_seq* on."""

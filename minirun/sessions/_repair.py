@@ -26,6 +26,7 @@ from .._json import JSON, dumps
 from ..env import REAL_ENV
 from ..errors import AlreadyExistsError, InvalidValueError
 from ._calls import CallFold, is_of_a_run
+from ._compactions import CompactionFold
 from ._fold import apply_event
 from ._live import SessionKey
 from ._service import session_key
@@ -224,9 +225,17 @@ class _Repair:
             created = log.first.event.timestamp
         try:
             self._new.execute(
-                "INSERT INTO sessions (id, app_name, user_id, session_id, revision, create_time, update_time, chain)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (session, *names, log.last.seq, created, log.last.event.timestamp, log.last.chain),
+                "INSERT INTO sessions (id, app_name, user_id, session_id, revision, create_time, update_time, chain,"
+                " compaction) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    session,
+                    *names,
+                    log.last.seq,
+                    created,
+                    log.last.event.timestamp,
+                    log.last.chain,
+                    log.compactions.seq,
+                ),
             )
         except sqlite3.IntegrityError:
             return SavedSession(key, None, was, "there is another session of its name")
@@ -446,6 +455,7 @@ class _Log:
     def __init__(self) -> None:
         self.values = Values({}, {}, {})
         self.calls = CallFold()
+        self.compactions = CompactionFold()
         self.first: Step | None = None
         self.last: Step | None = None
         self.problem = ""
@@ -462,6 +472,7 @@ class _Log:
         self.first = self.first or step
         self.last = step
         self.calls.take(step.event, tracked=is_of_a_run(step.event))
+        self.compactions.take(step.event)
         return True
 
 

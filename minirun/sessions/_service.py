@@ -43,6 +43,7 @@ from ..errors import (
 from ..events import Event, EventActions
 from ..types import changed
 from ._calls import OpenCall, marks_of
+from ._compactions import Compaction, CompactionFold, check_compaction
 from ._fold import apply_event
 from ._gate import INSIDE, Hold, acquire
 from ._live import LiveSession, SessionKey
@@ -68,7 +69,6 @@ _WITHOUT_EFFECT = (
     "artifact_delta",
     "requested_auth_configs",
     "requested_tool_confirmations",
-    "compaction",
     "agent_state",
     "end_of_agent",
 )
@@ -110,15 +110,15 @@ def session_key(app_name: object, user_id: object, session_id: object) -> Sessio
     return SessionKey(check_app_name(app_name), _check_id("user_id", user_id), _check_id("session_id", session_id))
 
 
-def checked_event(event: Event, *, rewinds: bool = False) -> Event:
+def checked_event(event: Event, *, history: bool = False) -> Event:
     """
     Return *event* as it may be stored: complete, with what can be stored of its state changes.
 
-    Only the history of a session may contain *rewinds*; `Runner.rewind_async` makes new ones.
+    Only the *history* of a session may contain rewinds and compactions; runners make new ones.
 
     Raises:
         InvalidEventError: It lacks an author, is partial, its calls or responses lack valid ids, or it names calls by
-            what cannot be an id.
+            what cannot be an id. Or it undoes or covers others, and is not of a history.
         InvalidValueError: Its state changes are malformed.
         NotSupportedError: It asks for something that this version would ignore.
     """
@@ -132,7 +132,12 @@ def checked_event(event: Event, *, rewinds: bool = False) -> Event:
         if getattr(event.actions, name):
             msg = f"EventActions.{name} has no effect in this version of minirun; leave it out"
             raise NotSupportedError(msg)
-    if not rewinds and (event.actions.rewind_before_seq, event.actions.rewind_before_invocation_id) != (None, None):
+    if event.actions.compaction is not None:
+        if not history:
+            msg = "expected an event that covers no others, found actions.compaction; "
+            raise InvalidEventError(msg + "App(events_compaction_config=...) lets runs make such events")
+        check_compaction(event)
+    if not history and (event.actions.rewind_before_seq, event.actions.rewind_before_invocation_id) != (None, None):
         msg = "expected an event that undoes nothing, found rewind_before_...; use Runner.rewind_async"
         raise InvalidEventError(msg)
     _check_call_ids(event)
@@ -203,6 +208,7 @@ def _check_history(events: Sequence[Event]) -> None:
     if not events:
         raise InvalidValueError("events", "expected the creation record (seq 0) at least, found none")
     visible: list[int] = []  # what a rewind may go back to
+    compactions = CompactionFold()
     for seq, event in enumerate(events):
         path = f"events[{seq}]"
         if not isinstance(event, Event):
@@ -211,8 +217,11 @@ def _check_history(events: Sequence[Event]) -> None:
             raise InvalidValueError(f"{path}.seq", f"expected {seq}, found {event.seq}; a history has no gaps")
         if event.timestamp is None or not event.id:
             raise InvalidValueError(path, "expected a stored event, found one without id or timestamp")
-        if checked_event(event, rewinds=True) is not event:
+        if checked_event(event, history=True) is not event:
             raise InvalidValueError(path, "expected a stored event, found `temp:` keys in it, which are never stored")
+        if event.actions.compaction is not None:
+            _check_order(event, compactions, visible, path)
+        compactions.take(event)
         target = event.actions.rewind_before_seq
         if target is None:
             visible.append(seq)
@@ -224,6 +233,19 @@ def _check_history(events: Sequence[Event]) -> None:
             del visible[place:]
     if events[0].content is not None:
         raise InvalidValueError("events[0]", "expected the creation record, which has no content")
+
+
+def _check_order(event: Event, compactions: CompactionFold, visible: Sequence[int], path: str) -> None:
+    """Raise unless the compaction goes on where the one before it ends; *visible* are the events before it."""
+    found, newest = Compaction.of(event), compactions.newest
+    if found.previous_seq != compactions.seq:
+        problem = f"expected {compactions.seq}, the compaction before it, found {found.previous_seq}"
+        raise InvalidValueError(f"{path}.actions.compaction.previous_seq", problem)
+    last = 0 if newest is None else Compaction.of(newest).end_seq
+    place = bisect_left(visible, found.end_seq)
+    if found.end_seq <= last or found.end_seq not in visible[place : place + 1]:
+        problem = f"expected the seq of an event beyond {last} that was not undone, found {found.end_seq}"
+        raise InvalidValueError(f"{path}.actions.compaction.end_seq", problem)
 
 
 def check_fork_seq(key: SessionKey, at_seq: int | None, revision: int) -> None:
@@ -816,7 +838,11 @@ class BaseSessionService(ABC):
 
     @abstractmethod
     async def _open(self, key: SessionKey, config: GetSessionConfig | None) -> LiveSession | None:
-        """The up-to-date live session with at least the events that *config* asks for, or None."""
+        """
+        The up-to-date live session with at least the events that *config* asks for (`LiveSession.wanted`), or None.
+
+        Its newest visible compaction is known, whatever is loaded.
+        """
 
     async def _open_free(self, key: SessionKey, config: GetSessionConfig | None, *, reject: bool) -> LiveSession | None:
         """As `_open`, after waiting until no other process has the session's lease."""
@@ -856,6 +882,12 @@ class BaseSessionService(ABC):
     @abstractmethod
     async def _invocation(self, key: SessionKey, invocation_id: str) -> Invocation | None:
         """One recorded invocation of a session, found without looking at others."""
+
+    async def _not_ended(self, key: SessionKey) -> list[Invocation]:
+        """The recorded invocations of a session that have not ended; better found without looking at others."""
+        found = await self._list_invocations(key.app_name, None)
+        place = (key.user_id, key.session_id)
+        return [one for one in found if (one.user_id, one.session_id) == place and not one.status.has_ended]
 
     @abstractmethod
     async def _list_waiting(

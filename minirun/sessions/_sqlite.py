@@ -46,6 +46,7 @@ from ..errors import (
 from ..events import Event
 from ..types import changed
 from ._calls import CallFold, OpenCall, is_of_a_run, waiting_invocations
+from ._compactions import Compaction, CompactionFold
 from ._fold import apply_event
 from ._lease import OwnerLock, owner_is_gone, sweep_up
 from ._live import LiveSession, SessionKey, visible_tail
@@ -226,7 +227,8 @@ class SqliteSessionService(BaseSessionService):
             called = calls.take(event, tracked=is_of_a_run(event)) if event.seq else {}
             write_calls(db, row.id, called, number)
             done.append((event, line, changes, called, number))
-        db.execute("UPDATE sessions SET chain = ? WHERE id = ?", (chain, row.id))
+        compaction = CompactionFold.over(events).seq
+        db.execute("UPDATE sessions SET chain = ?, compaction = ? WHERE id = ?", (chain, compaction, row.id))
         for name, seq in calls.paused().items():
             run = self._invocation_of(key, name, InvocationStatus.PAUSED, seq, newest.seq)
             write_invocation(db, row.id, run, 0, done[seq][-1])
@@ -359,7 +361,8 @@ class SqliteSessionService(BaseSessionService):
         if past is not None and past.newest.id != newest.id:
             return False  # the session was deleted and made again meanwhile
         row = self._insert_session(db, new, newest, self._env.now())
-        db.execute("UPDATE sessions SET chain = ? WHERE id = ?", (chain, row.id))
+        compaction = source.compaction if past is None else past.compaction
+        db.execute("UPDATE sessions SET chain = ?, compaction = ? WHERE id = ?", (chain, compaction, row.id))
         for segment in segments:
             last = min(segment.last_seq, at)
             db.execute("INSERT INTO shared_pasts VALUES (?, ?, ?, ?)", (row.id, segment.first_seq, last, segment.log))
@@ -409,7 +412,10 @@ class SqliteSessionService(BaseSessionService):
                     self._uncache(key)
                     return None
                 live = self._current(db, key, row)
-            if await self._load_earlier(live, config):
+            for wanted in live.wanted(config):
+                if not await self._load_earlier(live, wanted):
+                    break
+            else:
                 return self._cached(live), row
 
     def _current(self, db: sqlite3.Connection, key: SessionKey, row: Row) -> LiveSession:
@@ -431,6 +437,7 @@ class SqliteSessionService(BaseSessionService):
                 live.advance(event, apply_event(live.values, event, shared=False), {})
                 self._grow(live, size)
             live.open_calls = open_calls
+            live.compaction = self._compaction(db, live, row.compaction)
             live.mark = row.chain  # the last step: where a read fails before it, all is read again
         return live
 
@@ -452,8 +459,19 @@ class SqliteSessionService(BaseSessionService):
         )
         live.mark = row.chain
         live.notes = _Notes(app, user, read_segments(db, row.id))
+        live.compaction = self._compaction(db, live, row.compaction)
         self._refresh_scopes(db, live, until)
         return live
+
+    def _compaction(self, db: sqlite3.Connection, live: LiveSession, seq: int) -> Compaction | None:
+        """The compaction that stands at event *seq*; None for 0."""
+        if seq == 0:
+            return None
+        [(event, _)] = self._lines(db, live.notes.segments, seq, seq + 1)
+        try:
+            return Compaction.of(event)
+        except InvalidValueError as error:
+            raise self._damaged(f"the compaction at event {seq} of session row {live.incarnation}: {error}") from error
 
     async def _load_earlier(self, live: LiveSession, config: GetSessionConfig | None) -> bool:
         """
@@ -564,7 +582,8 @@ class SqliteSessionService(BaseSessionService):
         changes, chain, number = self._write_event(transaction, live, values, event, append.line, row.chain)
         calls = live.call_changes(event, tracked=writer is not None, visible=self._undoable(db, live, event))
         write_calls(db, live.incarnation, calls, number)
-        self._write_session(db, live, event, epoch, chain, writer)
+        compaction = self._compaction_with(db, live, event)
+        self._write_session(db, live, event, epoch, chain, compaction, writer)
         if event.actions.rewind_before_seq is not None:
             self._rewind_invocations(db, live, event, writer)
         if writer is not None and append.begins:
@@ -580,6 +599,7 @@ class SqliteSessionService(BaseSessionService):
                 writer.epoch = epoch
                 self._running.add((live.incarnation, writer.invocation_id))
             live.advance(event, changes, calls)
+            live.compaction = compaction
             live.mark = chain
             self._mark_scopes(live, changes, number)
             self._grow(live, len(append.line))
@@ -641,6 +661,15 @@ class SqliteSessionService(BaseSessionService):
         lines = self._lines(db, live.notes.segments, 1, live.revision + 1)
         return visible_tail((line for line, _ in reversed(lines)), live.revision + 1)[0]
 
+    def _compaction_with(self, db: sqlite3.Connection, live: LiveSession, event: Event) -> Compaction | None:
+        """The compaction that is in force once *event* is stored."""
+        if event.actions.compaction is not None:
+            return Compaction.of(event)
+        found, target = live.compaction, event.actions.rewind_before_seq
+        while target is not None and found is not None and found.seq >= target:
+            found = self._compaction(db, live, found.previous_seq)
+        return found
+
     def _rewind_invocations(
         self, db: sqlite3.Connection, live: LiveSession, event: Event, writer: SessionWriter | None
     ) -> None:
@@ -669,20 +698,22 @@ class SqliteSessionService(BaseSessionService):
         event: Event,
         epoch: int,
         chain: bytes,
+        compaction: Compaction | None,
         writer: SessionWriter | None,
     ) -> None:
+        newest = 0 if compaction is None else compaction.seq
         if writer is not None and writer.epoch is not None:  # the lease is renewed by its own task
             db.execute(
-                "UPDATE sessions SET revision = ?, update_time = ?, chain = ? WHERE id = ?",
-                (event.seq, event.timestamp, chain, live.incarnation),
+                "UPDATE sessions SET revision = ?, update_time = ?, chain = ?, compaction = ? WHERE id = ?",
+                (event.seq, event.timestamp, chain, newest, live.incarnation),
             )
             return
         owner = None if writer is None else self._owner
         expires = None if writer is None else self._env.now() + LEASE_S
         db.execute(
-            "UPDATE sessions SET revision = ?, update_time = ?, chain = ?, lease_epoch = ?, lease_owner = ?,"
-            " lease_expires = ? WHERE id = ?",
-            (event.seq, event.timestamp, chain, epoch, owner, expires, live.incarnation),
+            "UPDATE sessions SET revision = ?, update_time = ?, chain = ?, compaction = ?, lease_epoch = ?,"
+            " lease_owner = ?, lease_expires = ? WHERE id = ?",
+            (event.seq, event.timestamp, chain, newest, epoch, owner, expires, live.incarnation),
         )
 
     # --- shared scopes
@@ -805,6 +836,15 @@ class SqliteSessionService(BaseSessionService):
             query = f"{_INVOCATIONS} WHERE {where}"
             columns = db.execute(query, (key.app_name, key.user_id, key.session_id, invocation_id)).fetchone()
             return None if columns is None else self._found_invocation(columns)
+
+    async def _not_ended(self, key: SessionKey) -> list[Invocation]:
+        query = (
+            f"{_INVOCATIONS} WHERE {UNFINISHED} AND i.session ="
+            " (SELECT id FROM sessions WHERE app_name = ? AND user_id = ? AND session_id = ?) ORDER BY i.seq"
+        )
+        async with self._file.reading() as db:
+            rows = db.execute(query, (key.app_name, key.user_id, key.session_id)).fetchall()
+            return [self._found_invocation(columns) for columns in rows]
 
     def _found_invocation(self, columns: Sequence[Any]) -> Invocation:
         """The invocation of a row, and whether somebody runs it."""

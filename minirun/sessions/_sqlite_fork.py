@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from .._json import dumps
 from ..events import Event
 from ._calls import CallFold, cut_invocation, is_of_a_run
+from ._compactions import CompactionFold
 from ._fold import fold
 from ._sqlite_schema import read_open_calls, write_call
 from ._state import Values
@@ -33,6 +34,7 @@ class Past:
         for event in past[1:]:
             calls.take(event, tracked=is_of_a_run(event))
         self.open_calls = calls.calls
+        self.compaction = CompactionFold.over(past).seq
 
 
 def copy_rows(db: sqlite3.Connection, source: int, fork: int, number: int) -> None:

@@ -78,6 +78,7 @@ CREATE TABLE sessions (
     lease_owner TEXT,
     lease_expires REAL,
     chain BLOB NOT NULL,
+    compaction INTEGER NOT NULL DEFAULT 0,
     UNIQUE (app_name, user_id, session_id)
 );
 CREATE INDEX sessions_of_users ON sessions (app_name, user_id, id);
@@ -145,7 +146,7 @@ CREATE TABLE invocations (
     commit_no INTEGER NOT NULL,
     PRIMARY KEY (session, invocation_id)
 ) WITHOUT ROWID;
-CREATE INDEX invocations_unfinished ON invocations (status) WHERE status IN ('running', 'paused')
+CREATE INDEX invocations_unfinished ON invocations (session, seq) WHERE status IN ('running', 'paused')
 """
 
 # The conditions of the two partial indexes: SQLite uses one where a query has the very same words.
@@ -179,13 +180,15 @@ class Row:
     owner: str | None
     expires: float | None
     chain: bytes
+    compaction: int
+    """The `seq` of the newest visible compaction; 0: none."""
 
 
-ROW: Final = "s.id, s.revision, s.create_time, s.update_time, s.lease_epoch, s.lease_owner, s.lease_expires, s.chain"
+ROW: Final = "s.id, s.revision, s.create_time, s.update_time, s.lease_epoch, s.lease_owner, s.lease_expires, s.chain, s.compaction"
 """The columns of a Row, in a query where `s` is the table of sessions."""
 
 
-_ROW_TYPES: Final = ((int,), (int,), (float,), (float,), (int,), (str, NoneType), (float, NoneType), (bytes,))
+_ROW_TYPES: Final = ((int,), (int,), (float,), (float,), (int,), (str, NoneType), (float, NoneType), (bytes,), (int,))
 
 
 def row_of(columns: Sequence[Any]) -> Row:

@@ -32,6 +32,7 @@ from ..env import REAL_ENV
 from ..errors import InvalidValueError, StorageFormatError
 from ..events import Event
 from ._calls import CallFold, OpenCall, Pending
+from ._compactions import CompactionFold
 from ._fold import apply_event
 from ._live import SessionKey
 from ._service import session_key
@@ -281,7 +282,7 @@ class _Verifier:
         self._check_lease(place, row)
         segments = sound_segments(self._db, row.id)
         values = Values({}, {}, {})
-        calls = CallFold()
+        calls, compactions = CallFold(), CompactionFold()
         invocations = self._invocations(row.id)
         noted_here = [noted for found in invocations.values() for noted in found]
         paused = {noted.invocation_id for noted in noted_here if noted.status == InvocationStatus.PAUSED}
@@ -301,6 +302,7 @@ class _Verifier:
                 self._report(place, f"its state changes cannot be applied: {error}", step.seq)
                 return
             calls.take(step.event, tracked=True)
+            compactions.take(step.event)
             for noted in invocations.pop(step.seq, ()):
                 self._check_invocation(place, noted, step, row)
         for seq, unmatched in invocations.items():
@@ -309,6 +311,8 @@ class _Verifier:
                 self._report(place, f"invocation {name!r} begins at event {seq!r}, which there is not")
         if last is None or last.chain != row.chain:
             self._report(place, "the newest link of the hash chain is not the one in the session's row")
+        if compactions.seq != row.compaction:
+            self._report(place, f"expected its newest compaction at event {compactions.seq}, found {row.compaction}")
         if last is not None and last.event is not None and last.event.timestamp != row.update_time:
             self._report(place, f"expected the update time {last.event.timestamp}, found {row.update_time}")
         self._check_state(place, row.id, values)

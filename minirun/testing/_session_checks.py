@@ -497,7 +497,7 @@ async def _a_bad_event_is_refused(t: Bench) -> None:
         (Event(author="a", actions=EventActions(state_ops={"a": {"sub": 1}})), InvalidValueError, "state_ops['a']"),
         (Event(author="a", actions=EventActions(state_ops={"text": {"add": 1}})), InvalidValueError, "state['text']"),
         (Event(author="a", actions=EventActions(end_of_agent=True)), NotSupportedError, "end_of_agent"),
-        (Event(author="a", actions=EventActions(compaction={"x": 1})), NotSupportedError, "compaction"),
+        (Event(author="a", actions=EventActions(compaction={"x": 1})), InvalidEventError, "compaction"),
         (Event(author="a", long_running_tool_ids=["no good!"]), InvalidEventError, "long_running_tool_ids"),
         (Event(author="a", actions=EventActions(suspended_calls=[""])), InvalidEventError, "suspended_calls"),
         (
