@@ -27,6 +27,7 @@ __all__ = [
     "InvocationNotFoundError",
     "LlmCallsLimitExceededError",
     "MinirunError",
+    "MissingArtifactError",
     "MissingStateKeyError",
     "ModelError",
     "NotSupportedError",
@@ -99,6 +100,10 @@ class MissingStateKeyError(MinirunError, KeyError):
 
 
 # --- sessions and invocations ---------------------------------------------------------------------------------------
+
+
+class MissingArtifactError(MinirunError, LookupError):
+    """An instruction names an artifact that is not there."""
 
 
 class SessionNotFoundError(MinirunError, ValueError):

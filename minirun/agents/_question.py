@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from .._window import Extended, Window, inserted
-from ..errors import ConfigurationError
-from ..flows._instructions import fill_in
+from ..errors import ConfigurationError, InvalidValueError
+from ..flows._instructions import artifacts_in, fill_in
 from ..flows._transcript import Transcript
 from ..models import BaseLlm, LlmRequest
 from ..runtime import InvocationContext, ReadonlyContext
@@ -137,13 +137,34 @@ def _add(tools: dict[str, BaseTool], tool: BaseTool, agent: LlmAgent) -> None:
 
 async def _text(instruction: Instruction, ctx: InvocationContext) -> str:
     if isinstance(instruction, str):
-        return fill_in(instruction, ctx.state)
+        return await filled_in(instruction, ctx)
     text = instruction(ctx._readonly())
     text = await text if inspect.isawaitable(text) else text
     if not isinstance(text, str):
         msg = f"expected the instruction function of {ctx.agent_name!r} to return a string, found {text!r:.80}"
         raise TypeError(msg)
     return text
+
+
+async def filled_in(template: str, ctx: InvocationContext) -> str:
+    """*template* with the state and the artifacts of *ctx* filled in; see `flows._instructions`."""
+    texts = {}
+    for name in artifacts_in(template):
+        artifact = await ctx.load_artifact(name)
+        if artifact is not None:
+            texts[name] = _text_of(name, artifact)
+    return fill_in(template, ctx.state, texts)
+
+
+def _text_of(name: str, artifact: Part) -> str:
+    blob = artifact.inline_data
+    if artifact.text is not None:
+        return artifact.text
+    if blob is not None and (blob.mime_type.startswith("text/") or blob.mime_type == "application/json"):
+        return blob.data.decode("utf-8", "replace")
+    found = "a file elsewhere" if blob is None else blob.mime_type
+    problem = f"expected text, which an instruction can contain, found {found}; let the model load it with a tool"
+    raise InvalidValueError(f"artifact {name!r}", problem)
 
 
 def _transcript(agent: LlmAgent, ctx: InvocationContext) -> Transcript:

@@ -37,7 +37,7 @@ from ._values import (
     artifact_scope,
     check_version,
     described,
-    part_of_bytes,
+    described_bytes,
     taken_apart,
 )
 
@@ -151,13 +151,11 @@ class BaseArtifactService(ABC):
             StorageError: The store failed.
         """
         key = self._key(app_name, user_id, session_id, filename)
-        said = described(mime_type, {}, custom_metadata)
-        said = described(mime_type, part_of_bytes(said.mime_type), custom_metadata)
-        return await self._save_chunks(key, chunks, said)
+        return await self._save_chunks(key, chunks, described_bytes(mime_type, custom_metadata))
 
-    async def _save_chunks(self, key: ArtifactKey, chunks: Chunks, said: Description) -> int:
+    async def _save_chunks(self, key: ArtifactKey, chunks: Chunks, said: Description, *, staged: bool = False) -> int:
         async with aclosing(_checked(chunks)) as checked:
-            return await self._save(key, checked, said)
+            return await self._save(key, checked, said, staged=staged)
 
     # --- reading
 
@@ -176,8 +174,10 @@ class BaseArtifactService(ABC):
         Raises:
             StorageCorruptError: What is stored is not what was saved.
         """
-        key = self._key(app_name, user_id, session_id, filename)
-        async with self._open(key, check_version(version)) as found:
+        return await self._load(self._key(app_name, user_id, session_id, filename), check_version(version))
+
+    async def _load(self, key: ArtifactKey, version: int | None, *, staged: Collection[int] = ()) -> Part | None:
+        async with self._open(key, version, staged=staged) as found:
             if found is None:
                 return None
             stored, chunks = found

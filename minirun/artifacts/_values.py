@@ -28,9 +28,10 @@ __all__ = [
     "Stored",
     "artifact_key",
     "artifact_scope",
+    "check_filename",
     "check_version",
     "described",
-    "part_of_bytes",
+    "described_bytes",
     "taken_apart",
 ]
 
@@ -147,7 +148,7 @@ def artifact_key(app_name: object, user_id: object, session_id: object, filename
         InvalidValueError: One of them cannot be a name or an id, or a session's name comes without a session.
     """
     app, user, session = artifact_scope(app_name, user_id, session_id)
-    name = _check_filename(filename)
+    name = check_filename(filename)
     if name.startswith(USER_PREFIX):
         return ArtifactKey(app, user, None, name)
     if session is None:
@@ -179,7 +180,13 @@ def _check_length(name: str, text: str) -> str:
     return text
 
 
-def _check_filename(value: object) -> str:
+def check_filename(value: object) -> str:
+    """
+    Return the name of an artifact.
+
+    Raises:
+        InvalidValueError: It is no relative path.
+    """
     if not isinstance(value, str):
         raise InvalidValueError("filename", f"expected a string, found {shown(value)}")
     text = _check_length("filename", check_text(str.__str__(value), "filename"))
@@ -248,9 +255,15 @@ def taken_apart(artifact: object) -> tuple[bytes, str, dict[str, Any]]:
     raise InvalidValueError("artifact", f"expected a Part with one of {', '.join(_KINDS)}, found {found}")
 
 
-def part_of_bytes(mime_type: str) -> dict[str, Any]:
-    """The JSON of a part of bytes, without them."""
-    return _json_of(Part(inline_data=Blob(data=b"", mime_type=mime_type)))
+def described_bytes(mime_type: object, custom_metadata: object) -> Description:
+    """
+    Return what is said of an artifact that comes as bytes alone.
+
+    Raises:
+        InvalidValueError: As `described` does.
+    """
+    said = described(mime_type, {}, custom_metadata)
+    return attrs.evolve(said, part=freeze(_json_of(Part(inline_data=Blob(data=b"", mime_type=said.mime_type)))))
 
 
 def _json_of(part: Part) -> dict[str, Any]:

@@ -4,6 +4,9 @@ Instructions with holes: `"Greet {user:name}. {note?}"`.
 `{key}` is replaced by the state's value, `{key?}` by nothing where there is no such key. A key is an identifier,
 optionally after `app:`, `user:` or `temp:`; whatever else stands in braces, JSON for example, is left as it is. Two
 braces are an escape: `{{key}}` becomes `{key}`. A value is put in as it is, once: braces in it mean nothing.
+
+`{artifact.report.md}` is replaced by the text of the artifact `report.md`, its newest version, and
+`{artifact.report.md?}` by nothing where there is none.
 """
 
 from __future__ import annotations
@@ -12,20 +15,35 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import MissingStateKeyError
+from ..errors import MissingArtifactError, MissingStateKeyError
 
-__all__ = ["fill_in"]
+__all__ = ["artifacts_in", "fill_in"]
 
 _NAME = r"(?:(?:app|user|temp):)?[^\W\d]\w*"
-_HOLE = re.compile(rf"\{{\{{(?P<escaped>\s*{_NAME}\??\s*)\}}\}}|\{{\s*(?P<key>{_NAME})(?P<optional>\?)?\s*\}}")
+# What JSON in braces has, a name has not: quotes and colons.
+_FILE = r"(?:user:)?[^\s{}:\"'?](?:[^{}:\"'?]*[^\s{}:\"'?])?"
+_ANY = rf"(?:{_NAME}|artifact\.{_FILE})"
+NO_ARTIFACTS: Mapping[str, str] = {}
+
+_HOLE = re.compile(
+    rf"\{{\{{(?P<escaped>\s*{_ANY}\??\s*)\}}\}}|\{{\s*(?:artifact\.(?P<file>{_FILE})|(?P<key>{_NAME}))(?P<optional>\?)?\s*\}}"
+)
 
 
-def fill_in(template: str, state: Mapping[str, Any]) -> str:
+def artifacts_in(template: str) -> list[str]:
+    """The names of the artifacts that *template* wants filled in."""
+    if "artifact." not in template:
+        return []
+    return list(dict.fromkeys(hole["file"] for hole in _HOLE.finditer(template) if hole["file"] is not None))
+
+
+def fill_in(template: str, state: Mapping[str, Any], artifacts: Mapping[str, str] = NO_ARTIFACTS) -> str:
     """
-    Return *template* with the values of *state* filled in; None is filled in as nothing.
+    Return *template* with the values of *state* and the texts of *artifacts* filled in; None is filled in as nothing.
 
     Raises:
         MissingStateKeyError: It names a key that the state lacks, without a question mark.
+        MissingArtifactError: It names an artifact that is not there, without a question mark.
     """
     if "{" not in template:
         return template
@@ -33,6 +51,14 @@ def fill_in(template: str, state: Mapping[str, Any]) -> str:
     def value_of(hole: re.Match[str]) -> str:
         if hole["escaped"] is not None:
             return "{" + hole["escaped"] + "}"
+        name = hole["file"]
+        if name is not None:
+            if name not in artifacts and not hole["optional"]:
+                msg = (
+                    f"the instruction names the artifact {name!r}, and there is none; save it, or write a '?' after it"
+                )
+                raise MissingArtifactError(msg)
+            return artifacts.get(name, "")
         key = hole["key"]
         if key not in state:
             if hole["optional"]:

@@ -14,6 +14,7 @@ from .._json import finite, freeze, shown
 from ..agents import BaseAgent
 from ..apps import App
 from ..artifacts import BaseArtifactService, InMemoryArtifactService
+from ..artifacts._run import RunArtifacts
 from ..env import Env
 from ..errors import (
     AlreadyExistsError,
@@ -34,7 +35,7 @@ from ..runtime._failure import add_note
 from ..runtime._invocation import FinishedError
 from ..runtime._message import user_content
 from ..runtime._recovery import recover
-from ..runtime._rewind import rewind_event
+from ..runtime._rewind import Restoring, rewind_event
 from ..sessions import (
     BaseSessionService,
     GetSessionConfig,
@@ -119,6 +120,8 @@ class Runner:
         self.artifact_service = artifact_service
         self.memory_service = memory_service
         self.credential_service = credential_service
+        if artifact_service is not None:
+            session_service._accompany(artifact_service)
         self._services = Services(artifact=artifact_service, memory=memory_service, credential=credential_service)
         self.plugin_close_timeout = plugin_close_timeout
         self.auto_create_session = auto_create_session
@@ -459,7 +462,8 @@ class Runner:
         Nothing is deleted: one event is appended, and what it undoes is left out of `session.events`, prompts and
         windows from now on (`read_events` still has it). The session's own state is again what it was before the
         invocation, the initial state included; keys that did not exist then are removed. `user:` and `app:` state is
-        shared with other sessions and stays.
+        shared with other sessions and stays. Of the session's artifacts, those with `user:` aside, what was the newest
+        version is the newest again, as a new version that shares its content, or nothing.
 
         Waits for a run on the session to end (or not: `run_config.on_busy`), and closes the calls that an interrupted
         run has left open before it undoes them. If it raises, `Cancelled` included, nothing is undone.
@@ -495,11 +499,29 @@ class Runner:
                     raise await self.session_service._not_found(writer.live.key)
                 event = rewind_event(writer.live, found[0], invocation_id)
                 metadata = config.custom_metadata or None
-                return await writer.append(
-                    changed(event, id=f"{own_id}-0", invocation_id=own_id, custom_metadata=metadata)
-                )
+                event = changed(event, id=f"{own_id}-0", invocation_id=own_id, custom_metadata=metadata)
+                return await self._append_rewind(writer, event)
             except StaleSessionError:  # another process was faster; nothing is undone yet
                 await writer.reload(None, reject=config.on_busy == "reject")
+
+    async def _append_rewind(self, writer: SessionWriter, event: Event) -> Event:
+        """Store the rewind with what it makes of the artifacts."""
+        service, key, seq = self.artifact_service, writer.live.key, event.actions.rewind_before_seq
+        if service is None:
+            return await writer.append(event)
+        assert seq is not None
+        staged = service._shares(self.session_service)
+        artifacts = RunArtifacts(service, key.app_name, key.user_id, key.session_id, staged=staged)
+        restoring = Restoring(artifacts, writer.live, seq)
+        try:
+            with trio.CancelScope(shield=True):  # a few records: no cancellation leaves half of it
+                delta = freeze(await restoring.restore())
+                stored = await writer.append(changed(event, actions=changed(event.actions, artifact_delta=delta)))
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await restoring.undo()
+            raise
+        return stored
 
     async def run_debug(
         self,

@@ -33,7 +33,7 @@ import trio
 
 from ..errors import InvocationEndedError, StorageError
 from ..events import Event
-from ..sessions import SessionWriter
+from ..sessions import BaseSessionService, SessionWriter
 
 __all__ = ["Committer"]
 
@@ -172,6 +172,11 @@ class Committer:
         self._takers: deque[_Taker] = deque()
         self._room = partial_buffer
         self._room_waiters = trio.lowlevel.ParkingLot()
+
+    @property
+    def session_service(self) -> BaseSessionService:
+        """Where the events are stored."""
+        return self._writer.service
 
     # --- the committer's task
 

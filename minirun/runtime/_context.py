@@ -8,7 +8,8 @@ call) and the layer of pending state that belongs to it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +19,7 @@ import trio
 
 from .._codec import event_to_json
 from .._json import freeze
+from ..artifacts import ArtifactReader, ArtifactVersion, Chunks
 from ..errors import (
     InvalidEventError,
     InvalidValueError,
@@ -28,7 +30,16 @@ from ..sessions import Session
 from ..sessions._live import run_session
 from ..sessions._service import checked_event
 from ..sessions._state import Scope, State, Write, apply_write, scope_of, with_writes, writes_of
-from ..types import Content, changed
+from ..types import Content, Part, changed
+from ._artifacts import (
+    artifact_version,
+    check_named,
+    delete_artifact,
+    list_artifacts,
+    load_artifact,
+    open_artifact,
+    save_artifact,
+)
 from ._config import RunConfig
 from ._core import InvocationCore, derived_id
 from ._durable import STEP_KEY, ask_for_input, run_step, sleep_until
@@ -59,20 +70,36 @@ class ActionsDraft:
 
     `skip_summarization`: the tool's answer is shown as it is, and the model is not asked again. `escalate`: the
     enclosing loop is to end. `transfer_to_agent`: the name of the agent that takes over when this one has ended.
+    `artifact_delta`: the versions of artifacts that the event names; `save_artifact` puts its own there.
     """
 
     skip_summarization: bool | None = None
     escalate: bool | None = None
     transfer_to_agent: str | None = None
+    artifact_delta: Mapping[str, int] = EMPTY
 
     def clear(self) -> None:
         """An event has carried them."""
         self.skip_summarization = self.escalate = self.transfer_to_agent = None
+        self.artifact_delta = EMPTY
 
-    def changes(self) -> dict[str, Any]:
-        """What has been set."""
-        given = {name: getattr(self, name) for name in ("skip_summarization", "escalate", "transfer_to_agent")}
-        return {name: value for name, value in given.items() if value is not None}
+    def is_empty(self) -> bool:
+        """Whether nothing has been set."""
+        return not self.artifact_delta and all(value is None for value in self._flags().values())
+
+    def on(self, actions: EventActions) -> EventActions:
+        """What an event does that had *actions* of its own."""
+        flags = {name: value for name, value in self._flags().items() if value is not None}
+        return self.named_in(changed(actions, **flags) if flags else actions)
+
+    def named_in(self, actions: EventActions) -> EventActions:
+        """What an event does that had *actions* of its own, which name other versions, or the same artifacts later."""
+        if not self.artifact_delta:
+            return actions
+        return changed(actions, artifact_delta=freeze({**self.artifact_delta, **actions.artifact_delta}))
+
+    def _flags(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("skip_summarization", "escalate", "transfer_to_agent")}
 
 
 @attrs.frozen(kw_only=True)
@@ -160,6 +187,11 @@ class _WritingContext(ReadonlyContext):
     @property
     def _path(self) -> str:
         return self._place.path
+
+    @property
+    def _has_own_logic(self) -> bool:
+        """Whether this is for an agent whose logic is run again when the invocation goes on."""
+        return self._reads is not None and self._call_id() is None
 
     @property
     def state(self) -> State:
@@ -279,6 +311,77 @@ class _WritingContext(ReadonlyContext):
         """
         return await ask_for_input(self, message, response_schema, payload)
 
+    # --- artifacts
+
+    async def save_artifact(
+        self, filename: str, artifact: Part, custom_metadata: Mapping[str, Any] | None = None
+    ) -> int:
+        """
+        Store a part as the next version of an artifact of this session and return the version's number, from 0.
+
+        The version is named in the `artifact_delta` of an event: an agent's own logic says it at once, as a step, and
+        does not save again when it is resumed; of a tool it is the event with its result, of a callback the next one.
+        What a failed attempt of a tool has saved is named by none. An artifact service that shares the file of the
+        session service shows a version to others with that event and not before; others show it at once.
+
+        Args:
+            filename: A relative path; with `user:` before it the artifact belongs to the user, in all sessions.
+            artifact: A part with text, bytes, or the URI of a file, of which the URI is kept.
+            custom_metadata: A JSON object to be kept with the version.
+
+        Raises:
+            InvalidValueError: The name cannot be one, or the artifact is nothing that can be kept.
+            ServiceNotConfiguredError: The runner has no artifact service.
+            StorageError: The store failed.
+        """
+        return await save_artifact(self, filename, self._core.artifacts.to_save(filename, artifact, custom_metadata))
+
+    async def save_artifact_stream(
+        self,
+        filename: str,
+        chunks: Chunks,
+        mime_type: str = "application/octet-stream",
+        custom_metadata: Mapping[str, Any] | None = None,
+    ) -> int:
+        """
+        Store bytes that come in *chunks*, from an iterable or an async one; else as `save_artifact`.
+
+        It loads as a part with `inline_data`. An error of the chunks is raised as it is, and leaves no version.
+        """
+        save = self._core.artifacts.to_save_stream(filename, chunks, mime_type, custom_metadata)
+        return await save_artifact(self, filename, save)
+
+    async def load_artifact(self, filename: str, version: int | None = None) -> Part | None:
+        """
+        Return the part of a version, by default the newest; None if there is no such version.
+
+        What this run has saved is there, whatever event will name it.
+
+        Raises:
+            InvalidValueError: The name or the number cannot be one.
+            ServiceNotConfiguredError: The runner has no artifact service.
+            StorageCorruptError: What is stored is not what was saved.
+        """
+        return await load_artifact(self, filename, version)
+
+    @asynccontextmanager
+    async def open_artifact(self, filename: str, version: int | None = None) -> AsyncIterator[ArtifactReader | None]:
+        """Open a version, by default the newest, to be read in chunks; None if there is no such version."""
+        async with await open_artifact(self, filename, version) as reader:
+            yield reader
+
+    async def list_artifacts(self) -> list[str]:
+        """Return the names of the session's artifacts and of its user's, sorted."""
+        return await list_artifacts(self)
+
+    async def get_artifact_version(self, filename: str, version: int | None = None) -> ArtifactVersion | None:
+        """Return what is known of a version, by default the newest; None if there is no such version."""
+        return await artifact_version(self, filename, version)
+
+    async def delete_artifact(self, filename: str) -> None:
+        """Delete all versions of an artifact, at once; events that name them name nothing any more."""
+        await delete_artifact(self, filename)
+
     @property
     def idempotency_key(self) -> str:
         """What this step, or this call of a tool, has for itself, and keeps if it is done again."""
@@ -341,6 +444,8 @@ class _WritingContext(ReadonlyContext):
                 temp = {key: write for key, write in flight.writes.items() if key not in lasting}
                 flight.writes, lasting = {**temp, **writes}, _lasting(writes)
                 complete = changed(complete, actions=with_writes(complete.actions, lasting))
+            if complete.actions.artifact_delta:
+                await check_named(core.artifacts, complete.actions.artifact_delta)
             target = None if closing else complete.actions.transfer_to_agent
             if target is not None:
                 if complete.actions.escalate:
@@ -480,7 +585,7 @@ class _WritingContext(ReadonlyContext):
         if closing:
             self.actions.transfer_to_agent = None
         pending = self._state.pending()
-        if _lasting(pending) or self.actions.changes():
+        if _lasting(pending) or not self.actions.is_empty():
             await self._emit(Event(), closing=closing)
         elif pending:
             flight = self._state.take({})
@@ -497,6 +602,12 @@ class _WritingContext(ReadonlyContext):
             msg = f"expected an Event, found {type(event).__name__}; write `Event(message=...)`"
             raise TypeError(msg)
         why = self._closed or self._core.ended
+        if why:
+            raise InvocationEndedError(why)
+
+    def _check_writable(self) -> None:
+        """Raise unless writes that are made here now go with an event."""
+        why = self._state.closed or self._core.ended
         if why:
             raise InvocationEndedError(why)
 
@@ -520,10 +631,8 @@ class _WritingContext(ReadonlyContext):
         )
 
     def _with_draft(self, actions: EventActions) -> EventActions:
-        draft = self.actions.changes()
-        if self._core.end_invocation:
-            draft["end_invocation"] = True
-        return changed(actions, **draft) if draft else actions
+        actions = self.actions.on(actions)
+        return changed(actions, end_invocation=True) if self._core.end_invocation else actions
 
     def _check_temp(self, writes: Mapping[str, Write]) -> None:
         """Refuse an operation that does not fit before the event is stored."""

@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
+from ..artifacts._run import RunArtifacts
 from ..env import Env
 from ..errors import (
     InvalidEventError,
     LlmCallsLimitExceededError,
+    StorageError,
     TokensLimitExceededError,
     ToolCallsLimitExceededError,
     TransfersLimitExceededError,
@@ -32,7 +34,7 @@ from ._config import RunConfig
 from ._hooks import PluginHooks
 from ._journal import Journal
 from ._reads import Reads
-from ._services import Services
+from ._services import Services, given
 
 __all__ = ["InvocationCore", "derived_id"]
 
@@ -81,6 +83,7 @@ class InvocationCore:
         self.late_failures: list[Exception] = []  # of hooks, while what had to be stored was stored
         self.ended = ""  # why nothing can be emitted any more
         self.services = services
+        self._artifacts: RunArtifacts | None = None
         self.tool_limits = tool_limits  # tools._limits.ToolLimits; this layer does not know it
         self.tree = tree  # agents._tree.AgentTree
         self.prompts = prompts
@@ -98,6 +101,33 @@ class InvocationCore:
         self._tool_calls = 0
         self._transfers = 0
         self._tokens = 0
+
+    @property
+    def artifacts(self) -> RunArtifacts:
+        """
+        The artifacts of the session, as this run sees them.
+
+        Raises:
+            ServiceNotConfiguredError: The runner has no artifact service.
+        """
+        if self._artifacts is None:
+            service, key = given(self.services.artifact, "artifact"), self.live.key
+            staged = service._shares(self.committer.session_service)
+            self._artifacts = RunArtifacts(service, key.app_name, key.user_id, key.session_id, staged=staged)
+        return self._artifacts
+
+    def stored(self, event: Event) -> None:
+        """An event of the run is stored."""
+        if event.actions.artifact_delta and self._artifacts is not None:
+            self._artifacts.named(event.actions.artifact_delta)
+
+    async def drop_unnamed(self) -> None:
+        """Drop the artifacts that were saved and that no event has named. They are dropped later if that fails."""
+        if self._artifacts is not None:
+            try:
+                await self._artifacts.discard()
+            except StorageError:
+                return  # a collection finds them
 
     def begins_with(self, message: Event) -> None:
         """The message of the invocation is stored now."""

@@ -227,10 +227,7 @@ class RunScope:
                 await plan.env.point("recover")
                 await recover(writer, None if resumes is None else resumes.invocation_id)
                 self._prepare(writer)
-                message = await self._after_on_user_message(plan.message)
-                self._check_answers(writer, message)
-                await plan.env.point("message")
-                stored = await writer.append(message, begins=True)
+                stored = await self._append_message(writer)
                 if resumes is not None:
                     self._core.resumes(resumes.seq, was_paused=resumes.status is InvocationStatus.PAUSED)
                 else:
@@ -241,6 +238,19 @@ class RunScope:
                     raise
                 config = plan.run_config
                 await writer.reload(config.get_session_config, reject=config.on_busy == "reject")
+
+    async def _append_message(self, writer: SessionWriter) -> Event:
+        try:
+            message = await self._after_on_user_message(self._plan.message)
+            self._check_answers(writer, message)
+            await self._plan.env.point("message")
+            stored = await writer.append(message, begins=True)
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await self._core.drop_unnamed()  # what hooks have saved for it
+            raise
+        self._core.stored(stored)
+        return stored
 
     def _check_answers(self, writer: SessionWriter, message: Event) -> None:
         """Nobody may have been faster since the answers were checked."""
@@ -294,7 +304,8 @@ class RunScope:
         flight.land()
         context._keep_temp(flight.writes)
         lasting = {key: write for key, write in flight.writes.items() if not key.startswith("temp:")}
-        return checked_event(changed(message, actions=with_writes(message.actions, lasting)))
+        actions, context.actions.artifact_delta = context.actions.named_in(message.actions), {}
+        return checked_event(changed(message, actions=with_writes(actions, lasting)))
 
     async def _start(self, writer: SessionWriter, message: Event) -> Run:
         plan = self._plan
@@ -326,6 +337,7 @@ class RunScope:
         return self._run
 
     def _on_stored(self, event: Event) -> None:
+        self._core.stored(event)
         self._run._stored(event)
 
     # --- running and ending
@@ -368,6 +380,7 @@ class RunScope:
                 if status is not InvocationStatus.PAUSED and core.open_calls():
                     status = InvocationStatus.INTERRUPTED  # the store has failed: what is open is left to who goes on
                 run._status = status
+                await core.drop_unnamed()
                 await self._writer.finish(None if status is InvocationStatus.INTERRUPTED else status)
         finally:
             self._committer.end()

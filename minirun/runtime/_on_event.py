@@ -47,8 +47,7 @@ async def heard(hooks: Iterable[Hook], context: Any, event: Event, *, closing: b
             with trio.CancelScope(deadline=trio.current_time() + core.cleanup_s if closing else inf) as scope:
                 answer = await ask([hook], invocation_context=context, event=event)
                 said = _reconciled(event, expect(answer, Event, "on_event_callback"))
-                draft = context.actions.changes()
-                said = changed(said, actions=changed(said.actions, **draft)) if draft else said
+                said = changed(said, actions=context.actions.on(said.actions))
                 outcome = said, _with_pending(writes_of(said.actions), context.state.pending())
         except Exception as error:
             if not closing:

@@ -5,18 +5,23 @@ A log never gets shorter. A rewind is one event at its end that says from which 
 sets the session's own state to what it was before: keys that did not exist are removed. The live session hides what is
 undone, so later prompts, windows and agents read as if it had not been; `user:` and `app:` state is shared with other
 sessions and stays.
+
+So it is with artifacts: what was the newest version before is the newest again, as a new version that shares its
+content, or as none, where there was none. Undone versions stay, and can be loaded by their numbers.
 """
 
 from __future__ import annotations
 
 from .._json import dumps
+from ..artifacts._run import RunArtifacts
+from ..artifacts._values import USER_PREFIX
 from ..errors import InvocationNotFoundError
 from ..events import Event, EventActions
 from ..sessions import LiveSession
 from ..sessions._fold import fold
 from ..sessions._state import MISSING, REMOVED, Values, Write, with_writes
 
-__all__ = ["rewind_event"]
+__all__ = ["Restoring", "rewind_event"]
 
 
 def rewind_event(live: LiveSession, creation: Event, invocation_id: str) -> Event:
@@ -40,6 +45,47 @@ def rewind_event(live: LiveSession, creation: Event, invocation_id: str) -> Even
     before = fold(Values({}, {}, {}), [creation, *past], shared=False).session
     actions = EventActions(rewind_before_invocation_id=invocation_id, rewind_before_seq=seq)
     return Event(author="user", actions=with_writes(actions, _difference(live.values.session, before)))
+
+
+class Restoring:
+    """
+    What a rewind to the event *seq* makes of the artifacts of a session.
+
+    Where the artifacts are not in the session's own store, it is done before the rewind is stored, and undone if that
+    fails; a process that dies in between leaves the artifacts as they were, and the session as it is: rewind it again.
+    """
+
+    def __init__(self, artifacts: RunArtifacts, live: LiveSession, seq: int) -> None:
+        self._artifacts = artifacts
+        split = live.index_of(seq)
+        self._undone: dict[str, int] = {}  # the first version that is undone, by name
+        for event in live.events[split:]:
+            for name, number in event.actions.artifact_delta.items():
+                if not name.startswith(USER_PREFIX):
+                    self._undone[name] = min(number, self._undone.get(name, number))
+        self._known: dict[str, int] = {}  # the last that the past has named
+        for event in live.events[:split] if self._undone else ():
+            self._known.update(event.actions.artifact_delta)
+        self._before: dict[str, int] = {}
+
+    async def restore(self) -> dict[str, int]:
+        """Let the newest versions be again what they were; return the numbers of the new ones, by name."""
+        delta = {}
+        for name, first in sorted(self._undone.items()):
+            numbers = await self._artifacts.versions(name)
+            if not numbers or numbers[-1] < first:
+                continue  # nothing is left of what is undone
+            wanted = [number for number in numbers if self._known.get(name, 0) <= number < first]
+            self._before[name] = numbers[-1]
+            delta[name] = await self._artifacts.restore(name, wanted[-1] if wanted else None)
+        return delta
+
+    async def undo(self) -> None:
+        """The rewind is not stored: let the newest be what it was before this."""
+        await self._artifacts.discard()
+        if not self._artifacts.is_staged:
+            for name, number in self._before.items():
+                await self._artifacts.restore(name, number)
 
 
 def _difference(now: dict[str, object], wanted: dict[str, object]) -> dict[str, Write]:

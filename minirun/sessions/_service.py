@@ -21,9 +21,12 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import count
 from types import TracebackType
-from typing import TypeVar
+from typing import Protocol, TypeVar
+from weakref import WeakValueDictionary
 
+import attrs
 import trio
 
 from .._json import check_text, freeze, shown
@@ -66,7 +69,6 @@ NUMBER_MAX = 2**62
 
 # What the runtime would have to act on, and does not yet.
 _WITHOUT_EFFECT = (
-    "artifact_delta",
     "requested_auth_configs",
     "requested_tool_confirmations",
     "agent_state",
@@ -142,6 +144,7 @@ def checked_event(event: Event, *, history: bool = False) -> Event:
         raise InvalidEventError(msg)
     _check_call_ids(event)
     _check_marks(event)
+    _check_artifacts(event)
     writes = writes_of(event.actions)
     if any(scope_of(key) is Scope.TEMP for key in writes):
         kept = {key: write for key, write in writes.items() if scope_of(key) is not Scope.TEMP}
@@ -182,6 +185,13 @@ def _check_marks(event: Event) -> None:
     if both:
         msg = f"expected a call to be in one of long_running_tool_ids and suspended_calls, found {both} in both"
         raise InvalidEventError(msg)
+
+
+def _check_artifacts(event: Event) -> None:
+    for name, number in event.actions.artifact_delta.items():
+        if not name or isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            msg = f"expected artifact_delta to give names the numbers of versions, found {name!r:.80}: {number!r:.80}"
+            raise InvalidEventError(msg)
 
 
 def check_marked_calls(event: Event, live: LiveSession) -> None:
@@ -353,6 +363,13 @@ class SessionWriter:
             self.service._users -= 1
 
 
+class SessionParts(Protocol):
+    """A service that keeps something of sessions beside their store: an artifact service."""
+
+    async def delete_session_artifacts(self, *, app_name: str, user_id: str, session_id: str) -> None:
+        """Delete what is kept of the session, if there is anything."""
+
+
 class BaseSessionService(ABC):
     """
     Keeps sessions: their events, their state, and the state that a user or an app shares between sessions.
@@ -375,6 +392,8 @@ class BaseSessionService(ABC):
         self._closed = False
         self._users = 0
         self._token: trio.lowlevel.TrioToken | None = None
+        self._accompanying: WeakValueDictionary[int, SessionParts] = WeakValueDictionary()
+        self._numbers = count()
 
     @property
     def env(self) -> Env:
@@ -544,7 +563,9 @@ class BaseSessionService(ABC):
         """
         Delete the session and its events, if it exists; what it wrote to `user:` and `app:` stays.
 
-        Waits for a run on the session to end.
+        Its artifacts go first, those with `user:` aside: the ones in the same file, and those of the artifact services
+        of all Runners that are there. A failure or a cancellation may leave a session that has lost some; delete it
+        again. Waits for a run on the session to end.
 
         Raises:
             SessionBusyError: That run cannot end before this call returns.
@@ -553,9 +574,17 @@ class BaseSessionService(ABC):
         with self._used():
             hold = await self._acquire(key)
             try:
+                await self._open_free(key, GetSessionConfig(num_recent_events=0), reject=False)
+                for service in list(self._accompanying.values()):
+                    await service.delete_session_artifacts(**attrs.asdict(key))
                 await self._delete(key)
             finally:
                 hold.release()
+
+    def _accompany(self, service: SessionParts) -> None:
+        """Let *service* delete what it keeps of a session when that is deleted, as long as anybody else needs it."""
+        if all(present is not service for present in self._accompanying.values()):
+            self._accompanying[next(self._numbers)] = service
 
     # --- events
 

@@ -447,6 +447,11 @@ class State(MutableMapping[str, Any]):
         """From here on refuse every write with InvocationEndedError."""
         self._closed = why
 
+    @property
+    def closed(self) -> str:
+        """Why writes are refused; empty if they are not."""
+        return self._closed
+
     def _write(self, key: str, write: Write) -> None:
         if self._closed:
             raise InvocationEndedError(self._closed)

@@ -52,7 +52,7 @@ async def run_calls(context: InvocationContext, calls: Sequence[FunctionCall], t
         async with trio.open_nursery() as nursery:
             for each in batch:
                 nursery.start_soon(each.run, name=f"tool {each.call.name}")
-        settled = [each for each in batch if not each.waits]
+        settled = _take_over(context, batch)
         await _close_inside(context, settled)
         event = await context._emit(_answer(context, settled)) if settled else Event()
         if len(settled) < len(batch):
@@ -94,7 +94,7 @@ async def _close_inside(context: InvocationContext, batch: Sequence[_Call]) -> N
 
 
 async def _close(context: InvocationContext, batch: Sequence[_Call]) -> None:
-    settled = [each for each in batch if not each.waits]
+    settled = _take_over(context, batch)
     if any(each.call.id in context._core.live.open_calls for each in settled):
         try:
             await _close_inside(context, settled)
@@ -285,6 +285,7 @@ class _Call:
 
     def fail(self, error: Exception) -> None:
         """Answer it with an error after all."""
+        self.waits = False
         self.outcome = Failure(type(error).__name__, str(error), error)
 
     def response(self) -> FunctionResponse:
@@ -380,13 +381,18 @@ def _choose_target(context: InvocationContext, batch: Sequence[_Call]) -> None:
             each.fail(error)
 
 
-def _answer(context: InvocationContext, batch: Sequence[_Call]) -> Event:
+def _take_over(context: InvocationContext, batch: Sequence[_Call]) -> list[_Call]:
     """
-    The event that answers the batch. What the calls have written is merged into the agent's state, in their order; a
-    key whose value replaces what another call has written is a conflict, which the event names.
+    Take over what the calls have written and saved, in their order, and return those that are answered now. A key whose
+    value replaces what another call has written is a conflict, which the event names.
+
+    What a long-running tool has written goes with the next event, too: its result comes later, and not from it.
     """
-    _choose_target(context, batch)
+    _choose_target(context, [each for each in batch if not each.waits])
+    saved: dict[str, int] = {}
     for each in batch:
+        if each.waits and not each.is_long_running:
+            continue
         try:
             writes = each.context.state.pending()
             context.state.merge(writes)
@@ -397,8 +403,15 @@ def _answer(context: InvocationContext, batch: Sequence[_Call]) -> Event:
         context._conflicts += region.conflicts(index, writes)
         region.wrote(index, writes)
         each.context.state.settle(each.context.state.pending())
-    context.actions.skip_summarization = all(each.context.actions.skip_summarization for each in batch) or None
-    context.actions.escalate = any(each.context.actions.escalate for each in batch) or None
-    parts = [Part(function_response=each.response()) for each in batch]
-    event_id = derived_id(context.invocation_id, "responses", *(each.call.id for each in batch))
+        saved |= each.context.actions.artifact_delta
+    context.actions.artifact_delta = {**context.actions.artifact_delta, **saved}
+    return [each for each in batch if not each.waits]
+
+
+def _answer(context: InvocationContext, settled: Sequence[_Call]) -> Event:
+    """The event that answers the calls."""
+    context.actions.skip_summarization = all(each.context.actions.skip_summarization for each in settled) or None
+    context.actions.escalate = any(each.context.actions.escalate for each in settled) or None
+    parts = [Part(function_response=each.response()) for each in settled]
+    event_id = derived_id(context.invocation_id, "responses", *(each.call.id for each in settled))
     return Event(id=event_id, content=Content(role="user", parts=parts))

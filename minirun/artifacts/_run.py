@@ -1,0 +1,146 @@
+"""
+Artifacts, as one run of a session sees them.
+
+A run sees what everybody sees, and what it has saved itself. Where the artifact service shares the session service's
+store, that is a difference: what the run saves is *staged* there, and everybody sees it once the event that names it is
+stored. What no event has named by the end of the run is dropped. Other services show a version as soon as it is saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import Any, TypeAlias
+
+from ..types import Part
+from ._service import ArtifactReader, BaseArtifactService, Chunks
+from ._values import (
+    ArtifactKey,
+    ArtifactVersion,
+    artifact_key,
+    check_version,
+    described,
+    described_bytes,
+    taken_apart,
+)
+
+__all__ = ["RunArtifacts", "Save"]
+
+Save: TypeAlias = Callable[[], Awaitable[int]]
+"""Saves what was checked, and returns the number of the new version."""
+
+
+class RunArtifacts:
+    """
+    The artifacts of a session, for one run.
+
+    Args:
+        service: Where they are kept.
+        staged: Whether versions are shown by the event that names them, and not before.
+    """
+
+    def __init__(
+        self, service: BaseArtifactService, app_name: str, user_id: str, session_id: str, *, staged: bool
+    ) -> None:
+        self._service = service
+        self._session = app_name, user_id, session_id
+        self.is_staged = staged
+        self._staged: dict[ArtifactKey, set[int]] = {}  # what no event has named yet
+        self._saved: set[tuple[str, int]] = set()
+
+    # --- saving
+
+    def to_save(self, filename: str, artifact: Part, custom_metadata: Mapping[str, Any] | None) -> Save:
+        """Check everything, and return what saves the part; see `BaseArtifactService.save_artifact`."""
+        key = self._key(filename)
+        data, mime_type, part = taken_apart(artifact)
+        said = described(mime_type, part, custom_metadata)
+        return partial(self._save, key, partial(self._service._save_chunks, key, (data,), said))
+
+    def to_save_stream(
+        self, filename: str, chunks: Chunks, mime_type: str, custom_metadata: Mapping[str, Any] | None
+    ) -> Save:
+        """Check what can be, and return what saves the bytes; see `BaseArtifactService.save_artifact_stream`."""
+        key = self._key(filename)
+        said = described_bytes(mime_type, custom_metadata)
+        return partial(self._save, key, partial(self._service._save_chunks, key, chunks, said))
+
+    async def restore(self, filename: str, version: int | None) -> int:
+        """Let the newest be what *version* was, or nothing; return the number of the new version."""
+        key = self._key(filename)
+        return await self._save(key, partial(self._service._restore, key, version))
+
+    async def _save(self, key: ArtifactKey, save: Callable[..., Awaitable[int]]) -> int:
+        number = await save(staged=self.is_staged)
+        if self.is_staged:
+            self._staged.setdefault(key, set()).add(number)
+        self._saved.add((key.filename, number))
+        return number
+
+    def named(self, delta: Mapping[str, int]) -> None:
+        """An event that names these versions is stored: everybody sees them."""
+        for filename, number in delta.items():
+            self._staged.get(self._key(filename), set()).discard(number)
+
+    async def discard(self) -> None:
+        """Drop what no event has named."""
+        for key, numbers in self._staged.items():
+            if numbers:
+                await self._service._discard(key, numbers)
+        self._staged.clear()
+
+    # --- reading
+
+    async def has(self, filename: str, version: int) -> bool:
+        """Whether there is such a version for this run."""
+        return (filename, version) in self._saved or await self.version(filename, version) is not None
+
+    async def version(self, filename: str, version: int | None) -> ArtifactVersion | None:
+        """What is known of a version, or of the newest."""
+        key, number = self._key(filename), check_version(version)
+        found = await self._service._find(key, number, staged=self._own(key))
+        return None if found is None else found.version
+
+    async def load(self, filename: str, version: int | None) -> Part | None:
+        """The part of a version, or of the newest."""
+        key, number = self._key(filename), check_version(version)
+        return await self._service._load(key, number, staged=self._own(key))
+
+    def open(self, filename: str, version: int | None) -> AbstractAsyncContextManager[ArtifactReader | None]:
+        """Open a version, or the newest, to be read in chunks."""
+        return self._open(self._key(filename), check_version(version))
+
+    @asynccontextmanager
+    async def _open(self, key: ArtifactKey, number: int | None) -> AsyncIterator[ArtifactReader | None]:
+        async with self._service._open(key, number, staged=self._own(key)) as found:
+            yield None if found is None else ArtifactReader(found[0].version, found[1])
+
+    async def versions(self, filename: str) -> list[int]:
+        """The numbers of the versions that everybody sees."""
+        return await self._service._versions(self._key(filename))
+
+    async def names(self) -> list[str]:
+        """The names of the session's artifacts and of its user's, sorted."""
+        app_name, user_id, session_id = self._session
+        names = await self._service.list_artifact_keys(app_name=app_name, user_id=user_id, session_id=session_id)
+        own = {key.filename for key, numbers in self._staged.items() if numbers}
+        return sorted(own.union(names))
+
+    # --- deleting
+
+    async def delete(self, filename: str) -> None:
+        """Delete all versions, also those that only this run sees."""
+        key = self._key(filename)
+        await self._service._delete(key)
+        self._staged.pop(key, None)
+        self._saved = {saved for saved in self._saved if saved[0] != filename}
+
+    # --- helpers
+
+    def _key(self, filename: str) -> ArtifactKey:
+        self._service._check_open()
+        return artifact_key(*self._session, filename)
+
+    def _own(self, key: ArtifactKey) -> set[int]:
+        return self._staged.get(key, set())
