@@ -36,6 +36,7 @@ from minirun.artifacts import (
     Description,
     FileArtifactService,
     InMemoryArtifactService,
+    SqliteArtifactService,
     _disk,
     _file,
 )
@@ -51,6 +52,7 @@ from minirun.errors import (
     StorageRolledBackError,
     StorageUncertainError,
 )
+from minirun.sessions import SqliteSessionService
 from minirun.testing import artifact_service_checks, check_artifact_service
 from minirun.types import Part
 
@@ -83,23 +85,46 @@ def record_of(root: Path, filename: str = "a.txt") -> Path:
 # --- the contract -----------------------------------------------------------------------------------------------------
 
 
+class InTheFileOfSessions(SqliteArtifactService):
+    """Shares the file of a session service, and closes that when it is closed."""
+
+    def __init__(self, path: Path) -> None:
+        self.sessions = SqliteSessionService(path)
+        super().__init__(self.sessions)
+
+    async def _close(self) -> None:
+        await super()._close()
+        await self.sessions.aclose()
+
+
 def services(folder: Path) -> dict[str, Callable[[], BaseArtifactService]]:
-    return {"memory": InMemoryArtifactService, "file": lambda: FileArtifactService(folder / "artifacts")}
+    return {
+        "memory": InMemoryArtifactService,
+        "file": lambda: FileArtifactService(folder / "artifacts"),
+        "sqlite in memory": lambda: SqliteArtifactService(":memory:"),
+        "sqlite": lambda: SqliteArtifactService(folder / "artifacts.db"),
+        "sqlite process": lambda: SqliteArtifactService(folder / "process.db", durability="process"),
+        "with sessions": lambda: InTheFileOfSessions(folder / "sessions.db"),
+    }
 
 
-@pytest.mark.parametrize("kind", ["memory", "file"])
+KINDS = tuple(services(Path()))
+DURABLE = frozenset(KINDS) - {"memory", "sqlite in memory"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("check", artifact_service_checks(durable=True))
 async def test_every_service_keeps_the_contract(kind: str, check: str, tmp_path: Path) -> None:
     """Each check of the public contract holds for each service."""
-    checks = artifact_service_checks(durable=kind == "file")
+    checks = artifact_service_checks(durable=kind in DURABLE)
     if check in checks:
         await checks[check](services(tmp_path)[kind])
 
 
 async def test_the_contract_runs_as_a_whole_on_one_store(tmp_path: Path) -> None:
     """check_artifact_service runs every check, also on a folder that all of them share."""
-    await check_artifact_service(services(tmp_path)["file"], durable=True)
-    await check_artifact_service(InMemoryArtifactService)
+    for kind, make in services(tmp_path).items():
+        await check_artifact_service(make, durable=kind in DURABLE)
 
 
 def test_the_contract_needs_no_pytest() -> None:
@@ -191,7 +216,7 @@ async def test_the_contract_finds_a_broken_service(broken: type[BaseArtifactServ
 # --- the weaknesses of the peer ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["memory", "file"])
+@pytest.mark.parametrize("kind", KINDS)
 async def test_an_old_number_never_names_new_content(kind: str, tmp_path: Path) -> None:
     """A delta of the past that names a version still names that content or nothing, after a delete and a new save."""
     service = services(tmp_path)[kind]()
@@ -350,12 +375,12 @@ OPERATIONS = st.lists(
 )
 
 
-@pytest.mark.parametrize("kind", ["memory", "file"])
+@pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=40)
 @given(operations=OPERATIONS)
 def test_any_sequence_of_operations(kind: str, operations: list[Any], tmp_path_factory: Any) -> None:
     """After any operations there are the versions of a simple model, each with its content, and no others."""
-    trio.run(check_sequence, services(tmp_path_factory.mktemp("any"))[kind], kind == "file", operations)
+    trio.run(check_sequence, services(tmp_path_factory.mktemp("any"))[kind], kind in DURABLE, operations)
 
 
 async def check_sequence(make: Callable[[], BaseArtifactService], durable: bool, operations: list[Any]) -> None:

@@ -5,6 +5,7 @@ from ._in_memory import InMemoryArtifactService as InMemoryArtifactService
 from ._service import ArtifactReader as ArtifactReader
 from ._service import BaseArtifactService as BaseArtifactService
 from ._service import Chunks as Chunks
+from ._sqlite import SqliteArtifactService as SqliteArtifactService
 from ._values import ArtifactKey as ArtifactKey
 from ._values import ArtifactVersion as ArtifactVersion
 from ._values import Collected as Collected
@@ -21,5 +22,6 @@ __all__ = [
     "Description",
     "FileArtifactService",
     "InMemoryArtifactService",
+    "SqliteArtifactService",
     "Stored",
 ]

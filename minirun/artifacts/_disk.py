@@ -13,7 +13,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Final, TypeVar
@@ -25,7 +26,18 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]  # FileArtifactService asks for it
 
-__all__ = ["BUSY", "Draft", "Folders", "fsync_folder", "locked", "remove", "storage_error", "supported", "sweep"]
+__all__ = [
+    "BUSY",
+    "Draft",
+    "Folders",
+    "fsync_folder",
+    "locked",
+    "make_folder",
+    "remove",
+    "storage_error",
+    "supported",
+    "sweep",
+]
 
 T = TypeVar("T")
 
@@ -82,6 +94,23 @@ class Folders:
     def forget(self, path: Path) -> None:
         """Hold this one no longer, for folders of which there are many."""
         self._made.discard(path)
+
+
+def make_folder(draft: Path, target: Path, files: Mapping[str, str]) -> None:
+    """Make a folder with these files, which gets its name when all of them are on the disk, and wait for the name."""
+    os.mkdir(draft, 0o700)
+    for name, text in files.items():
+        file = os.open(draft / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            view = memoryview(text.encode())
+            while view:
+                view = view[os.write(file, view) :]
+            os.fsync(file)
+        finally:
+            os.close(file)
+    fsync_folder(draft)
+    os.replace(draft, target)
+    fsync_folder(target.parent)
 
 
 def remove(path: Path) -> None:
@@ -192,8 +221,11 @@ class Draft:
 
 
 def sweep(folder: Path) -> None:
-    """Delete the temporary files of processes that have ended."""
+    """Delete the temporary files of processes that have ended. Only who holds the store's lock may."""
     for path in folder.iterdir():
+        if path.is_dir():  # made under the lock: whoever made it is gone
+            shutil.rmtree(path)
+            continue
         try:
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:

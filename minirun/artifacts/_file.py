@@ -22,6 +22,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -39,9 +40,9 @@ from ..errors import (
     StorageFormatError,
     StorageUncertainError,
 )
-from ._disk import BUSY, Draft, Folders, locked, remove, storage_error, supported, sweep
+from ._disk import BUSY, Draft, Folders, locked, make_folder, remove, storage_error, supported, sweep
 from ._service import BaseArtifactService
-from ._values import ArtifactKey, ArtifactVersion, Collected, Description, Scope, Stored
+from ._values import ArtifactKey, ArtifactVersion, Collected, Description, Scope, Stored, taken_name
 
 __all__ = ["FileArtifactService"]
 
@@ -142,6 +143,38 @@ class FileArtifactService(BaseArtifactService):
                 self._folders.forget(path)
         self._write(name, folder / f"{live.stop}.json", dumps(fields))
 
+    async def _copy_scope(self, scope: Scope, new: Scope) -> None:
+        name = self.env.new_id("temporary artifact")
+
+        def copy() -> None:
+            copies: dict[Path, dict[str, str]] = {}
+            for folder in _entries(self._scope_folder(scope)):
+                filename, files = _copied(folder, new)
+                target = self._scope_folder(new) / folder.name
+                if files and not _holds(target, files):
+                    if _live(target).stop:
+                        raise taken_name(filename, new)
+                    copies[target] = files
+            for target, files in copies.items():
+                self._folders.make(target.parent)
+                self._folders.forget(target.parent)
+                self._write_folder(name, target, files)
+
+        if await self._in_thread(self._is_store, "opening the folder"):
+            await self._exclusively(copy, "copying artifacts")
+
+    def _write_folder(self, name: str, target: Path, files: dict[str, str]) -> None:
+        """Make a folder with small files in it, as a whole or not at all."""
+        draft = self._root / "temporary" / f"{name}-folder"
+        try:
+            make_folder(draft, target, files)
+        except OSError as error:
+            if not _holds(target, files):
+                raise
+            raise _uncertain(target, error) from error
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
     def _write(self, name: str, target: Path, text: str) -> None:
         """Write a small file, as a whole or not at all."""
         draft = Draft(self._root / "temporary", f"{name}-record")
@@ -152,8 +185,7 @@ class FileArtifactService(BaseArtifactService):
             except OSError as error:
                 if not draft.is_renamed:
                     raise
-                msg = f"{target}: the folder could not be written ({error}); look at it again, then try again"
-                raise StorageUncertainError(msg) from error
+                raise _uncertain(target, error) from error
         finally:
             draft.discard()
 
@@ -472,6 +504,31 @@ def _readable(folder: Path) -> list[int]:
                 found.append(number)
         else:
             return found
+
+
+def _copied(folder: Path, new: Scope) -> tuple[str, dict[str, str]]:
+    """The name of an artifact, and the files of its versions, if there are any, as they would be in another scope."""
+    live, filename, files = _live(folder), "", dict[str, str]()
+    if live and live.start:
+        files["first"] = str(live.start)
+    for number in live:
+        fields = _read_record(folder / f"{number}.json")
+        if fields is None:
+            _check_changed(folder, live, number)
+            continue
+        filename = fields["filename"]
+        files[f"{number}.json"] = dumps(fields | _names(ArtifactKey(*new, filename)))
+    return filename, files
+
+
+def _holds(folder: Path, files: dict[str, str]) -> bool:
+    """Whether these files, and no others, are in the folder."""
+    return {path.name: path.read_text("utf-8") for path in folder.glob("*")} == files
+
+
+def _uncertain(target: Path, error: OSError) -> StorageUncertainError:
+    msg = f"{target}: the folder could not be written ({error}); look at it again, then try again"
+    return StorageUncertainError(msg)
 
 
 def _names(key: ArtifactKey) -> dict[str, Any]:

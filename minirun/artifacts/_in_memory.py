@@ -16,7 +16,7 @@ import trio
 
 from ..env import Env
 from ._service import BaseArtifactService
-from ._values import ArtifactKey, Collected, Description, Scope, Stored
+from ._values import ArtifactKey, Collected, Description, Scope, Stored, taken_name
 
 __all__ = ["InMemoryArtifactService"]
 
@@ -111,6 +111,24 @@ class InMemoryArtifactService(BaseArtifactService):
         await trio.lowlevel.checkpoint()
         for artifact in self._scopes.get(scope, {}).values():
             self._empty(artifact)
+
+    async def _copy_scope(self, scope: Scope, new: Scope) -> None:
+        await trio.lowlevel.checkpoint()
+        sources = {name: artifact for name, artifact in self._scopes.get(scope, {}).items() if artifact.stored}
+        taken = self._scopes.setdefault(new, {})
+        for name in sources:
+            if name in taken:
+                raise taken_name(name, new)
+        for name, artifact in sources.items():
+            key = ArtifactKey(*new, name)
+            copies = [
+                stored and stored.again(key, stored.version.version, stored.version.create_time)
+                for stored in artifact.stored
+            ]
+            taken[name] = _Artifact(artifact.first, copies)
+            for stored in copies:
+                if stored is not None:
+                    self._contents[stored.version.sha256].uses += 1
 
     async def _gc(self) -> Collected:
         await trio.lowlevel.checkpoint()

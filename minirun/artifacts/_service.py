@@ -261,6 +261,24 @@ class BaseArtifactService(ABC):
             raise InvalidValueError("session_id", "expected the id of a session, found None")
         await self._delete_scope(artifact_scope(app_name, user_id, session_id))
 
+    async def copy_session_artifacts(
+        self, *, app_name: str, user_id: str, session_id: str, new_session_id: str
+    ) -> None:
+        """
+        Give another session all versions of a session's artifacts, with their numbers; contents are not copied.
+
+        Where a store is several files, it is done name by name; done again, it goes on where it was interrupted.
+
+        Raises:
+            AlreadyExistsError: The other session has, or had, an artifact of one of the names, and not the same one.
+        """
+        self._check_open()
+        for name, value in (("session_id", session_id), ("new_session_id", new_session_id)):
+            if value is None:
+                raise InvalidValueError(name, "expected the id of a session, found None")
+        source = artifact_scope(app_name, user_id, session_id)
+        await self._copy_scope(source, artifact_scope(app_name, user_id, new_session_id))
+
     async def gc(self) -> Collected:
         """
         Delete the content that no version names, and what processes that have ended left behind.
@@ -343,6 +361,10 @@ class BaseArtifactService(ABC):
     @abstractmethod
     async def _delete_scope(self, scope: Scope) -> None:
         """Delete all versions of all artifacts of this scope alone."""
+
+    @abstractmethod
+    async def _copy_scope(self, scope: Scope, new: Scope) -> None:
+        """Let *new* have all visible versions of the artifacts of *scope*, hidden ones included, or raise."""
 
     @abstractmethod
     async def _gc(self) -> Collected:

@@ -16,7 +16,7 @@ import attrs
 
 from .._codec import content_from_dict, content_to_dict
 from .._json import EMPTY_DICT, check_text, freeze, shown
-from ..errors import InvalidValueError, NotSupportedError
+from ..errors import AlreadyExistsError, InvalidValueError, NotSupportedError
 from ..types import Blob, Content, Part, Value, changed
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "described",
     "described_bytes",
     "taken_apart",
+    "taken_name",
 ]
 
 USER_PREFIX: Final = "user:"
@@ -196,6 +197,12 @@ def check_filename(value: object) -> str:
         problem = f"expected a relative path without empty steps, '.' and '..', found {shown(value)}; rename it"
         raise InvalidValueError("filename", problem)
     return text
+
+
+def taken_name(filename: str, scope: Scope) -> AlreadyExistsError:
+    """The error for a copy whose target has, or had, an artifact of this name."""
+    msg = f"expected no artifact {filename!r:.80} in session {scope[2]!r:.80}, found that there is or was one"
+    return AlreadyExistsError(f"{msg}; choose another id for the new session")
 
 
 def check_version(version: object) -> int | None:

@@ -52,6 +52,7 @@ from ._lease import OwnerLock, owner_is_gone, sweep_up
 from ._live import LiveSession, SessionKey, visible_tail
 from ._service import BaseSessionService, ChangedMeanwhileError, SessionWriter, check_fork_seq
 from ._session import GetSessionConfig, Invocation, InvocationStatus, Session, invocation_at
+from ._sqlite_artifacts import copy_artifacts, delete_artifacts, publish_artifacts
 from ._sqlite_errors import ADVICE
 from ._sqlite_file import Durability, SqliteFile, Transaction
 from ._sqlite_fork import Past, copy_rows, write_past
@@ -279,6 +280,7 @@ class SqliteSessionService(BaseSessionService):
             self._write_base(transaction, key)
             logs = [segment.log for segment in read_segments(db, row.id)]
             db.execute("DELETE FROM sessions WHERE id = ?", (row.id,))
+            delete_artifacts(db, _scope_of_artifacts(key), staged=True)
             for log in logs:
                 if not db.execute("SELECT 1 FROM sessions WHERE id = ?", (log,)).fetchone():
                     [kept] = db.execute("SELECT max(last_seq) FROM shared_pasts WHERE log = ?", (log,)).fetchone()
@@ -372,6 +374,7 @@ class SqliteSessionService(BaseSessionService):
         else:
             assert past is not None
             write_past(db, row.id, past, newest_number)
+        copy_artifacts(db, _scope_of_artifacts(key), _scope_of_artifacts(new), at)
         waiting = waiting_invocations(read_open_calls(db, row.id))
         query = f"SELECT {INVOCATION} FROM invocations i WHERE session = ? AND seq <= ? ORDER BY commit_no, seq"
         for columns in db.execute(query, (source.id, at)).fetchall():
@@ -584,6 +587,8 @@ class SqliteSessionService(BaseSessionService):
         write_calls(db, live.incarnation, calls, number)
         compaction = self._compaction_with(db, live, event)
         self._write_session(db, live, event, epoch, chain, compaction, writer)
+        if event.actions.artifact_delta:
+            publish_artifacts(db, live.key, event.seq, event.actions.artifact_delta)
         if event.actions.rewind_before_seq is not None:
             self._rewind_invocations(db, live, event, writer)
         if writer is not None and append.begins:
@@ -989,6 +994,10 @@ class _Append:
 
 
 # --- within a transaction ---------------------------------------------------------------------------------------------
+
+
+def _scope_of_artifacts(key: SessionKey) -> tuple[str, str, str]:
+    return key.app_name, key.user_id, key.session_id
 
 
 def _stays_within(event: Event) -> bool:

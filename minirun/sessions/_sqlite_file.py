@@ -13,7 +13,7 @@ Nothing here knows what a session is. The rules:
 *   A job is cancellable until BEGIN has succeeded. From there to the answer of COMMIT nothing is, nothing waits but
     COMMIT, and nothing checkpoints after it.
 *   Statements run inline; they are short. Under `"power"` only COMMIT goes to a worker thread, because it alone
-    waits for the disk.
+    waits for the disk; that of a job which writes much always does.
 *   Stored first, applied second: what jobs want applied (`after_commit`) is done in the order of the transaction,
     before anybody is woken.
 *   A COMMIT that fails leaves open whether it happened: the connection is closed and the next use opens a new one.
@@ -81,12 +81,13 @@ class Transaction:
 class _Job:
     """What one task wants written. Its task sleeps until it is answered, or until it is its turn to lead."""
 
-    __slots__ = ("begun", "callbacks", "deadline", "done", "durable", "error", "result", "task", "work")
+    __slots__ = ("begun", "callbacks", "deadline", "done", "durable", "error", "heavy", "result", "task", "work")
 
-    def __init__(self, work: Callable[[Transaction], Any], deadline: float, *, durable: bool) -> None:
+    def __init__(self, work: Callable[[Transaction], Any], deadline: float, *, durable: bool, heavy: bool) -> None:
         self.work = work
         self.deadline = deadline
         self.durable = durable
+        self.heavy = heavy
         self.begun = False
         self.done = False
         self.result: Any = None
@@ -157,19 +158,20 @@ class SqliteFile:
     # --- writing
 
     @trio.lowlevel.enable_ki_protection
-    async def write(self, work: Callable[[Transaction], T], *, durable: bool = True) -> T:
+    async def write(self, work: Callable[[Transaction], T], *, durable: bool = True, heavy: bool = False) -> T:
         """
         Let *work* write, in a transaction that it may share with others, and return what it returns once it is stored.
 
         Cancellable until the transaction has begun; `Cancelled` means that nothing was stored. *work* must not wait;
         if it raises, what it has written is undone and this raises the same. With `durable=False` nothing waits for
-        the disk: the commit survives the end of the process, and a power cut may take it back.
+        the disk: the commit survives the end of the process, and a power cut may take it back. With `heavy=True`, for
+        what fills many pages, COMMIT goes to a worker thread whatever the durability.
 
         Raises:
             StorageUncertainError: COMMIT failed; the connection was closed.
             StorageError: Any other kind: nothing was stored.
         """
-        job = _Job(work, trio.current_time() + BUSY_WAIT_S, durable=durable)
+        job = _Job(work, trio.current_time() + BUSY_WAIT_S, durable=durable, heavy=heavy)
         self._queue.append(job)
         if self._led:
             await job.wait(self._queue)
@@ -231,7 +233,8 @@ class SqliteFile:
         written = [job for job in group if job.error is None]
         try:
             if written:
-                await self._commit(connection, inline=self._synchronous != "FULL")
+                inline = self._synchronous != "FULL" and not any(job.heavy for job in written)
+                await self._commit(connection, inline=inline)
             else:
                 self._roll_back(connection)
         except sqlite3.Error as error:

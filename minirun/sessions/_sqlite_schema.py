@@ -14,6 +14,11 @@ A row of `open_calls` that is pending has the number of the newest event when it
 questions of all sessions have one order. The rows of questions, and of invocations that have not ended, have indexes of
 their own: who looks for them does not pass what is over.
 
+Artifacts may stand in the same file. An artifact keeps its row, and so its next number, when its versions are deleted.
+A version names its content by the hash, or is hidden; it is staged as long as it has a stager, the owner that will
+make it visible with an event. A content without a hash is on its way in or out. `content_uses` says who, of several
+processes, is writing or reading a content that perhaps no version names.
+
 Every event carries its link of the session's hash chain: SHA-256 of the link before it, its place and its text. The
 newest link stands in the session's row too. So a changed, exchanged or missing event is found, even where SQLite,
 which has no checksums, sees nothing wrong; `minirun.sessions.verify` is what looks.
@@ -146,7 +151,46 @@ CREATE TABLE invocations (
     commit_no INTEGER NOT NULL,
     PRIMARY KEY (session, invocation_id)
 ) WITHOUT ROWID;
-CREATE INDEX invocations_unfinished ON invocations (session, seq) WHERE status IN ('running', 'paused')
+CREATE INDEX invocations_unfinished ON invocations (session, seq) WHERE status IN ('running', 'paused');
+CREATE TABLE artifacts (
+    id INTEGER PRIMARY KEY,
+    app_name TEXT NOT NULL,
+    user_id TEXT NOT NULL,
+    session_id TEXT NOT NULL,
+    filename TEXT NOT NULL,
+    next_version INTEGER NOT NULL,
+    UNIQUE (app_name, user_id, session_id, filename)
+);
+CREATE TABLE artifact_versions (
+    artifact INTEGER NOT NULL REFERENCES artifacts,
+    version INTEGER NOT NULL,
+    sha256 TEXT,
+    size INTEGER NOT NULL,
+    create_time REAL NOT NULL,
+    about TEXT NOT NULL,
+    stager TEXT,
+    seq INTEGER,
+    UNIQUE (artifact, version)
+);
+CREATE INDEX artifact_versions_contents ON artifact_versions (sha256);
+CREATE INDEX artifact_versions_staged ON artifact_versions (stager) WHERE stager IS NOT NULL;
+CREATE TABLE contents (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    sha256 TEXT UNIQUE,
+    size INTEGER NOT NULL
+);
+CREATE TABLE chunks (
+    content INTEGER NOT NULL REFERENCES contents,
+    number INTEGER NOT NULL,
+    data BLOB NOT NULL,
+    UNIQUE (content, number)
+);
+CREATE TABLE content_uses (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    content INTEGER NOT NULL REFERENCES contents,
+    owner TEXT NOT NULL
+);
+CREATE INDEX content_uses_contents ON content_uses (content)
 """
 
 # The conditions of the two partial indexes: SQLite uses one where a query has the very same words.

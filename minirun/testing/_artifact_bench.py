@@ -96,6 +96,10 @@ class Bench:
     async def delete(self, filename: str = "a.txt", **where: Any) -> None:
         await self.service.delete_artifact(**self.place(filename, **where))
 
+    async def copy_session(self, session: str, new: str) -> None:
+        place = {"app_name": self.app, "user_id": "u"}
+        await self.service.copy_session_artifacts(**place, session_id=session, new_session_id=new)
+
     async def delete_session(self, session: str = "s", *, user: str = "u") -> None:
         await self.service.delete_session_artifacts(app_name=self.app, user_id=user, session_id=session)
 

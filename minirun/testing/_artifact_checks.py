@@ -9,7 +9,7 @@ from typing import Any
 
 import trio
 
-from ..errors import InvalidValueError, NotSupportedError, ServiceClosedError
+from ..errors import AlreadyExistsError, InvalidValueError, NotSupportedError, ServiceClosedError
 from ..types import Blob, FileData, FunctionCall, Part
 from ._artifact_bench import Bench, Body, blob, listed_in
 from ._session_bench import expect, raises
@@ -429,6 +429,55 @@ async def _restored_content_is_kept(t: Bench) -> None:
     await t.delete()
     await t.service.gc()
     expect("what a second gc finds", (await t.service.gc()).contents, 0)
+
+
+# --- copying --------------------------------------------------------------------------------------------------------
+
+
+@check
+async def _a_copy_has_the_same_numbers(t: Bench) -> None:
+    """Another session gets all versions with their numbers, hidden ones included, and the two then go their ways."""
+    await t.save("deleted")
+    await t.delete()
+    for text in ("a", "b"):
+        await t.save(text, metadata={"n": 1})
+    await t.save("h", "h")
+    await t.restore(None, "h")
+    await t.save("mine", "user:m")
+    await t.save("gone", "gone")
+    await t.delete("gone")
+    await t.copy_session("s", "t")
+    before, after = await t.about(version=1), await t.about(version=1, session="t")
+    expect("what is the same", (after.sha256, after.create_time), (before.sha256, before.create_time))
+    expect(
+        "its metadata and URI", (after.custom_metadata, after.canonical_uri != before.canonical_uri), ({"n": 1}, True)
+    )
+    expect("versions", (await t.versions(session="t"), await t.versions("h", session="t")), ([1, 2], [0]))
+    expect("names", await t.names(session="t"), ["a.txt", "user:m"])
+    expect("what is hidden", (await t.load("h", session="t"), await t.text("h", 0, session="t")), (None, "h"))
+    expect("the next versions", (await t.save("c"), await t.save("d", session="t")), (3, 3))
+    await t.delete_session()
+    await t.service.gc()
+    texts = [await t.text(version=number, session="t") for number in range(4)]
+    expect("texts of the copy", texts, [None, "a", "b", "d"])
+
+
+@check
+async def _a_copy_writes_over_nothing(t: Bench) -> None:
+    """A session that has or had an artifact of one of the names is refused, and gets none of the others."""
+    await t.save("a", "a")
+    await t.save("b", "b")
+    await t.save("x", "b", session="has")
+    await t.save("x", "b", session="had")
+    await t.delete("b", session="had")
+    for target in ("has", "had"):
+        with raises(AlreadyExistsError, "'b'", target):
+            await t.copy_session("s", target)
+        expect("the names there", await t.names(session=target), ["b"] if target == "has" else [])
+    await t.copy_session("never", "has")
+    expect("what was there", await t.text("b", session="has"), "x")
+    with raises(InvalidValueError, "new_session_id"):
+        await t.copy_session("s", None)  # type: ignore[arg-type]  # on purpose
 
 
 # --- deleting and collecting ----------------------------------------------------------------------------------------

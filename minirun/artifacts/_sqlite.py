@@ -1,0 +1,465 @@
+"""
+Artifacts in one SQLite file, which may be that of the sessions.
+
+What is small is one transaction: content and version. Larger content comes in chunks, each a transaction of its own
+that waits for no disk; the last one, which gives the content its hash and makes the version visible, waits for all of
+it. So the loop is never held for longer than a chunk takes, and what a dead process left has no name.
+
+*   A version is *staged* until the event that names it is stored; `SqliteSessionService` makes it visible in that very
+    transaction. Its row says who staged it.
+*   Whoever writes a large content, or reads one, says so in a row (`Use`), for other processes, too. A collection
+    spares what is used, and ends the uses of those that are gone.
+*   Equal content is stored once. Of a large one that is known by the time its chunks are written, the stored one is
+    read first: if it is damaged, the new one takes its place.
+*   Contents are deleted in steps, too. The first takes the hash away, so that nobody can name what is half gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from functools import partial
+from sqlite3 import Connection
+from typing import Final
+
+import trio
+
+from ..env import Env
+from ..errors import ConfigurationError, ServiceClosedError, StorageCorruptError, StorageError
+from ..sessions import SqliteSessionService
+from ..sessions._lease import owner_is_gone
+from ..sessions._sqlite_artifacts import copy_artifacts, delete_artifacts
+from ..sessions._sqlite_errors import ADVICE
+from ..sessions._sqlite_file import Durability, Transaction
+from ._service import BaseArtifactService
+from ._sqlite_rows import (
+    Use,
+    add_version,
+    begin_content,
+    chunk_of,
+    delete_visible,
+    discard,
+    drop_chunks,
+    find_content,
+    find_version,
+    name_content,
+    put_chunk,
+    release,
+    rows_of,
+    seal_content,
+    use_content,
+    visible_names,
+    visible_versions,
+)
+from ._values import ArtifactKey, ArtifactVersion, Collected, Description, Scope, Stored
+
+__all__ = ["SqliteArtifactService"]
+
+# A chunk is written, hashed or read within about a millisecond. It is also what a transaction writes at most.
+CHUNK_BYTES = 256 * 1024
+# So many are deleted in one transaction; SQLite looks at each of their pages.
+DROPPED_CHUNKS: Final = 16
+# So many rows are looked at before other tasks get their turn.
+PAGE_ROWS: Final = 500
+
+
+class SqliteArtifactService(BaseArtifactService):
+    """
+    Keeps artifacts in one SQLite file, which several processes may share.
+
+    Args:
+        place: A file, as `SqliteSessionService` takes it; or such a service, whose file, connection and Env are then
+            shared. With the latter a version that an agent saves becomes visible in the transaction that stores the
+            event of the save, or not at all; the session service is closed by whoever made it.
+        durability: As of `SqliteSessionService`, by default `"power"`; only for a file.
+        env: Where time and ids come from; only for a file.
+
+    Raises:
+        ConfigurationError: A session service came with a durability or an Env of another.
+    """
+
+    def __init__(
+        self,
+        place: str | os.PathLike[str] | SqliteSessionService,
+        *,
+        durability: Durability | None = None,
+        env: Env | None = None,
+    ) -> None:
+        self._is_guest = isinstance(place, SqliteSessionService)
+        if isinstance(place, SqliteSessionService):
+            if durability is not None or env not in (None, place.env):
+                msg = "expected no durability and no env beside a session service, which has its own; leave them out"
+                raise ConfigurationError(msg)
+            self._sessions = place
+        else:
+            self._sessions = SqliteSessionService(place, durability=durability or "power", cache_bytes=0, env=env)
+        super().__init__(env=self._sessions.env)
+        self._file = self._sessions._file
+        self._late: set[Use] = set()  # uses that could not be ended
+
+    def _check_open(self) -> None:
+        super()._check_open()
+        if self._sessions._closed:
+            msg = "expected the session service of this artifact service to be open, found it closed; make new ones"
+            raise ServiceClosedError(msg)
+
+    def _shares(self, session_service: object) -> bool:
+        return isinstance(session_service, SqliteSessionService) and session_service._file is self._file
+
+    async def _close(self) -> None:
+        if not self._is_guest:
+            await self._sessions.aclose()
+
+    def _owner(self) -> str:
+        """Who writes, for others: known to be gone as soon as this process has ended."""
+        self._sessions._sign()
+        return self._sessions._owner
+
+    # --- saving
+
+    async def _save(
+        self, key: ArtifactKey, chunks: AsyncIterator[bytes], said: Description, *, staged: bool = False
+    ) -> int:
+        upload = _Upload(self)
+        stager = self._owner() if staged else None
+        try:
+            async for chunk in chunks:
+                await upload.write(chunk)
+            await upload.prepare()
+
+            def save(transaction: Transaction) -> int:
+                now = self.env.now()
+                stored = Stored.of(key, 0, said, size=upload.size, sha256=upload.sha256, create_time=now)
+                upload.name(transaction.db)
+                return add_version(transaction.db, key, stored, now, stager)
+
+            return await self._file.write(save)
+        except BaseException:
+            await upload.abandon()
+            raise
+
+    async def _restore(self, key: ArtifactKey, version: int | None, *, staged: bool = False) -> int:
+        stager = self._owner() if staged else None
+
+        def restore(transaction: Transaction) -> int:
+            earlier = None if version is None else find_version(transaction.db, key, version)
+            return add_version(transaction.db, key, earlier, self.env.now(), stager)
+
+        return await self._file.write(restore)
+
+    async def _discard(self, key: ArtifactKey, versions: Collection[int]) -> None:
+        if versions:
+            await self._file.write(lambda transaction: discard(transaction.db, key, versions), durable=False)
+
+    async def _copy_scope(self, scope: Scope, new: Scope) -> None:
+        await self._file.write(lambda transaction: copy_artifacts(transaction.db, rows_of(scope), rows_of(new)))
+
+    # --- reading
+
+    async def _find(self, key: ArtifactKey, version: int | None, *, staged: Collection[int] = ()) -> Stored | None:
+        async with self._file.reading() as db:
+            return find_version(db, key, version, staged)
+
+    @asynccontextmanager
+    async def _open(
+        self, key: ArtifactKey, version: int | None, *, staged: Collection[int] = ()
+    ) -> AsyncGenerator[tuple[Stored, AsyncIterator[bytes]] | None, None]:
+        async with self._file.reading() as db:
+            stored = find_version(db, key, version, staged)
+            content = 0 if stored is None else self._content(db, stored)
+            is_small = stored is not None and stored.version.size <= CHUNK_BYTES
+            only = (chunk_of(db, content, 0) or b"") if is_small else None
+        if stored is None or is_small:
+            yield None if stored is None else (stored, _Chunks(stored.version, _Content(self, content, only)))
+            return
+        opened = await self._use(key, version, staged)
+        if opened is None:  # it was deleted meanwhile
+            yield None
+            return
+        stored, use = opened
+        try:
+            yield stored, _Chunks(stored.version, _Content(self, use.content))
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._end(use)
+
+    def _content(self, db: Connection, stored: Stored) -> int:
+        found = find_content(db, stored.version.sha256)
+        if found is None:
+            raise self._damaged(f"the content of {stored.version.canonical_uri} is not there")
+        return found
+
+    async def _use(self, key: ArtifactKey, version: int | None, staged: Collection[int]) -> tuple[Stored, Use] | None:
+        """Find a version, and let collections spare its content until it is read."""
+        owner = self._owner()
+
+        def use(transaction: Transaction) -> tuple[Stored, Use] | None:
+            stored = find_version(transaction.db, key, version, staged)
+            if stored is None:
+                return None
+            return stored, use_content(transaction.db, self._content(transaction.db, stored), owner)
+
+        return await self._file.write(use, durable=False)
+
+    async def _end(self, *uses: Use) -> None:
+        """End uses; where that fails, the next collection does it."""
+
+        def end(transaction: Transaction) -> None:
+            for use in uses:
+                release(transaction.db, use)
+
+        try:
+            await self._file.write(end, durable=False)
+        except StorageError:
+            self._late.update(uses)
+
+    async def _versions(self, key: ArtifactKey) -> list[int]:
+        async with self._file.reading() as db:
+            return visible_versions(db, key)
+
+    async def _names(self, scope: Scope) -> list[str]:
+        async with self._file.reading() as db:
+            return visible_names(db, scope)
+
+    # --- deleting
+
+    async def _delete(self, key: ArtifactKey) -> None:
+        await self._file.write(lambda transaction: delete_visible(transaction.db, key))
+
+    async def _delete_scope(self, scope: Scope) -> None:
+        await self._file.write(lambda transaction: delete_artifacts(transaction.db, rows_of(scope), staged=False))
+
+    async def _gc(self) -> Collected:
+        await self._check_names()
+        await self._end_the_gone()
+        contents, size = 0, 0
+        after: int | None = 0
+        while after is not None:
+            found, after = await self._file.write(partial(self._unname, after), durable=False)
+            for content, length in found:
+                contents, size = contents + (length is not None), size + (length or 0)
+                await self._drop(content)
+        return Collected(contents=contents, size=size)
+
+    async def _check_names(self) -> None:
+        """
+        See that every version names a content that is there.
+
+        Raises:
+            StorageCorruptError: One does not, so nobody knows what it names.
+        """
+        query = (
+            "SELECT v.rowid, v.sha256, c.id FROM artifact_versions v LEFT JOIN contents c ON c.sha256 = v.sha256"
+            " WHERE v.rowid > ? ORDER BY v.rowid LIMIT ?"
+        )
+        after = 0
+        while True:
+            async with self._file.reading() as db:
+                rows = db.execute(query, (after, PAGE_ROWS)).fetchall()
+            for _, sha256, content in rows:
+                if sha256 is not None and content is None:
+                    raise self._damaged(f"a version names the content {sha256!r:.80}, which is not there")
+            if len(rows) < PAGE_ROWS:
+                return
+            after = rows[-1][0]
+
+    async def _end_the_gone(self) -> None:
+        """End the uses of owners that are gone, and drop what they have staged."""
+        owners = "SELECT owner FROM content_uses UNION SELECT stager FROM artifact_versions WHERE stager IS NOT NULL"
+        async with self._file.reading() as db:
+            found = [owner for (owner,) in db.execute(owners)]
+        path, late = self._file.path, list(self._late)
+        gone = [owner for owner in found if path is not None and owner_is_gone(path, owner)]
+
+        def end(transaction: Transaction) -> None:
+            for use in late:
+                release(transaction.db, use)
+            for owner in gone:
+                transaction.db.execute("DELETE FROM content_uses WHERE owner = ?", (owner,))
+                transaction.db.execute("DELETE FROM artifact_versions WHERE stager = ?", (owner,))
+
+        if gone or late:
+            await self._file.write(end, durable=False)
+            self._late.difference_update(late)
+
+    def _unname(self, after: int, transaction: Transaction) -> tuple[list[tuple[int, int | None]], int | None]:
+        """
+        Take the hashes of contents that nobody names or uses, of a page of them from *after* on.
+
+        Returns:
+            Those, each with its size if it had a hash; and where the next page begins, or None.
+        """
+        db = transaction.db
+        rows = "SELECT id FROM contents WHERE id > ? ORDER BY id LIMIT ?"
+        page = [number for (number,) in db.execute(rows, (after, PAGE_ROWS))]
+        if not page:
+            return [], None
+        unnamed = (
+            "SELECT id, CASE WHEN sha256 IS NULL THEN NULL ELSE size END FROM contents c WHERE id > ? AND id <= ?"
+            " AND NOT EXISTS (SELECT 1 FROM artifact_versions v WHERE v.sha256 = c.sha256)"
+            " AND NOT EXISTS (SELECT 1 FROM content_uses u WHERE u.content = c.id)"
+        )
+        found = db.execute(unnamed, (after, page[-1])).fetchall()
+        for content, _ in found:
+            db.execute("UPDATE contents SET sha256 = NULL WHERE id = ?", (content,))
+        return found, page[-1]
+
+    async def _drop(self, content: int) -> None:
+        """Delete a content that has no hash, in steps."""
+
+        def drop(transaction: Transaction) -> bool:
+            return drop_chunks(transaction.db, content, DROPPED_CHUNKS)
+
+        while not await self._file.write(drop, durable=False, heavy=True):
+            pass
+
+    def _damaged(self, what: str) -> StorageCorruptError:
+        return StorageCorruptError(f"{self._file.name}: {what:.300}; {ADVICE[StorageCorruptError]}")
+
+
+class _Upload:
+    """Content on its way in: nothing of it is stored before it fills a chunk."""
+
+    def __init__(self, service: SqliteArtifactService) -> None:
+        self._service = service
+        self._file = service._file
+        self._hash = hashlib.sha256()
+        self._waiting = bytearray()
+        self._uses: list[Use] = []  # of what was written, then perhaps of what is there already
+        self._number = 0
+        self.size = 0
+        self.sha256 = ""
+
+    async def write(self, chunk: bytes) -> None:
+        """Take more of the content, and write what is full."""
+        view = memoryview(chunk)
+        while view:
+            if len(self._waiting) == CHUNK_BYTES:
+                await self._flush()
+            taken = view[: CHUNK_BYTES - len(self._waiting)]
+            self._hash.update(taken)
+            self._waiting += taken
+            self.size += len(taken)
+            view = view[len(taken) :]
+
+    async def _flush(self) -> None:
+        data, number = bytes(self._waiting), self._number
+        owner = self._service._owner()
+
+        def put(transaction: Transaction) -> Use:
+            use = self._uses[0] if self._uses else begin_content(transaction.db, owner)
+            put_chunk(transaction.db, use.content, number, data)
+            return use
+
+        self._uses = [await self._file.write(put, durable=False, heavy=True)]
+        self._number += 1
+        self._waiting = bytearray()
+
+    async def prepare(self) -> None:
+        """Let all be there but the name: of large content all chunks, or the equal content that is there already."""
+        self.sha256 = self._hash.hexdigest()
+        if not self._uses:
+            return
+        await self._flush()
+        if await self._is_there():
+            mine = self._uses[0]
+            await self._service._end(mine)
+            self._uses.remove(mine)
+            await self._service._drop(mine.content)
+
+    async def _is_there(self) -> bool:
+        """Whether equal content is stored, and whole; if so, it is used from here on."""
+        owner = self._service._owner()
+
+        def look(transaction: Transaction) -> Use | None:
+            found = find_content(transaction.db, self.sha256)
+            return None if found is None else use_content(transaction.db, found, owner)
+
+        twin = await self._file.write(look, durable=False)
+        if twin is None:
+            return False
+        self._uses.append(twin)
+        content = _Content(self._service, twin.content)
+        while await content.read():
+            pass
+        return content.sha256 == self.sha256
+
+    def name(self, db: Connection) -> None:
+        """Give the content its hash, in the transaction in which a version names it."""
+        if self._uses:
+            seal_content(db, self._uses[0].content, self.sha256, self.size)
+            for use in self._uses:
+                release(db, use)
+        else:
+            name_content(db, bytes(self._waiting), self.sha256)
+
+    async def abandon(self) -> None:
+        """Give up what no version names; the rest of a large one is left to the next collection."""
+        if not self._uses:
+            return
+
+        def drop(transaction: Transaction) -> None:
+            for use in self._uses:
+                release(transaction.db, use)
+            drop_chunks(transaction.db, self._uses[0].content, DROPPED_CHUNKS)
+
+        with trio.CancelScope(shield=True):
+            try:
+                await self._file.write(drop, durable=False, heavy=True)
+            except StorageError:
+                self._service._late.update(self._uses)
+
+
+class _Content:
+    """The chunks of a content, one after another; of a small one *only* that, which was read already."""
+
+    def __init__(self, service: SqliteArtifactService, content: int, only: bytes | None = None) -> None:
+        self._service = service
+        self._content = content
+        self._only = only
+        self._hash = hashlib.sha256()
+        self._number = 0
+        self.size = 0
+
+    @property
+    def sha256(self) -> str:
+        """The hash of what was read."""
+        return self._hash.hexdigest()
+
+    async def read(self) -> bytes:
+        """The next chunk; empty at the end."""
+        if self._only is None:
+            async with self._service._file.reading() as db:
+                data = chunk_of(db, self._content, self._number) or b""
+        else:
+            await trio.lowlevel.checkpoint()
+            data, self._only = self._only, b""
+        self._number += 1
+        self._hash.update(data)
+        self.size += len(data)
+        return data
+
+
+class _Chunks:
+    """The content of a version, and at its end the proof that it is what was saved."""
+
+    def __init__(self, version: ArtifactVersion, content: _Content) -> None:
+        self._version = version
+        self._content = content
+
+    def __aiter__(self) -> _Chunks:
+        return self
+
+    async def __anext__(self) -> bytes:
+        data = await self._content.read()
+        if data:
+            return data
+        if self._content.sha256 != self._version.sha256:
+            msg = (
+                f"{self._version.canonical_uri}: expected {self._version.size} bytes with the sha256 "
+                f"{self._version.sha256}, found {self._content.size} others; the file is damaged, save it again"
+            )
+            raise StorageCorruptError(msg)
+        raise StopAsyncIteration
