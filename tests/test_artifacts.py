@@ -375,7 +375,7 @@ OPERATIONS = st.lists(
 )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["memory", "file", "sqlite in memory", "sqlite process"])
 @settings(max_examples=40)
 @given(operations=OPERATIONS)
 def test_any_sequence_of_operations(kind: str, operations: list[Any], tmp_path_factory: Any) -> None:

@@ -133,6 +133,7 @@ class RunArtifacts:
         """Delete all versions, also those that only this run sees."""
         key = self._key(filename)
         await self._service._delete(key)
+        await self._service._discard(key, self._own(key))
         self._staged.pop(key, None)
         self._saved = {saved for saved in self._saved if saved[0] != filename}
 
