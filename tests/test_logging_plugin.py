@@ -18,7 +18,7 @@ from minirun.plugins import BasePlugin, LoggingPlugin
 from minirun.plugins import _logging as logging_plugin
 from minirun.runtime._place import Region
 from minirun.testing import ScriptedLlm, call
-from minirun.tools import FunctionTool
+from minirun.tools import FunctionTool, ToolContext
 from minirun.types import GenerateContentConfig, UsageMetadata
 
 from .helpers import run_to_end, runner_for
@@ -161,7 +161,7 @@ async def test_a_run_leaves_one_record_for_each_thing_that_happens(
     on_call = {**agent, "tool": "echo", "call_id": "c1", "text": "{'text': 'x'}"}
     assert fields_of(log) == [
         {"kind": "user_message", "text": "go"},
-        {"kind": "run_begin", **run},
+        {"kind": "run_begin", **run, "resumed": False},
         {"kind": "agent_begin", **agent},
         {"kind": "model_request", **agent, "model": "m", "contents": 1, "tools": ["echo"]},
         {
@@ -185,9 +185,10 @@ async def test_a_run_leaves_one_record_for_each_thing_that_happens(
             "partial": False,
             "text": "done",
             **no_error,
+            "waits": [],
         },
         {"kind": "agent_end", **agent},
-        {"kind": "run_end", **run, "duration_s": 3.5},
+        {"kind": "run_end", **run, "status": "running", "duration_s": 3.5},
     ]
     assert len({cast(Any, record).minirun["invocation_id"] for record in log.records}) == 1
     assert {record.levelno for record in log.records} == {logging.INFO}
@@ -201,7 +202,7 @@ async def test_a_run_leaves_one_record_for_each_thing_that_happens(
         "echo returned (0.500 s): {'text': 'x'}",
         "event by agent: done",
         "agent ends",
-        "run ends (3.500 s)",
+        "run ends as running (3.500 s)",
     ]
 
 
@@ -484,3 +485,25 @@ async def test_a_real_run_is_logged_from_its_message_to_its_end(log: pytest.LogC
     failures = ["model_request", "model_error", "agent_error", "agent_end", "run_error", "run_end", "event"]
     assert [fields["kind"] for fields in fields_of(log)] == [*begin, *failures]
     assert plugin._runs == {}
+
+
+async def test_a_run_that_pauses_and_the_one_that_goes_on_say_so(log: pytest.LogCaptureFixture) -> None:
+    """The event with which a call begins to wait names it, and the runs tell how they begin and end."""
+
+    async def ask(tool_context: ToolContext) -> Any:
+        return await tool_context.request_input("go on?")
+
+    agent = LlmAgent(name="agent", model=ScriptedLlm([call("ask"), "done"]), tools=[FunctionTool(ask)])
+    runner = InMemoryRunner(app=App("app", agent, plugins=[LoggingPlugin()]), auto_create_session=True)
+    _, run = await run_to_end(runner)
+    [pending] = run.pending
+    await run_to_end(runner, pending.reply("yes"))  # type: ignore[arg-type]  # an answer is a message
+    fields = fields_of(log)
+    assert [each["resumed"] for each in fields if each["kind"] == "run_begin"] == [False, True]
+    assert [each["status"] for each in fields if each["kind"] == "run_end"] == ["paused", "completed"]
+    waits = [each["waits"] for each in fields if each["kind"] == "event" and each["waits"]]
+    called = run.session.events[1].get_function_calls()[0].id or ""
+    assert waits == [sorted([pending.call_id, called])]
+    messages = [record.getMessage() for record in log.records]
+    assert f"event by agent, {' and '.join(waits[0])} waiting" in messages
+    assert "run goes on for user u in session s" in messages

@@ -6,8 +6,8 @@ choice. Each has a short message for people and, for programs, one more attribut
 `invocation_id` and what belongs to the kind:
 
     user_message      text
-    run_begin         app_name, user_id, session_id
-    run_end           app_name, user_id, session_id, duration_s
+    run_begin         app_name, user_id, session_id, resumed (whether it goes on with an earlier invocation)
+    run_end           app_name, user_id, session_id, status ("completed", "paused" and so on), duration_s
     run_error         error_type, error_message, duration_s
     agent_begin       agent, branch
     agent_end         agent, branch
@@ -19,7 +19,8 @@ choice. Each has a short message for people and, for programs, one more attribut
     tool_call         agent, branch, tool, call_id, text (of the arguments)
     tool_result       agent, branch, tool, call_id, text (of the result), duration_s
     tool_error        agent, branch, tool, call_id, error_type, error_message, duration_s
-    event             event_id, author, branch, partial, text, error_code, error_message
+    event             event_id, author, branch, partial, text, error_code, error_message,
+                      waits (ids of the calls that wait for somebody outside from here on)
 
 What is not known is None. Durations are in seconds of trio's clock, which never jumps.
 """
@@ -97,12 +98,14 @@ class LoggingPlugin(BasePlugin):
         if len(self._runs) >= RUNS_MAX:
             del self._runs[next(iter(self._runs))]
         self._runs[invocation_context.invocation_id] = _Run(trio.current_time())
-        fields = _session_of(invocation_context)
-        message = "run begins for user {user_id} in session {session_id}".format_map(fields)
+        fields = {**_session_of(invocation_context), "resumed": invocation_context.is_resumed}
+        verb = "goes on" if invocation_context.is_resumed else "begins"
+        message = f"run {verb} for user {fields['user_id']} in session {fields['session_id']}"
         self._log(self._level, "run_begin", invocation_context, message, fields)
 
     async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> None:
         """Log the event that is about to be stored."""
+        waits = sorted({*(event.long_running_tool_ids or ()), *event.actions.suspended_calls})
         fields = {
             "event_id": event.id,
             "author": event.author,
@@ -111,9 +114,11 @@ class LoggingPlugin(BasePlugin):
             "text": event.content,
             "error_code": event.error_code,
             "error_message": event.error_message,
+            "waits": waits,
         }
         level = logging.DEBUG if event.partial else self._level
-        self._log(level, "event", invocation_context, f"event by {event.author}", fields)
+        message = f"event by {event.author}" + (f", {' and '.join(waits)} waiting" if waits else "")
+        self._log(level, "event", invocation_context, message, fields)
 
     async def on_run_error_callback(self, *, invocation_context: InvocationContext, error: Exception) -> None:
         """Log what the run fails with."""
@@ -123,8 +128,9 @@ class LoggingPlugin(BasePlugin):
     async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
         """Log that the run has ended."""
         run = self._runs.pop(invocation_context.invocation_id, None)
-        fields = {**_session_of(invocation_context), "duration_s": _since(run)}
-        self._log(self._level, "run_end", invocation_context, "run ends", fields)
+        status = str(invocation_context.status)
+        fields = {**_session_of(invocation_context), "status": status, "duration_s": _since(run)}
+        self._log(self._level, "run_end", invocation_context, f"run ends as {status}", fields)
 
     # --- agents
 

@@ -1,5 +1,6 @@
 """The heart: how a run goes, and how what it says becomes true. Start reading at `_committer.py`."""
 
+from ._commits import Commit as Commit
 from ._config import RunConfig as RunConfig
 from ._config import StreamingMode as StreamingMode
 from ._context import CallbackContext as CallbackContext
@@ -13,6 +14,7 @@ from ._services import Services as Services
 
 __all__ = [
     "CallbackContext",
+    "Commit",
     "InvocationContext",
     "ReadonlyContext",
     "Run",

@@ -245,6 +245,11 @@ class Committer:
             self._room -= 1
             self._publish(event, None)
 
+    @property
+    def unread(self) -> int:
+        """How many events the caller has not read."""
+        return len(self._queue)
+
     def end(self) -> None:
         """The logic is through: nothing more will come."""
         self._send.close()

@@ -21,12 +21,13 @@ from .._codec import event_to_json
 from .._json import freeze
 from ..artifacts import ArtifactReader, ArtifactVersion, Chunks
 from ..errors import (
+    ConfigurationError,
     InvalidEventError,
     InvalidValueError,
     InvocationEndedError,
 )
 from ..events import Event, EventActions
-from ..sessions import Session
+from ..sessions import InvocationStatus, Session
 from ..sessions._live import run_session
 from ..sessions._service import checked_event
 from ..sessions._state import Scope, State, Write, apply_write, scope_of, with_writes, writes_of
@@ -40,6 +41,7 @@ from ._artifacts import (
     open_artifact,
     save_artifact,
 )
+from ._commits import CommitTimer, CommitWatcher
 from ._config import RunConfig
 from ._core import InvocationCore, derived_id
 from ._durable import STEP_KEY, ask_for_input, run_step, sleep_until
@@ -129,6 +131,11 @@ class ReadonlyContext:
     def invocation_id(self) -> str:
         """The id of the running invocation; all its events carry it."""
         return self._core.invocation_id
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether this run goes on with an invocation that an earlier one has begun."""
+        return self._core.journal is not None
 
     @property
     def agent_name(self) -> str:
@@ -392,6 +399,9 @@ class _WritingContext(ReadonlyContext):
 
     # --- for the runtime
 
+    def _readonly(self) -> ReadonlyContext:
+        return ReadonlyContext(self._core, self._agent, self._place, self._state)
+
     def _is_in_order(self) -> bool:
         """Whether the caller is the logic itself, where one thing follows another, and no task beside it."""
         return trio.lowlevel.current_task() in self._tasks
@@ -418,11 +428,14 @@ class _WritingContext(ReadonlyContext):
             self.actions.transfer_to_agent = None  # nobody takes over any more
         flight = self._state.take(writes_of(event.actions))
         reads = {reader: fresh for reader in self._place.readers if (fresh := reader.fresh())}
+        timer = CommitTimer() if core.commit_watchers else None
         applied = False
 
         def apply() -> None:
             nonlocal applied
             applied = True
+            if timer is not None:
+                timer.is_stored(core.committer.unread)
             flight.land()
             for reader, fresh in reads.items():
                 reader.settle(fresh)
@@ -431,6 +444,8 @@ class _WritingContext(ReadonlyContext):
                 region.wrote(branch, lasting)
 
         def finish(event: Event) -> Event:
+            if timer is not None:
+                timer.has_turn()
             return self._with_conflicts(event, lasting)
 
         lasting: Mapping[str, Write] = {}
@@ -458,6 +473,8 @@ class _WritingContext(ReadonlyContext):
             if not applied:
                 flight.back()
         self._said(result, closing=closing)
+        if timer is not None:
+            core.tell_commit(timer, result)
         if self._call_id() is not None:
             core.steps[event.id] = result
         return result
@@ -654,6 +671,27 @@ class _WritingContext(ReadonlyContext):
 class InvocationContext(_WritingContext):
     """What an agent gets when it runs."""
 
+    @property
+    def status(self) -> InvocationStatus:
+        """
+        `running`; for the hooks at the end of a run, how it ends: `run.status`, unless something else fails after them.
+        """
+        return self._core.status
+
+    def watch_commits(self, watcher: CommitWatcher) -> None:
+        """
+        Have *watcher* called with a `Commit` for each event that is emitted in this run from now on, once it is stored.
+
+        It is a plain function, called in the emitter's task, when `emit` returns; what it raises fails the run at its
+        end, and the event is stored all the same. What a run begins with, and what it takes from the log, is not told.
+
+        Raises:
+            ConfigurationError: It is no function.
+        """
+        if not callable(watcher):
+            raise ConfigurationError(f"expected a function of a Commit, found {watcher!r:.80}")
+        self._core.commit_watchers.append(watcher)
+
     @classmethod
     def root(cls, core: InvocationCore, agent: Any) -> InvocationContext:
         """The context that a run begins with."""
@@ -680,9 +718,6 @@ class InvocationContext(_WritingContext):
         """The same context, for agents whose escalation ends a loop and nothing beyond."""
         place = attrs.evolve(self._place, escalation=Escalation())
         return InvocationContext(self._core, self._agent, place, self._state)
-
-    def _readonly(self) -> ReadonlyContext:
-        return ReadonlyContext(self._core, self._agent, self._place, self._state)
 
     def _for_call(self, call_id: str, name: str, region: Region, index: int) -> ToolContext:
         """The context of a tool that this agent calls, beside others."""

@@ -24,11 +24,12 @@ from ..errors import (
 from ..events import Event
 from ..flows._prompts import Prompts
 from ..flows._questions import SLEEP_UNTIL
-from ..sessions import OpenCall, PendingCall
+from ..sessions import InvocationStatus, OpenCall, PendingCall
 from ..sessions._live import LiveSession
 from ..sessions._pending import pending_call
 from ..sessions._state import Values
 from ..types import Content, UsageMetadata
+from ._commits import CommitTimer, CommitWatcher
 from ._committer import Committer
 from ._config import RunConfig
 from ._hooks import PluginHooks
@@ -77,6 +78,8 @@ class InvocationCore:
         self.values: Values = live.values.with_temp()
         self.values.temp.update(temp)
         self.end_invocation = False
+        self.status = InvocationStatus.RUNNING  # what the hooks at the end of the run are told
+        self.commit_watchers: list[CommitWatcher] = []
         self._failed_in: dict[int, tuple[BaseException, str, str | None]] = {}  # by id, which the object keeps its own
         self.hook_failures: list[BaseException] = []  # what hooks have raised: it fails the run, wherever it was
         self.unrecorded: set[str | None] = set()  # calls that were made, and whose responses could not be stored
@@ -148,6 +151,15 @@ class InvocationCore:
     def forget_failure(self, error: BaseException) -> None:
         """*error* goes no further."""
         self._failed_in.pop(id(error), None)
+
+    def tell_commit(self, timer: CommitTimer, event: Event) -> None:
+        """Tell who watches that *event* is stored. What one raises fails the run at its end: the event stays stored."""
+        commit = timer.commit(event)
+        for watcher in self.commit_watchers:
+            try:
+                watcher(commit)
+            except Exception as error:
+                self.late_failures.append(error)
 
     def resumes(self, seq: int, *, was_paused: bool) -> None:
         """Go on with the invocation whose message stands at *seq*; the session is loaded from there on."""

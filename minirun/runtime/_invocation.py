@@ -405,6 +405,7 @@ class RunScope:
                 await self._speaker().run_async(context)
 
         async def cleanup(failure: BaseException | None) -> None:
+            core.status = self._status_after(failure)
             error = None if failure is None else first_failure(failure)
             grace_s, what = self._plan.cleanup_s, "a cleanup hook of the run"
             try:
@@ -439,6 +440,21 @@ class RunScope:
         if journal is None or not isinstance(failure, Exception):
             return False
         return isinstance(failure, ReplayError) or not (journal.has_caught_up or journal.first_ahead(None) is None)
+
+    def _status_after(self, failure: BaseException | None) -> InvocationStatus:
+        """What the run comes to, as far as that can be known when its agents have come to an end by *failure*."""
+        waits = self._core.waits
+        if failure is None and not self._stays:
+            return InvocationStatus.COMPLETED
+        if failure is None or self._is_as_it_was(first_failure(failure)):
+            return InvocationStatus.PAUSED if waits else InvocationStatus.INTERRUPTED
+        if is_pause(failure):
+            return InvocationStatus.PAUSED
+        if is_only_cancelled(failure) and self._left:
+            ended = InvocationStatus.INTERRUPTED if self._stays_resumable else InvocationStatus.CANCELLED
+            return InvocationStatus.PAUSED if waits and not self._stays_resumable else ended
+        is_ctrl_c = not isinstance(first_failure(failure), Exception) and not is_only_cancelled(failure)
+        return InvocationStatus.PAUSED if is_ctrl_c and waits else InvocationStatus.FAILED  # by the deadline, too
 
     def _final_status(self, cancelled: bool) -> InvocationStatus:
         failure, waits = self._run._failure, self._core.waits
