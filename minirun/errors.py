@@ -33,6 +33,7 @@ __all__ = [
     "NotSupportedError",
     "OutputSchemaError",
     "ReplayError",
+    "RetriesExceededError",
     "ScriptError",
     "ServiceClosedError",
     "ServiceInUseError",
@@ -187,6 +188,10 @@ class CleanupTimeoutError(MinirunError, TimeoutError):
 
 class ToolTimeoutError(MinirunError, TimeoutError):
     """An attempt of a tool call took longer than the tool's `timeout_s`; the model is told so."""
+
+
+class RetriesExceededError(MinirunError):
+    """A tool or a model has failed more often in a row than a plugin has it tried again."""
 
 
 class ModelError(MinirunError):

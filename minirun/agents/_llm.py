@@ -33,7 +33,11 @@ Instruction: TypeAlias = str | Callable[[ReadonlyContext], str | Awaitable[str]]
 
 NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
 INVALID_OUTPUT = "INVALID_OUTPUT"
-"""The `error_code` of a model's event that says nothing, and of one that has not the form of the `output_schema`."""
+ASKED_AGAIN = "ASKED_AGAIN"
+"""
+The `error_code` of a model's event that says nothing, of one that has not the form of the `output_schema`, and of one
+that was not taken for an answer by a hook that gave no other code.
+"""
 
 
 # Fields of the ADK documents that do not work here.
@@ -239,10 +243,16 @@ class LlmAgent(BaseAgent):
                         continue  # a callback has ended the invocation
                     event, problems = await self._emit_answer(ctx, question, answer)
                     tools = question.tools
-                what = Input.INVALID if problems else input_of(event)
+                what = input_of(event)
+                again: str | None = event.actions.replay.get("again")
                 if problems:
                     misses += 1
-                    await self._ask_again(ctx, misses, problems)
+                    told = "\n".join(f"- {problem}" for problem in problems)
+                    self._check_misses(misses, told)
+                    again = ctx._core.prompts.output_invalid.format(problems=told)
+                if again is not None:
+                    what = Input.INVALID
+                    await ctx.emit(Event(content=Content(role="user", parts=[Part(text=again)])))
             else:
                 event = await self._run_calls(ctx, event.get_function_calls(), tools)
                 what = Input.FINAL if ctx._place.control.transfer_to is not None else input_of(event)
@@ -299,7 +309,9 @@ class LlmAgent(BaseAgent):
             said = await ask(before, callback_context=callback_context, llm_request=draft)
             answer: LlmResponse | None = expect(said, LlmResponse, "before_model_callback")
             if answer is not None:
-                question.is_asked = False
+                question.is_asked = answer.ask_again is not None  # it counts as asked, so that there is a bound
+                if question.is_asked:
+                    core.count_llm_call()
                 return answer
             question.replace(draft.frozen())
             if ctx.end_invocation:
@@ -348,13 +360,15 @@ class LlmAgent(BaseAgent):
     ) -> tuple[Event, list[str]]:
         """Emit what the model has said; return it with what is wrong with its form."""
         event = _event(answer, question.event_id, partial=None)
+        if answer.ask_again is not None:
+            return await ctx.emit(_not_taken(event, answer.ask_again)), []
         if not question.is_asked:
             event = changed(event, actions=EventActions(replay={"asked": False}))
         core = ctx._core
         event = changed(event, content=_with_new_call_ids(event.content, core.has_call))
         core.call_ids.update(call.id for call in event.get_function_calls() if call.id is not None)
         problems: list[str] = []
-        if not event.error_code and _is_empty(event.content):
+        if not event.error_code and is_empty(event.content):
             message = f"the model {question.model.name!r} has said nothing"
             event = changed(event, error_code=NO_CONTENT, error_message=message)
         elif input_of(event) is Input.TEXT and not event.error_code:
@@ -383,12 +397,6 @@ class LlmAgent(BaseAgent):
         checked, problems = self._with_checked_output(event)
         return event if problems else checked
 
-    async def _ask_again(self, ctx: InvocationContext, misses: int, problems: Sequence[str]) -> None:
-        told = "\n".join(f"- {problem}" for problem in problems)
-        self._check_misses(misses, told)
-        text = ctx._core.prompts.output_invalid.format(problems=told)
-        await ctx.emit(Event(content=Content(role="user", parts=[Part(text=text)])))
-
     def _check_misses(self, misses: int, problems: str) -> None:
         if misses > self.output_retries:
             msg = f"expected an answer of agent {self.name!r} in the form of its output_schema, found none in {misses}"
@@ -409,7 +417,7 @@ def _said(text: str) -> Content:
     return Content(role="model", parts=[Part(text=text)])
 
 
-def _is_empty(content: Content | None) -> bool:
+def is_empty(content: Content | None) -> bool:
     """Whether there is nothing in it that anybody could use."""
     parts = content.parts if content is not None else ()
     return all(not part.text or part.thought for part in parts if part.text is not None) and all(
@@ -433,6 +441,16 @@ def _event(response: LlmResponse, event_id: str, *, partial: bool | None) -> Eve
         usage_metadata=response.usage_metadata,
         custom_metadata=response.custom_metadata,
     )
+
+
+def _not_taken(event: Event, again: str) -> Event:
+    """What is stored of an answer that is not to be one: its calls are left out, for nobody will make them."""
+    content = event.content
+    if content is not None and any(part.function_call is not None for part in content.parts):
+        parts = tuple(part for part in content.parts if part.function_call is None)
+        content = changed(content, parts=parts) if parts else None
+    code = event.error_code or ASKED_AGAIN
+    return changed(event, content=content, error_code=code, actions=EventActions(replay={"again": again}))
 
 
 def _in_the_place_of(response: LlmResponse, other: LlmResponse) -> LlmResponse:

@@ -13,7 +13,7 @@ from ..errors import ConfigurationError, InvalidValueError
 from ..flows._instructions import artifacts_in, fill_in
 from ..flows._transcript import Transcript
 from ..models import BaseLlm, LlmRequest
-from ..runtime import InvocationContext, ReadonlyContext
+from ..runtime import CallbackContext, InvocationContext, ReadonlyContext
 from ..tools import BaseTool
 from ..types import Content, GenerateContentConfig, Part
 from ._output import AnswerTool
@@ -22,7 +22,7 @@ from ._transfer import TransferTool
 if TYPE_CHECKING:
     from ._llm import Instruction, LlmAgent
 
-__all__ = ["Question", "find_model", "prepare", "toolbox"]
+__all__ = ["Question", "find_model", "prepare", "text_of", "toolbox", "transcript_of"]
 
 
 @attrs.define
@@ -86,8 +86,8 @@ async def prepare(agent: LlmAgent, ctx: InvocationContext, event_id: str) -> Que
     core = ctx._core
     await ctx._go_beyond(f"a question of {agent.name!r} to its model")
     box = await toolbox(agent, ctx)
-    instruction = await _text(agent.instruction, ctx)
-    texts = [await _text(getattr(ctx._place.tree.root, "global_instruction", ""), ctx)]
+    instruction = await text_of(agent.instruction, ctx)
+    texts = [await text_of(getattr(ctx._place.tree.root, "global_instruction", ""), ctx)]
     texts.append(instruction if agent.static_instruction is None else str(agent.static_instruction))
     if box.targets:
         texts += core.prompts.about_transfers(agent, box.targets)
@@ -98,7 +98,7 @@ async def prepare(agent: LlmAgent, ctx: InvocationContext, event_id: str) -> Que
     declarations = [tool._declared(core.prompts) for tool in box.tools.values()]
     if system or declarations or box.native:
         config = attrs.evolve(config, system_instruction=system, tools=declarations, **box.native)
-    contents: Window[Content] | Extended[Content] = _transcript(agent, ctx).contents()
+    contents: Window[Content] | Extended[Content] = transcript_of(agent, ctx).contents()
     if agent.static_instruction is not None and instruction:
         contents = _with_instruction(contents, instruction)
     request = LlmRequest(contents=contents, config=config, model=box.model.name)
@@ -135,7 +135,8 @@ def _add(tools: dict[str, BaseTool], tool: BaseTool, agent: LlmAgent) -> None:
         raise ConfigurationError(msg)
 
 
-async def _text(instruction: Instruction, ctx: InvocationContext) -> str:
+async def text_of(instruction: Instruction, ctx: InvocationContext | CallbackContext) -> str:
+    """The text of an instruction: filled in from the state, or what its function says."""
     if isinstance(instruction, str):
         return await filled_in(instruction, ctx)
     text = instruction(ctx._readonly())
@@ -146,7 +147,7 @@ async def _text(instruction: Instruction, ctx: InvocationContext) -> str:
     return text
 
 
-async def filled_in(template: str, ctx: InvocationContext) -> str:
+async def filled_in(template: str, ctx: InvocationContext | CallbackContext) -> str:
     """*template* with the state and the artifacts of *ctx* filled in; see `flows._instructions`."""
     texts = {}
     for name in artifacts_in(template):
@@ -167,7 +168,7 @@ def _text_of(name: str, artifact: Part) -> str:
     raise InvalidValueError(f"artifact {name!r}", problem)
 
 
-def _transcript(agent: LlmAgent, ctx: InvocationContext) -> Transcript:
+def transcript_of(agent: LlmAgent, ctx: InvocationContext | CallbackContext) -> Transcript:
     """
     The transcript of what this agent sees, brought up to date.
 

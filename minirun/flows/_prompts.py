@@ -14,7 +14,7 @@ import attrs
 
 from ..errors import ConfigurationError
 
-__all__ = ["Prompts"]
+__all__ = ["Prompts", "check_words"]
 
 
 def _text(*names: str, default: str) -> str:
@@ -23,8 +23,17 @@ def _text(*names: str, default: str) -> str:
 
 
 def _checked(instance: object, attribute: attrs.Attribute[str], text: object) -> None:
-    names = attribute.metadata["names"]
-    expected = f"expected Prompts.{attribute.name} to be a text"
+    check_words(text, attribute.metadata["names"], f"Prompts.{attribute.name}")
+
+
+def check_words(text: object, names: Sequence[str], what: str) -> None:
+    """
+    Check that *text*, which errors call *what*, is one in which no other names than these stand in braces.
+
+    Raises:
+        ConfigurationError: It is not.
+    """
+    expected = f"expected {what} to be a text"
     if not isinstance(text, str):
         raise ConfigurationError(f"{expected}, found {text!r:.80}")
     try:

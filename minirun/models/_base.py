@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, InvalidValueError
 from ..types import (
     Content,
     GenerateContentConfig,
@@ -42,6 +42,10 @@ class LlmResponse:
     What a model answers: fragments with `partial=True`, if it was asked to stream, then one complete response.
 
     With an `error_code` it is the model's own way to say that there is no answer; it ends the turn.
+
+    With `ask_again`, which hooks set, it is no answer, whatever it says: what it says is stored, as an error, without
+    the calls that it makes. Then the model is told that text, by the user's side, and asked once more. It counts as a
+    question for `RunConfig.max_llm_calls`, which is what bounds it.
     """
 
     content: Content | None = value_field(Content)
@@ -53,6 +57,12 @@ class LlmResponse:
     interrupted: bool | None = flag_field()
     usage_metadata: UsageMetadata | None = value_field(UsageMetadata)
     custom_metadata: Mapping[str, Any] | None = optional_object_field("custom_metadata")
+    ask_again: str | None = text_field(default=None)
+
+    def __attrs_post_init__(self) -> None:
+        if self.ask_again is not None and self.partial:
+            problem = "expected None in a fragment, found a text; a model can be asked again after its whole answer"
+            raise InvalidValueError("LlmResponse.ask_again", problem)
 
 
 @attrs.frozen(kw_only=True)

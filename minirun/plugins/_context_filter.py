@@ -1,0 +1,130 @@
+"""
+How much of a conversation models are shown.
+
+A turn begins with what the user says, and what came of it belongs to it: what agents said, calls, their responses. So
+a request that begins with a turn never has a response without its call. What a turn begins with is told by the log,
+not by roles: what other agents have said is told a model by the user's side, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ..agents._question import transcript_of
+from ..errors import ConfigurationError, InvalidValueError
+from ..types import Content
+from ._base import BasePlugin
+
+if TYPE_CHECKING:
+    from ..models import LlmRequestDraft
+    from ..runtime import CallbackContext
+
+__all__ = ["ContextFilterPlugin"]
+
+CustomFilter = Callable[[list[Content]], Sequence[Content]]
+
+
+class ContextFilterPlugin(BasePlugin):
+    """
+    Shortens what models are asked; the session keeps everything.
+
+    Args:
+        num_invocations_to_keep: How many of the last turns are shown, the one that is going on included. None: all.
+        custom_filter: Called with the list of contents that are left, returns those to show. It is given a copy of
+            all that is left for each question, so without `num_invocations_to_keep` it costs what the history is long.
+        name: The name of the plugin.
+
+    The turns that are kept are copied into the request, and nothing else is looked at: its cost does not grow with the
+    history. A text that the framework has put before the user's last words (`static_instruction`) stays there, and so
+    does what a plugin before this one has put in that place, or after it. What is put before older turns goes with
+    them: list a plugin that does so after this one. Inside an agent that is used as a tool, all is kept.
+
+    Raises:
+        ConfigurationError: The number is not an integer from 1 up, or the filter no function.
+        InvalidValueError: At a question: the filter returned no list of contents, or parted a call from its response.
+    """
+
+    def __init__(
+        self,
+        num_invocations_to_keep: int | None = None,
+        custom_filter: CustomFilter | None = None,
+        name: str = "context_filter",
+    ) -> None:
+        super().__init__(name)
+        number = num_invocations_to_keep
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+            msg = f"expected num_invocations_to_keep to be an integer from 1 up, or None, found {number!r:.80}"
+            raise ConfigurationError(msg)
+        if custom_filter is not None and not callable(custom_filter):
+            msg = f"expected custom_filter to be a function of contents, found {custom_filter!r:.80}"
+            raise ConfigurationError(msg)
+        self.num_invocations_to_keep = number
+        self.custom_filter = custom_filter
+
+    async def before_model_callback(self, *, callback_context: CallbackContext, llm_request: LlmRequestDraft) -> None:
+        """Show the model what is to be shown."""
+        if self.num_invocations_to_keep is not None:
+            start = _start(llm_request.contents, callback_context, self.num_invocations_to_keep)
+            if start > 0:
+                llm_request.contents = llm_request.contents[start:]
+        if self.custom_filter is not None:
+            llm_request.contents = list(_checked(self.custom_filter(list(llm_request.contents))))
+
+
+def _start(contents: Sequence[Content], context: CallbackContext, count: int) -> int:
+    """Where the last *count* turns begin; 0 if there are no more."""
+    begins = list(islice(_messages(context), count))
+    if len(begins) < count:
+        return 0
+    start = _place(contents, begins)
+    if start > 0:
+        history = transcript_of(context.agent, context).contents()
+        at = _place(history, begins)
+        before = history[at - 1] if at > 0 else None
+        while start > 0 and contents[start - 1] is not before and _is_told(contents[start - 1]):
+            start -= 1  # it is not of the history, and stands where the turn begins
+    return start
+
+
+def _messages(context: CallbackContext) -> Iterator[Content]:
+    """What the user has said, the latest first; answers to questions are no new turns."""
+    events = context.session.events
+    for index in range(len(events) - 1, -1, -1):
+        event = events[index]
+        if event.author == "user" and event.content is not None and not event.get_function_responses():
+            yield event.content
+
+
+def _place(contents: Sequence[Content], begins: Sequence[Content]) -> int:
+    """Where the last of *begins*, which come from the latest to the oldest, stands in *contents*; 0 if it does not."""
+    index = len(contents)
+    for content in begins:
+        index -= 1
+        while index >= 0 and contents[index] is not content:
+            index -= 1
+    return max(index, 0)
+
+
+def _is_told(content: Content) -> bool:
+    return content.role == "user" and all(part.function_response is None for part in content.parts)
+
+
+def _checked(contents: object) -> Sequence[Content]:
+    """What a filter has returned."""
+    path = "custom_filter"
+    if isinstance(contents, (str, bytes)) or not isinstance(contents, Sequence):
+        raise InvalidValueError(path, f"expected a list of Content, found {contents!r:.80}")
+    expected: list[str | None] = []
+    for index, content in enumerate(contents):
+        if not isinstance(content, Content):
+            raise InvalidValueError(f"{path}[{index}]", f"expected a Content, found {content!r:.80}")
+        found = [part.function_response.id for part in content.parts if part.function_response is not None]
+        if found != expected:
+            problem = f"expected the responses to the calls {expected}, found {found}; keep or leave out both contents"
+            raise InvalidValueError(f"{path}[{index}]", problem)
+        expected = [part.function_call.id for part in content.parts if part.function_call is not None]
+    if expected:
+        raise InvalidValueError(path, f"expected the responses to the calls {expected}, found none; leave out both")
+    return contents
