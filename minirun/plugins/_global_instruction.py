@@ -21,8 +21,9 @@ class GlobalInstructionPlugin(BasePlugin):
     Tells the model of every agent the same, before the agent's own instruction.
 
     Args:
-        global_instruction: A text in which `{key}` and `{key?}` stand for values of the state, or a function (sync or
-            async) of a ReadonlyContext, whose text is taken as it is. Where the text is empty, nothing is added.
+        global_instruction: A text in which `{key}`, `{key?}` and `{artifact.name}` stand for values of the state and
+            texts of artifacts, as in an agent's instruction, or a function (sync or async) of a ReadonlyContext, whose
+            text is taken as it is. Where the text is empty, nothing is added.
         name: The name of the plugin.
 
     It is filled in anew for each question, and stored nowhere. A key that the state lacks, and what the function
