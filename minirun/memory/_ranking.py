@@ -1,0 +1,168 @@
+"""
+Which memories a search looks at, and how well each of them fits: what every memory service does alike.
+
+The memories of a user are numbered in the order in which they were added. A service keeps, for each term and mark, the
+numbers of those that have it, and gives the newest of them; the rest is decided here, on numbers alone:
+
+1.  A term is *rare* if at most `RARE_MAX` memories of the user have it. All memories with a rare term are looked at.
+2.  Of the common terms the `COMMON_MAX` that are worth most lead to memories, too: to the newest `RARE_MAX` with each,
+    and to the newest `RARE_MAX` with all of them. What is common in all its parts is looked up among the newest
+    `WINDOW` memories.
+3.  A filter makes the lists shorter before they are cut. A mark that is rare makes them complete, too. Times alone do
+    not: with a `before` the window stands around the newest memory that is older.
+4.  The best `RANKED_MAX` of all these, by the weights of the terms that led to them, are ranked by bm25.
+
+So a user with at most `RARE_MAX` memories has all of them looked at. The work is bounded by the number of terms and
+these numbers, however many memories the user, or anybody else, has.
+
+bm25 is computed from the user's own memories: how many there are, how long, and how many have a term. What other users
+have said changes nothing. For a common term their number is estimated from how densely its newest ones stand.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from math import log
+from typing import Final, Protocol
+
+import attrs
+
+from ._values import Query
+
+__all__ = ["COMMON_MAX", "RANKED_MAX", "RARE_MAX", "WINDOW", "Index", "Numbers", "Ranked", "Totals", "best", "padded"]
+
+RARE_MAX = 500
+COMMON_MAX = 8
+RANKED_MAX = 500
+
+# A search in it takes a few milliseconds, because the numbers of a term are stored densely.
+WINDOW = 100_000
+
+# The usual constants of bm25: how soon repeating a term stops to matter, and how much the length of a text does.
+K1: Final = 1.2
+B: Final = 0.75
+
+Ranked = tuple[int, float]
+"""A number, and how well that memory fits."""
+
+
+@attrs.frozen
+class Totals:
+    """Of all memories of a user: the number of the newest one, how many there are, and how many terms they have."""
+
+    newest: int = 0
+    count: int = 0
+    length: int = 0
+
+
+@attrs.frozen
+class Numbers:
+    """From which number to which: both included."""
+
+    first: int
+    last: int
+
+
+class Index(Protocol):
+    """The memories of one user, by terms and marks."""
+
+    @abstractmethod
+    def totals(self) -> Totals:
+        """What is known of all of them."""
+
+    @abstractmethod
+    def newest(self, parts: tuple[str, ...], limit: int, query: Query | None, within: Numbers | None) -> list[int]:
+        """
+        The numbers of the newest memories with all *parts*, from the newest on.
+
+        Only those whose time *query* asks for, if it is given, and whose numbers are *within*.
+        """
+
+    @abstractmethod
+    def newest_before(self, before: float) -> int:
+        """The number of the memory with the latest time before this one; 0 if there is none."""
+
+    @abstractmethod
+    def texts(self, numbers: Sequence[int]) -> Iterable[tuple[int, int, str]]:
+        """Number, length and padded terms of these memories."""
+
+
+def padded(terms: Iterable[str]) -> str:
+    """The terms of a memory as one string, in which `" term "` stands as often as the memory has it."""
+    return "".join([f" {term} " for term in terms])
+
+
+def best(index: Index, query: Query, limit: int) -> list[Ranked]:
+    """Return the memories that fit best, at most *limit* of them; of equal ones the newer is first."""
+    totals = index.totals()
+    if not query.terms or not totals.count:
+        return []
+    search = _Search(index, query, totals)
+    weights: dict[int, float] = {}
+    for terms, numbers in search.lists():
+        weight = sum(search.weights[term] for term in terms)
+        for number in numbers:
+            known = weights.get(number, 0.0)
+            weights[number] = known + weight if len(terms) == 1 else max(known, weight)
+    chosen = sorted(weights, key=lambda number: (-weights[number], -number))[:RANKED_MAX]
+    average = totals.length / totals.count
+    ranked = [(number, search.score(text, length / average)) for number, length, text in index.texts(chosen)]
+    return sorted(ranked, key=lambda found: (-found[1], -found[0]))[:limit]
+
+
+class _Search:
+    """One search, at work: which of its parts are common, and what finding a term is worth."""
+
+    def __init__(self, index: Index, query: Query, totals: Totals) -> None:
+        self._index = index
+        self._query = query
+        self._within = self._window(totals)
+        parts = (*query.terms, *query.marks)
+        self._newest = {part: index.newest((part,), RARE_MAX + 1, None, None) for part in parts}
+        self.weights = {term: _weight(self._newest[term], totals) for term in query.terms}
+
+    def _window(self, totals: Totals) -> Numbers:
+        if self._query.before == float("inf"):
+            return Numbers(totals.newest - WINDOW + 1, totals.newest)
+        newest = self._index.newest_before(self._query.before)
+        return Numbers(newest - WINDOW + 1, newest + WINDOW)
+
+    def lists(self) -> Iterable[tuple[tuple[str, ...], list[int]]]:
+        """What is looked at: some terms, and the numbers of memories with all of them. Single terms come first."""
+        rare = [term for term in self._query.terms if self._newest[term] and not self._is_common(term)]
+        common = [term for term in self._query.terms if self._is_common(term)]
+        leading = sorted(common, key=self.weights.__getitem__, reverse=True)[:COMMON_MAX]
+        for term in (*rare, *leading):
+            yield (term,), self._numbers((term,))
+        if len(leading) > 1:
+            yield (*leading,), self._numbers((*leading,))
+
+    def _is_common(self, part: str) -> bool:
+        return len(self._newest[part]) > RARE_MAX
+
+    def _numbers(self, terms: tuple[str, ...]) -> list[int]:
+        query = self._query
+        if len(terms) == 1 and not query.marks and not query.asks_for_time:
+            return self._newest[terms[0]][:RARE_MAX]
+        parts = (*terms, *query.marks)
+        within = self._within if all(map(self._is_common, parts)) else None
+        return self._index.newest(parts, RARE_MAX, query if query.asks_for_time else None, within)
+
+    def score(self, text: str, relative_length: float) -> float:
+        """How well a memory fits, given its terms, and its length in those of an average one."""
+        norm = K1 * (1 - B + B * relative_length)
+        total = 0.0
+        for term, weight in self.weights.items():
+            if count := text.count(f" {term} "):
+                total += weight * count * (K1 + 1) / (count + norm)
+        return total
+
+
+def _weight(newest: list[int], totals: Totals) -> float:
+    """What a term is worth: the more, the fewer memories have it."""
+    count = len(newest)
+    if count > RARE_MAX:
+        span = totals.newest - newest[-1] + 1
+        count = min(totals.count, max(count, totals.count * count // span))
+    return log(1 + (totals.count - count + 0.5) / (count + 0.5))

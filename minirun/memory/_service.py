@@ -1,0 +1,351 @@
+"""
+The memory service: what applications, runners and the authors of other services rely on.
+
+Rules of this file:
+
+1.  A memory belongs to one user of one app. Nothing of it, not even its statistics, shows in another user's searches.
+2.  What is remembered of an event is known by its session and its id: adding it again changes nothing, and adding it
+    with another text or other metadata puts the new in the place of the old. It never stands there twice.
+3.  What was deleted stays deleted: adding the event, or its session, again does not bring it back.
+4.  Adding is cancellable between pages of a few hundred memories. What was added stays, and adding again completes it.
+5.  All services find the same and rank it alike: terms, marks and ranking are not theirs (`_terms`, `_ranking`).
+
+Of events is remembered what somebody has said: their text parts without thoughts. Partial events, summaries, and events
+without text (calls, responses, changes of state) are passed over. `add_session_to_memory` takes what `session.events`
+shows, so nothing that a rewind has undone by then.
+
+A service author subclasses `BaseMemoryService` and implements the storage primitives at its end; what is above them is
+the same for all. `minirun.testing.check_memory_service` is the contract, as tests.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+import attrs
+import trio
+
+from .._json import check_text, shown
+from ..env import REAL_ENV, Env
+from ..errors import InvalidValueError, ServiceClosedError
+from ..events import Event
+from ..sessions import Session
+from ..types import Content
+from ._ranking import padded
+from ._terms import query_terms, terms_of
+from ._values import (
+    MemoryEntry,
+    Query,
+    Scope,
+    SearchMemoryResponse,
+    check_id,
+    check_limit,
+    check_metadata,
+    entry_of_event,
+    given_entry,
+    marks_of,
+    parse_filter,
+)
+
+__all__ = ["BaseMemoryService", "Memory"]
+
+_Self = TypeVar("_Self", bound="BaseMemoryService")
+
+# So many are added in one transaction: some milliseconds, then others have their turn.
+PAGE: Final = 250
+
+# Longer texts are taken apart in a worker thread. So many characters take about 5 ms.
+TEXT_CHARS_INLINE: Final = 50_000
+
+
+@attrs.frozen(kw_only=True)
+class Memory:
+    """
+    A memory as a service keeps it. `terms` is what a text is ranked by, `length` how many terms that are; `index` is
+    all that it is looked up by, each once: terms and marks.
+    """
+
+    entry: MemoryEntry
+    terms: str
+    length: int
+    index: tuple[str, ...]
+
+    @classmethod
+    def of(cls, entry: MemoryEntry) -> Memory:
+        """Return what is kept of *entry*."""
+        terms = terms_of("\n".join(part.text or "" for part in entry.content.parts))
+        return cls(
+            entry=entry,
+            terms=padded(terms),
+            length=len(terms),
+            index=(*dict.fromkeys(terms), *marks_of(entry)),
+        )
+
+    @property
+    def id(self) -> str:
+        """What it is known by, among those of its user."""
+        assert self.entry.id is not None
+        return self.entry.id
+
+
+class BaseMemoryService(ABC):
+    """
+    Remembers what was said to and by a user, and finds it by words, in all sessions.
+
+    Args:
+        env: Where time and ids come from.
+    """
+
+    def __init__(self, *, env: Env | None = None) -> None:
+        self._env = REAL_ENV if env is None else env
+        self._closed = False
+
+    @property
+    def env(self) -> Env:
+        """Where this service takes time and ids from."""
+        return self._env
+
+    async def __aenter__(self: _Self) -> _Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with trio.CancelScope(shield=True):
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the store. What is stored stays stored; using the service afterwards raises ServiceClosedError."""
+        if not self._closed:
+            self._closed = True
+            await self._close()
+
+    # --- adding
+
+    async def add_session_to_memory(self, session: Session) -> None:
+        """
+        Remember what was said in a session, as far as its events were loaded. Doing so again adds what is new.
+
+        Raises:
+            InvalidValueError: It is no session.
+            StorageError: The store failed; some of it may be remembered.
+        """
+        if not isinstance(session, Session):
+            raise InvalidValueError("session", f"expected a Session, found {shown(session)}")
+        await self.add_events_to_memory(
+            app_name=session.app_name, user_id=session.user_id, session_id=session.id, events=session.events
+        )
+
+    async def add_events_to_memory(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        events: Iterable[Event],
+        session_id: str | None = None,
+        custom_metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """
+        Remember what was said in *events*, which are stored ones; those without text are passed over.
+
+        Args:
+            app_name: The app that the memories belong to.
+            user_id: The user that they belong to.
+            events: The events, of one session.
+            session_id: The session they are of. Events of the same id in two sessions are two.
+            custom_metadata: A JSON object to be kept with each memory, on top of the event's own.
+
+        Raises:
+            InvalidValueError: An argument cannot be one; nothing was added.
+            StorageError: The store failed; some of them may be remembered.
+        """
+        scope = self._scope(app_name, user_id)
+        session = None if session_id is None else check_id("session_id", session_id)
+        metadata = check_metadata(custom_metadata)
+        if isinstance(events, (str, bytes, Mapping)) or not isinstance(events, Iterable):
+            raise InvalidValueError("events", f"expected a list of events, found {shown(events)}")
+        entries = [entry_of_event(event, session, metadata) for event in events]
+        await self._add_pages(scope, [entry for entry in entries if entry is not None])
+
+    async def add_memory(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        memories: Iterable[MemoryEntry | Content | str],
+        custom_metadata: Mapping[str, Any] | None = None,
+    ) -> list[str]:
+        """
+        Remember something that is no event, and return its ids, in order.
+
+        A memory without an id gets one. One with the id of another takes its place.
+
+        Args:
+            app_name: The app that the memories belong to.
+            user_id: The user that they belong to.
+            memories: What to remember: entries, contents or strings.
+            custom_metadata: A JSON object to be kept with each memory, on top of its own.
+
+        Raises:
+            InvalidValueError: An argument cannot be one, or an id is that of a deleted memory.
+            StorageError: The store failed; some of them may be remembered.
+        """
+        scope = self._scope(app_name, user_id)
+        metadata = check_metadata(custom_metadata)
+        if isinstance(memories, (str, bytes, Mapping)) or not isinstance(memories, Iterable):
+            raise InvalidValueError("memories", f"expected a list of memories, found {shown(memories)}; write [memory]")
+        entries = [given_entry(memory, f"memories[{place}]", metadata) for place, memory in enumerate(memories)]
+        entries = [self._completed(entry) for entry in entries]
+        ids = [entry.id for entry in entries if entry.id is not None]
+        known = await self._look_up(scope, ids)
+        for memory_id in ids:
+            if known.get(memory_id, ...) is None:
+                problem = f"expected ids that were never deleted, found {memory_id!r:.80}; leave it out for a new one"
+                raise InvalidValueError("memories", problem)
+        await self._add_pages(scope, entries)
+        return ids
+
+    def _completed(self, entry: MemoryEntry) -> MemoryEntry:
+        return attrs.evolve(
+            entry,
+            id=self._env.new_id("memory") if entry.id is None else entry.id,
+            timestamp=self._env.now() if entry.timestamp is None else entry.timestamp,
+        )
+
+    async def _add_pages(self, scope: Scope, entries: Sequence[MemoryEntry]) -> None:
+        latest = list({entry.id: entry for entry in entries}.values())
+        await trio.lowlevel.checkpoint()
+        for first in range(0, len(latest), PAGE):
+            page = await self._new_ones(scope, latest[first : first + PAGE])
+            size = sum(len(entry.text) for entry in page)
+            if size > TEXT_CHARS_INLINE:
+                memories = await self._env.run_sync(lambda page=page: [Memory.of(entry) for entry in page])  # type: ignore[misc]
+            else:
+                memories = [Memory.of(entry) for entry in page]
+            if memories:
+                await self._add(scope, memories)
+
+    async def _new_ones(self, scope: Scope, entries: Sequence[MemoryEntry]) -> list[MemoryEntry]:
+        """Those that adding would change something for: they alone are taken apart."""
+        known = await self._look_up(scope, [entry.id for entry in entries if entry.id is not None])
+        return [entry for entry in entries if entry.id not in known or known[entry.id] not in (None, entry)]
+
+    # --- searching
+
+    async def search_memory(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        query: str,
+        limit: int | None = None,
+        filter: Mapping[str, Any] | None = None,
+    ) -> SearchMemoryResponse:
+        """
+        Return the memories of a user that fit *query* best: those with one of its words, ranked by bm25.
+
+        The query is text and nothing else: it has no operators. One without words finds nothing; of a longer one the
+        first 32 different words count. All memories with a word that at most 1000 of the user's memories have are
+        looked at; of those with a commoner word, the newest 1000. Of as good ones, what was added later is first.
+
+        Args:
+            app_name: The app to search.
+            user_id: The user whose memories are searched.
+            query: What to look for.
+            limit: How many memories are wanted, from 1 to 1000; 10 by default.
+            filter: What else must be true of them, all of it: `author` and `session_id` are these; the timestamp is
+                at least `after` and less than `before`, in seconds; and `custom_metadata`, a dict, has keys with
+                values that the memory's has, too.
+
+        Raises:
+            InvalidValueError: An argument cannot be one, or the filter has another key.
+            StorageError: The store failed.
+        """
+        scope = self._scope(app_name, user_id)
+        if not isinstance(query, str):
+            raise InvalidValueError("query", f"expected a string, found {shown(query)}")
+        wanted = check_limit(limit)
+        asked = parse_filter(query_terms(check_text(str.__str__(query), "query")), filter)
+        return SearchMemoryResponse(memories=await self._search(scope, asked, wanted))
+
+    # --- deleting
+
+    async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str) -> None:
+        """
+        Forget the memory of this id, if there is one. Adding its event again does not bring it back.
+
+        Raises:
+            InvalidValueError: An argument cannot be one.
+            StorageError: The store failed.
+        """
+        scope = self._scope(app_name, user_id)
+        await self._delete(scope, check_id("memory_id", memory_id))
+
+    async def delete_session_memories(self, *, app_name: str, user_id: str, session_id: str) -> None:
+        """
+        Forget all that is remembered of a session, as `delete_memory` does; cancelled or failed, some of it.
+
+        Raises:
+            InvalidValueError: An argument cannot be one.
+            StorageError: The store failed.
+        """
+        scope = self._scope(app_name, user_id)
+        session = check_id("session_id", session_id)
+        while await self._delete_page(scope, session, PAGE):
+            pass
+
+    async def delete_user_memories(self, *, app_name: str, user_id: str) -> None:
+        """
+        Forget all that is remembered of a user, as `delete_memory` does; cancelled or failed, some of it.
+
+        Raises:
+            InvalidValueError: An argument cannot be one.
+            StorageError: The store failed.
+        """
+        scope = self._scope(app_name, user_id)
+        while await self._delete_page(scope, None, PAGE):
+            pass
+
+    # --- helpers
+
+    def _check_open(self) -> None:
+        if self._closed:
+            msg = f"expected an open service, found a closed {type(self).__name__}; make a new one"
+            raise ServiceClosedError(msg)
+
+    def _scope(self, app_name: str, user_id: str) -> Scope:
+        self._check_open()
+        return check_id("app_name", app_name), check_id("user_id", user_id)
+
+    # --- the storage primitives: what a service implements, given checked arguments
+
+    @abstractmethod
+    async def _add(self, scope: Scope, memories: Sequence[Memory]) -> None:
+        """
+        Store these, all or none; no id stands there twice.
+
+        Those that are there already as they are, and those that were deleted, are passed over; those that are there
+        otherwise are replaced, and keep their number.
+        """
+
+    @abstractmethod
+    async def _look_up(self, scope: Scope, ids: Sequence[str]) -> dict[str, MemoryEntry | None]:
+        """Return the memories of those of *ids* that are known; None for the deleted ones."""
+
+    @abstractmethod
+    async def _search(self, scope: Scope, query: Query, limit: int) -> list[MemoryEntry]:
+        """Return what `_ranking.best` finds, with its scores."""
+
+    @abstractmethod
+    async def _delete(self, scope: Scope, memory_id: str) -> None:
+        """Delete the memory of this id, if there is one."""
+
+    @abstractmethod
+    async def _delete_page(self, scope: Scope, session_id: str | None, limit: int) -> int:
+        """Delete at most *limit* memories, of a session or of all, and return how many."""
+
+    async def _close(self) -> None:
+        """Give back what the service holds."""

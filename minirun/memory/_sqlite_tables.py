@@ -1,0 +1,301 @@
+"""
+The tables that a SQLite file has for memories, and one user's memories as an index.
+
+They stand in a file of their own or among the tables of sessions, which do not know of them. They are made by the first
+transaction that adds a memory, and have a version of their own.
+
+A memory's number is `user << 32 | place`: those of a user stand together. The full-text index (FTS5) holds no text and
+no positions, only which numbers have a term or a mark. Each of these is indexed under a token that begins with the user
+and with the block of 65 536 numbers that the memory is in. So a search never passes what other users have said, and
+what it passes of its own user's is bounded, however common the words are.
+
+FTS5's own `bm25()` is not used: it counts how many memories *of all users* have each word, which takes as long as there
+are many, and tells in each score something of what others have said.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import attrs
+
+from .._codec import content_from_dict, content_to_dict
+from .._json import dumps, loads
+from ..errors import NotSupportedError, StorageFormatError
+from ..sessions._sqlite_errors import damage
+from ._ranking import Numbers, Totals
+from ._service import Memory
+from ._values import MemoryEntry, Query, Scope
+
+__all__ = ["User", "find_user", "has_tables", "make_tables", "make_user"]
+
+VERSION: Final = 1
+
+TABLES: Final = (
+    "CREATE TABLE IF NOT EXISTS memory_store (only INTEGER PRIMARY KEY CHECK (only = 1), version INTEGER NOT NULL)",
+    f"INSERT OR IGNORE INTO memory_store VALUES (1, {VERSION})",
+    "CREATE TABLE IF NOT EXISTS memory_users (id INTEGER PRIMARY KEY AUTOINCREMENT, app_name TEXT NOT NULL,"
+    " user_id TEXT NOT NULL, newest INTEGER NOT NULL, count INTEGER NOT NULL, length INTEGER NOT NULL,"
+    " UNIQUE (app_name, user_id))",
+    "CREATE TABLE IF NOT EXISTS memory_entries (number INTEGER PRIMARY KEY, user INTEGER NOT NULL, id TEXT NOT NULL,"
+    " session_id TEXT, timestamp REAL NOT NULL, length INTEGER NOT NULL, terms TEXT NOT NULL, marks TEXT NOT NULL,"
+    " data TEXT NOT NULL, UNIQUE (user, id))",
+    "CREATE INDEX IF NOT EXISTS memory_entries_sessions ON memory_entries (user, session_id)",
+    "CREATE INDEX IF NOT EXISTS memory_entries_times ON memory_entries (user, timestamp)",
+    "CREATE TABLE IF NOT EXISTS memory_deleted (user INTEGER NOT NULL, id TEXT NOT NULL, PRIMARY KEY (user, id))"
+    " WITHOUT ROWID",
+    # `ascii` leaves what is beyond ASCII as it is: the tokens are ours.
+    "CREATE VIRTUAL TABLE IF NOT EXISTS memory_index USING fts5 (tokens, content='', detail=none, columnsize=0,"
+    " tokenize='ascii')",
+)
+
+PLACE_BITS: Final = 32
+PLACES: Final = (1 << PLACE_BITS) - 1
+BLOCK_BITS: Final = 16
+
+# How many numbers a query names at once, well below SQLite's bound on variables of 32 766.
+NUMBERS_MAX: Final = 500
+
+
+def has_tables(db: sqlite3.Connection, name: str) -> bool:
+    """
+    Whether the file has memories.
+
+    Raises:
+        StorageFormatError: They are of another version.
+    """
+    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'memory_store'").fetchone() is None:
+        return False
+    found = db.execute("SELECT version FROM memory_store").fetchone()
+    if found != (VERSION,):
+        msg = f"{name}: expected memories in format {VERSION}, found {found!r:.40}; use the minirun that has made them"
+        raise StorageFormatError(msg)
+    return True
+
+
+def make_tables(db: sqlite3.Connection) -> None:
+    """Make the tables, in the transaction that needs them."""
+    for statement in TABLES:
+        _execute(db, statement)
+
+
+def find_user(db: sqlite3.Connection, scope: Scope) -> User | None:
+    """The memories of a user who has, or had, some."""
+    query = "SELECT id, newest, count, length FROM memory_users WHERE app_name = ? AND user_id = ?"
+    found = db.execute(query, scope).fetchone()
+    if found is None:
+        return None
+    if any(type(value) is not int for value in found):
+        raise damage(f"the row of a user's memories has {found!r:.80} where integers were written")
+    return User(db, found[0], Totals(*found[1:]))
+
+
+def make_user(db: sqlite3.Connection, scope: Scope) -> User:
+    """The memories of a user, who may be new."""
+    user = find_user(db, scope)
+    if user is None:
+        db.execute("INSERT INTO memory_users (app_name, user_id, newest, count, length) VALUES (?, ?, 0, 0, 0)", scope)
+        user = find_user(db, scope)
+    assert user is not None
+    return user
+
+
+class User:
+    """The memories of one user, as an index (see `_ranking.Index`), within one transaction."""
+
+    def __init__(self, db: sqlite3.Connection, row: int, totals: Totals) -> None:
+        self._db = db
+        self._row = row
+        self._totals = totals
+
+    # --- changing it
+
+    def add(self, memory: Memory) -> None:
+        """Add it, or put it in the place of the one with its id."""
+        if self.is_deleted(memory.id):
+            return
+        found = self._db.execute(
+            "SELECT number FROM memory_entries WHERE user = ? AND id = ?", (self._row, memory.id)
+        ).fetchone()
+        if found is None:
+            self._totals = attrs.evolve(self._totals, newest=self._totals.newest + 1)
+            place = self._totals.newest
+        else:
+            place = found[0] & PLACES
+            [known] = self.entries([place])
+            if known == memory.entry:
+                return
+            self._take_out(place)
+        entry, marks = memory.entry, [part for part in memory.index if part.startswith("=")]
+        self._db.execute(
+            "INSERT INTO memory_entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                self._number(place),
+                self._row,
+                memory.id,
+                entry.session_id,
+                entry.timestamp,
+                memory.length,
+                memory.terms,
+                " ".join(marks),
+                _data_of(entry),
+            ),
+        )
+        tokens = self._tokens(place, memory.index)
+        _execute(self._db, "INSERT INTO memory_index (rowid, tokens) VALUES (?, ?)", (self._number(place), tokens))
+        self._count(1, memory.length)
+
+    def delete(self, place: int) -> None:
+        """Forget it, but for its id."""
+        memory_id = self._take_out(place)
+        self._db.execute("INSERT INTO memory_deleted VALUES (?, ?)", (self._row, memory_id))
+
+    def _take_out(self, place: int) -> str:
+        """Take it out of all tables, and return its id. The index wants to be told what it was given."""
+        query = "SELECT id, length, terms, marks FROM memory_entries WHERE number = ?"
+        memory_id, length, terms, marks = self._db.execute(query, (self._number(place),)).fetchone()
+        tokens = self._tokens(place, (*dict.fromkeys(terms.split()), *marks.split()))
+        query = "INSERT INTO memory_index (memory_index, rowid, tokens) VALUES ('delete', ?, ?)"
+        _execute(self._db, query, (self._number(place), tokens))
+        self._db.execute("DELETE FROM memory_entries WHERE number = ?", (self._number(place),))
+        self._count(-1, -length)
+        name: str = memory_id
+        return name
+
+    def _count(self, count: int, length: int) -> None:
+        totals = self._totals
+        self._totals = attrs.evolve(totals, count=totals.count + count, length=totals.length + length)
+
+    def save(self) -> None:
+        """Write the totals, after all changes."""
+        totals = attrs.astuple(self._totals)
+        self._db.execute("UPDATE memory_users SET newest = ?, count = ?, length = ? WHERE id = ?", (*totals, self._row))
+
+    # --- looking things up
+
+    def is_deleted(self, memory_id: str) -> bool:
+        """Whether there was a memory of this id that was deleted."""
+        query = "SELECT 1 FROM memory_deleted WHERE user = ? AND id = ?"
+        return self._db.execute(query, (self._row, memory_id)).fetchone() is not None
+
+    def place_of(self, memory_id: str) -> int | None:
+        """Where the memory of this id stands, if there is one."""
+        query = "SELECT number FROM memory_entries WHERE user = ? AND id = ?"
+        found = self._db.execute(query, (self._row, memory_id)).fetchone()
+        return None if found is None else found[0] & PLACES
+
+    def places(self, session_id: str | None, limit: int) -> list[int]:
+        """Where memories stand, of a session or of all."""
+        where, values = ("", ()) if session_id is None else (" AND session_id = ?", (session_id,))
+        query = f"SELECT number FROM memory_entries WHERE user = ?{where} LIMIT ?"
+        return [number & PLACES for (number,) in self._db.execute(query, (self._row, *values, limit))]
+
+    def entries(self, places: Sequence[int]) -> list[MemoryEntry]:
+        """The memories that stand there, in this order."""
+        columns = "number, id, session_id, timestamp, data"
+        found = {number & PLACES: _entry_of(rest) for number, *rest in self._rows(columns, places)}
+        return [found[place] for place in places]
+
+    # --- as an index
+
+    def totals(self) -> Totals:
+        return self._totals
+
+    def newest(self, parts: tuple[str, ...], limit: int, query: Query | None, within: Numbers | None) -> list[int]:
+        first = 1 if within is None else max(within.first, 1)
+        last = self._totals.newest if within is None else min(within.last, self._totals.newest)
+        found: list[int] = []
+        for block in range(last >> BLOCK_BITS, (first >> BLOCK_BITS) - 1, -1):
+            if len(found) < limit and first <= last:
+                numbers = Numbers(self._number(first), self._number(last))
+                found += self._newest_in_block(block, parts, limit - len(found), query, numbers)
+        return found
+
+    def _newest_in_block(
+        self, block: int, parts: tuple[str, ...], limit: int, query: Query | None, within: Numbers
+    ) -> list[int]:
+        start = f"{self._row}x{block}"
+        match = " AND ".join(f'"{_token(start, part)}"' for part in parts)
+        table, times, values = "memory_index", "", ()  # type: tuple[str, str, tuple[float, ...]]
+        if query is not None:
+            table = "memory_index CROSS JOIN memory_entries ON number = memory_index.rowid"
+            times, values = " AND timestamp >= ? AND timestamp < ?", (query.after, query.before)
+        statement = (
+            f"SELECT memory_index.rowid FROM {table} WHERE memory_index MATCH ? AND memory_index.rowid BETWEEN ? AND ?"
+            f"{times} ORDER BY memory_index.rowid DESC LIMIT ?"
+        )
+        rows = _execute(self._db, statement, (match, within.first, within.last, *values, limit))
+        return [number & PLACES for (number,) in rows]
+
+    def newest_before(self, before: float) -> int:
+        query = (
+            "SELECT number FROM memory_entries WHERE user = ? AND timestamp < ? ORDER BY timestamp DESC, number DESC"
+        )
+        found = self._db.execute(f"{query} LIMIT 1", (self._row, before)).fetchone()
+        return 0 if found is None else found[0] & PLACES
+
+    def texts(self, numbers: Sequence[int]) -> Iterable[tuple[int, int, str]]:
+        return [(number & PLACES, *rest) for number, *rest in self._rows("number, length, terms", numbers)]
+
+    def _rows(self, columns: str, places: Sequence[int]) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = []
+        for first in range(0, len(places), NUMBERS_MAX):
+            numbers = [self._number(place) for place in places[first : first + NUMBERS_MAX]]
+            query = f"SELECT {columns} FROM memory_entries WHERE number IN ({', '.join('?' * len(numbers))})"
+            rows += self._db.execute(query, numbers)
+        if len(rows) != len(places):
+            raise damage(f"the index of memories names {len(places) - len(rows)} that are not there")
+        return rows
+
+    def _number(self, place: int) -> int:
+        return self._row << PLACE_BITS | place
+
+    def _tokens(self, place: int, parts: Iterable[str]) -> str:
+        start = f"{self._row}x{place >> BLOCK_BITS}"
+        return " ".join([_token(start, part) for part in parts])
+
+
+def _token(start: str, part: str) -> str:
+    """What a term or a mark of a block is indexed under: letters, digits, and what is beyond ASCII."""
+    return f"{start}m{part[1:]}" if part.startswith("=") else f"{start}w{part}"
+
+
+def _execute(db: sqlite3.Connection, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+    """Execute a statement that needs the full-text index."""
+    try:
+        return db.execute(statement, values)
+    except sqlite3.OperationalError as error:
+        if "no such module" not in str(error):
+            raise
+        msg = f"expected a SQLite with FTS5, found {sqlite3.sqlite_version} without ({error}); use another Python, or "
+        raise NotSupportedError(msg + "InMemoryMemoryService") from error
+
+
+def _data_of(entry: MemoryEntry) -> str:
+    """What of an entry has no column."""
+    fields = {"content": content_to_dict(entry.content), "author": entry.author, "metadata": entry.custom_metadata}
+    return dumps({name: value for name, value in fields.items() if value})
+
+
+def _entry_of(columns: Sequence[Any]) -> MemoryEntry:
+    """
+    The memory of a row.
+
+    Raises:
+        sqlite3.DatabaseError: It is none that was ever written: the file is damaged.
+    """
+    memory_id, session_id, timestamp, data = columns
+    try:
+        fields = loads(data)
+        return MemoryEntry(
+            id=memory_id,
+            session_id=session_id,
+            timestamp=timestamp,
+            content=content_from_dict(fields["content"]),
+            author=fields.get("author"),
+            custom_metadata=fields.get("metadata", {}),
+        )
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        raise damage(f"the memory {memory_id!r:.80} cannot be read ({error!r:.200})") from error

@@ -1,0 +1,259 @@
+"""
+What memories are, and what is asked of them: values, and the checks of all that callers hand in.
+
+A memory is text: of an event or a content its text parts are kept, without thoughts. What a memory can be looked up by
+beside its text (who said it, in which session, its metadata) is kept as *marks*, which stand beside its terms.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from .._json import check_text, dumps, freeze, shown
+from ..errors import InvalidValueError
+from ..events import Event
+from ..types import Content, Part, Value, number_field, object_field, text_field
+
+__all__ = [
+    "LIMIT",
+    "LIMIT_MAX",
+    "MemoryEntry",
+    "Query",
+    "Scope",
+    "SearchMemoryResponse",
+    "check_id",
+    "check_limit",
+    "check_metadata",
+    "entry_of_event",
+    "given_entry",
+    "marks_of",
+    "parse_filter",
+]
+
+Scope: TypeAlias = tuple[str, str]
+"""An app and a user of it: whose memories they are."""
+
+LIMIT: Final = 10
+LIMIT_MAX: Final = 1000
+
+ID_CHARS_MAX: Final = 1024
+FILTERS: Final = ("author", "session_id", "after", "before", "custom_metadata")
+
+
+def _content(value: object) -> Content:
+    if isinstance(value, str):
+        return Content(parts=[Part(text=value)])
+    if not isinstance(value, Content):
+        raise InvalidValueError("MemoryEntry.content", f"expected Content or a string, found {shown(value)}")
+    return value
+
+
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+class MemoryEntry(Value):
+    """
+    One thing that is remembered of a user.
+
+    `content` has text parts only; a string is short for one. `timestamp` is in seconds since the epoch. `score` says
+    how well it fits a query, in a search's answer alone: greater is better, and only within one answer.
+    """
+
+    content: Content = attrs.field(converter=_content)
+    id: str | None = text_field(default=None)
+    author: str | None = text_field(default=None)
+    timestamp: float | None = number_field("MemoryEntry.timestamp")
+    session_id: str | None = text_field(default=None)
+    custom_metadata: Mapping[str, Any] = object_field("MemoryEntry.custom_metadata")
+    score: float | None = number_field("MemoryEntry.score")
+
+    @property
+    def text(self) -> str:
+        """The text parts joined."""
+        return self.content.text
+
+
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+class SearchMemoryResponse(Value):
+    """What a search has found, the best first."""
+
+    memories: Sequence[MemoryEntry] = ()
+
+
+@attrs.frozen
+class Query:
+    """
+    What a search looks for: memories with one of the *terms*, all of the *marks*, and a time in [after, before).
+    """
+
+    terms: tuple[str, ...]
+    marks: tuple[str, ...] = ()
+    after: float = -sys.float_info.max
+    before: float = float("inf")
+
+    @property
+    def asks_for_time(self) -> bool:
+        """Whether the time of a memory matters."""
+        return self.after > -sys.float_info.max or self.before < float("inf")
+
+
+# --- checks, all before anything is stored --------------------------------------------------------------------------
+
+
+def check_id(name: str, value: object) -> str:
+    """
+    Return an id; space around it does not count.
+
+    Raises:
+        InvalidValueError: It cannot be one.
+    """
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidValueError(name, f"expected a string that is not blank, found {shown(value)}")
+    text = check_text(str.__str__(value).strip(), name)
+    if "\0" in text or len(text) > ID_CHARS_MAX:
+        raise InvalidValueError(name, f"expected at most {ID_CHARS_MAX} characters and no NUL, found {shown(value)}")
+    return text
+
+
+def check_limit(limit: object) -> int:
+    """
+    Return how many memories are wanted.
+
+    Raises:
+        InvalidValueError: It is no number from 1 to 1000.
+    """
+    if limit is None:
+        return LIMIT
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:
+        raise InvalidValueError("limit", f"expected an integer from 1 to {LIMIT_MAX}, or None, found {shown(limit)}")
+    return int(limit)
+
+
+def check_metadata(value: object, name: str = "custom_metadata") -> Mapping[str, Any]:
+    """
+    Return a JSON object, frozen.
+
+    Raises:
+        InvalidValueError: It is none.
+    """
+    if value is not None and not isinstance(value, dict):
+        raise InvalidValueError(name, f"expected a dict or None, found {shown(value)}")
+    frozen: Mapping[str, Any] = freeze(value or {}, name)
+    return frozen
+
+
+def parse_filter(terms: tuple[str, ...], value: object) -> Query:
+    """
+    Return what a search looks for, given its terms and its filter.
+
+    Raises:
+        InvalidValueError: The filter has a key that is none, or a value that cannot be one.
+    """
+    if value is None:
+        return Query(terms)
+    if not isinstance(value, Mapping):
+        raise InvalidValueError("filter", f"expected a mapping of {', '.join(FILTERS)}, found {shown(value)}")
+    unknown = [key for key in value if key not in FILTERS]
+    if unknown:
+        raise InvalidValueError("filter", f"expected keys of {', '.join(FILTERS)}, found {shown(unknown[0])}")
+    marks = [_mark(name, check_id(f"filter[{name!r}]", value[name])) for name in FILTERS[:2] if name in value]
+    metadata = check_metadata(value.get("custom_metadata"), "filter['custom_metadata']")
+    marks += [_mark("m", key, metadata[key]) for key in metadata]
+    times = {name: _seconds(f"filter[{name!r}]", value[name]) for name in ("after", "before") if name in value}
+    return Query(terms, (*marks,), **times)
+
+
+def _seconds(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
+        raise InvalidValueError(name, f"expected seconds since the epoch, found {shown(value)}")
+    return float(value)
+
+
+# --- marks ----------------------------------------------------------------------------------------------------------
+
+
+def marks_of(entry: MemoryEntry) -> tuple[str, ...]:
+    """What *entry* can be looked up by, beside its text. No term is a mark: those begin with `=`."""
+    known = {"author": entry.author, "session_id": entry.session_id}
+    marks = [_mark(name, value) for name, value in known.items() if value is not None]
+    return (*marks, *(_mark("m", key, value) for key, value in entry.custom_metadata.items()))
+
+
+def _mark(kind: str, *values: Any) -> str:
+    text = dumps([kind, *map(_plain, values)])
+    return f"={blake2b(text.encode(), digest_size=16).hexdigest()}"
+
+
+def _plain(value: Any) -> Any:
+    """A JSON value in the one form that all equal ones have."""
+    if isinstance(value, dict):
+        return {key: _plain(value[key]) for key in sorted(value)}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# --- entries --------------------------------------------------------------------------------------------------------
+
+
+def entry_of_event(event: object, session_id: str | None, metadata: Mapping[str, Any]) -> MemoryEntry | None:
+    """
+    Return what is remembered of an event; None if it is nothing that anybody has said.
+
+    Raises:
+        InvalidValueError: It is no event, or one that was not stored.
+    """
+    if not isinstance(event, Event):
+        raise InvalidValueError("events", f"expected events, found {shown(event)}")
+    if event.partial or event.content is None or event.actions.compaction is not None:
+        return None
+    parts = _text_parts(event.content)
+    if not parts:
+        return None
+    if event.id is None or event.timestamp is None:
+        raise InvalidValueError(
+            "events", f"expected events that are stored, found one without id or time: {event!r:.80}"
+        )
+    return MemoryEntry(
+        id=blake2b(dumps([session_id, event.id]).encode(), digest_size=12).hexdigest(),
+        content=Content(parts=parts, role=event.content.role),
+        author=event.author,
+        timestamp=event.timestamp,
+        session_id=session_id,
+        custom_metadata=freeze({**(event.custom_metadata or {}), **metadata}, "custom_metadata"),
+    )
+
+
+def given_entry(memory: object, name: str, metadata: Mapping[str, Any]) -> MemoryEntry:
+    """
+    Return a memory that a caller has made, checked; *name* is what messages call it.
+
+    Raises:
+        InvalidValueError: It is none, or has no text, or something that would be lost.
+    """
+    if isinstance(memory, (str, Content)):
+        memory = MemoryEntry(content=memory)
+    if not isinstance(memory, MemoryEntry):
+        raise InvalidValueError(name, f"expected a MemoryEntry, a Content or a string, found {shown(memory)}")
+    if memory.score is not None:
+        raise InvalidValueError(f"{name}.score", "expected None, because a search makes it; leave it out")
+    parts = _text_parts(memory.content)
+    if not parts or len(parts) != len(memory.content.parts):
+        problem = "expected text parts that are no thoughts, found others or none; keep other things as artifacts"
+        raise InvalidValueError(f"{name}.content", problem)
+    return attrs.evolve(
+        memory,
+        id=None if memory.id is None else check_id(f"{name}.id", memory.id),
+        session_id=None if memory.session_id is None else check_id(f"{name}.session_id", memory.session_id),
+        custom_metadata=freeze({**memory.custom_metadata, **metadata}, "custom_metadata"),
+    )
+
+
+def _text_parts(content: Content) -> list[Part]:
+    """The parts that say something, without what a provider put onto them."""
+    said: Iterable[Part] = (part for part in content.parts if part.text is not None and not part.thought)
+    parts = [Part(text=part.text) for part in said]
+    return parts if any(part.text and part.text.strip() for part in parts) else []
