@@ -8,13 +8,10 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from .._json import shown
 from ..env import Env
 from ..errors import ConfigurationError, ServiceClosedError
 from ..sessions import SqliteSessionService
-from ..sessions._sqlite_file import Durability, SqliteFile, Transaction
-from ..sessions._sqlite_format import parse_path
-from ..sessions._sqlite_schema import FORMAT
+from ..sessions._sqlite_file import Durability, Transaction
 from ._ranking import best
 from ._service import BaseMemoryService, Memory
 from ._sqlite_tables import User, find_user, has_tables, make_tables, make_user
@@ -35,10 +32,11 @@ class SqliteMemoryService(BaseMemoryService):
     Args:
         store: A file (its folder must exist), `":memory:"`, `"sqlite:///FILE"`, or a SqliteSessionService. It is
             opened on first use; the tables for memories are made when the first memory is added.
-        durability: As that of SqliteSessionService; `"power"` by default. A session service has its own.
-        env: Where time and ids come from; that of the session service, if one is given.
+        durability: As of SqliteSessionService, by default `"power"`; only for a file.
+        env: Where time and ids come from; only for a file.
 
     Raises:
+        ConfigurationError: A session service came with a durability or an Env of another.
         NotSupportedError: On use: this SQLite has no FTS5.
         StorageFormatError: On use: the file, or its memories, are not of this version of minirun.
     """
@@ -50,19 +48,17 @@ class SqliteMemoryService(BaseMemoryService):
         durability: Durability | None = None,
         env: Env | None = None,
     ) -> None:
-        self._sessions = store if isinstance(store, SqliteSessionService) else None
-        if self._sessions is not None:
-            _refuse_with_sessions(self._sessions, durability, env)
-            super().__init__(env=self._sessions.env)
-            self._file = self._sessions._file
-        else:
-            super().__init__(env=env)
-            durability = "power" if durability is None else durability
-            if durability not in ("power", "process"):
-                msg = f"expected durability 'power' or 'process', found {shown(durability)}"
+        self._is_guest = isinstance(store, SqliteSessionService)
+        if isinstance(store, SqliteSessionService):
+            if durability is not None or env not in (None, store.env):
+                msg = "expected no durability and no env beside a session service, which has its own; leave them out"
                 raise ConfigurationError(msg)
-            assert not isinstance(store, SqliteSessionService)
-            self._file = SqliteFile(parse_path(store), FORMAT, durability, self._env)
+            self._sessions = store
+        else:
+            durability = "power" if durability is None else durability
+            self._sessions = SqliteSessionService(store, durability=durability, cache_bytes=0, env=env)
+        super().__init__(env=self._sessions.env)
+        self._file = self._sessions._file
         self._generation = 0  # of the file that is known to have the tables
 
     # --- the storage primitives
@@ -118,15 +114,15 @@ class SqliteMemoryService(BaseMemoryService):
         return await self._file.write(delete)
 
     async def _close(self) -> None:
-        if self._sessions is None:
-            await self._file.close()
+        if not self._is_guest:
+            await self._sessions.aclose()
 
     # --- helpers
 
     def _check_open(self) -> None:
         super()._check_open()
-        if self._sessions is not None and self._sessions._closed:
-            msg = "expected the session service, whose file this shares, to be open; close it after this service"
+        if self._sessions._closed:
+            msg = "expected the session service of this memory service to be open, found it closed; make new ones"
             raise ServiceClosedError(msg)
 
     def _make_tables(self, transaction: Transaction) -> None:
@@ -144,11 +140,3 @@ class SqliteMemoryService(BaseMemoryService):
     def _note_tables(self, generation: int) -> None:
         self._generation = generation
 
-
-def _refuse_with_sessions(sessions: SqliteSessionService, durability: object, env: Env | None) -> None:
-    if durability is not None:
-        msg = f"expected no durability beside a session service, which has its own, found {durability!r:.80}"
-        raise ConfigurationError(msg)
-    if env is not None and env is not sessions.env:
-        msg = "expected the Env of the session service, found another one; leave env out"
-        raise ConfigurationError(msg)
