@@ -172,19 +172,22 @@ def transcript_of(agent: LlmAgent, ctx: InvocationContext | CallbackContext) -> 
     """
     The transcript of what this agent sees, brought up to date.
 
-    It lives as long as the live session; inside of a call, as long as the call.
+    It lives as long as the live session, and goes over to a new summary when there is one; inside of a call it lives
+    as long as the call, and knows of no summary: that tells what is outside.
     """
     core, place = ctx._core, ctx._place
     live, inside = core.live, place.inside
     if inside is not None:
-        memo, start, opening = inside.transcripts, inside.start_seq, inside.content
+        memo, start = inside.transcripts, inside.start_seq
     else:
-        memo, start, opening = live.memo, core.start_seq, None
+        memo, start = live.memo, core.prompt_seq
     if agent.include_contents == "none":
         start = max(start, core.message_seq)
     key = ("transcript", agent.name, place.branch, agent.include_contents, core.prompts)
     transcript: Transcript | None = memo.get(key)
     if transcript is None or transcript.start_seq != start:
+        outside = None if agent.include_contents == "none" else core.opening
+        opening = outside if inside is None else inside.content
         transcript = Transcript(agent.name, start, place.branch, prompts=core.prompts, opening=opening)
         memo[key] = transcript
     transcript.read(live.events[live.index_of(transcript.next_seq) :])

@@ -121,9 +121,9 @@ class AgentTree:
                 )
                 raise ConfigurationError(msg)
 
-    def speaker(self, events: Sequence[Event]) -> BaseAgent:
+    def speaker(self, events: Sequence[Event], before: str | None = None) -> BaseAgent:
         """
-        Who answers the message that stands at the end of *events*.
+        Who answers the message that stands at the end of *events*; *before* is who would have answered before them.
 
         That is who spoke last, or was handed over to and did not speak yet: an agent that got control by transfers
         keeps it, until it gives it back. Only who may hand back keeps it: an LlmAgent whose
@@ -141,7 +141,8 @@ class AgentTree:
                 author = self.find(event.author)
                 if author is not None and self._keeps_control(author):
                     return author
-        return self.root
+        kept = self.find(before)
+        return kept if kept is not None and self._keeps_control(kept) else self.root
 
     def _keeps_control(self, agent: BaseAgent) -> bool:
         at: BaseAgent | None = agent

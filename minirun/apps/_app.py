@@ -14,11 +14,12 @@ from ..flows._prompts import Prompts
 from ..plugins import BasePlugin
 from ..plugins._manager import check_hooks
 from ..sessions._service import check_app_name
+from ._compaction import EventsCompactionConfig
 
 __all__ = ["App", "Prompts", "ResumabilityConfig"]
 
 # Fields of the ADK documents that do not work here yet.
-_NOT_SUPPORTED = ("events_compaction_config", "context_cache_config")
+_NOT_SUPPORTED = ("context_cache_config",)
 
 
 @attrs.frozen
@@ -57,6 +58,7 @@ class App:
         root_agent: The agent that answers.
         plugins: Callbacks for all agents, models and tools of the app, in this order, before the agents' own.
         prompts: The words that the framework itself says to models.
+        events_compaction_config: When earlier events are told to models as a summary; None: never.
         resumability_config: Accepted and not needed: every invocation can be resumed.
 
     Raises:
@@ -71,6 +73,7 @@ class App:
     plugins: Sequence[BasePlugin]
     prompts: Prompts
     resumability_config: ResumabilityConfig | None
+    events_compaction_config: EventsCompactionConfig | None
     _tree: AgentTree = attrs.field(repr=False, eq=False)
 
     def __init__(
@@ -81,6 +84,7 @@ class App:
         *,
         prompts: Prompts = Prompts(),  # noqa: B008 # frozen
         resumability_config: ResumabilityConfig | None = None,
+        events_compaction_config: EventsCompactionConfig | None = None,
         **others: object,
     ) -> None:
         for other in others:
@@ -97,6 +101,9 @@ class App:
         if not isinstance(resumability_config, ResumabilityConfig | None):
             msg = f"expected resumability_config to be a ResumabilityConfig, found {resumability_config!r:.80}"
             raise ConfigurationError(msg)
+        if not isinstance(events_compaction_config, EventsCompactionConfig | None):
+            found = f"found {events_compaction_config!r:.80}"
+            raise ConfigurationError(f"expected events_compaction_config to be an EventsCompactionConfig, {found}")
         tree = AgentTree(root_agent)
         tree.check_models()
         self.__attrs_init__(
@@ -105,6 +112,7 @@ class App:
             plugins=_checked_plugins(plugins),
             prompts=prompts,
             resumability_config=resumability_config,
+            events_compaction_config=events_compaction_config,
             tree=tree,
         )
 

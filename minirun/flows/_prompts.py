@@ -59,6 +59,8 @@ class Prompts:
     """Stands in for a response that does not exist yet, when the model is asked all the same."""
     earlier: str = _text(default="(What was said before is left out.)")
     """The user's side, where what is shown begins with the agent's own words: providers want the user to begin."""
+    summary: str = _text("summary", default="(A summary of what was said before:)\n{summary}")
+    """The user's side, where what was said first is told in fewer words: `App(events_compaction_config=...)`."""
     go_on: str = _text(default="Go on.")
     """The user's side, when it is the agent itself that spoke last and its model is asked all the same."""
     other_said: str = _text("author", "text", default="[{author}] said: {text}")

@@ -45,11 +45,13 @@ from ..sessions import (
     SessionKey,
     SessionWriter,
 )
+from ..sessions._live import RunWindow
 from ..sessions._pending import check_answer
 from ..sessions._service import checked_event, session_key
 from ..sessions._state import Scope, check_key, scope_of
 from ..tools._limits import ToolLimits
 from ..types import Content, FunctionResponse, changed
+from ._compactions import Compactions
 from ._supervisor import Supervisor, Went, due, go_on
 from ._sync import SyncRun
 
@@ -127,6 +129,7 @@ class Runner:
         self.auto_create_session = auto_create_session
         self._env = session_service.env
         self._tool_limits = ToolLimits(TOOL_THREADS)
+        self._compactions = Compactions()
         self._closed = False
 
     @property
@@ -254,6 +257,9 @@ class Runner:
             yield_user_message=yield_user_message,
             auto_create=self.auto_create_session,
             services=self._services,
+            window=self._window(config),
+            compaction=self.app.events_compaction_config,
+            compaction_is_due=self._compactions.note,
             tool_limits=self._tool_limits,
             check=self._check_open,
         )
@@ -301,7 +307,9 @@ class Runner:
                     recorded = reversed(writer.live.window(now.seq))
                     mine = (event for event in recorded if event.invocation_id == invocation_id)
                     answer = next(filter(is_answer_of_run, mine), None)
-                    session = writer.live.snapshot(plan.run_config.get_session_config)
+                    asked = plan.run_config.get_session_config
+                    shown = GetSessionConfig(after_seq=writer.live.run_start_seq(None) - 1) if asked is None else asked
+                    session = writer.live.snapshot(shown)
                     raise FinishedError(now.status, session, answer)
             except BaseException:
                 with trio.CancelScope(shield=True):
@@ -428,6 +436,10 @@ class Runner:
         log (ReplayError), stays as it is, and is tried again later and later, up to an hour. Any number of processes
         may supervise one store. Cancel it to end it: what is under way is interrupted, and the next supervisor goes on
         with it.
+
+        It also makes the summaries that are due (`App(events_compaction_config=...)`) in sessions where runs of this
+        runner have not come to it, because their callers have left early or the summariser has failed: one at a time
+        for each session, which is not held meanwhile. What fails is tried again later and later, too.
 
         Args:
             max_concurrent: How many may go on at once.
@@ -565,12 +577,17 @@ class Runner:
         service = self.session_service
         reject = config.on_busy == "reject"
         while True:
-            writer = await service.open_writer(key, invocation_id, config.get_session_config, reject=reject)
+            writer = await service.open_writer(key, invocation_id, self._window(config), reject=reject)
             if writer is not None:
                 return writer
             if not self.auto_create_session:
                 raise await service._not_found(key)
             await self._create_if_missing(key)
+
+    def _window(self, config: RunConfig) -> RunWindow:
+        """What a run has to load."""
+        compacts = self.app.events_compaction_config is not None
+        return RunWindow(asked=config.get_session_config, whole=compacts)
 
     async def _create_if_missing(self, key: SessionKey) -> None:
         app, user, session = key.app_name, key.user_id, key.session_id

@@ -15,6 +15,7 @@ import trio
 from ..errors import ServiceClosedError, StorageError
 from ..runtime import RunConfig
 from ..sessions import BaseSessionService, InvocationStatus, SessionKey
+from ._compactions import compact
 
 if TYPE_CHECKING:
     from ._runner import Runner
@@ -23,6 +24,9 @@ __all__ = ["Place", "Supervisor", "Went", "due", "go_on", "resumable"]
 
 # How long a supervisor leaves alone, at most, what fails before it has gone on: each try is an event in its log.
 LEFT_ALONE_S_MAX = 3600.0
+
+# In the place of an invocation's id: the summary of a session. No id is empty.
+SUMMARY = ""
 
 Place: TypeAlias = tuple[SessionKey, str]
 """Where an invocation is: its session, and its id."""
@@ -123,6 +127,12 @@ class Supervisor:
                     await self._free.acquire()
                     self._under_way.add(place)
                     nursery.start_soon(self._go_on, place, status, name=f"supervised {place[1]}")
+            for key in self._runner._compactions.noted():
+                place = (key, SUMMARY)
+                if place not in self._under_way and self._left_alone.get(place, (0.0, 0.0))[0] <= env.now():
+                    await self._free.acquire()
+                    self._under_way.add(place)
+                    nursery.start_soon(self._compact, place, name=f"summary of {key}")
             await env.sleep(self._every_s)
 
     async def _look(self) -> dict[Place, InvocationStatus]:
@@ -135,10 +145,30 @@ class Supervisor:
     async def _go_on(self, place: Place, status: InvocationStatus) -> None:
         try:
             went = await go_on(self._runner, place, now=None, config=self._config, if_still=status)
-            _, wait_s = self._left_alone.pop(place, (0.0, self._every_s))
-            if went is Went.NOWHERE:
-                wait_s = min(2 * wait_s, max(LEFT_ALONE_S_MAX, self._every_s))
-                self._left_alone[place] = (self._runner._env.now() + wait_s, wait_s)
+            self._leave_alone(place, failed=went is Went.NOWHERE)
         finally:
             self._under_way.remove(place)
             self._free.release()
+
+    async def _compact(self, place: Place) -> None:
+        key, _ = place
+        compactions = self._runner._compactions
+        compactions.forget(key)
+        try:
+            await compact(self._runner, key)
+            self._leave_alone(place, failed=False)
+        except ServiceClosedError:
+            pass  # the next look says so
+        except Exception:  # the store, or whoever writes the summary: nothing is stored, and it is still due
+            compactions.note(key)
+            self._leave_alone(place, failed=True)
+        finally:
+            self._under_way.remove(place)
+            self._free.release()
+
+    def _leave_alone(self, place: Place, *, failed: bool) -> None:
+        """What has *failed* is left alone for a while, each time for longer."""
+        _, wait_s = self._left_alone.pop(place, (0.0, self._every_s))
+        if failed:
+            wait_s = min(2 * wait_s, max(LEFT_ALONE_S_MAX, self._every_s))
+            self._left_alone[place] = (self._runner._env.now() + wait_s, wait_s)

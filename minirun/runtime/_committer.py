@@ -167,6 +167,7 @@ class Committer:
         self._delivered: _Credit | None = None
         self._ended = False
         self._left = False
+        self._idle = trio.lowlevel.ParkingLot()  # for who waits until the caller has had everything
         # credit and back-pressure
         self._credit: _Credit | None = None
         self._takers: deque[_Taker] = deque()
@@ -250,6 +251,13 @@ class Committer:
         """How many events the caller has not read."""
         return len(self._queue)
 
+    async def delivered(self) -> bool:
+        """Wait until the caller has had all events and asks for one more; False if it has left instead."""
+        await trio.lowlevel.checkpoint()
+        while not self._left and (self._reader is None or self._queue):
+            await self._idle.park()
+        return not self._left
+
     def end(self) -> None:
         """The logic is through: nothing more will come."""
         self._send.close()
@@ -287,6 +295,7 @@ class Committer:
 
     async def _wait_for_event(self) -> None:
         self._reader = trio.lowlevel.current_task()
+        self._idle.unpark_all()
 
         def abort(_: Any) -> trio.lowlevel.Abort:
             self._reader = None
@@ -303,6 +312,7 @@ class Committer:
         while self._takers:
             trio.lowlevel.reschedule(self._takers.popleft().task)
         self._room_waiters.unpark_all()
+        self._idle.unpark_all()
 
     def show(self, event: Event) -> None:
         """Put a stored event into the caller's queue that was stored before this committer began."""

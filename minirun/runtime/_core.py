@@ -28,7 +28,7 @@ from ..sessions import InvocationStatus, OpenCall, PendingCall
 from ..sessions._live import LiveSession
 from ..sessions._pending import pending_call
 from ..sessions._state import Values
-from ..types import Content, UsageMetadata
+from ..types import Content, Part, UsageMetadata
 from ._commits import CommitTimer, CommitWatcher
 from ._committer import Committer
 from ._config import RunConfig
@@ -65,6 +65,7 @@ class InvocationCore:
         prompts: Prompts,
         plugins: PluginHooks,
         cleanup_s: float,
+        compacts: bool,
     ) -> None:
         self.invocation_id = invocation_id
         self.run_id = run_id  # of the message that this run begins with; the invocation may go on in several
@@ -73,7 +74,8 @@ class InvocationCore:
         self.run_config = run_config
         self.user_content = user_content
         self.env = env
-        self.start_seq = live.start_seq(run_config.get_session_config)
+        self.compacts = compacts  # whether what prompts do not show is in a summary, and nowhere else
+        self.start_seq = live.run_start_seq(run_config.get_session_config)
         self.message_seq = live.revision + 1
         self.values: Values = live.values.with_temp()
         self.values.temp.update(temp)
@@ -137,7 +139,27 @@ class InvocationCore:
         assert message.seq is not None
         self.user_content = message.content
         self.message_seq = message.seq
-        self.start_seq = min(self.live.start_seq(self.run_config.get_session_config), message.seq)
+        self.start_seq = min(self.live.run_start_seq(self.run_config.get_session_config), message.seq)
+
+    @property
+    def prompt_seq(self) -> int:
+        """The event from which on prompts show the history; what is before it is summed up, or was not asked for."""
+        seq = self.live.prompt_seq(whole=self.compacts)
+        return self.start_seq if seq is None else seq
+
+    @property
+    def opening(self) -> Content | None:
+        """What prompts show of what stands before that."""
+        summary = self.live.compaction
+        if summary is None:
+            return None
+        return Content(role="user", parts=[Part(text=self.prompts.summary.format(summary=summary.content.text))])
+
+    @property
+    def is_through(self) -> bool:
+        """Whether the agents have come to their end in an earlier run, which was then cut off: a summary covers it."""
+        summary = self.live.compaction
+        return self.journal is not None and summary is not None and summary.end_seq >= self.message_seq
 
     def failed(self, error: BaseException, agent_name: str, branch: str | None) -> None:
         """Note where *error* has left an agent, if it is the first that it leaves."""

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 import attrs
 import trio
 
+from .._json import freeze
 from .._window import Window
 from ..env import Env
 from ..errors import (
@@ -33,16 +34,25 @@ from ..errors import (
 )
 from ..events import Event
 from ..flows._prompts import Prompts
-from ..sessions import Invocation, InvocationStatus, PendingCall, Session, SessionWriter
+from ..sessions import (
+    GetSessionConfig,
+    Invocation,
+    InvocationStatus,
+    PendingCall,
+    Session,
+    SessionKey,
+    SessionWriter,
+)
 from ..sessions._live import run_session
 from ..sessions._service import checked_event
 from ..sessions._state import ReadOnlyState, with_writes, writes_of
 from ..types import Content, changed
 from ._answer import is_answer_of_run
 from ._committer import Committer
+from ._compaction import due_tail, find_job
 from ._config import RunConfig
 from ._context import InvocationContext
-from ._core import InvocationCore
+from ._core import InvocationCore, derived_id
 from ._failure import add_note, came_of_cancellation, first_failure, is_only_cancelled, is_pause, leaves
 from ._hooks import PluginHooks, ask, expect, tell, with_cleanup
 from ._message import user_content
@@ -77,6 +87,12 @@ class RunPlan:
     """What contexts can ask for, beside the session."""
     tool_limits: Any
     """How much the tools of the runner may do at once."""
+    window: GetSessionConfig | None
+    """What `open` loads."""
+    compaction: Any
+    """When summaries are made, and who makes them: an EventsCompactionConfig; None: never."""
+    compaction_is_due: Callable[[SessionKey], None]
+    """Told of a session that is due for a summary, and the run has not come to it."""
     auto_create: bool
     """Whether `open` makes a session that is not there."""
     check: Callable[[], None]
@@ -111,6 +127,13 @@ class Run:
         The last stored event of an agent that is an answer: final, without an error, and with something in it. That is
         text (thoughts aside), an `output`, other media, or a result with `skip_summarization`. None until then.
         """
+        self.compaction: Event | None = None
+        """
+        The event with the summary that was stored at the end of this run, if one was. It is not among those that the
+        run yields: the last of these was delivered before.
+        """
+        self.compaction_error: Exception | None = None
+        """What has kept the summary from being made. It costs the run nothing; the next one tries again."""
         self._status = InvocationStatus.RUNNING
         self._committer = committer
         self._failure: BaseException | None = None
@@ -236,8 +259,7 @@ class RunScope:
             except StaleSessionError:  # another process was faster; nothing of this run is stored yet
                 if resumes is not None:  # the invocation may have ended meanwhile
                     raise
-                config = plan.run_config
-                await writer.reload(config.get_session_config, reject=config.on_busy == "reject")
+                await writer.reload(plan.window, reject=plan.run_config.on_busy == "reject")
 
     async def _append_message(self, writer: SessionWriter) -> Event:
         try:
@@ -284,6 +306,7 @@ class RunScope:
             prompts=plan.prompts,
             plugins=plan.plugins,
             cleanup_s=plan.cleanup_s,
+            compacts=plan.compaction is not None,
         )
         self._core.due_at = self._now
         self._context = InvocationContext.root(self._core, plan.tree.root)
@@ -324,6 +347,8 @@ class RunScope:
         self._others: list[Exception] = []  # what failed beside the first failure
         deadline = trio.current_time() + config.deadline_s if config.deadline_s is not None else float("inf")
         self._agent_scope = trio.CancelScope(shield=True, deadline=deadline)
+        self._compaction_scope = trio.CancelScope(deadline=deadline)
+        self._looked_for_summary = False
         self._renewal_scope = trio.CancelScope()
         self._manager = trio.open_nursery()
         nursery = await self._manager.__aenter__()
@@ -343,14 +368,15 @@ class RunScope:
     # --- running and ending
 
     async def _agent_task(self) -> None:
-        run, core = self._run, self._core
+        plan, run, core = self._plan, self._run, self._core
         context = self._context
         self._writer.mark_task()
         with self._agent_scope:
             try:
-                await self._run_agent(context)
-                if core.journal is not None and not (core.journal.has_caught_up or self._stays):
-                    core.journal.check_nothing_ahead(None, "the end of the invocation")
+                if not core.is_through:
+                    await self._run_agent(context)
+                    if core.journal is not None and not (core.journal.has_caught_up or self._stays):
+                        core.journal.check_nothing_ahead(None, "the end of the invocation")
             except BaseException as failure:
                 if is_only_cancelled(failure) and self._agent_scope.cancel_called:
                     raise
@@ -375,12 +401,17 @@ class RunScope:
                 for late in core.late_failures:
                     self._fail(late)
                 core.ended = f"the invocation {run.invocation_id} has ended; nothing can be emitted or written any more"
-                self._renewal_scope.cancel()
                 status = self._final_status(cancelled)
+                if plan.compaction is not None and status is InvocationStatus.COMPLETED and not core.open_calls():
+                    await self._compact()
+                    status = self._final_status(cancelled)
+                self._renewal_scope.cancel()
                 if status is not InvocationStatus.PAUSED and core.open_calls():
                     status = InvocationStatus.INTERRUPTED  # the store has failed: what is open is left to who goes on
                 run._status = status
                 await core.drop_unnamed()
+                if plan.compaction is not None and status.has_ended and not self._looked_for_summary:
+                    self._note_what_is_due()
                 await self._writer.finish(None if status is InvocationStatus.INTERRUPTED else status)
         finally:
             self._committer.end()
@@ -425,8 +456,45 @@ class RunScope:
         """Who answers the message of the invocation."""
         core = self._core
         live = core.live
-        past = Window(live.events, live.index_of(core.start_seq), live.index_of(core.message_seq + 1))
-        return self._plan.tree.speaker(past)
+        past = Window(live.events, live.index_of(core.prompt_seq), live.index_of(core.message_seq + 1))
+        return self._plan.tree.speaker(past, None if live.compaction is None else live.compaction.speaker)
+
+    async def _compact(self) -> None:
+        """
+        Store a summary, if one is due, when the caller has had everything and asks for more.
+
+        The run has succeeded: leaving it, its deadline and whatever fails here only mean that there is no summary.
+        """
+        plan, run, live = self._plan, self._run, self._core.live
+        try:
+            with self._compaction_scope:
+                if due_tail(live, plan.compaction) is None or not await self._committer.delivered():
+                    return
+                await plan.env.point("compaction")
+                service, ends = self._writer.service, run.invocation_id
+                job = await find_job(service, live, plan.compaction, plan.tree, ends=ends)
+                event = None if job is None else await job.event(plan.compaction.summarizer)
+                if job is not None and event is not None and job.fits(live):
+                    await plan.env.point("store compaction")
+                    run.compaction = await self._writer.append(self._of_this_run(event, job.end_seq))
+                self._looked_for_summary = True
+        except BaseException as error:
+            failure = first_failure(error)
+            if not isinstance(failure, Exception):
+                self._fail(failure)
+            else:
+                run.compaction_error = failure
+
+    def _of_this_run(self, event: Event, end_seq: int) -> Event:
+        name, metadata = self._run.invocation_id, self._plan.run_config.custom_metadata
+        metadata = {**metadata, **(event.custom_metadata or {})}
+        event_id = derived_id(name, "compaction", end_seq)
+        return changed(event, id=event_id, invocation_id=name, custom_metadata=freeze(metadata) or None)
+
+    def _note_what_is_due(self) -> None:
+        live = self._core.live
+        if due_tail(live, self._plan.compaction) is not None:
+            self._plan.compaction_is_due(live.key)
 
     def _meet_deadline(self) -> None:
         """Fail, if it was the deadline that has cancelled the agent, and not the caller's leaving."""
@@ -529,6 +597,7 @@ class RunScope:
         self._left = True
         self._committer.leave()
         self._agent_scope.cancel()
+        self._compaction_scope.cancel()
         try:
             await self._manager.__aexit__(None, None, None)
         except BaseException as interrupt:  # Ctrl-C arrived while this task waited

@@ -228,7 +228,10 @@ class Row:
     """The `seq` of the newest visible compaction; 0: none."""
 
 
-ROW: Final = "s.id, s.revision, s.create_time, s.update_time, s.lease_epoch, s.lease_owner, s.lease_expires, s.chain, s.compaction"
+ROW: Final = (
+    "s.id, s.revision, s.create_time, s.update_time, s.lease_epoch, s.lease_owner, s.lease_expires, s.chain,"
+    " s.compaction"
+)
 """The columns of a Row, in a query where `s` is the table of sessions."""
 
 

@@ -1,0 +1,239 @@
+"""
+Compaction: what was said earlier is told to models in fewer words.
+
+An app says when (`EventsCompactionConfig`), a summariser says it in fewer words. Which events a summary covers is the
+runtime's to decide, and what it covers is still in the log.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import aclosing
+
+import attrs
+
+from ..errors import ConfigurationError, ModelError
+from ..events import Event
+from ..flows._compaction import told
+from ..models import BaseLlm, LLMRegistry, LlmRequest, LlmResponse
+from ..types import Content, Part
+
+__all__ = ["BaseEventsSummarizer", "EventsCompactionConfig", "FirstLinesSummarizer", "LlmEventSummarizer"]
+
+PROMPT = """\
+Below is a conversation of a user with one or more agents, and what their tools were called for; it may begin with a \
+summary of what came before. Write a summary that takes its place: who goes on from it has nothing else. Keep what the \
+user wants and has told, what was decided, found out and done, names, numbers and open questions. Be short.
+
+{conversation_history}
+"""
+"""What a model is asked by default. The conversation takes the place of `{conversation_history}`."""
+
+
+class BaseEventsSummarizer(ABC):
+    """Says in fewer words what events tell. One object serves all sessions of an app, several at once."""
+
+    @abstractmethod
+    async def maybe_summarize_events(self, *, events: Sequence[Event]) -> Event | None:
+        """
+        Return an event whose `content` is the summary, a content of texts; None: leave everything as it is.
+
+        Its `usage_metadata` and `custom_metadata` are stored with the summary; the rest of it does not count.
+
+        If there is a summary already, the first of *events* has it as its content, and `actions.compaction` says which
+        events it covers: the new summary takes over from it. Of the others those up to its `end_seq` are told for the
+        connection (`overlap_size`), and those beyond are new. What is inside of calls of agents is not among them.
+
+        It may be cancelled. What it raises costs the run nothing: no summary is stored, and the next run tries again.
+        """
+
+
+def _checked_line(instance: object, attribute: attrs.Attribute[int], value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        msg = f"expected {attribute.name} to be an integer above 0, found {value!r:.80}"
+        raise ConfigurationError(msg)
+
+
+@attrs.frozen
+class FirstLinesSummarizer(BaseEventsSummarizer):
+    """
+    Keeps the first line of everything that was said, and the names of the tools; it needs no model.
+
+    Args:
+        line_chars: Lines are cut after so many characters.
+        chars_max: How long a summary may be; of one that would be longer the oldest lines are left out.
+    """
+
+    line_chars: int = attrs.field(default=120, validator=_checked_line)
+    chars_max: int = attrs.field(default=4000, validator=_checked_line)
+
+    async def maybe_summarize_events(self, *, events: Sequence[Event]) -> Event | None:
+        """Return the lines of the summary before, and those of what is new."""
+        lines: list[str] = []
+        told_until = 0
+        for event in events:
+            if event.actions.compaction is not None:
+                lines += [line for line in event.text.splitlines() if line != LEFT_OUT]
+                told_until = event.actions.compaction["end_seq"]
+            elif (event.seq or 0) > told_until:
+                lines += self._lines(event)
+        kept = lines[self._first_kept(lines) :]
+        if not kept:
+            return None
+        return Event(content="\n".join(kept if len(kept) == len(lines) else [LEFT_OUT, *kept]))
+
+    def _lines(self, event: Event) -> list[str]:
+        lines = []
+        for part in event.content.parts if event.content is not None else ():
+            if part.function_call is not None:
+                lines += [text.partition(" with ")[0] for text in told(_only(event, part))]
+            elif part.function_response is None:
+                lines += [self._first_line(text) for text in told(_only(event, part))]
+        return lines
+
+    def _first_line(self, text: str) -> str:
+        author, colon, said = text.partition(": ")
+        line = f"{author}{colon}{said.strip().partition(chr(10))[0].strip()}"
+        return line if len(line) <= self.line_chars else f"{line[: self.line_chars - 1]}…"
+
+    def _first_kept(self, lines: Sequence[str]) -> int:
+        left = self.chars_max
+        for place in range(len(lines), 0, -1):
+            left -= len(lines[place - 1]) + 1
+            if left < 0:
+                return place
+        return 0
+
+
+LEFT_OUT = "(Earlier lines are left out.)"
+
+
+def _only(event: Event, part: Part) -> Event:
+    return Event(author=event.author, content=Content(parts=[part]))
+
+
+def _checked_llm(instance: object, attribute: attrs.Attribute[BaseLlm | str], llm: object) -> None:
+    if not (isinstance(llm, BaseLlm) or (isinstance(llm, str) and llm)):
+        msg = f"expected llm to be a model object (a BaseLlm) or the name of a registered one, found {llm!r:.80}"
+        raise ConfigurationError(msg)
+
+
+def _checked_template(instance: object, attribute: attrs.Attribute[str | None], template: object) -> None:
+    if template is None:
+        return
+    if not isinstance(template, str) or HISTORY not in template:
+        msg = f"expected prompt_template to be a text with {HISTORY} in it, found {template!r:.80}"
+        raise ConfigurationError(msg)
+
+
+HISTORY = "{conversation_history}"
+
+
+@attrs.frozen
+class LlmEventSummarizer(BaseEventsSummarizer):
+    """
+    Lets a model write the summaries.
+
+    It is asked once for a summary, after the agents of a run have ended: that does not count for
+    `RunConfig.max_llm_calls` and `max_tokens`, which are for them. What it has used is told by the event's
+    `usage_metadata`.
+
+    Args:
+        llm: The model, or the name under which it is registered (`LLMRegistry`).
+        prompt_template: What it is asked; the conversation takes the place of `{conversation_history}`, and everything
+            else in it is taken as it is.
+    """
+
+    llm: BaseLlm | str = attrs.field(validator=_checked_llm)
+    prompt_template: str | None = attrs.field(default=None, validator=_checked_template)
+
+    async def maybe_summarize_events(self, *, events: Sequence[Event]) -> Event | None:
+        """Ask the model; None if it says nothing."""
+        model = LLMRegistry.new_llm(self.llm) if isinstance(self.llm, str) else self.llm
+        history = "\n".join(line for event in events for line in _history(event))
+        text = (PROMPT if self.prompt_template is None else self.prompt_template).replace(HISTORY, history)
+        contents = [Content(role="user", parts=[Part(text=text)])]
+        response = await _answer(model, LlmRequest(contents=contents, model=model.name))
+        if response.error_code is not None:
+            raise ModelError(f"{response.error_code}: {response.error_message or 'the model gave no summary'}")
+        summary = response.content.text if response.content is not None else ""
+        return Event(message=summary, usage_metadata=response.usage_metadata) if summary.strip() else None
+
+
+def _history(event: Event) -> list[str]:
+    if event.actions.compaction is not None:
+        return [f"[Summary of what came before]\n{event.text}\n"]
+    return told(event)
+
+
+async def _answer(model: BaseLlm, request: LlmRequest) -> LlmResponse:
+    async with aclosing(model.generate_content_async(request, stream=False)) as responses:
+        async for response in responses:
+            if not response.partial:
+                return response
+    raise ModelError(f"the model {model.name!r} ended its stream without a complete response")
+
+
+def _checked_number(instance: object, attribute: attrs.Attribute[int | None], value: object) -> None:
+    least = attribute.metadata["least"]
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+        expected = f"expected EventsCompactionConfig.{attribute.name} to be an integer from {least} up, or None"
+        raise ConfigurationError(f"{expected}, found {value!r:.80}")
+
+
+def _number(least: int) -> int | None:
+    field: int | None = attrs.field(default=None, validator=_checked_number, metadata={"least": least})
+    return field
+
+
+def _summarizer(value: BaseEventsSummarizer | None) -> BaseEventsSummarizer:
+    return FirstLinesSummarizer() if value is None else value
+
+
+@attrs.frozen(kw_only=True)
+class EventsCompactionConfig:
+    """
+    When earlier events are told to models as a summary: `App(events_compaction_config=...)`.
+
+    A summary is made at the end of a run that has succeeded, when its caller has had the last event and asks for more,
+    or by `Runner.supervise`. It covers everything since the session's beginning, the summary before it included, and
+    from then on stands in its place in prompts. The log stays as it is, and a rewind to before it brings back what was.
+    It is never made of what somebody may still go on with, and is left out where it would not be shorter.
+
+    Args:
+        compaction_interval: Make one after so many invocations that have ended since the last one.
+        overlap_size: How many invocations before the new ones the summariser is told once more, for the connection;
+            goes with *compaction_interval*.
+        token_threshold: Make one as soon as prompts have so many tokens, as the models tell, or else a fourth of their
+            characters. It comes first where both are due.
+        event_retention_size: How many of the last events are then left as they are; rather more, where a response
+            would lose its call. Goes with *token_threshold*.
+        summarizer: Who says it in fewer words; by default a FirstLinesSummarizer, which needs no model.
+
+    Raises:
+        ConfigurationError: A number is out of its range, one of a pair is missing, or both pairs are.
+    """
+
+    compaction_interval: int | None = _number(1)
+    overlap_size: int | None = _number(0)
+    token_threshold: int | None = _number(1)
+    event_retention_size: int | None = _number(0)
+    summarizer: BaseEventsSummarizer = attrs.field(default=None, converter=_summarizer)
+
+    def __attrs_post_init__(self) -> None:
+        pairs = (("compaction_interval", "overlap_size"), ("token_threshold", "event_retention_size"))
+        for first, second in pairs:
+            for given, missing in ((first, second), (second, first)):
+                if getattr(self, given) is not None and getattr(self, missing) is None:
+                    msg = f"expected EventsCompactionConfig.{missing} together with {given}, found None; give both"
+                    raise ConfigurationError(msg)
+        if self.compaction_interval is None and self.token_threshold is None:
+            msg = (
+                "expected compaction_interval and overlap_size, or token_threshold and event_retention_size, or all "
+                "four, found none of them: there would never be a summary"
+            )
+            raise ConfigurationError(msg)
+        if not isinstance(self.summarizer, BaseEventsSummarizer):
+            msg = f"expected summarizer to be a BaseEventsSummarizer, found {self.summarizer!r:.80}"
+            raise ConfigurationError(msg)

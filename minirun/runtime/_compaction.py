@@ -1,0 +1,161 @@
+"""
+Making a summary: from what a session holds to the event that covers it.
+
+A *job* is found first: the events that the summary is to cover, and what the summariser is told of them. It holds all
+that it needs, so the session may go on meanwhile; whoever stores its outcome looks first whether it still fits. Only
+what was asked for costs: a run looks at its own events, and the store is asked only when a summary is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from .._window import Window
+from ..events import Event
+from ..flows._compaction import Tail, covered, is_due, is_told, size_of
+from ..sessions import BaseSessionService, GetSessionConfig, LiveSession
+from ..sessions._compactions import Compaction, compaction_actions
+from ..sessions._service import checked_event
+from ..types import Content, Part
+
+__all__ = ["CompactionJob", "due_tail", "find_job"]
+
+# How many earlier events are read at once, in search of the invocations that are told once more.
+OVERLAP_PAGE = 50
+
+
+@attrs.frozen(eq=False)
+class CompactionJob:
+    """What a summary is to cover: the events up to *end_seq*; *last_id* is the id of the last."""
+
+    previous: Compaction | None
+    end_seq: int
+    last_id: str | None
+    speaker: str | None
+    told: Sequence[Event]
+    """What the summariser is told, the summary before first."""
+    size: int
+    """How long that is which the summary takes the place of, in characters."""
+
+    async def event(self, summarizer: Any) -> Event | None:
+        """
+        The event that covers the events, without an id; None if there is no summary, or none that is shorter.
+
+        Raises:
+            TypeError: The summariser has returned something else.
+        """
+        answer = await summarizer.maybe_summarize_events(events=self.told)
+        if answer is None:
+            return None
+        content = answer.content if isinstance(answer, Event) else None
+        if content is None or any(part.text is None for part in content.parts):
+            msg = f"expected {type(summarizer).__name__} to return None or an Event with a content of texts"
+            raise TypeError(f"{msg}, found {answer!r:.80}")
+        text = content.text.strip()
+        if not text or len(text) >= self.size:
+            return None
+        summary = Content(role="user", parts=[Part(text=text)])
+        event = Event(
+            author="system",
+            actions=compaction_actions(summary, end_seq=self.end_seq, previous=self.previous, speaker=self.speaker),
+            usage_metadata=answer.usage_metadata,
+            custom_metadata=answer.custom_metadata,
+        )
+        return checked_event(event, history=True)
+
+    def fits(self, live: LiveSession) -> bool:
+        """Whether nothing has come between; what is visible from `end_seq` on must be loaded."""
+        if (0 if live.compaction is None else live.compaction.seq) != self._previous_seq:
+            return False
+        last = live.window(self.end_seq)
+        return bool(last) and (last[0].seq, last[0].id) == (self.end_seq, self.last_id)
+
+    @property
+    def _previous_seq(self) -> int:
+        return 0 if self.previous is None else self.previous.seq
+
+
+def due_tail(live: LiveSession, settings: Any) -> Tail | None:
+    """
+    What stands after the newest summary, if there is to be another one as far as the session itself can tell.
+
+    It must be loaded. It is remembered with the session, so that looking again costs what is new.
+    """
+    start = live.prompt_seq(whole=True)
+    assert start is not None
+    tail: Tail | None = live.memo.get("compaction tail")
+    if tail is None or tail.start_seq != start:
+        summary = live.compaction
+        tail = Tail(start, 0, 0) if summary is None else Tail(start, summary.seq, len(summary.content.text))
+        live.memo["compaction tail"] = tail
+    tail.read(live.events[live.index_of(tail.next_seq) :])
+    return tail if is_due(settings, tail) else None
+
+
+async def find_job(
+    service: BaseSessionService, live: LiveSession, settings: Any, tree: Any, *, ends: str | None = None
+) -> CompactionJob | None:
+    """
+    Find what a summary is to cover now; None: nothing. The invocation that *ends* with this counts as ended.
+
+    What stands after the newest summary must be loaded. Nothing is stored.
+
+    Raises:
+        StorageError: The store cannot be read.
+    """
+    tail = due_tail(live, settings)
+    if tail is None:
+        return None
+    previous, events = live.compaction, live.window(tail.start_seq)  # before the look: what begins later is not in it
+    found = await service._not_ended(live.key)
+    unfinished = {run.invocation_id: run.seq for run in found if run.invocation_id != ends}
+    count = covered(settings, tail, events, unfinished)
+    if count == 0:
+        return None
+    new = events[:count]
+    last = new[-1]
+    assert last.seq is not None
+    fresh = [event for event in new if is_told(event)]
+    size = sum(map(size_of, fresh))
+    told = fresh
+    if previous is not None:
+        size += len(previous.content.text)
+        overlap = await _overlap(service, live, previous.end_seq, settings.overlap_size or 0)
+        told = [_as_event(previous), *overlap, *fresh]
+    speaker = tree.speaker(new, None if previous is None else previous.speaker)
+    return CompactionJob(previous, last.seq, last.id, speaker.name, told, size)
+
+
+def _as_event(summary: Compaction) -> Event:
+    """The summary before, as summarisers are told it."""
+    fields = {"start_seq": 1, "end_seq": summary.end_seq}
+    actions = attrs.evolve(Event().actions, compaction=fields)
+    return Event(author="system", seq=summary.seq, content=summary.content, actions=actions)
+
+
+async def _overlap(service: BaseSessionService, live: LiveSession, end_seq: int, count: int) -> list[Event]:
+    """The events of the last *count* invocations up to event *end_seq*, as far as there are so many."""
+    opened: LiveSession | None = live
+    while opened is not None and count > 0:
+        events = Window(opened.events, 0, opened.index_of(end_seq + 1))
+        begin = _begin_of(events, count)
+        if begin > 0 or opened.first_seq <= 1:
+            return [event for event in events[begin:] if is_told(event)]
+        after = max(0, min(opened.first_seq, end_seq) - 1 - OVERLAP_PAGE)
+        opened = await service._open(live.key, GetSessionConfig(after_seq=after))
+    return []  # deleted meanwhile, or nothing was asked for
+
+
+def _begin_of(events: Sequence[Event], count: int) -> int:
+    """Where the last *count* invocations begin; 0 if that may be earlier."""
+    names: set[str] = set()
+    for place in range(len(events) - 1, -1, -1):
+        name = events[place].invocation_id
+        if name is not None and events[place].content is not None and name not in names:
+            if len(names) == count:
+                return place + 1
+            names.add(name)
+    return 0
