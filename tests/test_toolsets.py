@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -137,6 +137,36 @@ async def test_a_prefix_changes_the_name_and_nothing_else() -> None:
     assert hand.taken == [({"x": 1}, context)]
     await twice.close()
     assert hand.closed == 0
+
+
+async def test_a_renamed_tool_keeps_its_rules() -> None:
+    """Who has to allow it, what a crash makes of it, whether it waits and what it says to a request hold as before."""
+
+    class Ruled(Hand):
+        is_long_running = True
+
+        async def needs_confirmation(self, args: dict[str, Any], tool_context: Any) -> bool:
+            return args == {"x": 1}
+
+        async def process_llm_request(self, *, tool_context: Any, llm_request: Any) -> None:
+            llm_request.append(tool_context)
+
+        def _is_last_word(self, response: Mapping[str, Any]) -> bool:
+            return response == {"last": True}
+
+    hand = Ruled()
+    hand.on_interrupted = "ask"
+    hand.require_confirmation = True
+    [tool] = await Shelf([hand], tool_name_prefix="left").get_tools_with_prefix()
+    context: Any = object()
+    request: Any = []
+    assert (tool.on_interrupted, tool.require_confirmation, tool.is_long_running) == ("ask", True, True)
+    assert await tool.needs_confirmation({"x": 1}, context)
+    assert not await tool.needs_confirmation({"x": 2}, context)
+    await tool.process_llm_request(tool_context=context, llm_request=request)
+    assert request == [context]
+    assert tool._is_last_word({"last": True})
+    assert not tool._is_last_word({})
 
 
 async def test_an_agent_calls_a_tool_under_its_prefixed_name() -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from ..errors import ConfigurationError
 from ..flows._prompts import Prompts
-from ..runtime import ReadonlyContext, ToolContext
+from ..models import LlmRequestDraft
+from ..runtime import CallbackContext, ReadonlyContext, ToolContext
 from ..types import FunctionDeclaration, changed
 from ._base import BaseTool, check_name
 
@@ -123,19 +124,34 @@ class _Renamed(BaseTool):
             timeout_s=tool.timeout_s,
             retry=tool.retry,
             max_concurrency=tool.max_concurrency,
+            on_interrupted=tool.on_interrupted,
+            require_confirmation=tool.require_confirmation,
         )
         self._tool = tool
+        self.is_long_running = tool.is_long_running
 
     @property
-    def declaration(self) -> FunctionDeclaration:
-        return changed(self._tool.declaration, name=self.name)
+    def declaration(self) -> FunctionDeclaration | None:
+        return self._named(self._tool.declaration)
 
-    def _declared(self, prompts: Prompts) -> FunctionDeclaration:
-        return changed(self._tool._declared(prompts), name=self.name)
+    def _declared(self, prompts: Prompts) -> FunctionDeclaration | None:
+        return self._named(self._tool._declared(prompts))
+
+    def _named(self, declaration: FunctionDeclaration | None) -> FunctionDeclaration | None:
+        return None if declaration is None else changed(declaration, name=self.name)
 
     @property
     def limited_as(self) -> BaseTool:
         return self._tool.limited_as
 
+    async def needs_confirmation(self, args: dict[str, Any], tool_context: ToolContext) -> bool:
+        return await self._tool.needs_confirmation(args, tool_context)
+
+    async def process_llm_request(self, *, tool_context: CallbackContext, llm_request: LlmRequestDraft) -> None:
+        await self._tool.process_llm_request(tool_context=tool_context, llm_request=llm_request)
+
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
         return await self._tool.run_async(args=args, tool_context=tool_context)
+
+    def _is_last_word(self, response: Mapping[str, Any]) -> bool:
+        return self._tool._is_last_word(response)
