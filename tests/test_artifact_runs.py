@@ -38,7 +38,7 @@ from minirun.models import LlmRequest
 from minirun.plugins import BasePlugin
 from minirun.sessions import BaseSessionService
 from minirun.testing import ScriptedLlm, call
-from minirun.tools import FunctionTool, LongRunningFunctionTool, RetryConfig
+from minirun.tools import FunctionTool, LongRunningFunctionTool, RetryConfig, load_artifacts
 from minirun.types import Blob, Content, Part
 
 
@@ -635,6 +635,38 @@ async def test_an_instruction_without_its_artifact_fails_by_name(store: Store) -
     await store.artifacts.save_artifact(**WHERE, filename="plan.md", artifact=Part(inline_data=blob))
     with pytest.raises(InvalidValueError, match="found image/png"):
         await run(store.runner(agent))
+
+
+# --- the model's way to them ----------------------------------------------------------------------------------------
+
+
+async def test_a_model_sees_an_artifact_that_it_asks_for_once(store: Store) -> None:
+    """load_artifacts names what there is, shows the content in the next request alone, and stores none of it."""
+    asked: list[LlmRequest] = []
+    answers = iter([call("load_artifacts", artifact_names=["a.md", "no"]), call("write", name="b", text="B"), "done"])
+
+    def answer(request: LlmRequest) -> Any:
+        asked.append(request)
+        return next(answers)
+
+    blob = Blob(data=b"# A", mime_type="text/markdown")
+    await store.artifacts.save_artifact(**WHERE, filename="a.md", artifact=Part(inline_data=blob))
+    agent = LlmAgent(name="a", model=ScriptedLlm(answer), instruction="Hi.", tools=[load_artifacts, write])
+    events = await run(store.runner(agent))
+    told = "There are these artifacts; call load_artifacts to look into them:\n- a.md"
+    assert asked[0].config.system_instruction == f"Hi.\n\n{told}"
+    assert events[1].get_function_responses()[0].response == {"artifact_names": ["a.md"], "missing": ["no"]}
+    assert asked[1].contents[-1].text == "The artifact a.md:# A"
+    assert all("# A" not in content.text for content in (*asked[0].contents, *asked[2].contents))
+    assert "# A" not in repr(await store.sessions.read_events(**WHERE))
+    assert asked[2].config.system_instruction == f"Hi.\n\n{told}\n- b"
+
+
+async def test_a_model_that_asks_for_artifacts_in_a_wrong_form_is_told(store: Store) -> None:
+    """Arguments that are no list of names are an error of the call, which the model can correct."""
+    turns = model(call("load_artifacts", artifact_names="a.md"), "done")
+    events = await run(store.runner(LlmAgent(name="a", model=turns, tools=[load_artifacts])))
+    assert events[1].get_function_responses()[0].response["error"]["type"] == "ArgumentError"
 
 
 async def test_an_in_memory_runner_keeps_artifacts_too() -> None:

@@ -8,7 +8,18 @@ from typing import Any, cast
 import pytest
 import trio
 
-from minirun import App, Content, Event, InvocationContext, LlmAgent, Part, ReadonlyContext, RunConfig, StreamingMode
+from minirun import (
+    App,
+    Content,
+    Event,
+    InvocationContext,
+    LlmAgent,
+    Part,
+    ReadonlyContext,
+    RunConfig,
+    StreamingMode,
+    ToolContext,
+)
 from minirun._window import Extended, Window
 from minirun.errors import (
     ConfigurationError,
@@ -22,8 +33,10 @@ from minirun.flows._instructions import fill_in
 from minirun.flows._prompts import Prompts
 from minirun.flows._transcript import Transcript
 from minirun.flows._turn import TRANSITIONS, Input, Turn, step
-from minirun.models import BaseLlm, LlmRequest, LlmResponse, RequestChecker
+from minirun.models import BaseLlm, LlmRequest, LlmRequestDraft, LlmResponse, RequestChecker
+from minirun.runtime import CallbackContext
 from minirun.testing import ScriptedLlm, call
+from minirun.tools import BaseTool
 from minirun.types import FunctionCall, FunctionResponse, UsageMetadata
 
 from .helpers import PLACE, run_to_end, runner_for, stored_events
@@ -435,3 +448,56 @@ def test_a_request_that_shares_its_beginning_is_checked_to_its_end() -> None:
         problem = checker.check(LlmRequest(contents=Extended(window, pair)))
         assert problem == "contents[3]: expected a call id that is new, found 'c'"
         assert checker.check(LlmRequest(contents=Extended(window.first(1), pair))) is None
+
+
+class Shaper(BaseTool):
+    """Says something to every request; a model cannot call it."""
+
+    def __init__(self, name: str, error: Exception | None = None) -> None:
+        super().__init__(name=name, description="")
+        self.error = error
+
+    @property
+    def declaration(self) -> None:
+        """It has none."""
+
+    async def process_llm_request(self, *, tool_context: ToolContext, llm_request: LlmRequestDraft) -> None:
+        if self.error is not None:
+            raise self.error
+        tool_context.state[self.name] = len(llm_request.contents)
+        llm_request.append_instructions([self.name])
+        llm_request.contents.append(Content(role="user", parts=[Part(text=self.name)]))
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        raise AssertionError("nobody calls it")
+
+
+async def test_a_tool_may_shape_the_request() -> None:
+    """Tools add to the request, in their order, before the hooks; the session and the tools declared do not change."""
+    seen: list[list[str]] = []
+
+    def look(callback_context: CallbackContext, llm_request: LlmRequestDraft) -> None:
+        seen.append([content.text for content in llm_request.contents])
+
+    model = ScriptedLlm([call("second"), "done"])
+    tools = [Shaper("first"), Shaper("second")]
+    agent = LlmAgent(name="a", model=model, tools=tools, before_model_callback=look, instruction="Hi.")
+    runner = runner_for(agent)
+    events, run = await run_to_end(runner)
+    assert seen[0] == ["go", "first", "second"]
+    request = model.requests[0]
+    assert request.config.system_instruction == "Hi.\n\nfirst\n\nsecond"
+    assert request.config.tools == ()
+    assert events[0].actions.state_delta == {"first": 1, "second": 2}
+    assert events[1].get_function_responses()[0].response["error"]["type"] == "UnknownToolError"
+    assert [content.text for content in model.requests[1].contents][-2:] == ["first", "second"]
+    assert all("first" not in (event.text or "") for event in run.session.events)
+
+
+async def test_a_request_that_a_tool_cannot_shape_is_not_asked() -> None:
+    """What process_llm_request raises fails the run, and the model is not asked."""
+    model = ScriptedLlm(["done"])
+    runner = runner_for(LlmAgent(name="a", model=model, tools=[Shaper("first", OSError("no"))]))
+    with pytest.raises(OSError, match="no"):
+        await run_to_end(runner)
+    assert model.requests == []

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import pytest
 
-from minirun._window import Window
+from minirun._window import Extended, Window
 from minirun.errors import InvalidValueError
 from minirun.models import GenerateContentConfigDraft, LlmRequest, LlmRequestDraft, RequestChecker
 from minirun.types import Content, FunctionDeclaration, GenerateContentConfig, Part
@@ -157,7 +157,24 @@ def test_looking_at_a_draft_does_not_read_the_history() -> None:
     assert history.read == 0
     draft.contents.append(said("more"))
     draft.contents.append(said("and more"))
-    assert history.read == 1
+    assert history.read == 0
+
+
+def test_adding_at_the_end_shares_the_history() -> None:
+    """What is added near the end is the draft's own; the history before it is neither read nor copied."""
+    history = [said(str(number)) for number in range(1_000)]
+    draft = LlmRequestDraft.of(LlmRequest(contents=Window(history)))
+    draft.contents.append(said("x"))
+    draft.contents.insert(999, said("y"))
+    draft.contents.insert(-1, said("z"))
+    contents = draft.frozen().contents
+    assert isinstance(contents, Extended)
+    assert contents.shared.origin is history
+    assert [content.text for content in contents[997:]] == ["997", "998", "y", "999", "z", "x"]
+    assert len(history) == 1_000
+    draft.contents.append("x")  # type: ignore[arg-type]  # wrong on purpose
+    with pytest.raises(InvalidValueError, match=r"^LlmRequest\.contents\[1003\]: expected a Content, found"):
+        draft.frozen()
 
 
 def test_checking_stays_incremental_where_nothing_was_changed() -> None:

@@ -304,8 +304,10 @@ class LlmAgent(BaseAgent):
         model = question.model
         callback_context = ctx._for_model_hooks(question.event_id)
         before = self._hooks(ctx, "before_model_callback")
-        if before:
+        if before or question.shapers:
             draft = LlmRequestDraft.of(question.request)
+            for tool in question.shapers:
+                await tool.process_llm_request(tool_context=callback_context, llm_request=draft)
             said = await ask(before, callback_context=callback_context, llm_request=draft)
             answer: LlmResponse | None = expect(said, LlmResponse, "before_model_callback")
             if answer is not None:

@@ -15,7 +15,7 @@ from ..flows._transcript import Transcript
 from ..models import BaseLlm, LlmRequest
 from ..runtime import CallbackContext, InvocationContext, ReadonlyContext
 from ..tools import BaseTool
-from ..types import Content, GenerateContentConfig, Part
+from ..types import Content, FunctionDeclaration, GenerateContentConfig, Part
 from ._output import AnswerTool
 from ._transfer import TransferTool
 
@@ -35,6 +35,8 @@ class Question:
     request: LlmRequest
     tools: dict[str, BaseTool]
     """What the model may call, by name."""
+    shapers: Sequence[BaseTool] = ()
+    """The tools that have a say in the request."""
     is_asked: bool = True
     """Whether the model itself is; else a callback has answered."""
 
@@ -51,6 +53,10 @@ class Toolbox:
 
     model: BaseLlm
     tools: dict[str, BaseTool]
+    declarations: Sequence[FunctionDeclaration]
+    """What the model is told of them."""
+    shapers: Sequence[BaseTool]
+    """The tools that have a say in the request, also those that are not for the model to call."""
     targets: Sequence[Any]
     """The agents that it may hand over to."""
     answers_by_tool: bool
@@ -66,6 +72,10 @@ async def toolbox(agent: LlmAgent, ctx: InvocationContext) -> Toolbox:
         msg = f"expected a model for agent {agent.name!r}, found none in it nor in an LlmAgent above it; give one"
         raise ConfigurationError(msg)
     tools = await _tools(agent, ctx)
+    shapers = [tool for tool in tools.values() if type(tool).process_llm_request is not BaseTool.process_llm_request]
+    for tool in shapers:
+        if tool.declaration is None:
+            del tools[tool.name]
     targets = ctx._place.tree.targets(agent)
     if targets:
         _add(tools, TransferTool(targets, core.prompts), agent)
@@ -78,7 +88,9 @@ async def toolbox(agent: LlmAgent, ctx: InvocationContext) -> Toolbox:
         else:
             answers_by_tool = True
             _add(tools, AnswerTool(agent._output, core.prompts), agent)
-    return Toolbox(model, tools, targets, answers_by_tool, native)
+    found = (tool._declared(core.prompts) for tool in tools.values())
+    declarations = [declaration for declaration in found if declaration is not None]
+    return Toolbox(model, tools, declarations, shapers, targets, answers_by_tool, native)
 
 
 async def prepare(agent: LlmAgent, ctx: InvocationContext, event_id: str) -> Question:
@@ -95,14 +107,13 @@ async def prepare(agent: LlmAgent, ctx: InvocationContext, event_id: str) -> Que
         texts.append(core.prompts.output_tool)
     config = agent.generate_content_config or _NO_CONFIG
     system = "\n\n".join(text for text in texts if text) or None
-    declarations = [tool._declared(core.prompts) for tool in box.tools.values()]
-    if system or declarations or box.native:
-        config = attrs.evolve(config, system_instruction=system, tools=declarations, **box.native)
+    if system or box.declarations or box.native:
+        config = attrs.evolve(config, system_instruction=system, tools=box.declarations, **box.native)
     contents: Window[Content] | Extended[Content] = transcript_of(agent, ctx).contents()
     if agent.static_instruction is not None and instruction:
         contents = _with_instruction(contents, instruction)
     request = LlmRequest(contents=contents, config=config, model=box.model.name)
-    return Question(box.model, event_id, request, box.tools)
+    return Question(box.model, event_id, request, box.tools, box.shapers)
 
 
 _NO_CONFIG = GenerateContentConfig()

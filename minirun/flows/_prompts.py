@@ -93,6 +93,15 @@ class Prompts:
         "problems", default="Your answer does not have the form that is asked for:\n{problems}\nGive the answer again."
     )
 
+    load_artifacts: str = _text(default="Look into artifacts: what they contain is shown to you next, and only then.")
+    load_artifacts_names: str = _text(default="The names of the artifacts.")
+    artifacts: str = _text(
+        "names", default="There are these artifacts; call load_artifacts to look into them:\n{names}"
+    )
+    """What is told to a model whose agent has the tool load_artifacts."""
+    artifact: str = _text("name", default="The artifact {name}:")
+    """Stands before the content of an artifact that the model has asked for."""
+
     def about_transfers(self, agent: Any, targets: Sequence[Any]) -> list[str]:
         """What *agent* is told about itself and the agents it can hand over to; all have a name and a description."""
         lines = [self.transfer_target.format(name=other.name, description=other.description) for other in targets]

@@ -15,6 +15,7 @@ from typing import Any, overload
 import attrs
 
 from .._json import shown
+from .._window import Extended, Window, inserted
 from ..errors import InvalidValueError
 from ..types import Content, FunctionDeclaration, GenerateContentConfig
 from ._base import LlmRequest
@@ -23,7 +24,10 @@ __all__ = ["GenerateContentConfigDraft", "LlmRequestDraft"]
 
 
 class _Contents(MutableSequence[Content]):
-    """A list of contents that shares those of a request until it is first changed."""
+    """
+    A list of contents that shares those of a request until it is changed; what is added near its end is its own then,
+    and what stands before that is still shared.
+    """
 
     __slots__ = ("_is_mine", "_items")
     __hash__ = None  # type: ignore[assignment]  # it changes, like a list
@@ -58,7 +62,12 @@ class _Contents(MutableSequence[Content]):
         del self._mine()[index]
 
     def insert(self, index: int, value: Content) -> None:
-        self._mine().insert(index, value)
+        if isinstance(self._items, (Window, Extended)):
+            count = len(self._items)
+            place = max(count + index, 0) if index < 0 else min(index, count)
+            self._items = inserted(self._items, place, value)
+        else:
+            self._mine().insert(index, value)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Sequence) and not isinstance(other, (str, bytes)):
@@ -70,16 +79,23 @@ class _Contents(MutableSequence[Content]):
 
     def frozen(self) -> Sequence[Content]:
         """The contents as they are now, checked; where nothing was changed, the very object they were made from."""
-        path = "LlmRequest.contents"
         if not self._items:
-            raise InvalidValueError(path, "expected at least one content, found none; keep the last one")
+            problem = "expected at least one content, found none; keep the last one"
+            raise InvalidValueError("LlmRequest.contents", problem)
+        if isinstance(self._items, Extended):
+            shared = len(self._items.shared)
+            for index, content in enumerate(self._items.own):
+                _checked_content(content, shared + index)
         if not self._is_mine:
             return self._items
-        for index, content in enumerate(self._items):
-            if not isinstance(content, Content):
-                problem = f"expected a Content, found {shown(content)}; write `Content(role=..., parts=[...])`"
-                raise InvalidValueError(f"{path}[{index}]", problem)
-        return tuple(self._items)
+        return tuple(_checked_content(content, index) for index, content in enumerate(self._items))
+
+
+def _checked_content(value: object, index: int) -> Content:
+    if not isinstance(value, Content):
+        problem = f"expected a Content, found {shown(value)}; write `Content(role=..., parts=[...])`"
+        raise InvalidValueError(f"LlmRequest.contents[{index}]", problem)
+    return value
 
 
 def _contents(value: Sequence[Content]) -> MutableSequence[Content]:

@@ -7,6 +7,8 @@ from ._builtin import get_user_choice as get_user_choice
 from ._builtin import request_input as request_input
 from ._function import FunctionTool as FunctionTool
 from ._function import LongRunningFunctionTool as LongRunningFunctionTool
+from ._load_artifacts import LoadArtifactsTool as LoadArtifactsTool
+from ._load_artifacts import load_artifacts as load_artifacts
 from ._retry import RetryConfig as RetryConfig
 from ._toolset import BaseToolset as BaseToolset
 
@@ -14,10 +16,12 @@ __all__ = [
     "BaseTool",
     "BaseToolset",
     "FunctionTool",
+    "LoadArtifactsTool",
     "LongRunningFunctionTool",
     "RetryConfig",
     "ToolContext",
     "exit_loop",
     "get_user_choice",
+    "load_artifacts",
     "request_input",
 ]

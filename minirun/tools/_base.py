@@ -11,7 +11,8 @@ from typing import Any, Literal, TypeAlias
 from .._json import finite
 from ..errors import ConfigurationError
 from ..flows._prompts import Prompts
-from ..runtime import ToolContext
+from ..models import LlmRequestDraft
+from ..runtime import CallbackContext, ToolContext
 from ..types import FunctionDeclaration
 from ._retry import RetryConfig
 
@@ -91,8 +92,8 @@ class BaseTool(ABC):
 
     @property
     @abstractmethod
-    def declaration(self) -> FunctionDeclaration:
-        """The tool as the model sees it."""
+    def declaration(self) -> FunctionDeclaration | None:
+        """The tool as the model sees it; None if it is not for the model to call."""
 
     is_long_running = False
     """Whether a call stays open after `run_async` has returned, until somebody else answers it."""
@@ -117,7 +118,15 @@ class BaseTool(ABC):
         a FatalError ends the run. *args* is what the model sent, a copy.
         """
 
-    def _declared(self, prompts: Prompts) -> FunctionDeclaration:
+    async def process_llm_request(self, *, tool_context: CallbackContext, llm_request: LlmRequestDraft) -> None:
+        """
+        Called before the model of an agent that has this tool is asked, and before the `before_model` hooks.
+
+        What it changes in the request is what they and the model get, this once; the session does not change. What it
+        writes to the state of its context goes with the answer. A failure: the model is not asked, and the run fails.
+        """
+
+    def _declared(self, prompts: Prompts) -> FunctionDeclaration | None:
         """The declaration, in the words of the app where the framework says something in it."""
         return self.declaration
 
