@@ -20,13 +20,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, SupportsIndex, TypeAlias
 
-from .errors import InvalidValueError
+from .errors import InvalidValueError, SecretError
 
 __all__ = [
     "EMPTY_DICT",
     "JSON",
     "FrozenDict",
     "FrozenList",
+    "Secret",
     "check_text",
     "dumps",
     "finite",
@@ -94,6 +95,12 @@ class FrozenDict(dict[str, Any]):
         return dict, (dict(self),)  # a copy is a plain dict that may change
 
 
+class Secret:
+    """The base of what must never become JSON: credentials."""
+
+    __slots__ = ()
+
+
 def freeze(value: object, path: str = "value", level: int = 1) -> JSON:
     """
     Return *value* as a frozen JSON value; what is frozen already is returned as it is.
@@ -102,6 +109,7 @@ def freeze(value: object, path: str = "value", level: int = 1) -> JSON:
 
     Raises:
         InvalidValueError: Something in it is not JSON; the message starts with the path to it.
+        SecretError: That is a credential.
     """
     return _freeze(value, path, level)
 
@@ -140,6 +148,9 @@ def _freeze_scalar(value: object, path: str) -> JSON:
         return real
     if isinstance(value, str):
         return check_text(str.__str__(value), path)
+    if isinstance(value, Secret):
+        problem = "expected a value that may be stored, found a credential; hand on its key, and let whoever needs it "
+        raise SecretError(path, problem + "ask with `ctx.request_credential`")
     problem = (
         f"expected a JSON value (None, bool, int, float, str, list, dict), found {type(value).__name__}; "
         "store its plain parts instead"

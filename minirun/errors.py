@@ -18,6 +18,8 @@ __all__ = [
     "ArgumentError",
     "CleanupTimeoutError",
     "ConfigurationError",
+    "CredentialRefusedError",
+    "CredentialServiceError",
     "DeadlineExceededError",
     "FatalError",
     "InvalidEventError",
@@ -35,6 +37,7 @@ __all__ = [
     "ReplayError",
     "RetriesExceededError",
     "ScriptError",
+    "SecretError",
     "ServiceClosedError",
     "ServiceInUseError",
     "ServiceNotConfiguredError",
@@ -72,6 +75,10 @@ class InvalidValueError(MinirunError, ValueError):
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}")
         self.path = path
+
+
+class SecretError(InvalidValueError):
+    """A credential stands where something would be stored, sent or shown. The message does not have its secret."""
 
 
 class InvalidEventError(MinirunError, ValueError):
@@ -182,6 +189,10 @@ class OutputSchemaError(MinirunError, ValueError):
     """A model's answer did not fit the agent's `output_schema`, nor did it after `output_retries` more tries."""
 
 
+class CredentialRefusedError(MinirunError):
+    """Somebody was asked for a credential, and has said no; in a tool, the model is told."""
+
+
 class CleanupTimeoutError(MinirunError, TimeoutError):
     """A cleanup hook took longer than `Runner(plugin_close_timeout=...)` after the run was cancelled."""
 
@@ -203,6 +214,14 @@ class ModelError(MinirunError):
 
 class ServiceNotConfiguredError(MinirunError, ValueError):
     """A method of a context needs a service that the Runner was not given."""
+
+
+class CredentialServiceError(MinirunError):
+    """
+    The store of credentials failed. What was to be saved or deleted may be, or not; doing it again is harmless.
+
+    The message says what kind of error it was, and nothing else of it: that might hold the secret.
+    """
 
 
 class ServiceClosedError(MinirunError):

@@ -30,7 +30,7 @@ import minirun
 # units in one line may not. A package stands for all its modules, except those that have a line of their own.
 LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("values", ("types events errors _json _codec _window",)),
-    ("pure logic", ("sessions._state sessions._fold", "flows", "workflow._graph")),
+    ("pure logic", ("sessions._state sessions._fold", "credentials._values", "flows", "workflow._graph")),
     ("env", ("env",)),
     ("services", ("sessions", "credentials", "models")),
     ("what may share the file of the sessions", ("artifacts", "memory")),
@@ -57,6 +57,8 @@ PUBLIC_MODULES = ("types", "events", "errors", "env", "apps", "runners", "__main
 CORE_DEPENDENCIES = frozenset({"trio", "attrs", "attr", "cattrs"})
 # Units outside of the core may use more: what the tests of applications use anyway, and whatever an extra brings.
 TEST_DEPENDENCIES = frozenset({"hypothesis", "pytest", "pytest_trio"})
+# What single modules use of extras; nothing imports them before it is needed.
+EXTRAS = {"credentials/_keyring.py": frozenset({"keyring"})}
 FREE_UNITS = ("simulation", "inspector", "cli", "__main__", "_pytest_plugin")
 
 PACKAGE = Path(minirun.__file__).parent
@@ -254,6 +256,7 @@ def check_dependency(path: str, mine: Place, each: Import) -> Iterator[str]:
         allowed |= CORE_DEPENDENCIES
     if mine.unit == "testing" and path != "testing/__init__.py":
         allowed |= TEST_DEPENDENCIES
+    allowed |= EXTRAS.get(path, frozenset())
     if each.top not in allowed and mine.unit not in FREE_UNITS:
         yield f"imports {each.top}, which it may not depend on"
 

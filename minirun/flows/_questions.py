@@ -7,10 +7,12 @@ are answered like them. Models are not shown them.
 
 from __future__ import annotations
 
-__all__ = ["GET_USER_CHOICE", "QUESTIONS", "REQUEST_CONFIRMATION", "REQUEST_INPUT", "SLEEP_UNTIL"]
+__all__ = ["GET_USER_CHOICE", "QUESTIONS", "REQUEST_CONFIRMATION", "REQUEST_CREDENTIAL", "REQUEST_INPUT", "SLEEP_UNTIL"]
 
 REQUEST_CONFIRMATION = "adk_request_confirmation"
 """Whether a call may be made: `{"originalFunctionCall": {...}, "toolConfirmation": {...}}`."""
+REQUEST_CREDENTIAL = "adk_request_credential"
+"""A secret, which the answer does not have: `{"functionCallId": ..., "authConfig": {"credentialKey": ..., ...}}`."""
 REQUEST_INPUT = "adk_request_input"
 """Anything: `{"message": ..., "response_schema": ..., "payload": ...}`."""
 SLEEP_UNTIL = "minirun_sleep_until"
@@ -19,4 +21,4 @@ SLEEP_UNTIL = "minirun_sleep_until"
 GET_USER_CHOICE = "get_user_choice"
 """The name of a tool, whose calls models make: which of some texts the user wants, `{"options": [...]}`."""
 
-QUESTIONS = frozenset({REQUEST_CONFIRMATION, REQUEST_INPUT, SLEEP_UNTIL})
+QUESTIONS = frozenset({REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_INPUT, SLEEP_UNTIL})

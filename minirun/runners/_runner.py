@@ -15,6 +15,8 @@ from ..agents import BaseAgent
 from ..apps import App
 from ..artifacts import BaseArtifactService, InMemoryArtifactService
 from ..artifacts._run import RunArtifacts
+from ..credentials import AuthCredential, BaseCredentialService, InMemoryCredentialService
+from ..credentials._values import unusable
 from ..env import Env
 from ..errors import (
     AlreadyExistsError,
@@ -36,6 +38,7 @@ from ..runtime._invocation import FinishedError
 from ..runtime._message import user_content
 from ..runtime._recovery import recover
 from ..runtime._rewind import Restoring, rewind_event
+from ..runtime._services import given
 from ..sessions import (
     BaseSessionService,
     GetSessionConfig,
@@ -78,6 +81,7 @@ class Runner:
         session_service: Where sessions are kept. The runner closes none of its services.
         artifact_service: Where artifacts are kept, for contexts that save and load them. One that shares the session
             service's file shows a version when the event that names it is stored, and not before.
+        credential_service: Where the credentials of users are kept, for contexts that ask for them.
         plugin_close_timeout: How long closing one plugin or tool may take, and how long each cleanup hook may go on
             once its run is cancelled, in seconds. Every hook has it for itself: leaving a run may take as long as this
             for each hook around each agent that it was inside of.
@@ -99,12 +103,12 @@ class Runner:
         session_service: BaseSessionService,
         artifact_service: BaseArtifactService | None = None,
         memory_service: Any = None,
-        credential_service: Any = None,
+        credential_service: BaseCredentialService | None = None,
         plugin_close_timeout: float = 5.0,
         auto_create_session: bool = False,
         env: Env | None = None,
     ) -> None:
-        for name, service in {"memory": memory_service, "credential": credential_service}.items():
+        for name, service in {"memory": memory_service}.items():
             if service is not None:
                 msg = f"Runner({name}_service=...) has no effect in this version of minirun; leave it out"
                 raise NotSupportedError(msg)
@@ -113,6 +117,7 @@ class Runner:
             raise ConfigurationError(msg)
         _check_service("session_service", session_service, BaseSessionService, session_service)
         _check_service("artifact_service", artifact_service, BaseArtifactService, session_service)
+        _check_service("credential_service", credential_service, BaseCredentialService, session_service)
         if env is not None and env is not session_service.env:
             msg = "expected the Env of the session service, found another one; pass the same env to both"
             raise ConfigurationError(msg)
@@ -334,8 +339,62 @@ class Runner:
                 msg = f"expected answers to open questions of {key} ({known}), found one to {answer.id!r}"
                 raise InvalidMessageError(f"{msg}; it may have been answered already")
             check_answer(question, answer)
+            if question.kind == "credential" and answer.response["result"]:
+                await self._check_credential(question)
             asked.append(question)
         return asked
+
+    async def _check_credential(self, question: PendingCall) -> None:
+        """
+        Raise unless the credential that is said to be there is.
+
+        Raises:
+            InvalidMessageError: It is not, or does not work.
+            ServiceNotConfiguredError: There is no credential service.
+            CredentialServiceError: The service has failed.
+        """
+        service, config = given(self.credential_service, "credential"), question.auth_config
+        if config is None:
+            msg = f"expected {question.call_id!r} to say which credential it asks for, found that it does not"
+            raise InvalidMessageError(f"{msg}; answer it with False")
+        credential = await service.load_credential(
+            app_name=question.app_name, user_id=question.user_id, credential_key=config.credential_key
+        )
+        problem = unusable(config, credential, self._env.now())
+        if problem:
+            msg = f"expected the credential {config.credential_key!r} of the user to be kept, but {problem}; save it"
+            raise InvalidMessageError(f"{msg} first: `await runner.provide_credential(pending, credential)` does")
+
+    async def provide_credential(self, pending: PendingCall, credential: AuthCredential) -> Content:
+        """
+        Save what an open question asks for, and return the message that says so: `pending.reply(True)`.
+
+            async with runner.run_async(..., new_message=await runner.provide_credential(pending, credential)) as run:
+
+        If it raises, `Cancelled` included, the question can be answered as before.
+
+        Raises:
+            InvalidMessageError: The question asks for something else, or for another scheme.
+            ServiceNotConfiguredError: The Runner has no credential service.
+            CredentialServiceError: The service has failed, and may have it or not.
+        """
+        service = given(self.credential_service, "credential")
+        config = pending.auth_config if isinstance(pending, PendingCall) else None
+        if config is None:
+            msg = "expected an open question of the kind 'credential', found another one; pending.reply(...) answers it"
+            raise InvalidMessageError(msg)
+        problem = unusable(config, credential, self._env.now()) if isinstance(credential, AuthCredential) else ""
+        if problem:
+            found = f"{credential.scheme!r}, {'expired' if credential.has_expired(self._env.now()) else 'not expired'}"
+            msg = f"expected a credential of the scheme {config.scheme!r} that has not expired, found one of {found}"
+            raise InvalidMessageError(msg)
+        await service.save_credential(
+            app_name=pending.app_name,
+            user_id=pending.user_id,
+            credential_key=config.credential_key,
+            credential=credential,
+        )
+        return pending.reply(True)
 
     async def _invocation(self, key: SessionKey, invocation_id: str) -> Invocation:
         found = None
@@ -620,6 +679,7 @@ class InMemoryRunner(Runner):
             app_name="InMemoryRunner" if app is None and app_name is None else app_name,
             session_service=InMemorySessionService(env=env),
             artifact_service=InMemoryArtifactService(env=env),
+            credential_service=InMemoryCredentialService(env=env),
             plugin_close_timeout=plugin_close_timeout,
             auto_create_session=auto_create_session,
         )

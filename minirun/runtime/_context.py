@@ -20,6 +20,7 @@ import trio
 from .._codec import event_to_json
 from .._json import freeze
 from ..artifacts import ArtifactReader, ArtifactVersion, Chunks
+from ..credentials import AuthConfig, AuthCredential
 from ..errors import (
     ConfigurationError,
     InvalidEventError,
@@ -44,6 +45,7 @@ from ._artifacts import (
 from ._commits import CommitTimer, CommitWatcher
 from ._config import RunConfig
 from ._core import InvocationCore, derived_id
+from ._credentials import load_credential, request_credential, save_credential
 from ._durable import STEP_KEY, ask_for_input, run_step, sleep_until
 from ._escalation import Escalation
 from ._failure import is_pause
@@ -389,6 +391,45 @@ class _WritingContext(ReadonlyContext):
         """Delete all versions of an artifact, at once; events that name them name nothing any more."""
         await delete_artifact(self, filename)
 
+    async def request_credential(self, auth_config: AuthConfig) -> AuthCredential:
+        """
+        Return the user's credential; if there is none that works, ask for it, and pause the invocation until there is.
+
+        The question is one of `run.pending`, of the kind `"credential"`. The secret is never part of a message: who has
+        it saves it, and answers that it is there (`Runner.provide_credential` does both), or `pending.reply(False)`.
+        The agent, or the tool, is then run from its start, as with `request_input`.
+
+        Nothing of the credential is recorded. So logic that is run again may get another one than before, and one that
+        has expired since, or was deleted, is asked for again. Use it to get in somewhere, and decide nothing by it.
+
+        Raises:
+            CredentialRefusedError: There will be none. In a tool, the model is told.
+            ServiceNotConfiguredError: The Runner has no credential service.
+            CredentialServiceError: The service has failed.
+        """
+        return await request_credential(self, auth_config)
+
+    async def load_credential(self, auth_config: AuthConfig) -> AuthCredential | None:
+        """
+        Return the user's credential if there is one that works; nobody is asked, and nothing recorded.
+
+        Raises:
+            ServiceNotConfiguredError: The Runner has no credential service.
+            CredentialServiceError: The service has failed.
+        """
+        return await load_credential(self, auth_config)
+
+    async def save_credential(self, auth_config: AuthConfig, credential: AuthCredential) -> None:
+        """
+        Keep a credential for the user, such as one that was renewed. Nothing is recorded of it.
+
+        Raises:
+            InvalidValueError: It is not what *auth_config* asks for, or has expired.
+            ServiceNotConfiguredError: The Runner has no credential service.
+            CredentialServiceError: The service has failed, and may have it or not.
+        """
+        await save_credential(self, auth_config, credential)
+
     @property
     def idempotency_key(self) -> str:
         """What this step, or this call of a tool, has for itself, and keeps if it is done again."""
@@ -453,7 +494,7 @@ class _WritingContext(ReadonlyContext):
             self._check_temp(flight.writes)
             lasting = _lasting(flight.writes)
             actions = _with_notes(with_writes(event.actions, lasting), is_aside=is_aside, reads=reads)
-            complete = checked_event(self._completed(event, self._with_draft(actions)))
+            complete = checked_event(core.secrets.out_of_event(self._completed(event, self._with_draft(actions))))
             if "on_event_callback" in core.plugins:
                 complete, writes = await self._heard(complete, self._state.layer(), closing=closing)
                 temp = {key: write for key, write in flight.writes.items() if key not in lasting}
@@ -485,7 +526,7 @@ class _WritingContext(ReadonlyContext):
         if core.journal is not None and core.journal.first_ahead(self._place.branch) is not None:
             await trio.lowlevel.checkpoint()
             return event
-        shown = self._completed(event, event.actions)
+        shown = core.secrets.out_of_event(self._completed(event, event.actions))
         if "on_event_callback" in core.plugins:
             state = self._state.layer()
             shown, _ = await self._heard(shown, state)
@@ -552,6 +593,12 @@ class _WritingContext(ReadonlyContext):
         journal.has_caught_up = True
         if not self._is_aside:  # a tool says nothing about what the agent comes to, nor other tools of its turn
             journal.catch_up(branch)
+
+    def _beside(self) -> InvocationContext:
+        """The same place, for what is said out of the order of its logic: what the logic has written stays with it."""
+        context = InvocationContext(self._core, self._agent, self._place, self._state.layer())
+        context._is_aside = True
+        return context
 
     def _claim(self, path: str) -> str:
         """The id of a step or a question of this context."""

@@ -35,6 +35,7 @@ from ._config import RunConfig
 from ._hooks import PluginHooks
 from ._journal import Journal
 from ._reads import Reads
+from ._secrets import Secrets
 from ._services import Services, given
 
 __all__ = ["InvocationCore", "derived_id"]
@@ -89,6 +90,7 @@ class InvocationCore:
         self.ended = ""  # why nothing can be emitted any more
         self.services = services
         self._artifacts: RunArtifacts | None = None
+        self.secrets = Secrets()  # that this run was given
         self.tool_limits = tool_limits  # tools._limits.ToolLimits; this layer does not know it
         self.tree = tree  # agents._tree.AgentTree
         self.prompts = prompts

@@ -28,7 +28,7 @@ from ._threads import LateOutcome, in_thread
 if TYPE_CHECKING:
     from ._context import _WritingContext
 
-__all__ = ["STEP_KEY", "ask_for_input", "run_step", "sleep_until"]
+__all__ = ["STEP_KEY", "answer_to", "ask_for_input", "check_can_wait", "come_to", "run_step", "sleep_until"]
 
 STEP_KEY: ContextVar[str] = ContextVar("minirun step")
 """The id of the step that the current task is inside of."""
@@ -149,8 +149,8 @@ async def sleep_until(context: _WritingContext, when: float) -> None:
     core = context._core
     args = {"until": until}
     call_id = _question_id(context, SLEEP_UNTIL, args)
-    if _answer(context, call_id) is not None:
-        await _come_to(context, call_id)
+    if answer_to(context, call_id) is not None:
+        await come_to(context, call_id)
         return
     await _pose(context, call_id, SLEEP_UNTIL, args)
     if max(core.env.now(), core.due_at or 0.0) < when:
@@ -165,11 +165,11 @@ async def ask_for_input(context: _WritingContext, message: str, schema: Any, pay
     given = {"message": message, "payload": payload, "response_schema": form}
     args = freeze({name: value for name, value in given.items() if value is not None}, "question")
     call_id = _question_id(context, REQUEST_INPUT, args)
-    response = _answer(context, call_id)
+    response = answer_to(context, call_id)
     if response is None:
         await _pose(context, call_id, REQUEST_INPUT, args)
         raise Pause(f"for the answer to {call_id}")
-    await _come_to(context, call_id)
+    await come_to(context, call_id)
     return response.get("result")
 
 
@@ -178,32 +178,43 @@ def _question_id(context: _WritingContext, name: str, args: Mapping[str, Any]) -
     return f"q-{context._claim(f'{context._path}!{name} {dumps(args)}')}"
 
 
-def _answer(context: _WritingContext, call_id: str) -> Mapping[str, Any] | None:
+def answer_to(context: _WritingContext, call_id: str) -> Mapping[str, Any] | None:
+    """What the question of this id was answered with; None if it is open, or was not asked."""
     journal = context._core.journal
     response = None if journal is None else journal.response_to(call_id)
     return None if response is None else response.response
 
 
-async def _come_to(context: _WritingContext, call_id: str) -> None:
-    """The question and its answer are behind the one who asked; who was ended while it waited goes no further now."""
+async def come_to(context: _WritingContext, call_id: str, *, beside: bool = False) -> None:
+    """
+    The question and its answer are behind the one who asked; who was ended while it waited goes no further now.
+
+    What was asked *beside* the logic takes no part in the order of what it says.
+    """
     journal = context._core.journal
     assert journal is not None
-    asked = journal.find(f"{call_id}-asked")
-    if asked is not None:
+    asked, answer = journal.find(f"{call_id}-asked"), journal.responses[call_id]
+    if asked is not None and not beside:
         await context._replay(asked)
-    answer = await context._replay(journal.responses[call_id])
+    if not beside:
+        await context._replay(answer)
     if answer.author != "user" and answer.actions.replay.get("aside"):
         raise Pause(f"for {call_id}, which was withdrawn")
-    if call_id in journal.fresh:
+    if call_id in journal.fresh and not beside:
         journal.catch_up(context.branch)
 
 
 async def _pose(context: _WritingContext, call_id: str, name: str, args: Mapping[str, Any]) -> None:
     """Say, once, that this waits; the tool that asks, if it is one, stays open as long."""
-    if context._cannot_wait:
-        raise NotSupportedError(f"nobody can be asked, and no time waited for, {context._cannot_wait}")
+    check_can_wait(context)
     part = Part(function_call=FunctionCall(id=call_id, name=name, args=dict(args)))
     tool = context._call_id()
     actions = EventActions(suspended_calls=() if tool is None else (tool,), replay={"asked_by": context._path})
     content = Content(role="model", parts=[part])
     await context._emit(Event(id=f"{call_id}-asked", content=content, long_running_tool_ids=[call_id], actions=actions))
+
+
+def check_can_wait(context: _WritingContext) -> None:
+    """Raise NotSupportedError where nobody can be asked."""
+    if context._cannot_wait:
+        raise NotSupportedError(f"nobody can be asked, and no time waited for, {context._cannot_wait}")

@@ -32,12 +32,13 @@ from ..errors import (
     StaleSessionError,
     StorageError,
 )
-from ..events import Event
+from ..events import Event, EventActions
 from ..flows._prompts import Prompts
 from ..sessions import (
     GetSessionConfig,
     Invocation,
     InvocationStatus,
+    OpenCall,
     PendingCall,
     Session,
     SessionKey,
@@ -559,7 +560,7 @@ class RunScope:
         try:
             kept = around_waiting(still_open) if paused else set()
             to_close = (call for call in still_open if not (paused and (call.pending or call.call_id in kept)))
-            for calls in by_event(to_close):
+            for calls in by_event(await self._kept_for_later(list(to_close)) if paused else to_close):
                 await context._emit(closing_event_at_end(calls, self._core.unrecorded), closing=True)
             for error in () if run._failure is None or paused else (run._failure, *self._others):
                 author, branch = self._core.failed_in(error)
@@ -568,6 +569,20 @@ class RunScope:
                 await context._emit(event, closing=True)
         except Exception as error:  # the store fails, or another process has taken over: the next run closes them
             self._fail(error)
+
+    async def _kept_for_later(self, calls: list[OpenCall]) -> list[OpenCall]:
+        """
+        Suspend those of *calls* that nobody has come to again: who waits has asked before. Return the others.
+
+        Batches answer or mark the calls that they come to, so these are left over from an earlier run.
+        """
+        journal, core = self._core.journal, self._core
+        left = [] if journal is None else [call for call in calls if call.call_id in journal.open_before]
+        left = [call for call in left if call.call_id not in core.unrecorded]
+        if left:
+            ids = [call.call_id for call in left]
+            await self._hook_context._emit(Event(actions=EventActions(suspended_calls=ids)), closing=True)
+        return [call for call in calls if call not in left]
 
     async def _renew(self, every_s: float) -> None:
         """Keep the session's lease while the run lives; another process may take it if this stops."""

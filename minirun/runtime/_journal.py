@@ -51,7 +51,7 @@ class Journal:
             self.responses.update((response.id or "", event) for response in event.get_function_responses())
         self._by_id = {event.id: event for event in mine}
         self._reached: dict[str | None, int] = {}  # by branch: the newest event that was replayed there
-        self._was_paused = was_paused
+        self.was_paused = self._was_at_rest(was_paused)
         self._caught_up: set[str | None] = set()  # the branches in which something new was done
         self._reads = recorded_reads(mine)
         self._said = [event for event in mine if _is_said(event)]
@@ -60,6 +60,15 @@ class Journal:
         self._not_awaited = 0  # what was said before this: somebody has waited for it in vain
         self.has_caught_up = False
         """Whether somebody has done something new."""
+
+    def _was_at_rest(self, was_paused: bool) -> bool:
+        """An early question pauses who has not come to where the last run was: what that one was counts."""
+        for event in reversed(self.recorded):
+            if "early" in event.actions.replay:
+                return bool(event.actions.replay.get("was_paused"))
+            if _is_said(event):
+                break
+        return was_paused
 
     def reads(self, reader: str) -> Mapping[str, ReadRecord]:
         """What is recorded of what *reader* has read, by key."""
@@ -98,7 +107,7 @@ class Journal:
         """Whether an agent in *branch* only comes to what it has done before, hooks included."""
         if self.first_ahead(branch) is not None:
             return True
-        return self._was_paused and not any(_is_around(other, branch) for other in self._caught_up)
+        return self.was_paused and not any(_is_around(other, branch) for other in self._caught_up)
 
     def is_waiting(self, path: str) -> bool:
         """Whether who asks on *path* has asked something that is open, or was answered by this run's message."""

@@ -11,6 +11,7 @@ from typing import TypeVar
 import attrs
 
 from ..artifacts import BaseArtifactService
+from ..credentials import BaseCredentialService
 from ..errors import ServiceNotConfiguredError
 
 __all__ = ["Services"]
@@ -24,7 +25,7 @@ class Services:
 
     artifact: BaseArtifactService | None = None
     memory: object = None
-    credential: object = None
+    credential: BaseCredentialService | None = None
 
 
 def given(service: T | None, name: str) -> T:

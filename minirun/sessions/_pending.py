@@ -2,7 +2,7 @@
 Questions that are open, and the answers that fit them.
 
 An invocation that needs somebody outside asks by a function call that stays open (see `_calls`). What kind of question
-it is follows from the call's name: three names are minirun's own, the first two as ADK has them; every other call that
+it is follows from the call's name: four names are minirun's own, the first three as ADK has them; every other call that
 waits is one of a long-running tool, whose result somebody will bring. An answer is a message with one function response
 of the call's id.
 """
@@ -15,19 +15,21 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from .._json import JSON, shown
-from ..errors import ConfigurationError, InvalidMessageError
+from ..credentials._values import AuthConfig
+from ..errors import ConfigurationError, InvalidMessageError, InvalidValueError
 from ..events import Event
 from ..flows._json_schema import compile_schema
-from ..flows._questions import GET_USER_CHOICE, REQUEST_CONFIRMATION, REQUEST_INPUT, SLEEP_UNTIL
+from ..flows._questions import GET_USER_CHOICE, REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_INPUT, SLEEP_UNTIL
 from ..types import Content, FunctionResponse, Part
 from ._calls import OpenCall
 from ._live import SessionKey
 
 __all__ = ["PendingCall", "PendingKind", "check_answer", "pending_call"]
 
-PendingKind: TypeAlias = Literal["confirmation", "input", "long_running", "timer"]
+PendingKind: TypeAlias = Literal["confirmation", "credential", "input", "long_running", "timer"]
 _KINDS: Final[Mapping[str, PendingKind]] = {
     REQUEST_CONFIRMATION: "confirmation",
+    REQUEST_CREDENTIAL: "credential",
     REQUEST_INPUT: "input",
     SLEEP_UNTIL: "timer",
 }
@@ -44,15 +46,17 @@ class PendingCall:
     `kind` says what it is:
 
     * `"confirmation"`: whether the `tool` may be called with these `args`. The answer is True or False.
+    * `"credential"`: a secret of the user, as `auth_config` says. It never stands in a message: whoever has it saves it
+      and answers True, which `Runner.provide_credential` makes one call; or False, if there will be none.
     * `"input"`: something that only a person knows. The answer is any JSON value that fits `schema`, if there is one.
     * `"long_running"`: the `tool` works elsewhere on `args`. The answer is its result. That of `get_user_choice` has to
       be one of its options, as `schema` says.
     * `"timer"`: it goes on at `due`, in seconds since the epoch, and nobody answers it.
 
-    `hint` is what to tell the person who is asked, `payload` what else came with the question. `tool` is empty for an
-    input and a timer, also where a tool has asked: the question stands for itself in the log, beside the call that
-    waits for its answer; `author` is the agent. `call_id` names the question in the session: answer with `reply`, as
-    the message of a run.
+    `hint` is what to tell the person who is asked, `payload` what else came with the question. `tool` is empty for a
+    credential, an input and a timer, also where a tool has asked: the question stands for itself in the log, beside the
+    call that waits for its answer; `author` is the agent. `call_id` names the question in the session: answer with
+    `reply`, as the message of a run.
     """
 
     app_name: str
@@ -66,6 +70,7 @@ class PendingCall:
     hint: JSON = None
     schema: Mapping[str, Any] | None = None
     payload: JSON = None
+    auth_config: AuthConfig | None = None
     author: str
     branch: str | None = None
     due: float | None = None
@@ -79,13 +84,16 @@ class PendingCall:
         """
         The message that answers the question with *value*.
 
-        A confirmation takes True or False, and a *payload* for the tool that asked; an input any JSON value; a
-        long-running call a dict, or another JSON value, which becomes `{"result": value}`.
+        A confirmation takes True or False, and a *payload* for the tool that asked; a credential True, once it is
+        saved, or False; an input any JSON value; a long-running call a dict, or another JSON value, which becomes
+        `{"result": value}`.
 
         Raises:
             InvalidMessageError: *value* does not answer this kind of question.
             InvalidValueError: It is no JSON.
         """
+        if self.kind == "credential" and not isinstance(value, bool):
+            raise InvalidMessageError(self._no_secrets())
         if payload is not None and self.kind != "confirmation":
             msg = f"expected a payload with the answer to a confirmation only, found one for {self._what()}"
             raise InvalidMessageError(msg)
@@ -98,6 +106,12 @@ class PendingCall:
         response = FunctionResponse(id=self.call_id, name=self.name, response=answer)
         check_answer(self, response)
         return Content(role="user", parts=[Part(function_response=response)])
+
+    def _no_secrets(self) -> str:
+        return (
+            f"expected {self._what()} to be answered with True or False, found something else (not shown: it may be "
+            "secret); save the credential, then answer True: `await runner.provide_credential(pending, credential)`"
+        )
 
     def _what(self) -> str:
         of = f" of {self.tool!r:.80}" if self.tool else ""
@@ -123,6 +137,8 @@ def check_answer(pending: PendingCall, response: FunctionResponse) -> None:
         found = shown(answer.get("confirmed"))
         msg = f"expected {what} to be answered with True or False as `confirmed`, found {found}"
         raise InvalidMessageError(msg)
+    if pending.kind == "credential" and not (answer.keys() == {"result"} and isinstance(answer["result"], bool)):
+        raise InvalidMessageError(pending._no_secrets())
     if pending.kind == "input" or pending.schema is not None:
         _check_result(pending, answer)
 
@@ -169,6 +185,9 @@ def pending_call(key: SessionKey, call: OpenCall, event: Event, mark: Event) -> 
     if kind == "confirmation":
         confirmation = _object(args.get("toolConfirmation"))
         return PendingCall(**common, hint=confirmation.get("hint"), payload=confirmation.get("payload"))
+    if kind == "credential":
+        config = _auth_config(args.get("authConfig"))
+        return PendingCall(**common, hint=None if config is None else config.hint or None, auth_config=config)
     if kind == "input":
         schema = args.get("response_schema")
         return PendingCall(
@@ -178,6 +197,13 @@ def pending_call(key: SessionKey, call: OpenCall, event: Event, mark: Event) -> 
             schema=schema if isinstance(schema, dict) else None,
         )
     return PendingCall(**common, due=_seconds(args.get("until")))
+
+
+def _auth_config(fields: object) -> AuthConfig | None:
+    try:
+        return AuthConfig.from_dict(_object(fields))
+    except InvalidValueError:
+        return None
 
 
 def _choice(name: str, args: Mapping[str, Any]) -> Mapping[str, Any] | None:

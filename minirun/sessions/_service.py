@@ -30,6 +30,7 @@ import attrs
 import trio
 
 from .._json import check_text, freeze, shown
+from ..credentials._values import AuthConfig
 from ..env import REAL_ENV, Env
 from ..errors import (
     ConfigurationError,
@@ -44,6 +45,7 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event, EventActions
+from ..flows._questions import REQUEST_CREDENTIAL
 from ..types import changed
 from ._calls import OpenCall, marks_of
 from ._compactions import Compaction, CompactionFold, check_compaction
@@ -69,7 +71,6 @@ NUMBER_MAX = 2**62
 
 # What the runtime would have to act on, and does not yet.
 _WITHOUT_EFFECT = (
-    "requested_auth_configs",
     "requested_tool_confirmations",
     "agent_state",
     "end_of_agent",
@@ -145,6 +146,7 @@ def checked_event(event: Event, *, history: bool = False) -> Event:
     _check_call_ids(event)
     _check_marks(event)
     _check_artifacts(event)
+    _check_auth_configs(event)
     writes = writes_of(event.actions)
     if any(scope_of(key) is Scope.TEMP for key in writes):
         kept = {key: write for key, write in writes.items() if scope_of(key) is not Scope.TEMP}
@@ -192,6 +194,22 @@ def _check_artifacts(event: Event) -> None:
         if not name or isinstance(number, bool) or not isinstance(number, int) or number < 0:
             msg = f"expected artifact_delta to give names the numbers of versions, found {name!r:.80}: {number!r:.80}"
             raise InvalidEventError(msg)
+
+
+def _check_auth_configs(event: Event) -> None:
+    """Raise unless what the event says of credentials is what its questions ask."""
+    said = event.actions.requested_auth_configs
+    if not said:
+        return
+    asked = [call.args for call in event.get_function_calls() if call.name == REQUEST_CREDENTIAL]
+    if said != {args.get("functionCallId"): args.get("authConfig") for args in asked}:
+        msg = (
+            "expected EventActions.requested_auth_configs to say what the event's calls of adk_request_credential ask, "
+            "found something else; leave it out: `ctx.request_credential` asks, and fills it in"
+        )
+        raise InvalidEventError(msg)
+    for fields in said.values():
+        AuthConfig.from_dict(fields if isinstance(fields, dict) else {})
 
 
 def check_marked_calls(event: Event, live: LiveSession) -> None:

@@ -4,6 +4,8 @@ from ..models import ScriptedLlm as ScriptedLlm
 from ..models import call as call
 from ._artifact_contract import artifact_service_checks as artifact_service_checks
 from ._artifact_contract import check_artifact_service as check_artifact_service
+from ._credential_contract import check_credential_service as check_credential_service
+from ._credential_contract import credential_service_checks as credential_service_checks
 from ._memory_contract import check_memory_service as check_memory_service
 from ._memory_contract import memory_service_checks as memory_service_checks
 from ._session_contract import check_session_service as check_session_service
@@ -14,8 +16,10 @@ __all__ = [
     "artifact_service_checks",
     "call",
     "check_artifact_service",
+    "check_credential_service",
     "check_memory_service",
     "check_session_service",
+    "credential_service_checks",
     "memory_service_checks",
     "session_service_checks",
 ]

@@ -165,7 +165,11 @@ class Attempts:
 
     def _returned(self, value: Any) -> Outcome:
         try:
-            return result_of(value, self._tool.name)
+            found = result_of(value, self._tool.name)
+            response = self._context._core.secrets.out_of(found.response)
+            if response is found.response or response == found.response:
+                return found
+            return result_of(response if isinstance(value, dict) else response["result"], self._tool.name)
         except InvalidValueError as error:
             return attrs.evolve(self._failed(error), is_final=True)
 

@@ -22,7 +22,7 @@ import trio
 from .._json import freeze, thaw
 from ..errors import InvalidEventError, InvalidValueError, TransfersLimitExceededError, UnknownToolError
 from ..events import Event, EventActions
-from ..flows._questions import REQUEST_CONFIRMATION, REQUEST_INPUT
+from ..flows._questions import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_INPUT
 from ..runtime import InvocationContext, ToolContext
 from ..runtime._context import ToolConfirmation
 from ..runtime._core import derived_id
@@ -195,7 +195,7 @@ class _Call:
             return True
         asked = journal.questions(self.call.id or "")
         open_still = [name for question, name in asked.items() if question not in journal.responses]
-        if REQUEST_INPUT in open_still or REQUEST_CONFIRMATION in open_still:
+        if not {REQUEST_INPUT, REQUEST_CONFIRMATION, REQUEST_CREDENTIAL}.isdisjoint(open_still):
             self.waits = True
             return False
         times = sum(name == REQUEST_CONFIRMATION for name in asked.values())  # each crash is a question of its own
