@@ -161,7 +161,7 @@ async def test_the_question_stands_in_the_log_as_adk_has_it() -> None:
     [made] = log[1].get_function_calls()
     [asked] = log[2].get_function_calls()
     assert asked.name == REQUEST_CREDENTIAL
-    assert log[2].long_running_tool_ids == {asked.id}
+    assert list(log[2].long_running_tool_ids or ()) == [asked.id]
     assert asked.args == {"functionCallId": made.id, "authConfig": CONFIG.to_dict()}
     assert log[2].actions.requested_auth_configs == {made.id: CONFIG.to_dict()}
     assert log[2].actions.suspended_calls == (made.id,)
