@@ -287,7 +287,7 @@ assert "minirun.sessions._sqlite" in sys.modules and "minirun.testing" in sys.mo
 
 def test_importing_the_core_imports_no_extra() -> None:
     """
-    All modules of the core together, but those for an extra, import the standard library, trio, attrs and cattrs, and no extra.
+    All modules of the core together, but those for an extra, import the standard library, trio, attrs and cattrs.
     """
     seen = {*changes_under(NEW_MODULES, WHOLE_CORE)} - sys.stdlib_module_names
     assert seen == {"minirun"}
