@@ -382,8 +382,11 @@ class _Upload:
             return False
         self._uses.append(twin)
         content = _Content(self._service, twin.content)
-        while await content.read():
-            pass
+        try:
+            while await content.read():
+                pass
+        except StorageCorruptError:
+            return False
         return content.sha256 == self.sha256
 
     def name(self, db: Connection) -> None:

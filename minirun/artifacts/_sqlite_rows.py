@@ -222,7 +222,8 @@ def name_content(db: sqlite3.Connection, data: bytes, sha256: str) -> None:
     if content is None:
         content = db.execute("INSERT INTO contents VALUES (NULL, ?, ?)", (sha256, len(data))).lastrowid
         assert content is not None
-    if data and chunk_of(db, content, 0) != data:
+    same = "SELECT data IS ? FROM chunks WHERE content = ? AND number = 0"
+    if data and db.execute(same, (data, content)).fetchone() != (1,):
         put_chunk(db, content, 0, data)
 
 
@@ -238,8 +239,8 @@ def drop_chunks(db: sqlite3.Connection, content: int, limit: int) -> bool:
 
     One that has a hash, or a use, is left alone.
     """
-    used = "SELECT 1 FROM content_uses WHERE content = id"
-    is_kept = f"SELECT 1 FROM contents WHERE id = ? AND (sha256 IS NOT NULL OR EXISTS ({used}))"
+    used = "SELECT 1 FROM content_uses u WHERE u.content = c.id"
+    is_kept = f"SELECT 1 FROM contents c WHERE c.id = ? AND (c.sha256 IS NOT NULL OR EXISTS ({used}))"
     if db.execute(is_kept, (content,)).fetchone():
         return True
     chunks = "SELECT rowid FROM chunks WHERE content = ? LIMIT ?"

@@ -29,6 +29,8 @@ from ._calls import CallFold, is_of_a_run
 from ._compactions import CompactionFold
 from ._fold import apply_event
 from ._live import SessionKey
+from ._repair_artifacts import save_artifacts
+from ._salvage import salvaged
 from ._service import session_key
 from ._session import Invocation, InvocationStatus, invocation_at
 from ._sqlite_errors import SQLITE_ERRORS, storage_error
@@ -145,7 +147,7 @@ class _Repair:
     def run(self) -> Repaired:
         self._copy_events()
         rows = dict(
-            _salvaged(self._old, "sessions", "id", "app_name, user_id, session_id, revision, create_time, chain")
+            salvaged(self._old, "sessions", "id", "app_name, user_id, session_id, revision, create_time, chain")
         )
         for session, names in _names_in_index(self._old):
             rows.setdefault(session, (*names, None, None, None))
@@ -153,6 +155,7 @@ class _Repair:
         saved += [self._save_lost(log) for log in self._lost_logs(rows)]
         self._drop_unused(rows)
         self._save_shared()
+        save_artifacts(self._old, self._new, self._lose)
         self._check_old()
         return Repaired(saved, self._damages)
 
@@ -176,7 +179,7 @@ class _Repair:
             [total] = self._old.execute("SELECT count(*) FROM events").fetchone()
         except SQLITE_ERRORS:
             total = 0
-        rows = _salvaged(self._old, "events", "commit_no", "log, seq, chain, data")
+        rows = salvaged(self._old, "events", "commit_no", "log, seq, chain, data")
         for done, (number, (log, seq, chain, data)) in enumerate(rows, 1):
             if type(data) is str and type(chain) is bytes and all(map(is_number, (number, log, seq))):
                 self._new.execute(
@@ -365,7 +368,7 @@ class _Repair:
     def _stored_values(self) -> dict[tuple[str, str], dict[str, str]]:
         """The values of the shared scopes that can be read in the old file, as JSON."""
         stored: dict[tuple[str, str], dict[str, str]] = {}
-        for _, columns in _salvaged(self._old, "shared_state", "rowid", "app_name, user_id, key, value"):
+        for _, columns in salvaged(self._old, "shared_state", "rowid", "app_name, user_id, key, value"):
             if all(isinstance(column, str) for column in columns):
                 app, user, key, value = columns
                 stored.setdefault((app, user), {})[key] = value
@@ -375,7 +378,7 @@ class _Repair:
         """The base of each scope that has one: of those that make no sense, what is stored."""
         bases: dict[tuple[str, str], SharedScope] = {}
         newest, whole = self._deleted_no(), self._knows_all_bases()
-        rows = _salvaged(self._old, "shared_base", "rowid", "app_name, user_id, commit_no, value")
+        rows = salvaged(self._old, "shared_base", "rowid", "app_name, user_id, commit_no, value")
         for _, (app, user, number, value) in rows:
             if not isinstance(app, str) or not isinstance(user, str):
                 self._lose("file", f"the base of the state of app {app!r:.80}, user {user!r:.80} is not kept")
@@ -497,52 +500,3 @@ def _readable(db: sqlite3.Connection, table: str, columns: str, session: int) ->
     except SQLITE_ERRORS:
         pass
     return rows
-
-
-# Where SQLite cannot tell which row is next, so many numbers are tried one by one, but no more than there can be rows
-# in the file: none is smaller than this. From there on the steps double.
-NUMBERS_TRIED: Final = 100_000
-ROW_BYTES_MIN: Final = 40
-
-
-def _salvaged(db: sqlite3.Connection, table: str, number: str, columns: str) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """The rows of a table, by their numbers; those that cannot be read are left out."""
-    query = f"SELECT {number}, {columns} FROM {table} NOT INDEXED WHERE {number} > ? ORDER BY {number}"
-    last = 0
-    while True:
-        try:
-            for row in db.execute(query, (last,)):
-                last = row[0]
-                yield last, row[1:]
-        except SQLITE_ERRORS:
-            following = _next_readable(db, query, last)
-            if following is None:
-                return
-            last = following[0]
-            yield last, following[1:]
-        else:
-            return
-
-
-def _next_readable(db: sqlite3.Connection, query: str, last: int) -> tuple[Any, ...] | None:
-    """The first row after *last* that can be read, as far as that can be found out."""
-    for candidate in _candidates(db, last):
-        try:
-            row: tuple[Any, ...] | None = db.execute(f"{query} LIMIT 1", (candidate,)).fetchone()
-        except SQLITE_ERRORS:
-            continue
-        return row
-    return None
-
-
-def _candidates(db: sqlite3.Connection, last: int) -> Iterator[int]:
-    try:
-        [[pages], [size]] = db.execute("PRAGMA page_count").fetchall() + db.execute("PRAGMA page_size").fetchall()
-    except SQLITE_ERRORS:
-        pages, size = 0, 0
-    single = min(NUMBERS_TRIED, pages * size // ROW_BYTES_MIN)
-    yield from range(last + 1, min(last + single, SEQ_MAX))
-    step = max(single, 1)
-    while last + step < SEQ_MAX:
-        yield last + step
-        step *= 2
