@@ -139,4 +139,3 @@ class SqliteMemoryService(BaseMemoryService):
 
     def _note_tables(self, generation: int) -> None:
         self._generation = generation
-
