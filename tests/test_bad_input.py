@@ -458,7 +458,7 @@ APP = App("app", AGENT)
 RUNNERS: list[tuple[dict[str, Any], type[MinirunError], str]] = [
     ({"agent": AGENT, "app_name": "app", "artifact_service": object()}, ConfigurationError, "artifact_service"),
     ({"agent": AGENT, "app_name": "app", "artifact_service": OTHERS}, ConfigurationError, "use the Env of the session"),
-    ({"agent": AGENT, "app_name": "app", "memory_service": object()}, NotSupportedError, "memory_service"),
+    ({"agent": AGENT, "app_name": "app", "memory_service": object()}, ConfigurationError, "memory_service"),
     ({"agent": AGENT, "app_name": "app", "credential_service": 5}, ConfigurationError, "credential_service"),
     ({"agent": AGENT, "app_name": "app", "session_service": None}, ConfigurationError, "session_service"),
     ({"agent": AGENT, "app_name": "app", "session_service": "a.db"}, ConfigurationError, "found 'a.db'"),

@@ -45,7 +45,7 @@ from ._values import (
     check_limit,
     check_metadata,
     entry_of_event,
-    given_entry,
+    given_entries,
     marks_of,
     parse_filter,
 )
@@ -195,10 +195,7 @@ class BaseMemoryService(ABC):
         """
         scope = self._scope(app_name, user_id)
         metadata = check_metadata(custom_metadata)
-        if isinstance(memories, (str, bytes, Mapping)) or not isinstance(memories, Iterable):
-            raise InvalidValueError("memories", f"expected a list of memories, found {shown(memories)}; write [memory]")
-        entries = [given_entry(memory, f"memories[{place}]", metadata) for place, memory in enumerate(memories)]
-        entries = [self._completed(entry) for entry in entries]
+        entries = [self._completed(entry) for entry in given_entries(memories, metadata)]
         ids = [entry.id for entry in entries if entry.id is not None]
         known = await self._look_up(scope, ids)
         for memory_id in ids:
@@ -214,6 +211,11 @@ class BaseMemoryService(ABC):
             id=self._env.new_id("memory") if entry.id is None else entry.id,
             timestamp=self._env.now() if entry.timestamp is None else entry.timestamp,
         )
+
+    async def _remember(self, app_name: str, user_id: str, entries: Sequence[MemoryEntry]) -> list[str]:
+        """Remember complete entries that were checked, and return their ids; what was deleted is passed over."""
+        await self._add_pages(self._scope(app_name, user_id), entries)
+        return [entry.id for entry in entries if entry.id is not None]
 
     async def _add_pages(self, scope: Scope, entries: Sequence[MemoryEntry]) -> None:
         latest = list({entry.id: entry for entry in entries}.values())

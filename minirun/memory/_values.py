@@ -30,7 +30,7 @@ __all__ = [
     "check_limit",
     "check_metadata",
     "entry_of_event",
-    "given_entry",
+    "given_entries",
     "marks_of",
     "parse_filter",
 ]
@@ -227,13 +227,19 @@ def entry_of_event(event: object, session_id: str | None, metadata: Mapping[str,
     )
 
 
-def given_entry(memory: object, name: str, metadata: Mapping[str, Any]) -> MemoryEntry:
+def given_entries(memories: object, metadata: Mapping[str, Any]) -> list[MemoryEntry]:
     """
-    Return a memory that a caller has made, checked; *name* is what messages call it.
+    Return memories that a caller has made, checked.
 
     Raises:
-        InvalidValueError: It is none, or has no text, or something that would be lost.
+        InvalidValueError: They are no list of memories, or one of them cannot be kept.
     """
+    if isinstance(memories, (str, bytes, Mapping)) or not isinstance(memories, Iterable):
+        raise InvalidValueError("memories", f"expected a list of memories, found {shown(memories)}; write [memory]")
+    return [_given_entry(memory, f"memories[{place}]", metadata) for place, memory in enumerate(memories)]
+
+
+def _given_entry(memory: object, name: str, metadata: Mapping[str, Any]) -> MemoryEntry:
     if isinstance(memory, (str, Content)):
         memory = MemoryEntry(content=memory)
     if not isinstance(memory, MemoryEntry):

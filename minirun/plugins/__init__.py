@@ -4,6 +4,7 @@ from ._base import BasePlugin as BasePlugin
 from ._context_filter import ContextFilterPlugin as ContextFilterPlugin
 from ._global_instruction import GlobalInstructionPlugin as GlobalInstructionPlugin
 from ._logging import LoggingPlugin as LoggingPlugin
+from ._memory import MemoryPlugin as MemoryPlugin
 from ._reflect_retry_model import ReflectAndRetryModelPlugin as ReflectAndRetryModelPlugin
 from ._reflect_retry_tool import REFLECT_AND_RETRY_RESPONSE_TYPE as REFLECT_AND_RETRY_RESPONSE_TYPE
 from ._reflect_retry_tool import ReflectAndRetryToolPlugin as ReflectAndRetryToolPlugin
@@ -15,6 +16,7 @@ __all__ = [
     "ContextFilterPlugin",
     "GlobalInstructionPlugin",
     "LoggingPlugin",
+    "MemoryPlugin",
     "ReflectAndRetryModelPlugin",
     "ReflectAndRetryToolPlugin",
     "TrackingScope",

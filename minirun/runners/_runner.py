@@ -25,11 +25,11 @@ from ..errors import (
     InvalidMessageError,
     InvalidValueError,
     InvocationNotFoundError,
-    NotSupportedError,
     ServiceClosedError,
     StaleSessionError,
 )
 from ..events import Event, EventActions
+from ..memory import BaseMemoryService, InMemoryMemoryService
 from ..plugins._manager import hooks_of
 from ..runtime import RunConfig, RunPlan, RunScope, Services
 from ..runtime._answer import is_answer_of_run
@@ -81,6 +81,8 @@ class Runner:
         session_service: Where sessions are kept. The runner closes none of its services.
         artifact_service: Where artifacts are kept, for contexts that save and load them. One that shares the session
             service's file shows a version when the event that names it is stored, and not before.
+        memory_service: Where contexts, `load_memory` and `preload_memory` look for what was said in other sessions, and
+            what `MemoryPlugin` adds to. Nothing is remembered by itself.
         credential_service: Where the credentials of users are kept, for contexts that ask for them.
         plugin_close_timeout: How long closing one plugin or tool may take, and how long each cleanup hook may go on
             once its run is cancelled, in seconds. Every hook has it for itself: leaving a run may take as long as this
@@ -102,21 +104,18 @@ class Runner:
         agent: BaseAgent | None = None,
         session_service: BaseSessionService,
         artifact_service: BaseArtifactService | None = None,
-        memory_service: Any = None,
+        memory_service: BaseMemoryService | None = None,
         credential_service: BaseCredentialService | None = None,
         plugin_close_timeout: float = 5.0,
         auto_create_session: bool = False,
         env: Env | None = None,
     ) -> None:
-        for name, service in {"memory": memory_service}.items():
-            if service is not None:
-                msg = f"Runner({name}_service=...) has no effect in this version of minirun; leave it out"
-                raise NotSupportedError(msg)
         if session_service is None:
             msg = "expected session_service to be a session service, found None; make one, or use InMemoryRunner"
             raise ConfigurationError(msg)
         _check_service("session_service", session_service, BaseSessionService, session_service)
         _check_service("artifact_service", artifact_service, BaseArtifactService, session_service)
+        _check_service("memory_service", memory_service, BaseMemoryService, session_service)
         _check_service("credential_service", credential_service, BaseCredentialService, session_service)
         if env is not None and env is not session_service.env:
             msg = "expected the Env of the session service, found another one; pass the same env to both"
@@ -679,6 +678,7 @@ class InMemoryRunner(Runner):
             app_name="InMemoryRunner" if app is None and app_name is None else app_name,
             session_service=InMemorySessionService(env=env),
             artifact_service=InMemoryArtifactService(env=env),
+            memory_service=InMemoryMemoryService(env=env),
             credential_service=InMemoryCredentialService(env=env),
             plugin_close_timeout=plugin_close_timeout,
             auto_create_session=auto_create_session,

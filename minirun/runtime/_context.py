@@ -8,7 +8,7 @@ call) and the layer of pending state that belongs to it.
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from types import MappingProxyType
@@ -28,6 +28,7 @@ from ..errors import (
     InvocationEndedError,
 )
 from ..events import Event, EventActions
+from ..memory import MemoryEntry, SearchMemoryResponse
 from ..sessions import InvocationStatus, Session
 from ..sessions._live import run_session
 from ..sessions._service import checked_event
@@ -49,6 +50,7 @@ from ._credentials import load_credential, request_credential, save_credential
 from ._durable import STEP_KEY, ask_for_input, run_step, sleep_until
 from ._escalation import Escalation
 from ._failure import is_pause
+from ._memory import add_events_to_memory, add_memory, search_memory
 from ._on_event import heard
 from ._place import Control, Inside, Place, Region
 from ._reads import EVENTS, Reads
@@ -390,6 +392,62 @@ class _WritingContext(ReadonlyContext):
     async def delete_artifact(self, filename: str) -> None:
         """Delete all versions of an artifact, at once; events that name them name nothing any more."""
         await delete_artifact(self, filename)
+
+    # --- memory
+
+    async def search_memory(
+        self, query: str, *, limit: int | None = None, filter: Mapping[str, Any] | None = None
+    ) -> SearchMemoryResponse:
+        """
+        Return what is remembered of the user and fits *query* best; see `BaseMemoryService.search_memory`.
+
+        An agent's own logic, and a tool, get the same answer when they are run again: it is stored with their next
+        event.
+
+        Raises:
+            InvalidValueError: An argument cannot be one.
+            ServiceNotConfiguredError: The runner has no memory service.
+            StorageError: The store failed.
+        """
+        return await search_memory(self, query, limit, filter)
+
+    async def add_session_to_memory(self) -> None:
+        """Remember what was said in the session, as far as this context sees it; what is known already stays."""
+        await add_events_to_memory(self, self.session.events, None)
+
+    async def add_events_to_memory(
+        self, events: Iterable[Event], *, custom_metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        """
+        Remember what was said in some stored events of the session; see `BaseMemoryService.add_events_to_memory`.
+
+        Raises:
+            InvalidValueError: An argument cannot be one.
+            InvocationEndedError: The invocation, or the tool call that this context belonged to, has ended.
+            ServiceNotConfiguredError: The runner has no memory service.
+        """
+        await add_events_to_memory(self, events, custom_metadata)
+
+    async def add_memory(
+        self,
+        memories: Iterable[MemoryEntry | Content | str],
+        *,
+        custom_metadata: Mapping[str, Any] | None = None,
+    ) -> list[str]:
+        """
+        Remember something of the user that is no event, at once, and return its ids; see `BaseMemoryService`.
+
+        What comes without an id or a time gets an id that is the same whenever this context adds the same, and the
+        time at which the invocation began: what is run again adds nothing twice, and nothing that was deleted since.
+
+        Raises:
+            InvalidValueError: An argument cannot be one.
+            InvocationEndedError: The invocation, or the tool call that this context belonged to, has ended.
+            ServiceNotConfiguredError: The runner has no memory service.
+        """
+        return await add_memory(self, memories, custom_metadata)
+
+    # --- credentials
 
     async def request_credential(self, auth_config: AuthConfig) -> AuthCredential:
         """

@@ -89,6 +89,7 @@ class InvocationCore:
         self.late_failures: list[Exception] = []  # of hooks, while what had to be stored was stored
         self.ended = ""  # why nothing can be emitted any more
         self.services = services
+        self.memo: dict[Any, Any] = {}  # what is worked out once in a run
         self._artifacts: RunArtifacts | None = None
         self.secrets = Secrets()  # that this run was given
         self.tool_limits = tool_limits  # tools._limits.ToolLimits; this layer does not know it

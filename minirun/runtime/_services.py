@@ -13,6 +13,7 @@ import attrs
 from ..artifacts import BaseArtifactService
 from ..credentials import BaseCredentialService
 from ..errors import ServiceNotConfiguredError
+from ..memory import BaseMemoryService
 
 __all__ = ["Services"]
 
@@ -24,7 +25,7 @@ class Services:
     """What the contexts of a run can ask for."""
 
     artifact: BaseArtifactService | None = None
-    memory: object = None
+    memory: BaseMemoryService | None = None
     credential: BaseCredentialService | None = None
 
 

@@ -9,6 +9,8 @@ from ._function import FunctionTool as FunctionTool
 from ._function import LongRunningFunctionTool as LongRunningFunctionTool
 from ._load_artifacts import LoadArtifactsTool as LoadArtifactsTool
 from ._load_artifacts import load_artifacts as load_artifacts
+from ._memory import load_memory as load_memory
+from ._memory import preload_memory as preload_memory
 from ._retry import RetryConfig as RetryConfig
 from ._toolset import BaseToolset as BaseToolset
 
@@ -23,5 +25,7 @@ __all__ = [
     "exit_loop",
     "get_user_choice",
     "load_artifacts",
+    "load_memory",
+    "preload_memory",
     "request_input",
 ]

@@ -1,0 +1,33 @@
+"""What was said is remembered by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..runtime._memory import add_run_to_memory
+from ._base import BasePlugin
+
+if TYPE_CHECKING:
+    from ..runtime import InvocationContext
+
+__all__ = ["MemoryPlugin"]
+
+
+class MemoryPlugin(BasePlugin):
+    """
+    Adds what was said in an invocation to `Runner(memory_service=...)` when a run of it ends, however it ends.
+
+    A run that goes on with an invocation adds what is new. What this costs does not grow with the session. If the
+    memory service fails, so does the run; its events are stored, and `add_session_to_memory` remembers them later. So
+    it does what a run has left behind whose process died.
+
+    Args:
+        name: The name of the plugin.
+    """
+
+    def __init__(self, name: str = "memory") -> None:
+        super().__init__(name)
+
+    async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
+        """Remember what was said."""
+        await add_run_to_memory(invocation_context)

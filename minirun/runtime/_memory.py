@@ -1,0 +1,122 @@
+"""
+Memory, as contexts search it and add to it. No event of the session is changed or made by any of this.
+
+An agent's own logic, and a tool, that search are served the same answer when they are run again, whatever was
+remembered since (see `_reads`). What they add has an id that depends on who adds it and on what it is, and the time at
+which the invocation began: so adding it again, when they are run again, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from .._codec import content_from_dict, content_to_dict
+from .._json import dumps, freeze
+from ..events import Event
+from ..memory import BaseMemoryService, MemoryEntry, SearchMemoryResponse
+from ..memory._values import check_metadata, given_entries
+from ..types import Content
+from ._core import derived_id
+from ._services import given
+
+if TYPE_CHECKING:
+    from ._context import _WritingContext
+
+__all__ = ["add_events_to_memory", "add_memory", "add_run_to_memory", "find_memories", "search_memory"]
+
+# What is noted of searches stands beside the reads of the state, under keys that no state has.
+FOUND = "temp:memories "
+
+
+async def find_memories(
+    context: _WritingContext, query: str, limit: int | None, filter: Mapping[str, Any] | None
+) -> SearchMemoryResponse:
+    """Search the memories of the user, and note nothing."""
+    app_name, user_id = context.app_name, context.user_id
+    service = _service_of(context)
+    return await service.search_memory(app_name=app_name, user_id=user_id, query=query, limit=limit, filter=filter)
+
+
+async def search_memory(
+    context: _WritingContext, query: str, limit: int | None, filter: Mapping[str, Any] | None
+) -> SearchMemoryResponse:
+    """See `InvocationContext.search_memory`."""
+    found = await find_memories(context, query, limit, filter)
+    if context._reads is None:
+        return found
+    asked = dumps(freeze([query, limit, None if filter is None else dict(filter)]))
+    seen = context._reads.seen(f"{FOUND}{asked}", freeze([_fields_of(memory) for memory in found.memories]))
+    return SearchMemoryResponse(memories=[_entry_of(fields) for fields in seen])
+
+
+async def add_events_to_memory(
+    context: _WritingContext, events: Iterable[Event], custom_metadata: Mapping[str, Any] | None
+) -> None:
+    """See `InvocationContext.add_events_to_memory`."""
+    context._check_writable()
+    key = context._core.live.key
+    await _service_of(context).add_events_to_memory(
+        app_name=key.app_name,
+        user_id=key.user_id,
+        session_id=key.session_id,
+        events=events,
+        custom_metadata=custom_metadata,
+    )
+
+
+async def add_run_to_memory(context: _WritingContext) -> None:
+    """Remember what was said in this invocation, as far as it is stored. Passes nothing else of the session."""
+    live, core = context._core.live, context._core
+    if core.message_seq > live.revision:
+        return  # not even its message was stored
+    said = live.events[live.index_of(core.message_seq) :]
+    events = [event for event in said if event.invocation_id == core.invocation_id]
+    await add_events_to_memory(context, events, None)
+
+
+async def add_memory(
+    context: _WritingContext,
+    memories: Iterable[MemoryEntry | Content | str],
+    custom_metadata: Mapping[str, Any] | None,
+) -> list[str]:
+    """See `InvocationContext.add_memory`."""
+    context._check_writable()
+    service, core = _service_of(context), context._core
+    key = core.live.key
+    entries = [
+        attrs.evolve(
+            entry,
+            id=_id_of(context, entry) if entry.id is None else entry.id,
+            timestamp=_begun_at(context) if entry.timestamp is None else entry.timestamp,
+        )
+        for entry in given_entries(memories, check_metadata(custom_metadata))
+    ]
+    return await service._remember(key.app_name, key.user_id, entries)
+
+
+def _id_of(context: _WritingContext, entry: MemoryEntry) -> str:
+    """An id that is the same whenever the same context adds the same."""
+    return derived_id(context._core.invocation_id, f"{context._path}!memory", dumps(_fields_of(entry)))
+
+
+def _begun_at(context: _WritingContext) -> float:
+    """When the invocation began; now, if its message is not stored yet."""
+    live, seq = context._core.live, context._core.message_seq
+    begun = live.events[live.index_of(seq)].timestamp if seq <= live.revision else None
+    return context._core.env.now() if begun is None else begun
+
+
+def _service_of(context: _WritingContext) -> BaseMemoryService:
+    return given(context._core.services.memory, "memory")
+
+
+def _fields_of(memory: MemoryEntry) -> dict[str, Any]:
+    fields = attrs.asdict(memory, recurse=False)
+    return {**fields, "content": content_to_dict(memory.content)}
+
+
+def _entry_of(fields: Mapping[str, Any]) -> MemoryEntry:
+    return MemoryEntry(**{**fields, "content": content_from_dict(fields["content"])})
