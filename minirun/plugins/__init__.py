@@ -2,6 +2,7 @@
 
 from ._base import BasePlugin as BasePlugin
 from ._context_filter import ContextFilterPlugin as ContextFilterPlugin
+from ._debug_logging import DebugLoggingPlugin as DebugLoggingPlugin
 from ._global_instruction import GlobalInstructionPlugin as GlobalInstructionPlugin
 from ._logging import LoggingPlugin as LoggingPlugin
 from ._memory import MemoryPlugin as MemoryPlugin
@@ -14,6 +15,7 @@ __all__ = [
     "REFLECT_AND_RETRY_RESPONSE_TYPE",
     "BasePlugin",
     "ContextFilterPlugin",
+    "DebugLoggingPlugin",
     "GlobalInstructionPlugin",
     "LoggingPlugin",
     "MemoryPlugin",

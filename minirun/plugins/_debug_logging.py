@@ -1,0 +1,325 @@
+"""
+What happens in an invocation, in a file of its own: one line of JSON for each thing.
+
+    run_begin         app_name, user_id, session_id, resumed, message (the event that the run begins with)
+    agent_begin       agent, branch
+    model_request     agent, branch, model, contents, contents_before, config; changed if it is told again
+    model_response    agent, branch, response, duration_s
+    model_error       agent, branch, error_type, error_message, duration_s
+    tool_call         agent, branch, tool, call_id, args
+    tool_result       agent, branch, tool, call_id, result, duration_s
+    tool_error        agent, branch, tool, call_id, error_type, error_message, duration_s
+    event             event (as it is stored), wait_s, store_s, unread
+    agent_error       agent, branch, error_type, error_message
+    agent_end         agent, branch
+    run_error         error_type, error_message, traceback (a list of lines)
+    run_end           status, duration_s
+
+Each has `time` (seconds since the epoch), `kind` and `invocation_id`. Durations are in seconds of trio's clock.
+
+A conversation is not written again and again: `contents_before` says how many contents a request has in common with the
+agent's last one in the run; `contents` are those that follow. A request is told as it is when this plugin is asked, and
+once more, with `changed`, if other plugins or callbacks have changed it after that. Fragments of streams are left out:
+the whole answer repeats them. An event is told when `emit` returns.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import traceback
+from collections.abc import Hashable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import trio
+
+from ..errors import ConfigurationError, InvalidValueError
+from ._base import BasePlugin
+from ._lines import LineFiles
+from ._traced import SECRETS, Shower, shared_prefix
+
+if TYPE_CHECKING:
+    from ..agents import BaseAgent
+    from ..models import LlmRequest, LlmRequestDraft, LlmResponse
+    from ..runtime import CallbackContext, Commit, InvocationContext, ReadonlyContext, ToolContext
+    from ..tools import BaseTool
+    from ..types import Content
+
+__all__ = ["DebugLoggingPlugin"]
+
+# As for LoggingPlugin: runs that never come to after_run are forgotten, the oldest first.
+RUNS_MAX = 10_000
+
+_logger = logging.getLogger("minirun")
+
+
+@attrs.define
+class _Run:
+    """What is remembered of a run: when it and its steps began, and what models were asked."""
+
+    begun: float = attrs.field(factory=trio.current_time)
+    steps: dict[Hashable, float] = attrs.field(factory=dict)
+    asked: dict[Hashable, _Asked] = attrs.field(factory=dict)
+    contents: dict[Hashable, Sequence[Content]] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class _Asked:
+    """A question that is open: what may still be changed, and what was told of it."""
+
+    draft: LlmRequestDraft
+    told: LlmRequest | None
+
+
+class DebugLoggingPlugin(BasePlugin):
+    """
+    Writes what happens in each invocation to a file of its own, and changes nothing.
+
+    The file is `<folder>/<invocation id>.jsonl`, with what a file name cannot have escaped. Whoever goes on with the
+    invocation appends to it. It is closed at the end of each run.
+
+    What cannot be written, because the disk is full, for example, fails no run: it is told once, as a warning of the
+    logger "minirun", and later lines are tried again.
+
+    Args:
+        folder: Where the files are; it is made when the first line is written, for its owner only (0700).
+        name: The name of the plugin.
+        secrets: What is redacted: the values of keys with one of these in their name, in arguments, results, state and
+            metadata, at any depth; case and punctuation do not count. Texts are not searched: what somebody says in
+            a message, or an exception, is written.
+        max_text: How many characters are written of each text; None: all. Of bytes the size and the SHA-256 are.
+
+    Raises:
+        ConfigurationError: A setting is none, or the folder is a file.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        name: str = "debug_logging",
+        secrets: Iterable[str] = SECRETS,
+        max_text: int | None = None,
+    ) -> None:
+        super().__init__(name)
+        path = os.fspath(folder) if isinstance(folder, (str, os.PathLike)) else None
+        if not isinstance(path, str) or not path or "\0" in path or (os.path.exists(path) and not os.path.isdir(path)):
+            raise ConfigurationError(f"expected the path of a folder, found {folder!r:.80}")
+        names = None if isinstance(secrets, str) or not isinstance(secrets, Iterable) else list(secrets)
+        if names is None or not all(isinstance(each, str) and any(map(str.isalnum, each)) for each in names):
+            raise ConfigurationError(f"expected secrets to be a list of parts of names, found {secrets!r:.80}")
+        is_number = isinstance(max_text, int) and not isinstance(max_text, bool) and max_text >= 0
+        if max_text is not None and not is_number:
+            raise ConfigurationError(f"expected max_text to be an integer from 0 up, or None, found {max_text!r:.80}")
+        self._files = LineFiles(path, ".jsonl")
+        self._shower = Shower(names, max_text)
+        self._runs: dict[str, _Run] = {}  # by invocation id, from before_run to after_run
+        self._has_warned = False
+
+    # --- the run
+
+    async def before_run_callback(self, *, invocation_context: InvocationContext) -> None:
+        """Tell for whom the run is, and what it begins with."""
+        context = invocation_context
+        if len(self._runs) >= RUNS_MAX:
+            forgotten = next(iter(self._runs))
+            del self._runs[forgotten]
+            self._files.close(forgotten)
+        self._runs[context.invocation_id] = _Run()
+        context.watch_commits(partial(self._tell_commit, context))
+        fields = {
+            "app_name": context.app_name,
+            "user_id": context.user_id,
+            "session_id": context.session.id,
+            "resumed": context.is_resumed,
+            "message": next((event for event in reversed(context.session.events) if event.author == "user"), None),
+        }
+        self._tell("run_begin", context, fields)
+
+    def _tell_commit(self, context: ReadonlyContext, commit: Commit) -> None:
+        self._tell("event", context, attrs.asdict(commit, recurse=False))
+
+    async def on_run_error_callback(self, *, invocation_context: InvocationContext, error: Exception) -> None:
+        """Tell what the run fails with."""
+        trace = "".join(traceback.format_exception(error)).splitlines()
+        self._tell("run_error", invocation_context, {**_error_of(error), "traceback": trace})
+
+    async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
+        """Tell how the run ends, and close its file."""
+        run = self._runs.get(invocation_context.invocation_id)
+        duration = None if run is None else trio.current_time() - run.begun
+        self._tell("run_end", invocation_context, {"status": str(invocation_context.status), "duration_s": duration})
+        self._runs.pop(invocation_context.invocation_id, None)
+        self._files.close(invocation_context.invocation_id)
+
+    # --- agents
+
+    async def before_agent_callback(self, *, agent: BaseAgent, callback_context: CallbackContext) -> None:
+        """Tell that the agent begins."""
+        self._tell("agent_begin", callback_context, _agent_of(callback_context))
+
+    async def after_agent_callback(self, *, agent: BaseAgent, callback_context: CallbackContext) -> None:
+        """Tell that the agent has ended."""
+        self._tell("agent_end", callback_context, _agent_of(callback_context))
+
+    async def on_agent_error_callback(
+        self, *, agent: BaseAgent, callback_context: CallbackContext, error: Exception
+    ) -> None:
+        """Tell what the agent has raised."""
+        self._tell("agent_error", callback_context, {**_agent_of(callback_context), **_error_of(error)})
+
+    # --- models
+
+    async def before_model_callback(self, *, callback_context: CallbackContext, llm_request: LlmRequestDraft) -> None:
+        """Tell what the model is asked."""
+        run = self._runs.get(callback_context.invocation_id)
+        request = _frozen(llm_request)
+        if run is not None:
+            run.asked[_model_step(callback_context)] = _Asked(llm_request, request)
+        self._begin(callback_context, _model_step(callback_context))
+        self._tell_request(callback_context, run, llm_request if request is None else request)
+
+    async def after_model_callback(self, *, callback_context: CallbackContext, llm_response: LlmResponse) -> None:
+        """Tell what the model has answered."""
+        self._tell_changes(callback_context)
+        if not llm_response.partial:
+            duration = self._end(callback_context, _model_step(callback_context))
+            fields = {**_agent_of(callback_context), "response": llm_response, "duration_s": duration}
+            self._tell("model_response", callback_context, fields)
+
+    async def on_model_error_callback(
+        self, *, callback_context: CallbackContext, llm_request: LlmRequest, error: Exception
+    ) -> None:
+        """Tell what the model has raised."""
+        self._tell_changes(callback_context)
+        duration = self._end(callback_context, _model_step(callback_context))
+        fields = {**_agent_of(callback_context), **_error_of(error), "duration_s": duration}
+        self._tell("model_error", callback_context, fields)
+
+    # --- tools
+
+    async def before_tool_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
+    ) -> None:
+        """Tell what the tool is called with."""
+        self._begin(tool_context, tool_context.function_call_id)
+        self._tell("tool_call", tool_context, {**_call_of(tool, tool_context), "args": tool_args})
+
+    async def after_tool_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, result: Any
+    ) -> None:
+        """Tell what the tool has returned."""
+        duration = self._end(tool_context, tool_context.function_call_id)
+        fields = {**_call_of(tool, tool_context), "result": result, "duration_s": duration}
+        self._tell("tool_result", tool_context, fields)
+
+    async def on_tool_error_callback(
+        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, error: Exception
+    ) -> None:
+        """Tell what the tool has raised."""
+        duration = self._end(tool_context, tool_context.function_call_id)
+        fields = {**_call_of(tool, tool_context), **_error_of(error), "duration_s": duration}
+        self._tell("tool_error", tool_context, fields)
+
+    async def close(self) -> None:
+        """Close the files."""
+        self._files.close_all()
+
+    # --- how
+
+    def _begin(self, context: ReadonlyContext, step: Hashable) -> None:
+        run = self._runs.get(context.invocation_id)
+        if run is not None:
+            run.steps[step] = trio.current_time()
+
+    def _end(self, context: ReadonlyContext, step: Hashable) -> float | None:
+        """How long the step took; None if nobody saw it begin."""
+        run = self._runs.get(context.invocation_id)
+        begun = None if run is None else run.steps.pop(step, None)
+        return None if begun is None else trio.current_time() - begun
+
+    def _tell_request(
+        self,
+        context: ReadonlyContext,
+        run: _Run | None,
+        request: LlmRequest | LlmRequestDraft,
+        **more: Any,
+    ) -> None:
+        before = () if run is None else run.contents.get(_model_step(context), ())
+        shared = shared_prefix(before, request.contents)
+        if run is not None:
+            run.contents[_model_step(context)] = request.contents
+        fields = {
+            **_agent_of(context),
+            "model": request.model,
+            "contents_before": shared,
+            "contents": request.contents[shared:],
+            "config": request.config,
+        }
+        self._tell("model_request", context, {**fields, **more})
+
+    def _tell_changes(self, context: ReadonlyContext) -> None:
+        """Tell a request again that was changed after this plugin had seen it."""
+        run = self._runs.get(context.invocation_id)
+        asked = None if run is None else run.asked.pop(_model_step(context), None)
+        request = None if asked is None else _frozen(asked.draft)
+        if asked is None or request is None:
+            return
+        told = asked.told
+        is_same = told is not None and _is_same(told.contents, request.contents)
+        if told is None or not is_same or (told.config, told.model) != (request.config, request.model):
+            self._tell_request(context, run, request, changed=True)
+
+    def _tell(self, kind: str, context: ReadonlyContext, fields: dict[str, Any]) -> None:
+        """Write a line; what goes wrong is told once, and fails nothing."""
+        invocation_id = context.invocation_id
+        try:
+            head = {"time": context._core.env.now(), "kind": kind, "invocation_id": invocation_id}
+            line = json.dumps({**head, **self._all_shown(fields)}, ensure_ascii=False, separators=(",", ":"))
+            self._files.write(invocation_id, line.encode("utf-8", "backslashreplace"))
+            if invocation_id not in self._runs:  # what is stored after the end of the run
+                self._files.close(invocation_id)
+        except Exception as error:
+            if not self._has_warned:
+                self._has_warned = True
+                where, what = self._files.path(invocation_id), f"{type(error).__name__}: {error}"
+                _logger.warning("plugin %r cannot write to %s (%s); this is told once", self.name, where, what)
+
+    def _all_shown(self, fields: dict[str, Any]) -> dict[str, Any]:
+        return {name: self._shower.shown(value) for name, value in fields.items()}
+
+
+def _agent_of(context: ReadonlyContext) -> dict[str, Any]:
+    return {"agent": context.agent_name, "branch": context.branch}
+
+
+def _call_of(tool: BaseTool, context: ToolContext) -> dict[str, Any]:
+    return {**_agent_of(context), "tool": tool.name, "call_id": context.function_call_id}
+
+
+def _model_step(context: ReadonlyContext) -> Hashable:
+    """An agent asks one question at a time in its branch."""
+    return context.agent_name, context.branch
+
+
+def _error_of(error: Exception) -> dict[str, Any]:
+    try:
+        message = str(error)
+    except Exception:
+        message = ""
+    return {"error_type": type(error).__name__, "error_message": message}
+
+
+def _frozen(draft: LlmRequestDraft) -> LlmRequest | None:
+    """The request that a draft makes now; None if it makes none, which is not for this plugin to say."""
+    try:
+        return draft.frozen()
+    except InvalidValueError:
+        return None
+
+
+def _is_same(one: Sequence[Content], other: Sequence[Content]) -> bool:
+    return one is other or (len(one) == len(other) and shared_prefix(one, other) == len(one))
