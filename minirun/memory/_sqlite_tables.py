@@ -1,13 +1,5 @@
 """
-The tables that a SQLite file has for memories, and one user's memories as an index.
-
-They stand in a file of their own or among the tables of sessions, which do not know of them. They are made by the first
-transaction that adds a memory, and have a version of their own.
-
-A memory's number is `user << 32 | place`: those of a user stand together. The full-text index (FTS5) holds no text and
-no positions, only which numbers have a term or a mark. Each of these is indexed under a token that begins with the user
-and with the block of 65 536 numbers that the memory is in. So a search never passes what other users have said, and
-what it passes of its own user's is bounded, however common the words are.
+One user's memories in a SQLite file, as an index (see `sessions._sqlite_memories` for the tables).
 
 FTS5's own `bm25()` is not used: it counts how many memories *of all users* have each word, which takes as long as there
 are many, and tells in each score something of what others have said.
@@ -25,35 +17,12 @@ from .._codec import content_from_dict, content_to_dict
 from .._json import dumps, loads
 from ..errors import NotSupportedError, StorageFormatError
 from ..sessions._sqlite_errors import damage
+from ..sessions._sqlite_memories import BLOCK_BITS, PLACE_BITS, PLACES, TABLES, VERSION, token
 from ._ranking import Numbers, Totals
 from ._service import Memory
 from ._values import MemoryEntry, Query, Scope
 
 __all__ = ["User", "find_user", "has_tables", "make_tables", "make_user"]
-
-VERSION: Final = 1
-
-TABLES: Final = (
-    "CREATE TABLE IF NOT EXISTS memory_store (only INTEGER PRIMARY KEY CHECK (only = 1), version INTEGER NOT NULL)",
-    f"INSERT OR IGNORE INTO memory_store VALUES (1, {VERSION})",
-    "CREATE TABLE IF NOT EXISTS memory_users (id INTEGER PRIMARY KEY AUTOINCREMENT, app_name TEXT NOT NULL,"
-    " user_id TEXT NOT NULL, newest INTEGER NOT NULL, count INTEGER NOT NULL, length INTEGER NOT NULL,"
-    " UNIQUE (app_name, user_id))",
-    "CREATE TABLE IF NOT EXISTS memory_entries (number INTEGER PRIMARY KEY, user INTEGER NOT NULL, id TEXT NOT NULL,"
-    " session_id TEXT, timestamp REAL NOT NULL, length INTEGER NOT NULL, terms TEXT NOT NULL, marks TEXT NOT NULL,"
-    " data TEXT NOT NULL, UNIQUE (user, id))",
-    "CREATE INDEX IF NOT EXISTS memory_entries_sessions ON memory_entries (user, session_id)",
-    "CREATE INDEX IF NOT EXISTS memory_entries_times ON memory_entries (user, timestamp)",
-    "CREATE TABLE IF NOT EXISTS memory_deleted (user INTEGER NOT NULL, id TEXT NOT NULL, PRIMARY KEY (user, id))"
-    " WITHOUT ROWID",
-    # `ascii` leaves what is beyond ASCII as it is: the tokens are ours.
-    "CREATE VIRTUAL TABLE IF NOT EXISTS memory_index USING fts5 (tokens, content='', detail=none, columnsize=0,"
-    " tokenize='ascii')",
-)
-
-PLACE_BITS: Final = 32
-PLACES: Final = (1 << PLACE_BITS) - 1
-BLOCK_BITS: Final = 16
 
 # How many numbers a query names at once, well below SQLite's bound on variables of 32 766.
 NUMBERS_MAX: Final = 500
@@ -217,7 +186,7 @@ class User:
         self, block: int, parts: tuple[str, ...], limit: int, query: Query | None, within: Numbers
     ) -> list[int]:
         start = f"{self._row}x{block}"
-        match = " AND ".join(f'"{_token(start, part)}"' for part in parts)
+        match = " AND ".join(f'"{token(start, part)}"' for part in parts)
         table, times, values = "memory_index", "", ()  # type: tuple[str, str, tuple[float, ...]]
         if query is not None:
             table = "memory_index CROSS JOIN memory_entries ON number = memory_index.rowid"
@@ -237,7 +206,10 @@ class User:
         return 0 if found is None else found[0] & PLACES
 
     def texts(self, numbers: Sequence[int]) -> Iterable[tuple[int, int, str]]:
-        return [(number & PLACES, *rest) for number, *rest in self._rows("number, length, terms", numbers)]
+        rows = self._rows("number, length, terms", numbers)
+        if any(type(length) is not int or type(terms) is not str for _, length, terms in rows):
+            raise damage("the row of a memory has other terms than were written")
+        return [(number & PLACES, length, terms) for number, length, terms in rows]
 
     def _rows(self, columns: str, places: Sequence[int]) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
@@ -254,12 +226,7 @@ class User:
 
     def _tokens(self, place: int, parts: Iterable[str]) -> str:
         start = f"{self._row}x{place >> BLOCK_BITS}"
-        return " ".join([_token(start, part) for part in parts])
-
-
-def _token(start: str, part: str) -> str:
-    """What a term or a mark of a block is indexed under: letters, digits, and what is beyond ASCII."""
-    return f"{start}m{part[1:]}" if part.startswith("=") else f"{start}w{part}"
+        return " ".join([token(start, part) for part in parts])
 
 
 def _execute(db: sqlite3.Connection, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:

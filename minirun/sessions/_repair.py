@@ -30,6 +30,7 @@ from ._compactions import CompactionFold
 from ._fold import apply_event
 from ._live import SessionKey
 from ._repair_artifacts import save_artifacts
+from ._repair_memories import save_memories
 from ._salvage import salvaged
 from ._service import session_key
 from ._session import Invocation, InvocationStatus, invocation_at
@@ -156,6 +157,7 @@ class _Repair:
         self._drop_unused(rows)
         self._save_shared()
         save_artifacts(self._old, self._new, self._lose)
+        save_memories(self._old, self._new, self._lose)
         self._check_old()
         return Repaired(saved, self._damages)
 
