@@ -27,6 +27,7 @@ from ..runners import Runner
 from ..runtime import RunConfig, RunScope, StreamingMode
 from ..sessions import BaseSessionService, InMemorySessionService, Session, SqliteSessionService, repair, verify
 from ..types import Content
+from ._credentials import credential_service
 from ._load import load_app
 from ._show import EventPrinter, detail_lines, plain, question_line, write
 
@@ -83,7 +84,8 @@ def run(target: str, messages: tuple[str, ...], db: Path | None, user: str, sess
     """
     app = load_app(target)
     service: BaseSessionService = InMemorySessionService() if db is None else SqliteSessionService(db)
-    runner = Runner(app=app, session_service=service, auto_create_session=True)
+    keyring = credential_service(service.env)
+    runner = Runner(app=app, session_service=service, credential_service=keyring, auto_create_session=True)
     config = config_for(stream=stream)
 
     def answer(message: str) -> None:

@@ -16,6 +16,7 @@ from ..runners import Runner
 from ..runners._supervisor import resumable
 from ..sessions import BaseSessionService, InvocationStatus, PendingCall
 from ._commands import INTERRUPTED, config_for, db_option, print_table, show_error, show_run, with_service
+from ._credentials import credential_service
 from ._ctrl_c import cancelled_by_ctrl_c
 from ._load import load_app
 from ._show import write
@@ -73,6 +74,9 @@ def _question(question: PendingCall) -> str:
         except (OverflowError, ValueError, OSError):  # beyond the calendar
             return f"at {question.due}"
     hint = question.hint if isinstance(question.hint, str) else "" if question.hint is None else dumps(question.hint)
+    if question.auth_config is not None:
+        asked = f"credential {dumps(question.auth_config.credential_key)} ({question.auth_config.scheme})"
+        return " ".join(filter(None, (hint, asked)))
     form = "" if question.schema is None else f"form {dumps(question.schema)}"
     return " ".join(part for part in (hint, form) if part)
 
@@ -117,7 +121,8 @@ def resume(
         if invocation_id:
             places = [_only(places, invocation_id, app.name)]
         console, status = Console(), 0
-        async with Runner(app=app, session_service=service) as runner:
+        keyring = credential_service(service.env)
+        async with Runner(app=app, session_service=service, credential_service=keyring) as runner:
             with trio.CancelScope() as scope, cancelled_by_ctrl_c(scope):
                 for place in places:
                     status |= await _go_on(runner, place, console, stream=stream, is_named=bool(invocation_id))
