@@ -131,7 +131,11 @@ class BaseAgent(_AgentFields):
 
     async def _run_to_its_end(self, context: InvocationContext) -> None:
         if not context.end_invocation:
-            await _drive(self, context)
+            try:
+                await _drive(self, context)
+            except Exception as error:
+                context._core.secrets.out_of_error(error)
+                raise
             await context._flush()
 
     async def _is_answered_before(self, context: InvocationContext, before: Sequence[Hook]) -> bool:

@@ -2,7 +2,8 @@
 What must not be said: the secrets that a run was given, taken out of its events and of the results of its tools.
 
 A run that was given none pays nothing for it; one that was, a look at each event that it says. This is the last line of
-defence: it does not find what was encoded in between, nor what is in the exceptions that reach hooks and callers.
+defence: it does not find what was encoded in between, nor what the variables of somebody's frames hold, nor what was
+written to the state and no event has carried yet.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ SECRET_CHARS_MIN = 8
 
 # These are no secrets, and are said for good reasons.
 _TOLD = ("username", "client_id")
+
+# Where an OSError keeps what it says, beside its arguments.
+_OF_OS_ERRORS = ("strerror", "filename", "filename2")
 
 
 class Secrets:
@@ -61,6 +65,29 @@ class Secrets:
         if isinstance(value, (list, tuple)):
             return [self.out_of(item) for item in value]
         return value
+
+    def out_of_error(self, error: BaseException) -> None:
+        """Take them out of what *error* says, and all that it came from: what it holds in texts, and its notes."""
+        found, seen = [error] if self._texts else [], set[int]()
+        while found:
+            one = found.pop()
+            if id(one) in seen:
+                continue
+            seen.add(id(one))
+            if isinstance(one, BaseExceptionGroup):
+                found += one.exceptions
+            else:
+                self._out_of_attributes(one)
+            found += [other for other in (one.__cause__, one.__context__) if other is not None]
+
+    def _out_of_attributes(self, error: BaseException) -> None:
+        if any(isinstance(arg, str) and self._out_of_text(arg) != arg for arg in error.args):
+            error.args = tuple(self._out_of_text(arg) if isinstance(arg, str) else arg for arg in error.args)
+        for name in (*_OF_OS_ERRORS, *vars(error)):
+            value = getattr(error, name, None)
+            cleaned = self.out_of(value) if isinstance(value, (str, list, tuple, dict)) else value
+            if cleaned != value:
+                setattr(error, name, cleaned)
 
     def _out_of_text(self, value: str) -> str:
         for text in self._texts:

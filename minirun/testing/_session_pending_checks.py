@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ..credentials import AuthConfig
 from ..errors import InvalidEventError, InvalidValueError, ServiceClosedError, StaleSessionError
 from ..events import Event, EventActions
-from ..flows._questions import REQUEST_CONFIRMATION, REQUEST_INPUT, SLEEP_UNTIL
+from ..flows._questions import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_INPUT, SLEEP_UNTIL
 from ..sessions import Invocation, InvocationStatus, PendingCall, SessionWriter
-from ..types import Content, FunctionCall, FunctionResponse, Part
+from ..types import Content, FunctionCall, FunctionResponse, Part, changed
 from ._session_bench import Bench, Body, expect, listed_in, raises
 
 __all__ = ["CHECKS", "DURABLE"]
@@ -167,31 +168,61 @@ async def _questions_are_listed(t: Bench) -> None:
     original = {"id": "tool", "name": "ship", "args": {"to": "Rome"}}
     confirmation = {"hint": "Ship it?", "confirmed": False, "payload": {"weight": 2}}
     schema = {"type": "integer"}
+    config = AuthConfig("mail", "basic", hint="Log in")
     asked: list[tuple[str, str, dict[str, Any]]] = [
         ("tool", "ship", {"to": "Rome"}),
         ("c", REQUEST_CONFIRMATION, {"originalFunctionCall": original, "toolConfirmation": confirmation}),
         ("i", REQUEST_INPUT, {"message": "How many?", "payload": [1], "response_schema": schema}),
+        ("k", REQUEST_CREDENTIAL, {"functionCallId": "tool", "authConfig": config.to_dict()}),
         ("l", "render", {"file": "x"}),
         ("t", SLEEP_UNTIL, {"until": 1234.5}),
     ]
-    event = _calls("e-1", *asked, waits="ctl", suspended=["tool"], interim={"l": {"job": 7}})
+    event = _calls("e-1", *asked, waits="cktl", suspended=["tool"], interim={"l": {"job": 7}})
     await _run(t, "e-1", _says("e-1"), event, _calls("e-1", waits="i"))
     found = {pending.call_id: pending for pending in await t.service.list_pending(app_name=t.app)}
-    expect("which", list(found), ["c", "l", "i"])
+    expect("which", list(found), ["c", "k", "l", "i"])
     shown = {
         name: (one.kind, one.tool, dict(one.args), one.hint, one.schema, one.payload) for name, one in found.items()
     }
     expect("the confirmation", shown["c"], ("confirmation", "ship", {"to": "Rome"}, "Ship it?", None, {"weight": 2}))
     expect("the input", shown["i"], ("input", "", {}, "How many?", schema, [1]))
+    expect("the credential", shown["k"], ("credential", "", {}, "Log in", None, None))
+    expect("which one it is", found["k"].auth_config, config)
+    expect("that of others", found["i"].auth_config, None)
     expect("the long-running call", shown["l"], ("long_running", "render", {"file": "x"}, {"job": 7}, None, None))
     one = found["c"]
     place = (one.app_name, one.user_id, one.session_id, one.invocation_id, one.author, one.branch, one.due)
     expect("where", place, (t.app, "u", "s", "e-1", "agent", "b", None))
-    [timer] = [each for each in await t.service.list_pending(include_timers=True) if each.app_name == t.app][2:3]
+    [timer] = [each for each in await t.service.list_pending(include_timers=True) if each.app_name == t.app][3:4]
     expect("the timer", (timer.call_id, timer.kind, timer.due), ("t", "timer", 1234.5))
     [part] = one.reply(True).parts
     assert part.function_response is not None
     expect("the answer's call", (part.function_response.id, part.function_response.name), ("c", REQUEST_CONFIRMATION))
+
+
+@check
+async def _what_is_said_of_credentials_is_kept(t: Bench) -> None:
+    """An event says of credentials what its questions ask, and it reads back equal; anything else is refused."""
+    session = await t.create()
+    config = AuthConfig("mail").to_dict()
+    question = _calls("e-1", ("k", REQUEST_CREDENTIAL, {"functionCallId": "tool", "authConfig": config}))
+    asked = changed(question, actions=EventActions(requested_auth_configs={"tool": config}))
+    stored = await t.service.append_event(session, asked)
+    expect("what is kept", stored.actions.requested_auth_configs, {"tool": config})
+    expect("what is read", (await t.events())[-1], stored)
+    for said in ({"other": config}, {"tool": AuthConfig("other").to_dict()}, {"tool": config, "more": config}):
+        with raises(InvalidEventError, "requested_auth_configs"):
+            await t.service.append_event(session, changed(question, actions=EventActions(requested_auth_configs=said)))
+    with raises(InvalidEventError, "requested_auth_configs"):
+        said_alone = EventActions(requested_auth_configs={"tool": config})
+        await t.service.append_event(session, Event(author="a", message="x", actions=said_alone))
+    secret = {**config, "apiKey": "secret"}
+    with raises(InvalidValueError, "authConfig"):
+        wrong = _calls("e-1", ("k2", REQUEST_CREDENTIAL, {"functionCallId": "tool", "authConfig": secret}))
+        await t.service.append_event(
+            session, changed(wrong, actions=EventActions(requested_auth_configs={"tool": secret}))
+        )
+    expect("what is stored", len(await t.events()), 2)
 
 
 @check

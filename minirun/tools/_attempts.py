@@ -175,6 +175,7 @@ class Attempts:
 
     def _failed(self, error: Exception) -> Failure:
         first = self._first(error)
+        self._context._core.secrets.out_of_error(error)
         for leaf in leaves(error):
             self._context._core.forget_failure(leaf)
         return self._failure(type(first).__name__, str(first) or type(first).__name__, first)
