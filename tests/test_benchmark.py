@@ -13,7 +13,7 @@ from minirun.simulation import why_unavailable
 SCRIPT = Path(__file__).parent / "benchmarks" / "run.py"
 NUMBER = r" +\d+\.\d (?:µs |ms |/s |MiB|   ) "
 RATIO = r" +\d+\.\d\d \[\d+\.\d\d–\d+\.\d\d\]"
-TARGET = r" target (?:<=|>=) [\d.]+(?: MiB|/s)?"
+TARGET = r" target (?:<=|>=) [\d.]+(?: MiB|/s| ms)?"
 ROW = re.compile(rf".+{NUMBER}\| .+{NUMBER}\| ratio{RATIO}({TARGET})?( \(.+\))?")
 
 SEEDS = ("seeds: money, memory", "seeds: tools, memory", "    an empty world", "    one step", "    no faults, memory")
@@ -34,7 +34,8 @@ def test_every_figure_stands_beside_its_floor() -> None:
     versions, *rows = lines_of("--quick")
     assert re.fullmatch(r"Python .+, trio .+, SQLite .+; files in .+, on .+", versions)
     assert [row for row in rows if not ROW.fullmatch(row)] == []
-    for scenario in ("import", "text turn", "tool turn", "emit", "streaming", "append_event", *CROWDS, *SEEDS):
+    parts = ("import", "text turn", "tool turn", "emit", "streaming", "append_event", "search 300, disk")
+    for scenario in (*parts, *CROWDS, *SEEDS):
         assert any(row.startswith(scenario) for row in rows), f"nothing is printed for {scenario}"
 
 

@@ -144,7 +144,7 @@ async def do(service: BaseMemoryService, act: Act) -> None:
             await service.delete_memory(**USER, memory_id=memory.id or "")
 
 
-@pytest.mark.parametrize("caps", [(500, 8, 500, 100_000), (3, 2, 4, 6)], ids=["usual", "tiny"])
+@pytest.mark.parametrize("caps", [(500, 8, 500, 50_000), (3, 2, 4, 6)], ids=["usual", "tiny"])
 @settings(max_examples=60, deadline=None)
 @given(acts=ACTS, query=TEXTS, narrow=FILTERS, limit=st.integers(1, 20))
 def test_services_agree(

@@ -9,7 +9,7 @@ numbers of those that have it, and gives the newest of them; the rest is decided
     and to the newest `RARE_MAX` with all of them. What is common in all its parts is looked up among the newest
     `WINDOW` memories.
 3.  A filter makes the lists shorter before they are cut. A mark that is rare makes them complete, too. Times alone do
-    not: with a `before` the window stands around the newest memory that is older.
+    not: with a `before` the window ends a tenth of its length after the newest memory that is older.
 4.  The best `RANKED_MAX` of all these, by the weights of the terms that led to them, are ranked by bm25.
 
 So a user with at most `RARE_MAX` memories has all of them looked at. The work is bounded by the number of terms and
@@ -36,8 +36,8 @@ RARE_MAX = 500
 COMMON_MAX = 8
 RANKED_MAX = 500
 
-# A search in it takes a few milliseconds, because the numbers of a term are stored densely.
-WINDOW = 100_000
+# A search in it takes some milliseconds, or, where the times of memories have to be looked at, ten times as long.
+WINDOW = 50_000
 
 # The usual constants of bm25: how soon repeating a term stops to matter, and how much the length of a text does.
 K1: Final = 1.2
@@ -105,7 +105,7 @@ def best(index: Index, query: Query, limit: int) -> list[Ranked]:
         for number in numbers:
             known = weights.get(number, 0.0)
             weights[number] = known + weight if len(terms) == 1 else max(known, weight)
-    chosen = sorted(weights, key=lambda number: (-weights[number], -number))[:RANKED_MAX]
+    chosen = sorted(sorted(weights, reverse=True), key=weights.__getitem__, reverse=True)[:RANKED_MAX]
     average = totals.length / totals.count
     ranked = [(number, search.score(text, length / average)) for number, length, text in index.texts(chosen)]
     return sorted(ranked, key=lambda found: (-found[1], -found[0]))[:limit]
@@ -121,12 +121,13 @@ class _Search:
         parts = (*query.terms, *query.marks)
         self._newest = {part: index.newest((part,), RARE_MAX + 1, None, None) for part in parts}
         self.weights = {term: _weight(self._newest[term], totals) for term in query.terms}
+        self._parts = [(f" {term} ", weight * (K1 + 1)) for term, weight in self.weights.items()]
 
     def _window(self, totals: Totals) -> Numbers:
         if self._query.before == float("inf"):
             return Numbers(totals.newest - WINDOW + 1, totals.newest)
         newest = self._index.newest_before(self._query.before)
-        return Numbers(newest - WINDOW + 1, newest + WINDOW)
+        return Numbers(newest - WINDOW + 1, newest + WINDOW // 10)
 
     def lists(self) -> Iterable[tuple[tuple[str, ...], list[int]]]:
         """What is looked at: some terms, and the numbers of memories with all of them. Single terms come first."""
@@ -153,9 +154,9 @@ class _Search:
         """How well a memory fits, given its terms, and its length in those of an average one."""
         norm = K1 * (1 - B + B * relative_length)
         total = 0.0
-        for term, weight in self.weights.items():
-            if count := text.count(f" {term} "):
-                total += weight * count * (K1 + 1) / (count + norm)
+        for part, weight in self._parts:
+            if count := text.count(part):
+                total += weight * count / (count + norm)
         return total
 
 

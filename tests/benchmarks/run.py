@@ -1,7 +1,7 @@
 """
 What minirun costs, beside the floor.
 
-    python tests/benchmarks/run.py [--quick] [--only NAME]
+    python tests/benchmarks/run.py [--quick] [--large] [--only NAME]
 
 Rules of this file:
 
@@ -17,7 +17,7 @@ Rules of this file:
 *   A scenario is an async function that returns rows. `SCENARIOS` lists them, and later work adds to it.
 *   What is asked of a process as a whole (its import, its memory, many sessions at once) is measured in one of its own:
     `crowd.py` is the program of those that do many things at once, `seeds.py` that of simulations, each of which has a
-    `trio.run` of its own.
+    `trio.run` of its own, `memories.py` that of searching among many memories; `--large` makes it a million, too.
 
 Kinds of store: `memory`, and one SQLite file with durability `process` or `power`. The floor of a file is WAL at the
 same `synchronous`; for `power` twice, with COMMIT inline (the limit of the disk) and in a worker thread (the limit of a
@@ -79,7 +79,8 @@ SHORT_HISTORY_EVENTS = 100
 class Scale:
     """
     How much is measured: rounds (and those of slow scenarios), turns, events and appends in each, stored events before,
-    sessions that append at once and that take turns at once, simulated seeds in each round.
+    sessions that append at once and that take turns at once, simulated seeds in each round, memories in memory
+    and on disk, and, if not 0, on disk alone.
     """
 
     rounds: int
@@ -91,6 +92,8 @@ class Scale:
     crowd: int
     turning_crowd: int
     seeds: int
+    memories: int
+    memories_on_disk: int = 0
 
 
 FULL = Scale(
@@ -103,9 +106,19 @@ FULL = Scale(
     crowd=16,
     turning_crowd=1_000,
     seeds=50,
+    memories=20_000,
 )
 QUICK = Scale(
-    rounds=1, slow_rounds=1, turns=2, events=20, appends=10, histories=(0, 10), crowd=2, turning_crowd=3, seeds=1
+    rounds=1,
+    slow_rounds=1,
+    turns=2,
+    events=20,
+    appends=10,
+    histories=(0, 10),
+    crowd=2,
+    turning_crowd=3,
+    seeds=1,
+    memories=300,
 )
 
 
@@ -730,6 +743,14 @@ async def seeds(scale: Scale, folder: Path) -> list[Row]:
     return [Row(**row) for row in told_by("seeds", str(scale.slow_rounds), str(scale.seeds))]
 
 
+async def memories(scale: Scale, folder: Path) -> list[Row]:
+    """Searching among many memories of one user."""
+    sizes: list[tuple[str, ...]] = [(str(scale.memories), "memory", "disk")]
+    if scale.memories_on_disk:
+        sizes.append((str(scale.memories_on_disk), "disk"))
+    return [Row(**row) for size in sizes for row in told_by("memories", str(scale.slow_rounds), *size)]
+
+
 Scenario: TypeAlias = Callable[[Scale, Path], Awaitable[list[Row]]]
 SCENARIOS: dict[str, Scenario] = {
     "import": imports,
@@ -746,6 +767,7 @@ SCENARIOS: dict[str, Scenario] = {
     "waits": waits,
     "turning": turning,
     "seeds": seeds,
+    "memories": memories,
 }
 
 
@@ -769,9 +791,12 @@ def main() -> None:
     """Measure what the command line asks for, and print it."""
     parser = argparse.ArgumentParser(description="What minirun costs, beside the floor.")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: to see that it works, not to measure")
+    parser.add_argument("--large", action="store_true", help="also a million memories, which takes minutes")
     parser.add_argument("--only", choices=SCENARIOS, help="one scenario")
     options = parser.parse_args()
     scale = QUICK if options.quick else FULL
+    if options.large:
+        scale = attrs.evolve(scale, memories_on_disk=1_000_000)
     versions = f"Python {sys.version.split()[0]}, trio {trio.__version__}, SQLite {sqlite3.sqlite_version}"
     place = tempfile.gettempdir()
     print(f"{versions}; files in {place}, on {file_system(place)}")
