@@ -13,11 +13,13 @@ import gc
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,8 @@ from minirun.errors import (
 from minirun.sessions import SqliteSessionService
 from minirun.testing import artifact_service_checks, check_artifact_service
 from minirun.types import Part
+
+from .interruptions import CancelAtStep, enumerate_steps
 
 HERE: dict[str, Any] = {"app_name": "app", "user_id": "u", "session_id": "s", "filename": "a.txt"}
 
@@ -597,6 +601,75 @@ async def test_a_death_at_any_step_loses_nothing(tmp_path: Path, monkeypatch: py
     assert deaths > 50
 
 
+async def restores(service: FileArtifactService) -> None:
+    await service._restore(ArtifactKey("app", "u", "s", "a.txt"), 0)
+
+
+async def hides(service: FileArtifactService) -> None:
+    await service._restore(ArtifactKey("app", "u", "s", "a.txt"), None)
+
+
+async def copies(service: FileArtifactService) -> None:
+    await service.copy_session_artifacts(app_name="app", user_id="u", session_id="s", new_session_id="t")
+
+
+async def seen(root: Path) -> list[Any]:
+    """What the names `a.txt` and `b` are in two sessions."""
+    service, found = FileArtifactService(root), list[Any]()
+    for session in "st":
+        for name in ("a.txt", "b"):
+            where: dict[str, Any] = {"session_id": session, "filename": name}
+            versions = await service.list_versions(**(HERE | where))
+            texts = {number: await text_of(service, number, **where) for number in versions}
+            found.append((texts, await text_of(service, **where)))
+    return found
+
+
+@pytest.mark.parametrize("change", [restores, hides, copies])
+@pytest.mark.parametrize("number", [None, errno.ENOSPC, errno.EIO])
+async def test_a_change_without_content_is_whole_or_nothing(
+    change: Callable[[FileArtifactService], Any], number: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed, or failing, at any step of restoring or copying, each name is as before or after; then it can be done."""
+    template = tmp_path / "template"
+    service = FileArtifactService(template)
+    for text in ("gone", "x"):
+        await save(service, text)
+    await service.delete_artifact(**HERE)
+    for text in ("a", "b"):
+        await save(service, text)
+        await save(service, text, filename="b")
+    before = await seen(template)
+    interrupted = 0
+    for step in range(1, 200):
+        root = tmp_path / str(step)
+        shutil.copytree(template, root)
+        with monkeypatch.context() as patch:
+            counted = Counted(dies_at(step) if number is None else fails_at(step, number))
+            patch.setattr(_disk, "os", counted)
+            patch.setattr(_file, "os", counted)
+            try:
+                await change(FileArtifactService(root))
+            except (Died, StorageError):
+                interrupted += 1
+        release(root)
+        left = await seen(root)
+        await FileArtifactService(root).gc()
+        assert await seen(root) == left
+        assert files(root, "temporary") == []
+        if left == before:
+            await change(FileArtifactService(root))
+        elif change is copies:
+            await change(FileArtifactService(root))  # goes on
+        after = await seen(root)
+        assert after != before
+        assert all(one in (old, new) for one, old, new in zip(left, before, after, strict=True))
+        if len(counted.calls) < step:
+            break
+    print(f"{interrupted} interruptions")
+    assert interrupted > 8
+
+
 def release(root: Path) -> None:
     """Close the files that a process which has died in a test would have open: the system does it for a real one."""
     for entry in os.listdir("/proc/self/fd"):
@@ -722,6 +795,65 @@ async def test_a_save_cancelled_at_any_step_has_answered_or_not_happened(tmp_pat
         assert files(root, "temporary") == []
         outcomes.append(len(answers))
     assert outcomes == [0, 0, 1, 1, 1]
+
+
+async def streams(service: BaseArtifactService) -> None:
+    await service.save_artifact_stream(**HERE, chunks=[b"x" * 700_000] * 4)
+
+
+async def deletes(service: BaseArtifactService) -> None:
+    await service.delete_artifact(**HERE)
+
+
+async def collects(service: BaseArtifactService) -> None:
+    await service.delete_artifact(**HERE)
+    await service.gc()
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+@pytest.mark.parametrize("change", [streams, restores, hides, copies, deletes, collects])
+def test_a_change_cancelled_at_any_step_is_whole_or_nothing(
+    kind: str, change: Callable[[Any], Any], tmp_path: Path
+) -> None:
+    """Wherever a cancellation arrives, what returned has happened, and what did not has not, or as a whole before."""
+    outcomes: set[bool] = set()
+    counter = count()
+
+    async def cancelled(step: int) -> int:
+        folder = tmp_path / str(next(counter))
+        service = services(folder)[kind]()
+        await save(service, "a")
+        await save(service, "b")
+        before = await service.list_versions(**HERE)
+        answered = False
+        with trio.CancelScope() as scope:
+            instrument = CancelAtStep(scope, step)
+            trio.lowlevel.add_instrument(instrument)
+            try:
+                await change(service)
+                answered = True
+            finally:
+                trio.lowlevel.remove_instrument(instrument)
+        outcomes.add(answered)
+        versions = await service.list_versions(**HERE)
+        if change in (streams, restores):
+            assert versions == [*before, 2][: len(before) + answered]
+        elif change in (hides, copies):
+            assert versions == before
+            assert await text_of(service) == (None if change is hides and answered else "b")
+            copied = await text_of(service, session_id="t")
+            assert copied == ("b" if change is copies and answered else None)
+        elif answered:
+            assert versions == []
+        await service.gc()
+        assert await service.gc() == Collected(contents=0, size=0)
+        if kind == "file":
+            assert files(folder / "artifacts", "temporary") == []
+        return instrument.steps
+
+    points, steps = enumerate_steps(lambda step: trio.run(cancelled, step))
+    assert points >= steps
+    assert outcomes == {False, True}
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -952,5 +1084,32 @@ trio.run(lambda: FileArtifactService(sys.argv[1]).save_artifact_stream(**where, 
         assert await service.list_versions(**HERE) == [0]
         await service.gc()
         assert files(tmp_path, "temporary") == []
+
+    trio.run(check)
+
+
+def test_a_process_killed_between_content_and_record_leaves_no_version(tmp_path: Path) -> None:
+    """Content whose version was not made is no version; saved again it is one, else it is collected."""
+    program = """
+import os, signal, sys, trio
+from minirun.artifacts import FileArtifactService, _file
+from minirun.types import Part
+real = _file.FileArtifactService._write_record
+_file.FileArtifactService._write_record = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+where = dict(app_name="app", user_id="u", session_id="s", filename="a.txt")
+trio.run(lambda: FileArtifactService(sys.argv[1]).save_artifact(**where, artifact=Part(text=sys.argv[2])))
+"""
+    for text in ("again", "never"):
+        process = subprocess.run([sys.executable, "-c", program, str(tmp_path), text], check=False)
+        assert process.returncode == -9
+    assert len(files(tmp_path, "content")) == 2
+
+    async def check() -> None:
+        service = FileArtifactService(tmp_path)
+        assert await service.list_versions(**HERE) == []
+        assert await save(service, "again") == 0
+        assert await text_of(service) == "again"
+        assert await service.gc() == Collected(contents=1, size=5)
+        assert await text_of(service) == "again"
 
     trio.run(check)
