@@ -24,7 +24,13 @@ from typing import TypeAlias
 
 import trio
 
-from . import _session_checks, _session_history_checks, _session_pending_checks, _session_run_checks
+from . import (
+    _session_checks,
+    _session_compaction_checks,
+    _session_history_checks,
+    _session_pending_checks,
+    _session_run_checks,
+)
 from ._session_bench import Bench, Body, Factory
 
 __all__ = ["check_session_service", "session_service_checks"]
@@ -52,7 +58,13 @@ async def check_session_service(factory: Factory, *, durable: bool = False) -> N
 
 def session_service_checks(*, durable: bool = False) -> dict[str, Check]:
     """Return the checks by name, to be run one by one; *durable* ones only for stores that can be opened again."""
-    parts = (_session_checks, _session_run_checks, _session_history_checks, _session_pending_checks)
+    parts = (
+        _session_checks,
+        _session_run_checks,
+        _session_history_checks,
+        _session_pending_checks,
+        _session_compaction_checks,
+    )
     checks = {name: body for part in parts for name, body in part.CHECKS.items()}
     durable_checks = {name: body for part in parts[1:] for name, body in part.DURABLE.items()}
     once: dict[str, Check] = {name: partial(_run, name, partial(_opened, body)) for name, body in checks.items()}
