@@ -47,6 +47,7 @@ from .helpers import PLACE
 from .stores import HERE, KEY
 
 WORD = re.compile(r"W\d+_")
+NOTHING = GetSessionConfig(num_recent_events=0)
 FILLER = "and so on, and so on, and so on"
 
 
@@ -164,9 +165,11 @@ def moves() -> st.SearchStrategy[list[Move]]:
         st.tuples(st.just("reply"), answers),
         st.tuples(st.just("rewind"), st.integers(0, 5)),
         st.tuples(st.just("append")),
-        st.tuples(st.just("open again")),
     )
-    return st.lists(st.one_of(say, say, others), min_size=1, max_size=9)
+    asked = st.tuples(st.just("say"), st.just(["note", "order"]), window)
+    reopened = st.sampled_from(["as it is", "open again"])
+    one_move = st.one_of(say, say, asked, others)
+    return st.lists(st.tuples(reopened, one_move).map(lambda each: (each[0], *each[1])), min_size=3, max_size=10)
 
 
 def configs() -> st.SearchStrategy[EventsCompactionConfig]:
@@ -196,7 +199,11 @@ class Conversation:
         self.runner = Runner(app=self.talk.app, session_service=self._service, auto_create_session=True)
 
     async def go_on(self, move: Move) -> None:
-        kind, *rest = move
+        opened, kind, *rest = move
+        if opened == "open again" and isinstance(self._service, SqliteSessionService):
+            await self._service.aclose()
+            self._service = self._make()
+            self._runner()
         if kind == "say":
             answers, window = rest
             await self._say(answers, window)
@@ -207,14 +214,10 @@ class Conversation:
             await self._reply(*rest)
         elif kind == "rewind":
             await self._rewind(*rest)
-        elif kind == "append":
-            session = await self._service.get_session(**HERE)
+        else:
+            session = await self._service.get_session(**HERE, config=NOTHING)
             if session is not None:
                 await self._service.append_event(session, Event(author="user", message=self.talk.word()))
-        elif isinstance(self._service, SqliteSessionService):
-            await self._service.aclose()
-            self._service = self._make()
-            self._runner()
         await self.check()
 
     async def _say(self, answers: list[str], window: int | None) -> None:
@@ -253,14 +256,14 @@ class Conversation:
 
     async def check(self) -> None:
         """All that models were asked since the last look, and where the summaries end."""
-        if await self._service.get_session(**HERE) is None:
+        if await self._service.get_session(**HERE, config=NOTHING) is None:
             return
         log = await self._service.read_events(**HERE)
         for asked in self.talk.asked[self.checked :]:
             check_request(log, asked)
         self.checked = len(self.talk.asked)
         check_ranges(log)
-        live = await self._service._open(KEY, GetSessionConfig(num_recent_events=0))
+        live = await self._service._open(KEY, NOTHING)
         newest = CompactionFold.over(log).newest
         assert live is not None
         assert live.compaction == (None if newest is None else Compaction.of(newest))

@@ -118,26 +118,32 @@ async def _a_run_knows_it_as_it_writes(t: Bench) -> None:
     expect("in force for the next one", await _opened_at(t, "s"), (5, 4))
 
 
-@check
+@durable_check
 async def _what_no_summary_covers_is_loaded_for_a_run(t: Bench) -> None:
     """However narrow its window is; without a summary all of it where it asks for that, and what it was asked for."""
-    await t.create()
-    await _say(t, "e-1")
-    await _say(t, "e-2")
+    async with t.opened():
+        await t.create()
+        await _say(t, "e-1")
+        await _say(t, "e-2")
     narrow = GetSessionConfig(num_recent_events=1)
-    for ends_at, window, first in (
-        (None, RunWindow(asked=narrow, whole=True), 1),
-        (3, RunWindow(asked=narrow), 4),
-        (None, RunWindow(), 4),
-        (None, RunWindow(asked=GetSessionConfig(after_seq=1)), 2),
+    for first, window in (
+        (1, RunWindow(asked=narrow, whole=True)),
+        (1, RunWindow(whole=True)),
+        (1, RunWindow()),
+        (4, RunWindow(asked=narrow)),
+        (4, RunWindow(asked=narrow, whole=True)),
+        (4, RunWindow()),
+        (2, RunWindow(asked=GetSessionConfig(after_seq=1))),
+        (1, RunWindow(asked=GetSessionConfig(after_seq=0), whole=True)),
     ):
-        writer = await t.service.open_writer(t.key(), "e-9", window, reject=False)
-        assert writer is not None
-        if ends_at is not None:
-            await _compact(writer, ends_at)
-        shown = [event.seq for event in writer.live.window(first)]
-        expect(f"what is loaded for {window}", shown, list(range(first, writer.live.revision + 1)))
-        await writer.finish(None)
+        async with t.opened():
+            writer = await t.service.open_writer(t.key(), "e-9", window, reject=False)
+            assert writer is not None
+            shown = [event.seq for event in writer.live.window(first)]
+            expect(f"what is loaded for {window}", shown, list(range(first, writer.live.revision + 1)))
+            if window == RunWindow() and writer.live.compaction is None:
+                await _compact(writer, 3)
+            await writer.finish(None)
 
 
 @durable_check
