@@ -162,20 +162,22 @@ def moves() -> st.SearchStrategy[list[Move]]:
     say = st.tuples(st.just("say"), answers, window)
     others = st.one_of(
         st.tuples(st.just("leave"), answers, st.integers(1, 4)),
-        st.tuples(st.just("reply"), answers),
         st.tuples(st.just("rewind"), st.integers(0, 5)),
         st.tuples(st.just("append")),
     )
+    reply = st.tuples(st.just("reply"), answers)
     asked = st.tuples(st.just("say"), st.just(["note", "order"]), window)
     reopened = st.sampled_from(["as it is", "open again"])
-    one_move = st.one_of(say, say, asked, others)
+    one_move = st.one_of(say, say, asked, reply, others)
     return st.lists(st.tuples(reopened, one_move).map(lambda each: (each[0], *each[1])), min_size=3, max_size=10)
 
 
 def configs() -> st.SearchStrategy[EventsCompactionConfig]:
     """Every kind of setting."""
-    by_interval = st.builds(dict, compaction_interval=st.integers(1, 3), overlap_size=st.integers(0, 2))
-    by_tokens = st.builds(
+    by_interval: st.SearchStrategy[dict[str, int]] = st.builds(
+        dict, compaction_interval=st.integers(1, 3), overlap_size=st.integers(0, 2)
+    )
+    by_tokens: st.SearchStrategy[dict[str, int]] = st.builds(
         dict, token_threshold=st.sampled_from([1, 30, 100, 300]), event_retention_size=st.integers(0, 5)
     )
     both = st.builds(lambda first, second: {**first, **second}, by_interval, by_tokens)

@@ -117,6 +117,8 @@ def _checked_llm(instance: object, attribute: attrs.Attribute[BaseLlm | str], ll
     if not (isinstance(llm, BaseLlm) or (isinstance(llm, str) and llm)):
         msg = f"expected llm to be a model object (a BaseLlm) or the name of a registered one, found {llm!r:.80}"
         raise ConfigurationError(msg)
+    if isinstance(llm, str):
+        LLMRegistry.resolve(llm)
 
 
 def _checked_template(instance: object, attribute: attrs.Attribute[str | None], template: object) -> None:
