@@ -253,7 +253,7 @@ async def test_a_model_may_be_named_and_may_say_nothing() -> None:
 
     with pytest.raises(ConfigurationError, match="compaction-named"):
         LlmEventSummarizer("compaction-named")
-    LLMRegistry.register("compaction-named", lambda name: ScriptedLlm([answers.pop(0)]))
+    LLMRegistry.register("compaction-named", lambda name: ScriptedLlm(answers))
     try:
         summarizer = LlmEventSummarizer("compaction-named")
         assert await summed_up(summarizer, event("x")) is None

@@ -328,7 +328,7 @@ async def hold(compaction: EventsCompactionConfig, steps: list[Move], make: Call
     await conversation.close()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(compaction=configs(), steps=moves())
 def test_requests_tell_everything_once_in_memory(compaction: EventsCompactionConfig, steps: list[Move]) -> None:
     """Raw or in the one summary; calls have their responses; after rewinds, pauses, transfers, in every window."""
@@ -336,7 +336,7 @@ def test_requests_tell_everything_once_in_memory(compaction: EventsCompactionCon
     trio.run(hold, compaction, steps, lambda: service)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(compaction=configs(), steps=moves())
 def test_requests_tell_everything_once_on_disk(compaction: EventsCompactionConfig, steps: list[Move]) -> None:
     """As in memory, where sessions are read again and only in part; the file verifies."""
