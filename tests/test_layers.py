@@ -58,7 +58,10 @@ CORE_DEPENDENCIES = frozenset({"trio", "attrs", "attr", "cattrs"})
 # Units outside of the core may use more: what the tests of applications use anyway, and whatever an extra brings.
 TEST_DEPENDENCIES = frozenset({"hypothesis", "pytest", "pytest_trio"})
 # What single modules use of extras; nothing imports them before it is needed.
-EXTRAS = {"credentials/_keyring.py": frozenset({"keyring"})}
+EXTRAS = {
+    "credentials/_keyring.py": frozenset({"keyring"}),
+    "plugins/_tracing.py": frozenset({"opentelemetry"}),
+}
 FREE_UNITS = ("simulation", "inspector", "cli", "__main__", "_pytest_plugin")
 
 PACKAGE = Path(minirun.__file__).parent

@@ -42,11 +42,20 @@ class Silent(BasePlugin):
         assert commit.event.seq is not None
 
 
+def tracing(folder: Path) -> BasePlugin:
+    """The plugin for OpenTelemetry, with everything on, under an SDK that draws no luck for its ids."""
+    pytest.importorskip("opentelemetry.sdk", reason="opentelemetry-sdk is not installed")
+    from .otel import Recorder
+
+    return Recorder().plugin(capture_content=True)
+
+
 WATCHERS: dict[str, Callable[[Path], BasePlugin]] = {
     "silent": lambda folder: Silent("silent"),
     "logging": lambda folder: LoggingPlugin(),
     "debug_logging": lambda folder: DebugLoggingPlugin(folder / "trace"),
     "global_instruction": lambda folder: GlobalInstructionPlugin(""),
+    "tracing": tracing,
     "context_filter": lambda folder: ContextFilterPlugin(1_000),
 }
 
@@ -78,7 +87,8 @@ def test_a_plugin_that_watches_changes_nothing(name: str, watcher: str, tmp_path
     """The same things happen at the same times, and the same is stored."""
     for seed in (3, 8):
         plain = world_with(name, list, seed)
-        watched = world_with(name, lambda: [WATCHERS[watcher](tmp_path)], seed)
+        plugins = [WATCHERS[watcher](tmp_path)]  # one for all processes, as all are this one
+        watched = world_with(name, lambda found=plugins: found, seed)
         assert [str(entry) for entry in watched.log] == [str(entry) for entry in plain.log]
         assert (watched.picks, watched.digest, watched.steps) == (plain.picks, plain.digest, plain.steps)
     files = list(tmp_path.rglob("*.jsonl"))
