@@ -256,8 +256,7 @@ async def test_what_is_cancelled_ends_with_what_is_around_it(
     assert attributes(otel.span("invocation"))["minirun.status"] == "cancelled"
     assert failures(otel) == {}
     assert plugin._runs == {}
-    ends = [span.end_time or 0 for span in otel.spans]
-    assert ends == sorted(ends)
+    assert [span.name for span in otel.spans][-2:] == ["invoke_agent a", "invocation"]
 
 
 async def test_a_run_that_pauses_and_the_one_that_goes_on_have_spans_each(otel: Recorder) -> None:

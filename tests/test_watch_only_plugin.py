@@ -20,6 +20,7 @@ from minirun.plugins import (
     DebugLoggingPlugin,
     GlobalInstructionPlugin,
     LoggingPlugin,
+    SaveFilesAsArtifactsPlugin,
 )
 from minirun.runtime import Commit, InvocationContext
 from minirun.simulation import Outcome, SeededChoices, World, simulate
@@ -57,11 +58,12 @@ WATCHERS: dict[str, Callable[[Path], BasePlugin]] = {
     "global_instruction": lambda folder: GlobalInstructionPlugin(""),
     "tracing": tracing,
     "context_filter": lambda folder: ContextFilterPlugin(1_000),
+    "save_files": lambda folder: SaveFilesAsArtifactsPlugin(),
 }
 
 
-def world_with(name: str, make: Callable[[], list[BasePlugin]], seed: int) -> Outcome:
-    """One of the worlds, whose apps have these plugins."""
+def world_with(name: str, plugins: list[BasePlugin], seed: int) -> Outcome:
+    """One of the worlds, whose apps have these plugins: the same in all its processes, as all are this one."""
     scenario, options = WORLDS[name]
 
     async def with_plugins(world: World) -> None:
@@ -71,7 +73,7 @@ def world_with(name: str, make: Callable[[], list[BasePlugin]], seed: int) -> Ou
             def made() -> App:
                 found = what() if callable(what) and not isinstance(what, (App, BaseAgent)) else what
                 app = found if isinstance(found, App) else App(app_name, found)
-                return App(app.name, app.root_agent, [*app.plugins, *make()], prompts=app.prompts)
+                return App(app.name, app.root_agent, [*app.plugins, *plugins], prompts=app.prompts)
 
             return runner(made, app_name=app_name, state=state)
 
@@ -86,9 +88,9 @@ def world_with(name: str, make: Callable[[], list[BasePlugin]], seed: int) -> Ou
 def test_a_plugin_that_watches_changes_nothing(name: str, watcher: str, tmp_path: Path) -> None:
     """The same things happen at the same times, and the same is stored."""
     for seed in (3, 8):
-        plain = world_with(name, list, seed)
-        plugins = [WATCHERS[watcher](tmp_path)]  # one for all processes, as all are this one
-        watched = world_with(name, lambda found=plugins: found, seed)
+        plain = world_with(name, [], seed)
+        plugin = WATCHERS[watcher](tmp_path)
+        watched = world_with(name, [plugin], seed)
         assert [str(entry) for entry in watched.log] == [str(entry) for entry in plain.log]
         assert (watched.picks, watched.digest, watched.steps) == (plain.picks, plain.digest, plain.steps)
     files = list(tmp_path.rglob("*.jsonl"))
@@ -104,5 +106,5 @@ class Talking(BasePlugin):
 
 def test_a_plugin_that_changes_something_is_found_out() -> None:
     """The comparison above can tell."""
-    plain = world_with("desk in memory", list, 3)
-    assert world_with("desk in memory", lambda: [Talking("talking")], 3).digest != plain.digest
+    plain = world_with("desk in memory", [], 3)
+    assert world_with("desk in memory", [Talking("talking")], 3).digest != plain.digest

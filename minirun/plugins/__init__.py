@@ -13,6 +13,7 @@ from ._reflect_retry_model import ReflectAndRetryModelPlugin as ReflectAndRetryM
 from ._reflect_retry_tool import REFLECT_AND_RETRY_RESPONSE_TYPE as REFLECT_AND_RETRY_RESPONSE_TYPE
 from ._reflect_retry_tool import ReflectAndRetryToolPlugin as ReflectAndRetryToolPlugin
 from ._reflect_retry_tool import TrackingScope as TrackingScope
+from ._save_files import SaveFilesAsArtifactsPlugin as SaveFilesAsArtifactsPlugin
 
 if TYPE_CHECKING:
     from ._tracing import TracingPlugin as TracingPlugin
@@ -27,6 +28,7 @@ __all__ = [
     "MemoryPlugin",
     "ReflectAndRetryModelPlugin",
     "ReflectAndRetryToolPlugin",
+    "SaveFilesAsArtifactsPlugin",
     "TrackingScope",
 ]
 

@@ -1,0 +1,79 @@
+"""Files in the user's message: kept as artifacts, not in the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..artifacts._values import USER_PREFIX, check_filename
+from ..errors import InvalidValueError
+from ..flows._prompts import check_words
+from ..types import Blob, Content, Part, changed
+from ._base import BasePlugin
+
+if TYPE_CHECKING:
+    from ..runtime import InvocationContext
+
+__all__ = ["SaveFilesAsArtifactsPlugin"]
+
+PLACEHOLDER = '[The user has uploaded the file "{filename}", version {version}: {mime_type}, {size} bytes.]'
+
+
+class SaveFilesAsArtifactsPlugin(BasePlugin):
+    """
+    Saves the files (`inline_data`) in the user's message as artifacts of the session, and puts a text in their place.
+
+    The event of the message names their versions in its `artifact_delta`. An artifact has the file's `display_name` if
+    that can be its name; else, and for a second file of one name in the message, `upload_<invocation id>_<number>`,
+    where the number is that of the part, from 0. A name that begins with `user:` is not taken: whose file it is, is not
+    for the message to say.
+
+    Files are saved before the message is stored. If it is not, because another plugin fails, say, an artifact service
+    that shares the session's file drops them; others keep versions that no event names.
+
+    Args:
+        name: The name of the plugin.
+        placeholder: The text in the place of a file; `{filename}`, `{version}`, `{mime_type}` and `{size}` (in bytes)
+            are filled in.
+
+    Raises:
+        ConfigurationError: The placeholder is no such text.
+        ServiceNotConfiguredError: At a message with a file: the runner has no artifact service. Nothing is stored.
+    """
+
+    def __init__(self, name: str = "save_files_as_artifacts", *, placeholder: str = PLACEHOLDER) -> None:
+        super().__init__(name)
+        check_words(placeholder, ("filename", "version", "mime_type", "size"), "placeholder")
+        self._placeholder = placeholder
+
+    async def on_user_message_callback(
+        self, *, invocation_context: InvocationContext, user_message: Content
+    ) -> Content | None:
+        """Save the files of the message, and return it without them."""
+        parts: list[Part] = []
+        names: set[str] = set()
+        for index, part in enumerate(user_message.parts):
+            blob = part.inline_data
+            if blob is None:
+                parts.append(part)
+                continue
+            filename = _display_name(blob)
+            if filename is None or filename in names:
+                filename = f"upload_{invocation_context.invocation_id}_{index}"
+            names.add(filename)
+            version = await invocation_context.save_artifact(filename, part)
+            text = self._placeholder.format(
+                filename=filename, version=version, mime_type=blob.mime_type, size=len(blob.data)
+            )
+            parts.append(Part(text=text))
+        return changed(user_message, parts=tuple(parts)) if names else None
+
+
+def _display_name(blob: Blob) -> str | None:
+    """What the file is called, if an artifact of the session can be called so."""
+    name = blob.display_name
+    if not name or name.startswith(USER_PREFIX):
+        return None
+    try:
+        return check_filename(name)
+    except InvalidValueError:
+        return None
