@@ -27,6 +27,7 @@ from .._codec import event_to_json
 from .._json import JSON
 from ..agents import AgentTool, BaseAgent
 from ..apps import App
+from ..credentials import AuthCredential, CredentialKey
 from ..errors import ConfigurationError, MinirunError, ModelError
 from ..events import Event
 from ..models import LLMRegistry
@@ -36,6 +37,7 @@ from ..sessions import BaseSessionService, Invocation, InvocationStatus, Session
 from ..types import Content
 from ._checks import MODEL, RESULT, RETRY, TOOL, Checkers, Ledger
 from ._choices import Choices
+from ._credentials import KeptCredentials
 from ._env import COMMIT, Machine, SimulatedEnv
 from ._faults import FaultName, Rates, SimulatedFault
 from ._private import why_not_seeded
@@ -154,8 +156,10 @@ def _restart(root: BaseAgent, *, only_named: bool) -> None:
                 _restart(tool.agent, only_named=only_named)
 
 
-def _runner_in(process: Process, app: App) -> Runner:
-    return Runner(app=app, session_service=process.service, auto_create_session=True)
+def _runner_in(process: Process, app: App, kept: dict[CredentialKey, AuthCredential]) -> Runner:
+    service = process.service
+    credentials = KeptCredentials(kept, env=service.env)
+    return Runner(app=app, session_service=service, credential_service=credentials, auto_create_session=True)
 
 
 @attrs.define
@@ -223,6 +227,7 @@ class World:
         self._leavers: dict[str, trio.CancelScope] = {}
         self._holders: dict[SessionKey, tuple[int, str]] = {}  # the process and the run that wrote a session last
         self._clock_offset_max_s = 0.0
+        self._credentials: dict[CredentialKey, AuthCredential] = {}  # outside of the processes, as in a keyring
         self._devices = 0  # that say things for which no scenario waits
         self._store: Store
         self._nursery: trio.Nursery
@@ -235,7 +240,8 @@ class World:
 
         Where it is no function, the scripts of its models begin anew for every process: `restart()` is called on those
         that have one. Of models that are registered by name it is called in any case. Sessions are made on their first
-        use. *state* is the app's initial `app:` state, committed when this returns.
+        use. *state* is the app's initial `app:` state, committed when this returns. Its `credential_service` keeps what
+        it is given outside of all processes, as a keyring does.
         """
 
         def make() -> App:
@@ -247,7 +253,7 @@ class World:
         made = _Runner([], make)
         for process in self._seats:
             assert process is not None, "every seat is taken before a scenario begins"
-            made.runners.append(_runner_in(process, make()))
+            made.runners.append(_runner_in(process, make(), self._credentials))
         self._runners.append(made)
         if state:
             if wrong := [key for key in state if not key.startswith("app:")]:
@@ -411,7 +417,7 @@ class World:
         process.service = self._store.open(process)
         self._unburied += 1
         for made in self._runners:  # what a scenario holds becomes the runner of the new process
-            vars(made.runners[process.seat]).update(vars(_runner_in(process, made.make())))
+            vars(made.runners[process.seat]).update(vars(_runner_in(process, made.make(), self._credentials)))
         try:
             with process.scope:
                 async with trio.open_nursery() as process.nursery:
