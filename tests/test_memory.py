@@ -9,11 +9,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
-from minirun.memory import BaseMemoryService, InMemoryMemoryService, SqliteMemoryService
+from minirun import Env, Event, InMemoryRunner, LlmAgent
+from minirun.memory import BaseMemoryService, InMemoryMemoryService, SqliteMemoryService, _service
 from minirun.sessions import SqliteSessionService
-from minirun.testing import memory_service_checks
+from minirun.testing import ScriptedLlm, check_memory_service, memory_service_checks
 
 Opens = Callable[[], AbstractAsyncContextManager[BaseMemoryService]]
 
@@ -59,3 +61,127 @@ async def test_contract(kind: str, check: Any, tmp_path: Path) -> None:
 async def test_contract_of_files(kind: str, check: Any, tmp_path: Path) -> None:
     """Every service with a file keeps what the contract says of opening it again."""
     await check(services(tmp_path)[kind])
+
+
+# --- the contract itself ----------------------------------------------------------------------------------------------
+
+
+async def test_check_memory_service_runs_every_check(tmp_path: Path) -> None:
+    """check_memory_service accepts every service, also on one file that all checks share."""
+    await check_memory_service(InMemoryMemoryService)
+    await check_memory_service(lambda: SqliteMemoryService(tmp_path / "a.db", durability="process"), durable=True)
+
+
+class MixesUsers(InMemoryMemoryService):
+    """Keeps all users of an app together."""
+
+    def _scope(self, app_name: str, user_id: str) -> tuple[str, str]:
+        return super()._scope(app_name, user_id)[0], "everybody"
+
+
+class Remembers(InMemoryMemoryService):
+    """Brings back what was deleted."""
+
+    async def _look_up(self, scope: Any, ids: Any) -> Any:
+        return {name: entry for name, entry in (await super()._look_up(scope, ids)).items() if entry is not None}
+
+    async def _add(self, scope: Any, memories: Any) -> None:
+        for user in self._users.values():
+            user.deleted.clear()
+        await super()._add(scope, memories)
+
+
+class Upside(InMemoryMemoryService):
+    """Returns the worst first."""
+
+    async def _search(self, *args: Any) -> Any:
+        return (await super()._search(*args))[::-1]
+
+
+BROKEN: list[tuple[type[InMemoryMemoryService], str]] = [
+    (MixesUsers, "users_and_apps_know_nothing_of_each_other"),
+    (Remembers, "what_is_deleted_stays_deleted"),
+    (Upside, "the_best_comes_first"),
+]
+
+
+@pytest.mark.parametrize(("make", "promise"), BROKEN)
+async def test_a_broken_service_is_found_out(make: type[InMemoryMemoryService], promise: str) -> None:
+    """A service that breaks a promise fails its check, and a note names the promise."""
+    with pytest.raises(AssertionError) as caught:
+        await CHECKS[promise](make)
+    assert promise.replace("_", " ") in caught.value.__notes__[0]
+
+
+# --- where the peer is weak -------------------------------------------------------------------------------------------
+
+HERE: dict[str, Any] = {"app_name": "app", "user_id": "u"}
+
+
+def said(count: int) -> list[Event]:
+    return [Event(id=str(n), author="a", timestamp=1.0, message=f"tea {n}") for n in range(count)]
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+async def test_a_search_takes_no_text_apart(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index is kept as events come: searching makes no terms but those of the query."""
+    async with services(tmp_path)[kind]() as service:
+        await service.add_events_to_memory(**HERE, session_id="s", events=said(100))
+        monkeypatch.setattr(_service, "terms_of", None)
+        found = await service.search_memory(**HERE, query="tea 7")
+        assert found.memories[0].text == "tea 7"
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+async def test_adding_again_writes_nothing(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a session that is added again only what is new is taken apart and written."""
+    async with services(tmp_path)[kind]() as service:
+        await service.add_events_to_memory(**HERE, session_id="s", events=said(300))
+        written: list[int] = []
+        add = service._add
+
+        async def counted(scope: Any, memories: Any) -> None:
+            written.append(len(memories))
+            await add(scope, memories)
+
+        monkeypatch.setattr(service, "_add", counted)
+        await service.add_events_to_memory(**HERE, session_id="s", events=said(302))
+        assert written == [2]
+        await service.add_events_to_memory(**HERE, session_id="s", events=said(302))
+        assert written == [2]
+
+
+async def test_large_texts_are_taken_apart_in_a_thread() -> None:
+    """A long text does not stop the loop: it is handed to the Env's worker threads; short ones are not."""
+    handed: list[None] = []
+
+    @attrs.frozen(eq=False)
+    class Counting(Env):
+        async def run_sync(self, fn: Callable[[], Any], **options: Any) -> Any:
+            handed.append(None)
+            return await super().run_sync(fn, **options)
+
+    async with InMemoryMemoryService(env=Counting()) as service:
+        await service.add_memory(**HERE, memories=["tea " * 100])
+        assert handed == []
+        await service.add_memory(**HERE, memories=["milk " * 20_000])
+        assert len(handed) == 1
+        assert len((await service.search_memory(**HERE, query="milk")).memories) == 1
+
+
+async def test_what_a_rewind_has_undone_is_not_added() -> None:
+    """add_session_to_memory takes what the session shows: not what was rewound."""
+    runner = InMemoryRunner(LlmAgent(name="a", model=ScriptedLlm(["black", "green"])))
+    await runner.session_service.create_session(app_name=runner.app_name, user_id="u", session_id="s")
+    for message in ("first tea", "second tea"):
+        async with runner.run_async(user_id="u", session_id="s", new_message=message) as run:
+            last = [event async for event in run][-1]
+    assert last.invocation_id is not None
+    await runner.rewind_async(user_id="u", session_id="s", rewind_before_invocation_id=last.invocation_id)
+    session = await runner.session_service.get_session(app_name=runner.app_name, user_id="u", session_id="s")
+    memory = runner.memory_service
+    assert session is not None
+    assert memory is not None
+    await memory.add_session_to_memory(session)
+    found = await memory.search_memory(app_name=runner.app_name, user_id="u", query="tea black green")
+    assert sorted(entry.text for entry in found.memories) == ["black", "first tea"]

@@ -208,6 +208,16 @@ def test_all_that_fits_is_found(texts: list[str], query: str, narrow: dict[str, 
     trio.run(check)
 
 
+async def test_what_is_common_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what leads to memories, those with all common words are not worth more than the sum of their words."""
+    monkeypatch.setattr(_ranking, "RARE_MAX", 3)
+    monkeypatch.setattr(_ranking, "RANKED_MAX", 1)
+    service = InMemoryMemoryService()
+    texts = ["tea milk" if n % 2 else f"{'rare' if n < 6 else ''} x" for n in range(20)]
+    await service.add_memory(**USER, memories=texts)
+    assert list(await score(service, "tea milk rare")) == ["rare x"]
+
+
 # --- bounds ---------------------------------------------------------------------------------------------------------
 
 

@@ -37,7 +37,7 @@ from minirun.simulation import CUTS, Disk, DiskEnv, Mark, RecordingVFS, why_unav
 
 from .disks import SmallDisk
 from .interruptions import CancelAtStep, enumerate_steps
-from .stores import HERE, append, sql
+from .stores import HERE, append, failing, inject, sql
 
 USER: dict[str, Any] = {"app_name": "app", "user_id": "u"}
 needs_vfs = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
@@ -318,6 +318,22 @@ async def test_a_full_disk_is_told_and_leaves_nothing_half(tmp_path: Path) -> No
         await memories.add_events_to_memory(**USER, session_id="s", events=[said(2), said(3, text)])
         assert await times(memories, "tea word9") == {1, 2, 3}
     assert check_file(tmp_path / "a.db") == 3
+
+
+async def test_tables_that_were_undone_are_made_again(tmp_path: Path) -> None:
+    """If the very first adding fails, its tables are gone with it, and the same service makes them when asked again."""
+    async with SqliteSessionService(tmp_path / "a.db", durability="process") as sessions:
+        memories = SqliteMemoryService(sessions)
+        await sessions.create_session(**HERE)
+        connection = sessions._file._connection
+        saved = "UPDATE memory_users SET newest = ?, count = ?, length = ? WHERE id = ?"
+        inject(sessions, {saved: failing(sqlite3.SQLITE_FULL)})
+        with pytest.raises(StorageFullError):
+            await hear(memories, 1)
+        sessions._file._connection = connection
+        assert await times(memories) == set()
+        await hear(memories, 1)
+        assert await times(memories) == {1}
 
 
 @needs_vfs
