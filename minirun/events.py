@@ -79,6 +79,9 @@ class EventActions(Value):
     `suspended_calls` names calls that stay open until something else that waits (`Event.long_running_tool_ids`) was
     answered: the call of a tool that has asked its user something, for example.
 
+    `requested_auth_configs` says which credentials the event's questions ask for, by the id of the call that needs one,
+    or of the question; `ctx.request_credential` fills it in. It holds no secrets, and is refused without its questions.
+
     `replay` is for the runtime, when the agents of an invocation are run again to go on with it: what a step was, and
     what an agent's own logic had read of the state. Plugins cannot change it.
 
