@@ -85,6 +85,9 @@ class EventActions(Value):
     `replay` is for the runtime, when the agents of an invocation are run again to go on with it: what a step was, and
     what an agent's own logic had read of the state. Plugins cannot change it.
 
+    `compaction` is set by runs of an app with an `events_compaction_config`: the event covers those from `start_seq` to
+    `end_seq` (places in the log, both inclusive), and `compacted_content` is what models are told of them.
+
     `rewind_before_invocation_id` and `rewind_before_seq` are set by `Runner.rewind_async`: the events from that `seq`
     on, up to this event, are undone.
     """

@@ -47,6 +47,7 @@ from minirun.errors import (
 )
 from minirun.events import EventActions
 from minirun.models import LLMRegistry, LlmRequest, LlmResponse
+from minirun.plugins import BasePlugin
 from minirun.sessions import BaseSessionService, GetSessionConfig, InvocationStatus, repair, verify
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import LongRunningFunctionTool
@@ -340,7 +341,20 @@ async def test_a_prompt_that_has_become_too_large_is_summed_up(service: BaseSess
     assert (await say(runner, "two")).compaction is None  # 3 user, 4 calls, 5 responses, 6 text
     assert (await say(runner, "three")).compaction is not None  # 7 user, 8 text: 5 to 8 would stay, and 4 with them
     assert ranges(await log_of(service)) == [(9, 3)]
-    assert (await say(runner, "four")).compaction is None  # the report from before the summary says nothing any more
+    assert (await say(runner, "four")).compaction is None
+
+
+async def test_what_was_reported_before_the_summary_counts_no_more(service: BaseSessionService) -> None:
+    """The events that stay tell of prompts that there are no more; where nothing newer is told, it is estimated."""
+    sizes = iter([10, 100, None])
+
+    def answer(request: LlmRequest) -> LlmResponse:
+        size = next(sizes)
+        usage = None if size is None else UsageMetadata(prompt_token_count=size)
+        return LlmResponse(content=Content(parts=[Part(text="something short")]), usage_metadata=usage)
+
+    runner = runner_of(at(100, 2, Notes()), service, LlmAgent(name="root", model=ScriptedLlm(answer)))
+    assert [(await say(runner, text)).compaction is None for text in ("one", "two", "three")] == [True, False, True]
 
 
 async def test_the_size_is_estimated_where_no_model_tells_it(service: BaseSessionService) -> None:
@@ -471,17 +485,16 @@ async def test_what_was_interrupted_is_not_covered(service: BaseSessionService) 
     assert ranges(await log_of(service)) == [(6, 5)]
 
 
-class Ends(BaseAgent):
-    """Says one thing."""
-
-    async def _run_async_impl(self, ctx: InvocationContext) -> None:
-        await ctx.emit(Event(message=LONG))
+def pair(root: Sequence[Any], second: Sequence[Any]) -> LlmAgent:
+    """Two agents with these scripts, of which the first may hand over to the second."""
+    other = LlmAgent(name="second", model=ScriptedLlm(second))
+    return LlmAgent(name="root", model=ScriptedLlm(root), sub_agents=[other])
 
 
 async def test_what_was_cut_off_after_its_summary_is_through(service: BaseSessionService) -> None:
-    """The process dies between the summary and the record of the end: going on does nothing again, and ends it."""
+    """The process dies between the summary and the record of the end: going on asks nobody again, and ends it."""
     notes = Notes()
-    runner = runner_of(every(1, notes), service, Ends(name="root"))
+    runner = runner_of(every(1, notes), service, pair([call("transfer_to_agent", agent_name="second")], [LONG]))
     finish = service._finish
 
     async def dies(*arguments: Any) -> None:
@@ -498,12 +511,12 @@ async def test_what_was_cut_off_after_its_summary_is_through(service: BaseSessio
         async with service._file.reading() as db:
             db.execute("UPDATE sessions SET lease_owner = NULL, lease_expires = NULL")
     before = await log_of(service)
-    assert ranges(before) == [(3, 2)]
-    again = await say(runner_of(every(1, notes), service, Ends(name="root")), None, invocation_id=run.invocation_id)
+    assert len(ranges(before)) == 1
+    again = await say(runner_of(every(1, notes), service, pair([], [])), None, invocation_id=run.invocation_id)
     assert (again.status, again.answer.text) == ("completed", LONG)
     after = await log_of(service)
     assert [each.content for each in after[len(before) :]] == [None]  # that it was gone on with
-    assert (len(notes.told), ranges(after)) == (1, [(3, 2)])
+    assert (len(notes.told), ranges(after)) == (1, ranges(before))
 
 
 async def test_who_has_spoken_last_answers_although_it_was_summed_up(service: BaseSessionService) -> None:
@@ -639,14 +652,24 @@ async def test_whoever_leaves_does_not_wait_for_a_summary(
     assert ranges(await log_of(service)) == []
 
 
+class Writes(BasePlugin):
+    """Writes to the state when a run has ended."""
+
+    async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
+        invocation_context.state["ended"] = True
+
+
 async def test_a_summary_waits_until_the_last_event_was_delivered(service: BaseSessionService) -> None:
-    """While the caller holds the last event nobody is summing up."""
+    """While the caller holds it nobody is summing up, also where the agents have ended before it."""
     notes = Notes()
-    runner = runner_of(every(1, notes), service)
+    app = App("app", LlmAgent(name="root", model=answering()), [Writes("w")], events_compaction_config=every(1, notes))
+    runner = Runner(app=app, session_service=service, auto_create_session=True)
     async with runner.run_async(**PLACE, new_message="one") as run:
-        await run.__anext__()
-        await trio.testing.wait_all_tasks_blocked()
-        assert notes.told == []
+        for _ in range(2):
+            last = await anext(run)
+            await trio.testing.wait_all_tasks_blocked()
+            assert notes.told == []
+        assert last.actions.state_delta == {"ended": True}
         await run.wait()
     assert len(notes.told) == 1
 

@@ -110,7 +110,7 @@ async def find_job(
     if tail is None:
         return None
     previous, events = live.compaction, live.window(tail.start_seq)  # before the look: what begins later is not in it
-    found = await service._not_ended(live.key)
+    found = await service._not_ended(live.key, tail.start_seq - 1)
     unfinished = {run.invocation_id: run.seq for run in found if run.invocation_id != ends}
     count = covered(settings, tail, events, unfinished)
     if count == 0:

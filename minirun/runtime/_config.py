@@ -59,8 +59,9 @@ class RunConfig:
         deadline_s: How long the run may take, in seconds, the time its caller holds events included; None: no limit.
         thread_grace_s: How long the thread of a synchronous tool is waited for after a cancellation, in seconds.
         custom_metadata: Merged under every event's own.
-        get_session_config: Which events of the history the run sees; the state is always complete. Where there is a
-            summary (`App(events_compaction_config=...)`), models are always told all that it does not cover.
+        get_session_config: Which events of the history the run sees, by default all that no summary covers; the state
+            is always complete. Models of an app with an `events_compaction_config` are always told the whole history,
+            in part as a summary.
         on_busy: What to do while another run writes the session: `"wait"` for it or `"reject"` with SessionBusyError.
         partial_buffer: How many partial events may be unread before the model is held back.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Mapping, Sequence
-from itertools import count, islice
+from itertools import count, islice, takewhile
 from operator import attrgetter
 
 from .._json import JSON
@@ -205,12 +205,13 @@ class InMemorySessionService(BaseSessionService):
     async def _list_invocations(self, app_name: str | None, status: InvocationStatus | None) -> list[Invocation]:
         return [found for found in self._invocations.values() if app_name in (None, found.app_name)]
 
-    async def _not_ended(self, key: SessionKey) -> list[Invocation]:
+    async def _not_ended(self, key: SessionKey, after_seq: int) -> list[Invocation]:
         live = self._sessions.get(key)
         if live is None:
             return []
-        runs = (self._invocations[live.incarnation, name] for name in self._runs.get(live.incarnation, ()))
-        return [run for run in runs if not run.status.has_ended]
+        runs = (self._invocations[live.incarnation, name] for name in reversed(self._runs.get(live.incarnation, [])))
+        later = takewhile(lambda run: run.seq > after_seq, runs)
+        return [run for run in later if not run.status.has_ended][::-1]
 
     async def _invocation(self, key: SessionKey, invocation_id: str) -> Invocation | None:
         live = self._sessions.get(key)

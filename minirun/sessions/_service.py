@@ -930,11 +930,16 @@ class BaseSessionService(ABC):
     async def _invocation(self, key: SessionKey, invocation_id: str) -> Invocation | None:
         """One recorded invocation of a session, found without looking at others."""
 
-    async def _not_ended(self, key: SessionKey) -> list[Invocation]:
-        """The recorded invocations of a session that have not ended; better found without looking at others."""
+    async def _not_ended(self, key: SessionKey, after_seq: int) -> list[Invocation]:
+        """
+        The recorded invocations of a session that have begun after event *after_seq*, and not ended.
+
+        Better found without looking at others; those that have begun before have all ended.
+        """
         found = await self._list_invocations(key.app_name, None)
         place = (key.user_id, key.session_id)
-        return [one for one in found if (one.user_id, one.session_id) == place and not one.status.has_ended]
+        later = (one for one in found if (one.user_id, one.session_id) == place and one.seq > after_seq)
+        return [one for one in later if not one.status.has_ended]
 
     @abstractmethod
     async def _list_waiting(

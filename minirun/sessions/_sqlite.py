@@ -842,13 +842,13 @@ class SqliteSessionService(BaseSessionService):
             columns = db.execute(query, (key.app_name, key.user_id, key.session_id, invocation_id)).fetchone()
             return None if columns is None else self._found_invocation(columns)
 
-    async def _not_ended(self, key: SessionKey) -> list[Invocation]:
+    async def _not_ended(self, key: SessionKey, after_seq: int) -> list[Invocation]:
         query = (
             f"{_INVOCATIONS} WHERE {UNFINISHED} AND i.session ="
-            " (SELECT id FROM sessions WHERE app_name = ? AND user_id = ? AND session_id = ?) ORDER BY i.seq"
+            " (SELECT id FROM sessions WHERE app_name = ? AND user_id = ? AND session_id = ?) AND i.seq > ? ORDER BY i.seq"
         )
         async with self._file.reading() as db:
-            rows = db.execute(query, (key.app_name, key.user_id, key.session_id)).fetchall()
+            rows = db.execute(query, (key.app_name, key.user_id, key.session_id, after_seq)).fetchall()
             return [self._found_invocation(columns) for columns in rows]
 
     def _found_invocation(self, columns: Sequence[Any]) -> Invocation:

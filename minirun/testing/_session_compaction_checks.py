@@ -172,8 +172,9 @@ async def _what_has_not_ended_is_found(t: Bench) -> None:
         writer = await t.writer(name, session_id)
         await writer.append(Event(author="user", message="ask", invocation_id=name), begins=True)
         await writer.finish(None)
-    found = await t.service._not_ended(t.key())
-    expect("what has not ended", [(run.invocation_id, run.seq) for run in found], [("e-2", 3)])
+    for after_seq, expected in ((0, [("e-2", 3)]), (2, [("e-2", 3)]), (3, [])):
+        found = await t.service._not_ended(t.key(), after_seq)
+        expect(f"what has not ended after {after_seq}", [(run.invocation_id, run.seq) for run in found], expected)
 
 
 @check
