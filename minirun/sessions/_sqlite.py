@@ -844,8 +844,8 @@ class SqliteSessionService(BaseSessionService):
 
     async def _not_ended(self, key: SessionKey, after_seq: int) -> list[Invocation]:
         query = (
-            f"{_INVOCATIONS} WHERE {UNFINISHED} AND i.session ="
-            " (SELECT id FROM sessions WHERE app_name = ? AND user_id = ? AND session_id = ?) AND i.seq > ? ORDER BY i.seq"
+            f"{_INVOCATIONS} WHERE {UNFINISHED} AND i.session = (SELECT id FROM sessions"
+            " WHERE app_name = ? AND user_id = ? AND session_id = ?) AND i.seq > ? ORDER BY i.seq"
         )
         async with self._file.reading() as db:
             rows = db.execute(query, (key.app_name, key.user_id, key.session_id, after_seq)).fetchall()
