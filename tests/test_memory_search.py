@@ -75,7 +75,7 @@ def test_every_piece_of_a_row_without_spaces_is_found(row: str, data: st.DataObj
 
 
 async def score(service: BaseMemoryService, query: str) -> dict[str, float]:
-    found = await service.search_memory(**USER, query=query, limit=1000)
+    found = await service.search_memory(**USER, query=query, limit=500)
     return {memory.text: memory.score or 0.0 for memory in found.memories}
 
 
@@ -201,7 +201,7 @@ def test_all_that_fits_is_found(texts: list[str], query: str, narrow: dict[str, 
                     for number, text in enumerate(texts)
                 ]
                 await service.add_memory(**USER, memories=memories)
-                found = await service.search_memory(**USER, query=query, filter=narrow, limit=1000)
+                found = await service.search_memory(**USER, query=query, filter=narrow, limit=500)
                 expected = {m.id for m in memories if fits(m, set(query_terms(query)), narrow or {})}
                 assert {memory.id for memory in found.memories} == expected
 
@@ -233,7 +233,7 @@ async def test_the_bounds_are_those_that_are_promised(kind: str, monkeypatch: py
     await service.add_events_to_memory(**USER, session_id="new", events=events[5:])
 
     async def times(query: str, **narrow: Any) -> set[float | None]:
-        found = await service.search_memory(**USER, query=query, filter=narrow or None, limit=1000)
+        found = await service.search_memory(**USER, query=query, filter=narrow or None, limit=500)
         return {memory.timestamp for memory in found.memories}
 
     assert await times("rare") == {0, 1, 2}

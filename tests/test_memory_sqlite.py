@@ -53,7 +53,7 @@ async def hear(service: SqliteMemoryService | InMemoryMemoryService, *numbers: i
 
 
 async def times(service: SqliteMemoryService | InMemoryMemoryService, query: str = "tea") -> set[float | None]:
-    found = await service.search_memory(**USER, query=query, limit=1000)
+    found = await service.search_memory(**USER, query=query, limit=500)
     return {memory.timestamp for memory in found.memories}
 
 
@@ -483,7 +483,7 @@ def test_several_processes_share_a_file(tmp_path: Path) -> None:
 
     async def check() -> None:
         async with SqliteMemoryService(path) as memories:
-            found = await memories.search_memory(**USER, query="tea", limit=1000)
+            found = await memories.search_memory(**USER, query="tea", limit=500)
             counts = Counter(memory.author for memory in found.memories)
             assert counts == {"one": 57, "two": 57, "three": 57, "all": 1}
 

@@ -28,13 +28,13 @@ from typing import Final, Protocol
 
 import attrs
 
-from ._values import Query
+from ._values import LIMIT_MAX, Query
 
 __all__ = ["COMMON_MAX", "RANKED_MAX", "RARE_MAX", "WINDOW", "Index", "Numbers", "Ranked", "Totals", "best", "padded"]
 
 RARE_MAX = 500
 COMMON_MAX = 8
-RANKED_MAX = 500
+RANKED_MAX = LIMIT_MAX
 
 # A search in it takes some milliseconds, or, where the times of memories have to be looked at, ten times as long.
 WINDOW = 50_000

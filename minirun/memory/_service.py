@@ -250,14 +250,15 @@ class BaseMemoryService(ABC):
         Return the memories of a user that fit *query* best: those with one of its words, ranked by bm25.
 
         The query is text and nothing else: it has no operators. One without words finds nothing; of a longer one the
-        first 32 different words count. All memories with a word that at most 1000 of the user's memories have are
-        looked at; of those with a commoner word, the newest 1000. Of as good ones, what was added later is first.
+        first 32 different words count. All memories with a word that at most 500 of the user's memories have are looked
+        at; of commoner words the newest 500 memories with each, and with all of them (see `_ranking`). So the time it
+        takes is bounded, however much is remembered. Of as good ones, what was added later is first.
 
         Args:
             app_name: The app to search.
             user_id: The user whose memories are searched.
             query: What to look for.
-            limit: How many memories are wanted, from 1 to 1000; 10 by default.
+            limit: How many memories are wanted, from 1 to 500; 10 by default.
             filter: What else must be true of them, all of it: `author` and `session_id` are these; the timestamp is
                 at least `after` and less than `before`, in seconds; and `custom_metadata`, a dict, has keys with
                 values that the memory's has, too.

@@ -39,7 +39,7 @@ Scope: TypeAlias = tuple[str, str]
 """An app and a user of it: whose memories they are."""
 
 LIMIT: Final = 10
-LIMIT_MAX: Final = 1000
+LIMIT_MAX: Final = 500
 
 ID_CHARS_MAX: Final = 1024
 FILTERS: Final = ("author", "session_id", "after", "before", "custom_metadata")
@@ -123,7 +123,7 @@ def check_limit(limit: object) -> int:
     Return how many memories are wanted.
 
     Raises:
-        InvalidValueError: It is no number from 1 to 1000.
+        InvalidValueError: It is no number from 1 to 500.
     """
     if limit is None:
         return LIMIT
