@@ -25,7 +25,13 @@ from minirun import (
     SqliteSessionService,
     ToolContext,
 )
-from minirun.artifacts import BaseArtifactService, FileArtifactService, InMemoryArtifactService
+from minirun.artifacts import (
+    BaseArtifactService,
+    Collected,
+    FileArtifactService,
+    InMemoryArtifactService,
+    SqliteArtifactService,
+)
 from minirun.errors import (
     InvalidEventError,
     InvalidValueError,
@@ -97,12 +103,23 @@ class Store:
         return [dict(event.actions.artifact_delta) for event in events if event.actions.artifact_delta]
 
 
-@pytest.fixture(params=["memory", "file"])
+@pytest.fixture(params=["memory", "file", "shared", "shared in memory"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A store of each kind."""
     if request.param == "memory":
         both = InMemorySessionService(), InMemoryArtifactService()
         yield Store(lambda: both)
+    elif request.param == "shared":
+
+        def shared() -> tuple[BaseSessionService, BaseArtifactService]:
+            sessions = SqliteSessionService(tmp_path / "s.db")
+            return sessions, SqliteArtifactService(sessions)
+
+        yield Store(shared)
+    elif request.param == "shared in memory":
+        sessions = SqliteSessionService(":memory:")
+        one = sessions, SqliteArtifactService(sessions)
+        yield Store(lambda: one)
     else:
         path = tmp_path / "s.db"
         yield Store(lambda: (SqliteSessionService(path), FileArtifactService(tmp_path / "artifacts")))
@@ -404,6 +421,87 @@ async def test_a_failing_store_fails_the_tool_and_not_the_session(
     events = await run(store.runner(LlmAgent(name="a", model=turns, tools=[write])))
     assert events[1].get_function_responses()[0].response["error"]["type"] == "StorageFullError"
     assert await store.deltas() == []
+
+
+# --- in the file of the sessions ------------------------------------------------------------------------------------
+
+
+async def test_in_a_shared_file_others_see_a_version_with_its_event(tmp_path: Path) -> None:
+    """What a tool has saved is seen by the run at once, and by others in the moment in which its event is stored."""
+    sessions = SqliteSessionService(tmp_path / "s.db")
+    store = Store(lambda: (sessions, SqliteArtifactService(sessions)))
+    seen: list[list[int]] = []
+
+    class Watch(BasePlugin):
+        async def after_tool_callback(self, **named: Any) -> None:
+            context: ToolContext = named["tool_context"]
+            assert await context.list_artifacts() == ["a"]
+            part = await context.load_artifact("a")
+            assert part is not None
+            assert part.text == "A"
+            seen.append(await store.versions("a"))
+
+        async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> None:
+            if event.actions.artifact_delta:
+                seen.append(await store.versions("a"))
+
+    turns = model(call("write", name="a", text="A"), "done")
+    runner = store.runner(LlmAgent(name="a", model=turns, tools=[write]), Watch("watch"))
+    async with runner.run_async(**PLACE, new_message="go") as going:
+        async for event in going:
+            if event.actions.artifact_delta:
+                seen.append(await store.versions("a"))
+    assert seen == [[], [], [0]]
+
+
+async def test_in_a_shared_file_what_no_event_names_is_never_seen(tmp_path: Path) -> None:
+    """What a failed attempt has saved is dropped at the end of the run; its content can go, its number stays used."""
+    sessions = SqliteSessionService(tmp_path / "s.db")
+    store = Store(lambda: (sessions, SqliteArtifactService(sessions)))
+
+    async def fail(tool_context: ToolContext) -> None:
+        await tool_context.save_artifact("a", Part(text="A"))
+        raise OSError("no")
+
+    await run(store.runner(LlmAgent(name="a", model=model(call("fail"), "done"), tools=[fail])))
+    assert await store.versions("a") == []
+    assert await store.text("a", 0) is None
+    assert await store.artifacts.gc() == Collected(contents=1, size=1)
+    assert await store.save("a", "B") == 1
+    assert await store.deltas() == []
+
+
+async def test_in_a_shared_file_a_process_that_dies_before_the_event_leaves_no_version(tmp_path: Path) -> None:
+    """Between the save and the event nothing is visible, also to who opens the file later; going on saves again."""
+    path = tmp_path / "s.db"
+
+    def opened() -> tuple[BaseSessionService, BaseArtifactService]:
+        sessions = SqliteSessionService(path)
+        return sessions, SqliteArtifactService(sessions)
+
+    store = Store(opened)
+
+    async def save_and_hang(tool_context: ToolContext) -> None:
+        await tool_context.save_artifact("a", Part(text="A"))
+        if not hung:
+            hung.append(tool_context.invocation_id)
+            await trio.sleep_forever()
+
+    hung: list[str] = []
+    turns = ScriptedLlm(lambda request: "done" if _answered(request) else call("save_and_hang"))
+    tool = FunctionTool(save_and_hang, on_interrupted="rerun")
+    agent = LlmAgent(name="a", model=turns, tools=[tool])
+    async with store.runner(agent).run_async(**PLACE, new_message="go").supervised(None) as going:
+        await anext(going)
+        while not hung:
+            await trio.lowlevel.checkpoint()
+        later = Store(opened)
+        assert await later.versions("a") == []
+    async with store.runner(agent).run_async(**PLACE, invocation_id=hung[0]) as resumed:
+        await resumed.wait()
+    [delta] = await later.deltas()
+    assert await later.versions("a") == [delta["a"]]
+    assert await later.text("a") == "A"
 
 
 # --- going on -------------------------------------------------------------------------------------------------------

@@ -6,11 +6,13 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import struct
 import subprocess
 import sys
 import textwrap
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,19 @@ def test_hello_goes_on_where_it_was(tmp_path: Path) -> None:
     """The second process finds the session of the first, and continues it."""
     assert output_of("hello.py", tmp_path) == ["greeter Hello Ada!", "Hello Ada! 2"]
     assert output_of("hello.py", tmp_path) == ["greeter Hello Ada!", "Hello Ada! 4"]
+
+
+def test_a_report_has_versions_and_a_way_back(tmp_path: Path) -> None:
+    """Each draft is a version; the rewind makes the second one the newest again, as a version without a copy."""
+    assert output_of("report_writer.py", tmp_path) == lines(
+        """
+        Report on May. ['0: 11 bytes', '1: 25 bytes']
+        Sound more worried. ['0: 11 bytes', '1: 25 bytes', '2: 11 bytes']
+        (taken back) ['0: 11 bytes', '1: 25 bytes', '2: 11 bytes', '3: 25 bytes']
+        """
+    )
+    with closing(sqlite3.connect(tmp_path / "reports.db")) as db:
+        assert db.execute("SELECT count(*) FROM artifact_contents").fetchone() == (3,)
 
 
 def test_state_and_scopes(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from ..runners import Runner
 from ..sessions import BaseSessionService, PendingCall
 from ..types import Content
 from ._commands import INTERRUPTED, answer_one, config_for, db_option, show_error, with_service
-from ._credentials import ask_for_credential, credential_service
+from ._credentials import ask_for_credential
 from ._load import load_app
+from ._services import runner_of
 
 __all__ = ["answer"]
 
@@ -43,8 +44,7 @@ def answer(
     app = load_app(target)
 
     async def main(service: BaseSessionService) -> int:
-        keyring = credential_service(service.env)
-        async with Runner(app=app, session_service=service, credential_service=keyring) as runner:
+        async with runner_of(app, service) as runner:
             pending = await service.list_pending(app_name=app.name, user_id=user, session_id=session)
             question = _only([each for each in pending if each.call_id == call_id])
             if question is None:

@@ -27,8 +27,8 @@ from ..runners import Runner
 from ..runtime import RunConfig, RunScope, StreamingMode
 from ..sessions import BaseSessionService, InMemorySessionService, Session, SqliteSessionService, repair, verify
 from ..types import Content
-from ._credentials import credential_service
 from ._load import load_app
+from ._services import runner_of
 from ._show import EventPrinter, detail_lines, plain, question_line, write
 
 __all__ = ["cli"]
@@ -46,7 +46,7 @@ PIPE_WIDTH = 10_000
 
 # Commands in modules of their own, which are imported when they are asked for: a simulation brings much along that a
 # conversation need not wait for.
-LATER = {"answer": "._answer", "invocations": "._invocations", "simulate": "._simulate"}
+LATER = {"answer": "._answer", "artifacts": "._artifacts", "invocations": "._invocations", "simulate": "._simulate"}
 
 
 class _Commands(click.Group):
@@ -84,8 +84,7 @@ def run(target: str, messages: tuple[str, ...], db: Path | None, user: str, sess
     """
     app = load_app(target)
     service: BaseSessionService = InMemorySessionService() if db is None else SqliteSessionService(db)
-    keyring = credential_service(service.env)
-    runner = Runner(app=app, session_service=service, credential_service=keyring, auto_create_session=True)
+    runner = runner_of(app, service, auto_create_session=True)
     config = config_for(stream=stream)
 
     def answer(message: str) -> None:
@@ -193,10 +192,10 @@ def db_option(command: Callable[..., None], *, exists: bool = True) -> Callable[
 
 
 def _place(command: Callable[..., None]) -> Callable[..., None]:
-    return db_option(_names(command))
+    return db_option(names_arguments(command))
 
 
-def _names(command: Callable[..., None]) -> Callable[..., None]:
+def names_arguments(command: Callable[..., None]) -> Callable[..., None]:
     for name in ("session", "user", "app"):
         command = click.argument(name)(command)
     return command
@@ -264,7 +263,7 @@ def export(db: Path, app: str, user: str, session: str) -> None:
 
 @sessions.command("import")
 @partial(db_option, exists=False)
-@_names
+@names_arguments
 @click.argument("file", type=click.File("rb"), default="-")
 def import_session(db: Path, app: str, user: str, session: str, file: BinaryIO) -> None:
     """
@@ -348,7 +347,7 @@ def _reported(work: Callable[[], T]) -> T:
 @_place
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(db: Path, app: str, user: str, session: str, yes: bool) -> None:
-    """Delete a session and its events; what it wrote to user: and app: stays."""
+    """Delete a session, its events and its artifacts; what it wrote to user: and app: stays."""
     with_service(db, lambda service: _one_session(service, app, user, session))
     if not yes:
         click.confirm(f"Delete session {session!r} of user {user!r} in app {app!r}?", abort=True)

@@ -16,9 +16,9 @@ from ..runners import Runner
 from ..runners._supervisor import resumable
 from ..sessions import BaseSessionService, InvocationStatus, PendingCall
 from ._commands import INTERRUPTED, config_for, db_option, print_table, show_error, show_run, with_service
-from ._credentials import credential_service
 from ._ctrl_c import cancelled_by_ctrl_c
 from ._load import load_app
+from ._services import runner_of
 from ._show import write
 
 __all__ = ["invocations"]
@@ -121,8 +121,7 @@ def resume(
         if invocation_id:
             places = [_only(places, invocation_id, app.name)]
         console, status = Console(), 0
-        keyring = credential_service(service.env)
-        async with Runner(app=app, session_service=service, credential_service=keyring) as runner:
+        async with runner_of(app, service) as runner:
             with trio.CancelScope() as scope, cancelled_by_ctrl_c(scope):
                 for place in places:
                     status |= await _go_on(runner, place, console, stream=stream, is_named=bool(invocation_id))
