@@ -81,7 +81,7 @@ def test_a_report_has_versions_and_a_way_back(tmp_path: Path) -> None:
         """
     )
     with closing(sqlite3.connect(tmp_path / "reports.db")) as db:
-        assert db.execute("SELECT count(*) FROM artifact_contents").fetchone() == (3,)
+        assert db.execute("SELECT count(*) FROM contents").fetchone() == (3,)
 
 
 def test_state_and_scopes(tmp_path: Path) -> None:
