@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypedDict
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from minirun._json import freeze
@@ -261,6 +261,7 @@ docs = st.lists(lines.map("".join), max_size=12).map("\n".join)
 
 
 @given(docs | st.text())
+@example("Args:\nArgs:\n Args:\n    Args:\n Parameters")  # the first line is indented more than the others
 def test_no_docstring_is_an_error(doc: str) -> None:
     """
     Whatever stands in a docstring is read, can be stored, and only loses lines: those of parameters.

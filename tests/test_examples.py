@@ -84,6 +84,20 @@ def test_a_report_has_versions_and_a_way_back(tmp_path: Path) -> None:
         assert db.execute("SELECT count(*) FROM contents").fetchone() == (3,)
 
 
+def test_an_assistant_remembers_across_sessions_and_processes(tmp_path: Path) -> None:
+    """What a user has said is told, or found, in later sessions of the same user, and in no other's."""
+    first = output_of("assistant.py", tmp_path)
+    assert first == lines(
+        """
+        ada, monday: I will remember that.
+        ada, tuesday: You like tea.
+        ada, wednesday: You like tea.
+        bob, thursday: I do not know.
+        """
+    )
+    assert output_of("assistant.py", tmp_path) == first
+
+
 def test_state_and_scopes(tmp_path: Path) -> None:
     """Each scope is seen from where it reaches to, and survives the session or does not."""
     expected = """

@@ -159,7 +159,7 @@ def _entries(lines: Iterable[str], entry: re.Pattern[str]) -> list[tuple[str, st
 
 
 def _unwrapped(lines: Sequence[str]) -> str:
-    return _WRAP.sub(" ", inspect.cleandoc("\n".join(line.rstrip() for line in lines)))
+    return _WRAP.sub(" ", inspect.cleandoc("\n".join(line.rstrip() for line in lines))).strip()
 
 
 def _behind_block(lines: Sequence[str], at: int) -> int:
