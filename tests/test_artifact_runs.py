@@ -303,6 +303,44 @@ async def test_what_a_long_running_tool_saves_and_writes_goes_with_the_event_tha
     assert events[-1].actions.state_delta == {"ticket": 7}
 
 
+async def test_what_a_long_running_tool_writes_is_not_told_by_the_calls_beside_it(store: Store) -> None:
+    """The event with the other results has their writes alone; if a process dies after it, none is made twice."""
+
+    async def start(tool_context: ToolContext) -> str:
+        tool_context.state.add("started", 1)
+        return "sent"
+
+    async def quick(tool_context: ToolContext) -> str:
+        tool_context.state["quick"] = True
+        return "done"
+
+    tools = [LongRunningFunctionTool(start), FunctionTool(quick)]
+    events = await run(store.runner(LlmAgent(name="a", model=model([call("start"), call("quick")]), tools=tools)))
+    assert [(dict(event.actions.state_delta), dict(event.actions.state_ops)) for event in events[1:]] == [
+        ({"quick": True}, {}),
+        ({}, {"started": {"add": 1}}),
+    ]
+
+
+async def test_a_long_running_tool_whose_writes_do_not_fit_has_failed(store: Store) -> None:
+    """It is answered with the error after the calls beside it, and nothing waits."""
+
+    async def start(tool_context: ToolContext) -> str:
+        tool_context.state.add("count", 1)
+        return "sent"
+
+    async def quick(tool_context: ToolContext) -> str:
+        tool_context.state["count"] = "many"
+        return "done"
+
+    tools = [LongRunningFunctionTool(start), FunctionTool(quick)]
+    turns = model([call("quick"), call("start")], "sorry")
+    events = await run(store.runner(LlmAgent(name="a", model=turns, tools=tools)))
+    assert [event.get_function_responses()[0].name for event in events[1:3]] == ["quick", "start"]
+    assert events[2].get_function_responses()[0].response["error"]["type"] == "InvalidValueError"
+    assert events[3].text == "sorry"
+
+
 async def test_an_event_names_only_what_there_is(store: Store) -> None:
     """An artifact_delta of an agent's own making is checked: what cannot be read is not named, and nothing stored."""
     await store.save("a", "A")

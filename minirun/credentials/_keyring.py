@@ -17,11 +17,11 @@ meanwhile, saving and deleting wait.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import keyring
+import trio
 from keyring.backend import KeyringBackend
 
 from .._json import dumps, shown
@@ -55,7 +55,7 @@ class KeyringCredentialService(BaseCredentialService):
             msg = f"expected backend to be a KeyringBackend, found {shown(backend)}"
             raise ConfigurationError(msg)
         self._backend = backend
-        self._lock = threading.Lock()  # around changes, which read the list of keys and write it
+        self._lock = trio.Lock()  # around changes, which read the list of keys and write it
 
     async def _load(self, key: CredentialKey) -> AuthCredential | None:
         return await self._read(lambda ring: _credential_of(_get(ring, key)))
@@ -96,11 +96,8 @@ class KeyringCredentialService(BaseCredentialService):
         return await self.env.run_sync(lambda: look(self._ring()), abandon_on_cancel=True)
 
     async def _change(self, change: Callable[[KeyringBackend], _T]) -> _T:
-        def alone() -> _T:
-            with self._lock:
-                return change(self._ring())
-
-        return await self.env.run_sync(alone)
+        async with self._lock:
+            return await self.env.run_sync(lambda: change(self._ring()))
 
     def _ring(self) -> KeyringBackend:
         return keyring.get_keyring() if self._backend is None else self._backend

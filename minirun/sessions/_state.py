@@ -438,9 +438,12 @@ class State(MutableMapping[str, Any]):
         return Flight(carried, parts)
 
     def merge(self, writes: Mapping[str, Write]) -> None:
-        """Take over the writes of a layer above: all of them, or none if two do not fit."""
+        """Take over the writes of a layer above: all of them, or none if one does not fit what is there now."""
         mine = self._writes
         merged = {key: merge_writes(key, mine[key], write) if key in mine else write for key, write in writes.items()}
+        for key, write in writes.items():
+            if type(write) in _OPERATIONS and key not in mine:
+                apply_write(key, self._lookup(key, None), write)
         self._writes = {**mine, **merged}
 
     def close(self, why: str) -> None:

@@ -52,11 +52,12 @@ async def run_calls(context: InvocationContext, calls: Sequence[FunctionCall], t
         async with trio.open_nursery() as nursery:
             for each in batch:
                 nursery.start_soon(each.run, name=f"tool {each.call.name}")
-        settled = _take_over(context, batch)
+        settled = [each for each in batch if not each.waits]
         await _close_inside(context, settled)
         event = await context._emit(_answer(context, settled)) if settled else Event()
-        if len(settled) < len(batch):
-            await _mark(context, [each for each in batch if each.waits])
+        failed = await _mark(context, [each for each in batch if each.waits])
+        if failed:
+            event = await context._emit(_answer(context, failed))
     except BaseException:
         with trio.CancelScope(shield=True):
             await _close(context, batch)
@@ -64,17 +65,22 @@ async def run_calls(context: InvocationContext, calls: Sequence[FunctionCall], t
     for each in batch:
         if isinstance(each.outcome, Failure) and isinstance(each.outcome.error, TransfersLimitExceededError):
             raise each.outcome.error
-    if len(settled) < len(batch):
+    if any(each.waits for each in batch):
         raise Pause("for a tool")
     return event
 
 
-async def _mark(context: InvocationContext, waiting: Sequence[_Call], *, closing: bool = False) -> None:
-    """Say which calls wait, unless it is said already."""
+async def _mark(context: InvocationContext, waiting: Sequence[_Call], *, closing: bool = False) -> list[_Call]:
+    """
+    Say which calls wait, unless it is said already; what long-running tools have written and saved goes with it. Their
+    results come later, and not from them. Return those that have failed instead, because that does not fit.
+    """
     calls = context._core.live.open_calls
     fresh = [each for each in waiting if each.call.id in calls and not calls[each.call.id].pending]
+    _take_over(context, [each for each in fresh if each.is_long_running])
+    failed, fresh = [each for each in fresh if not each.waits], [each for each in fresh if each.waits]
     if not fresh:
-        return
+        return failed
     outside = [each for each in fresh if each.is_long_running]
     interim = {each.call.id or "": each.interim for each in outside if each.interim is not None}
     event = Event(
@@ -84,6 +90,7 @@ async def _mark(context: InvocationContext, waiting: Sequence[_Call], *, closing
         custom_metadata={"interim": interim} if interim else None,
     )
     await context._emit(event, closing=closing)
+    return failed
 
 
 async def _close_inside(context: InvocationContext, batch: Sequence[_Call]) -> None:
@@ -94,7 +101,7 @@ async def _close_inside(context: InvocationContext, batch: Sequence[_Call]) -> N
 
 
 async def _close(context: InvocationContext, batch: Sequence[_Call]) -> None:
-    settled = _take_over(context, batch)
+    settled = [each for each in batch if not each.waits]
     if any(each.call.id in context._core.live.open_calls for each in settled):
         try:
             await _close_inside(context, settled)
@@ -381,18 +388,23 @@ def _choose_target(context: InvocationContext, batch: Sequence[_Call]) -> None:
             each.fail(error)
 
 
-def _take_over(context: InvocationContext, batch: Sequence[_Call]) -> list[_Call]:
-    """
-    Take over what the calls have written and saved, in their order, and return those that are answered now. A key whose
-    value replaces what another call has written is a conflict, which the event names.
+def _answer(context: InvocationContext, settled: Sequence[_Call]) -> Event:
+    """The event that answers the calls, with what they have written and saved, in their order."""
+    _choose_target(context, settled)
+    _take_over(context, settled)
+    context.actions.skip_summarization = all(each.context.actions.skip_summarization for each in settled) or None
+    context.actions.escalate = any(each.context.actions.escalate for each in settled) or None
+    parts = [Part(function_response=each.response()) for each in settled]
+    event_id = derived_id(context.invocation_id, "responses", *(each.call.id for each in settled))
+    return Event(id=event_id, content=Content(role="user", parts=parts))
 
-    What a long-running tool has written goes with the next event, too: its result comes later, and not from it.
+
+def _take_over(context: InvocationContext, calls: Sequence[_Call]) -> None:
     """
-    _choose_target(context, [each for each in batch if not each.waits])
-    saved: dict[str, int] = {}
-    for each in batch:
-        if each.waits and not each.is_long_running:
-            continue
+    Merge what the calls have written into the agent's state, in their order; a key whose value replaces what another
+    call has written is a conflict, which the event names. A call whose writes do not fit has failed.
+    """
+    for each in calls:
         try:
             writes = each.context.state.pending()
             context.state.merge(writes)
@@ -403,15 +415,4 @@ def _take_over(context: InvocationContext, batch: Sequence[_Call]) -> list[_Call
         context._conflicts += region.conflicts(index, writes)
         region.wrote(index, writes)
         each.context.state.settle(each.context.state.pending())
-        saved |= each.context.actions.artifact_delta
-    context.actions.artifact_delta = {**context.actions.artifact_delta, **saved}
-    return [each for each in batch if not each.waits]
-
-
-def _answer(context: InvocationContext, settled: Sequence[_Call]) -> Event:
-    """The event that answers the calls."""
-    context.actions.skip_summarization = all(each.context.actions.skip_summarization for each in settled) or None
-    context.actions.escalate = any(each.context.actions.escalate for each in settled) or None
-    parts = [Part(function_response=each.response()) for each in settled]
-    event_id = derived_id(context.invocation_id, "responses", *(each.call.id for each in settled))
-    return Event(id=event_id, content=Content(role="user", parts=parts))
+        context.actions.artifact_delta = {**context.actions.artifact_delta, **each.context.actions.artifact_delta}
