@@ -320,9 +320,9 @@ class Diary:
 
     def _is_escalated(self, agent: BaseAgent, context: InvocationContext, visit: Visit) -> bool:
         """Whether somebody has escalated in the loop around *agent*, or in all there is, since *agent* began."""
-        inside = _calls(context.branch)
+        inside, loop = _calls(context.branch), self.forest.loop_around(agent.name)
         return any(
-            event.actions.escalate and _calls(event.branch) == inside
+            event.actions.escalate and _calls(event.branch) == inside and self.forest.reaches(event.author or "", loop)
             for event in self._events(context, visit.start_seq)
             if event.invocation_id == context.invocation_id
         )
@@ -538,6 +538,15 @@ class Forest:
                 return False
             at = self._above[at]
         return True
+
+    def loop_around(self, name: str) -> str:
+        """The innermost loop around an agent; the root of its tree, if it is in none."""
+        at = name
+        while at in self._above:
+            at = self._above[at]
+            if self.plans[at].kind == "rounds":
+                break
+        return at
 
     # --- building
 
