@@ -4,7 +4,7 @@ Artifacts in runs: which event names a version, what a run sees, and what resumi
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -70,6 +70,7 @@ class Store:
     """Where sessions and artifacts are kept, and how to open it anew, as another process would."""
 
     reopen: Callable[[], tuple[BaseSessionService, BaseArtifactService]]
+    opened: list[BaseSessionService] = attrs.field(factory=list)
     sessions: BaseSessionService = attrs.field(init=False)
     artifacts: BaseArtifactService = attrs.field(init=False)
 
@@ -78,6 +79,11 @@ class Store:
 
     def open(self) -> None:
         self.sessions, self.artifacts = self.reopen()
+        self.opened.append(self.sessions)
+
+    async def aclose(self) -> None:
+        for sessions in self.opened:
+            await sessions.aclose()
 
     def runner(self, agent: BaseAgent, *plugins: BasePlugin) -> Runner:
         return Runner(
@@ -103,26 +109,38 @@ class Store:
         return [dict(event.actions.artifact_delta) for event in events if event.actions.artifact_delta]
 
 
+def stored_in(kind: str, folder: Path) -> Store:
+    """A store of this kind."""
+    path = folder / "s.db"
+
+    def shared() -> tuple[BaseSessionService, BaseArtifactService]:
+        sessions = SqliteSessionService(path)
+        return sessions, SqliteArtifactService(sessions)
+
+    if kind == "shared":
+        return Store(shared)
+    if kind == "file":
+        return Store(lambda: (SqliteSessionService(path), FileArtifactService(folder / "artifacts")))
+    sessions = SqliteSessionService(":memory:")
+    one = (sessions, SqliteArtifactService(sessions)) if kind == "shared in memory" else None
+    both = one or (InMemorySessionService(), InMemoryArtifactService())
+    return Store(lambda: both)
+
+
 @pytest.fixture(params=["memory", "file", "shared", "shared in memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     """A store of each kind."""
-    if request.param == "memory":
-        both = InMemorySessionService(), InMemoryArtifactService()
-        yield Store(lambda: both)
-    elif request.param == "shared":
+    store = stored_in(request.param, tmp_path)
+    yield store
+    await store.aclose()
 
-        def shared() -> tuple[BaseSessionService, BaseArtifactService]:
-            sessions = SqliteSessionService(tmp_path / "s.db")
-            return sessions, SqliteArtifactService(sessions)
 
-        yield Store(shared)
-    elif request.param == "shared in memory":
-        sessions = SqliteSessionService(":memory:")
-        one = sessions, SqliteArtifactService(sessions)
-        yield Store(lambda: one)
-    else:
-        path = tmp_path / "s.db"
-        yield Store(lambda: (SqliteSessionService(path), FileArtifactService(tmp_path / "artifacts")))
+@pytest.fixture
+async def shared(tmp_path: Path) -> AsyncIterator[Store]:
+    """A store whose artifacts are in the file of the sessions."""
+    store = stored_in("shared", tmp_path)
+    yield store
+    await store.aclose()
 
 
 async def run(runner: Runner, message: str = "go", **options: Any) -> list[Event]:
@@ -464,10 +482,8 @@ async def test_a_failing_store_fails_the_tool_and_not_the_session(
 # --- in the file of the sessions ------------------------------------------------------------------------------------
 
 
-async def test_in_a_shared_file_others_see_a_version_with_its_event(tmp_path: Path) -> None:
+async def test_in_a_shared_file_others_see_a_version_with_its_event(shared: Store) -> None:
     """What a tool has saved is seen by the run at once, and by others in the moment in which its event is stored."""
-    sessions = SqliteSessionService(tmp_path / "s.db")
-    store = Store(lambda: (sessions, SqliteArtifactService(sessions)))
     seen: list[list[int]] = []
 
     class Watch(BasePlugin):
@@ -477,48 +493,38 @@ async def test_in_a_shared_file_others_see_a_version_with_its_event(tmp_path: Pa
             part = await context.load_artifact("a")
             assert part is not None
             assert part.text == "A"
-            seen.append(await store.versions("a"))
+            seen.append(await shared.versions("a"))
 
         async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> None:
             if event.actions.artifact_delta:
-                seen.append(await store.versions("a"))
+                seen.append(await shared.versions("a"))
 
     turns = model(call("write", name="a", text="A"), "done")
-    runner = store.runner(LlmAgent(name="a", model=turns, tools=[write]), Watch("watch"))
+    runner = shared.runner(LlmAgent(name="a", model=turns, tools=[write]), Watch("watch"))
     async with runner.run_async(**PLACE, new_message="go") as going:
         async for event in going:
             if event.actions.artifact_delta:
-                seen.append(await store.versions("a"))
+                seen.append(await shared.versions("a"))
     assert seen == [[], [], [0]]
 
 
-async def test_in_a_shared_file_what_no_event_names_is_never_seen(tmp_path: Path) -> None:
+async def test_in_a_shared_file_what_no_event_names_is_never_seen(shared: Store) -> None:
     """What a failed attempt has saved is dropped at the end of the run; its content can go, its number stays used."""
-    sessions = SqliteSessionService(tmp_path / "s.db")
-    store = Store(lambda: (sessions, SqliteArtifactService(sessions)))
 
     async def fail(tool_context: ToolContext) -> None:
         await tool_context.save_artifact("a", Part(text="A"))
         raise OSError("no")
 
-    await run(store.runner(LlmAgent(name="a", model=model(call("fail"), "done"), tools=[fail])))
-    assert await store.versions("a") == []
-    assert await store.text("a", 0) is None
-    assert await store.artifacts.gc() == Collected(contents=1, size=1)
-    assert await store.save("a", "B") == 1
-    assert await store.deltas() == []
+    await run(shared.runner(LlmAgent(name="a", model=model(call("fail"), "done"), tools=[fail])))
+    assert await shared.versions("a") == []
+    assert await shared.text("a", 0) is None
+    assert await shared.artifacts.gc() == Collected(contents=1, size=1)
+    assert await shared.save("a", "B") == 1
+    assert await shared.deltas() == []
 
 
-async def test_in_a_shared_file_a_run_that_is_cut_before_the_event_leaves_no_version(tmp_path: Path) -> None:
+async def test_in_a_shared_file_a_run_that_is_cut_before_the_event_leaves_no_version(shared: Store) -> None:
     """Between the save and the event nothing is visible, nor is anything left when the run has ended there."""
-    path = tmp_path / "s.db"
-
-    def opened() -> tuple[BaseSessionService, BaseArtifactService]:
-        sessions = SqliteSessionService(path)
-        return sessions, SqliteArtifactService(sessions)
-
-    store = Store(opened)
-
     saved = trio.Event()
 
     async def save_and_hang(tool_context: ToolContext) -> None:
@@ -527,14 +533,15 @@ async def test_in_a_shared_file_a_run_that_is_cut_before_the_event_leaves_no_ver
         await trio.sleep_forever()
 
     agent = LlmAgent(name="a", model=model(call("save_and_hang")), tools=[save_and_hang])
-    later = Store(opened)
+    later = Store(shared.reopen)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(run, store.runner(agent))
+        nursery.start_soon(run, shared.runner(agent))
         await saved.wait()
         assert await later.versions("a") == []
         nursery.cancel_scope.cancel()
     assert await later.versions("a") == []
     assert await later.deltas() == []
+    await later.aclose()
 
 
 # --- going on -------------------------------------------------------------------------------------------------------
