@@ -10,12 +10,13 @@ import fcntl
 import gc
 import os
 import sqlite3
+import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import pytest
@@ -85,6 +86,25 @@ async def test_two_services_over_one_file_see_each_other(tmp_path: Path) -> None
         assert texts(mine) == ["1", "2"]
         await append(one, mine, "3")
         assert texts(await get(two)) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("durability", ["power", "process"])
+async def test_who_opens_the_file_once_more_takes_no_lock_from_who_has_it_open(
+    durability: Literal["power", "process"], tmp_path: Path
+) -> None:
+    """A second service in this process does not let another process take itself for the last, and delete the log."""
+    path = tmp_path / "s.db"
+    outside = "import sqlite3, sys; d = sqlite3.connect(sys.argv[1]); d.execute('SELECT * FROM sessions'); d.close()"
+    async with SqliteSessionService(path, durability=durability) as first:
+        await first.create_session(app_name="app", user_id="u", session_id="1")
+        async with SqliteSessionService(path, durability=durability) as second:
+            assert await second.get_session(app_name="app", user_id="u", session_id="1") is not None
+            await trio.run_process([sys.executable, "-c", outside, str(path)])
+            assert path.with_name("s.db-wal").exists()
+            await second.create_session(app_name="app", user_id="u", session_id="2")
+        await trio.run_process([sys.executable, "-c", outside, str(path)])
+        await first.create_session(app_name="app", user_id="u", session_id="3")
+        assert len((await first.list_sessions(app_name="app")).sessions) == 3
 
 
 async def test_shared_values_are_current_in_another_services_transaction(tmp_path: Path) -> None:

@@ -97,30 +97,24 @@ def check_untouched(path: Path, wanted: Format, env: Env) -> None:
     To open it properly would already roll back or check in what its own program has left in its journal. Not even
     its locks are taken, and its log is not read: so a file of ours may look damaged here, while or after a process
     wrote back its log and got half way. Only what is certainly foreign is refused.
+
+    It is read by SQLite and by nobody else: whoever opens a file by himself, and closes it, loses all locks that
+    SQLite has on it in this process, and then others delete its log (https://sqlite.org/howtocorrupt.html, 2.2).
     """
-    if not path.exists() or _has_our_header(path, wanted):
+    if not path.exists():
         return
     connection = env.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)
     try:
-        connection.execute("BEGIN")
-        _found_version(connection, str(path), wanted)
+        [application] = connection.execute("PRAGMA application_id").fetchone()
+        [version] = connection.execute("PRAGMA user_version").fetchone()
+        if (application, version) != (APPLICATION_ID, wanted.version):  # else it is ours, whatever else is in it
+            connection.execute("BEGIN")
+            _found_version(connection, str(path), wanted)
     except SQLITE_ERRORS as error:
         if result_code(error) == sqlite3.SQLITE_NOTADB and not _is_half_made(path):
             raise
     finally:
         connection.close()
-
-
-def _has_our_header(path: Path, wanted: Format) -> bool:
-    """Whether the file begins as one of ours does (https://sqlite.org/fileformat2.html#the_database_header)."""
-    with open(path, "rb") as file:
-        header = file.read(100)
-    version, application = header[60:64], header[68:72]
-    return (
-        header.startswith(b"SQLite format 3\0")
-        and int.from_bytes(application, "big") == APPLICATION_ID
-        and int.from_bytes(version, "big") == wanted.version
-    )
 
 
 def _is_half_made(path: Path) -> bool:
