@@ -76,6 +76,9 @@ class EventActions(Value):
 
     `end_invocation` says that somebody had ended the invocation by then: whoever goes on with it, does not go on.
 
+    `artifact_delta` names the versions of artifacts that are the newest with this event, `artifact_versions` the others
+    that came to be with it: `{"report.md": [3, 4]}`.
+
     `suspended_calls` names calls that stay open until something else that waits (`Event.long_running_tool_ids`) was
     answered: the call of a tool that has asked its user something, for example.
 
@@ -99,6 +102,7 @@ class EventActions(Value):
     suspended_calls: Sequence[str] = attrs.field(default=(), converter=_suspended, metadata={"json": True})
     replay: Mapping[str, Any] = object_field("replay")
     artifact_delta: Mapping[str, Any] = object_field("artifact_delta")
+    artifact_versions: Mapping[str, Any] = object_field("artifact_versions")
     transfer_to_agent: str | None = text_field(default=None)
     escalate: bool | None = flag_field()
     skip_summarization: bool | None = flag_field()
@@ -113,6 +117,13 @@ class EventActions(Value):
     route: JSON = json_field("route", default=None)
     render_ui_widgets: JSON = json_field("render_ui_widgets", default=None)
     unknown_fields: Mapping[str, Any] = unknown_field()
+
+    def named_artifacts(self) -> list[tuple[str, Any]]:
+        """All versions of artifacts that the event names, each with its name."""
+        if not (self.artifact_delta or self.artifact_versions):
+            return []
+        others = [(name, number) for name, numbers in self.artifact_versions.items() for number in numbers]
+        return [*self.artifact_delta.items(), *others]
 
 
 NO_ACTIONS = EventActions()

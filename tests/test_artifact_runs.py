@@ -143,7 +143,7 @@ async def shared(tmp_path: Path) -> AsyncIterator[Store]:
     await store.aclose()
 
 
-async def run(runner: Runner, message: str = "go", **options: Any) -> list[Event]:
+async def run(runner: Runner, message: str | Content = "go", **options: Any) -> list[Event]:
     events = []
     async with runner.run_async(**PLACE, new_message=message, **options) as run:
         async for event in run:
@@ -188,14 +188,72 @@ async def test_the_result_of_a_tool_names_what_the_tool_has_saved(store: Store) 
     assert await store.text("a.txt") == "A"
 
 
-async def test_the_tools_of_a_turn_name_their_versions_together_and_the_last_of_one_name_is_told(store: Store) -> None:
-    """The event that answers a turn names what all its calls have saved; of one artifact the last call's version."""
+async def test_the_tools_of_a_turn_name_all_their_versions_together(store: Store) -> None:
+    """The event that answers a turn names the newest version of each artifact, and beside it all others saved."""
     first = [call("write", name=name, text=text) for name, text in (("a", "1"), ("b", "2"), ("a", "3"))]
     events = await run(store.runner(LlmAgent(name="a", model=model(first, "done"), tools=[write])))
-    responses = events[1].get_function_responses()
-    numbers = [response.response["result"] for response in responses]
-    assert events[1].actions.artifact_delta == {"a": numbers[2], "b": 0}
-    assert await store.text("a", numbers[2]) == "3"
+    numbers = [response.response["result"] for response in events[1].get_function_responses()]
+    assert events[1].actions.artifact_delta == {"a": 1, "b": 0}
+    assert events[1].actions.artifact_versions == {"a": [0]}
+    assert sorted(numbers) == [0, 0, 1]
+    assert [await store.text("a", numbers[0]), await store.text("a", numbers[2])] == ["1", "3"]
+
+
+async def test_a_tool_may_save_a_name_several_times(store: Store) -> None:
+    """All versions that it was told of are there once its event is stored; a rewind goes back behind all of them."""
+
+    async def drafts(tool_context: ToolContext) -> list[int]:
+        return [await tool_context.save_artifact("a", Part(text=text)) for text in ("x", "y", "z")]
+
+    await store.save("a", "old")
+    agent = LlmAgent(name="a", model=model(call("drafts"), "done"), tools=[drafts])
+    events = await run(store.runner(agent))
+    assert events[1].get_function_responses()[0].response == {"result": [1, 2, 3]}
+    assert (events[1].actions.artifact_delta, events[1].actions.artifact_versions) == ({"a": 3}, {"a": [1, 2]})
+    assert [await store.text("a", number) for number in await store.versions("a")] == ["old", "x", "y", "z"]
+    assert events[1].invocation_id is not None
+    await store.runner(agent).rewind_async(**PLACE, rewind_before_invocation_id=events[1].invocation_id)
+    assert await store.text("a") == "old"
+
+
+async def test_a_tool_that_is_run_again_after_an_answer_does_not_save_again(store: Store) -> None:
+    """What it has saved before its question is named by the event of the question, and its number is recorded."""
+
+    async def ask(tool_context: ToolContext) -> list[Any]:
+        first = await tool_context.save_artifact("a", Part(text=f"draft {len(numbers)}"))
+        numbers.append(first)
+        answer = await tool_context.request_input("ok?")
+        return [first, await tool_context.save_artifact("a", Part(text=f"final {answer}"))]
+
+    numbers: list[int] = []
+    turns = ScriptedLlm(lambda request: "done" if _answered(request) else call("ask"))
+    agent = LlmAgent(name="a", model=turns, tools=[ask])
+    async with store.runner(agent).run_async(**PLACE, new_message="go") as first:
+        await first.wait()
+        [question] = first.pending
+    store.open()
+    events = await run(store.runner(agent), question.reply("yes"))
+    assert events[0].get_function_responses()[0].response == {"result": [0, 1]}
+    assert numbers == [0, 0]
+    assert [await store.text("a", number) for number in await store.versions("a")] == ["draft 0", "final yes"]
+    assert await store.deltas() == [{"a": 0}, {"a": 1}]
+
+
+async def test_a_call_that_deletes_what_one_beside_it_has_saved_takes_it_along(store: Store) -> None:
+    """A version that is deleted before its event is stored is not named; the calls are answered with their results."""
+
+    async def drop(tool_context: ToolContext) -> str:
+        while not await tool_context.list_artifacts():
+            await trio.lowlevel.checkpoint()
+        await tool_context.delete_artifact("a")
+        return "dropped"
+
+    turns = model([call("write", name="a", text="A"), call("drop")], "done")
+    events = await run(store.runner(LlmAgent(name="a", model=turns, tools=[write, drop])))
+    results = [response.response for response in events[1].get_function_responses()]
+    assert results == [{"result": 0}, {"result": "dropped"}]
+    assert events[1].actions.artifact_delta == {}
+    assert events[2].text == "done"
 
 
 async def test_an_agents_own_logic_names_a_version_at_once(store: Store) -> None:
@@ -290,18 +348,28 @@ async def test_what_a_hook_saves_goes_with_its_next_event(store: Store, hook: st
 
 
 async def test_a_failed_attempt_names_nothing(store: Store) -> None:
-    """Of a retried tool only the attempt that succeeded says what it has saved."""
+    """What it has saved is not the newest; in a shared file nobody sees it, elsewhere a rewind knows of it."""
     tries: list[int] = []
 
     async def flaky(tool_context: ToolContext) -> str:
+        seen.append(await tool_context.list_artifacts())
         tries.append(await tool_context.save_artifact("a", Part(text=f"try {len(tries)}")))
         if len(tries) == 1:
             raise OSError("not yet")
         return "done"
 
     tool = FunctionTool(flaky, retry=RetryConfig(max_attempts=2, initial_delay=0.001))
-    await run(store.runner(LlmAgent(name="a", model=model(call("flaky"), "done"), tools=[tool])))
+    seen: list[list[str]] = []
+    events = await run(store.runner(LlmAgent(name="a", model=model(call("flaky"), "done"), tools=[tool])))
     assert await store.deltas() == [{"a": tries[1]}]
+    is_shared = store.artifacts._shares(store.sessions)
+    assert seen == [[], [] if is_shared else ["a"]]
+    assert events[1].actions.artifact_versions == ({} if is_shared else {"a": [tries[0]]})
+    assert events[1].invocation_id is not None
+    await store.runner(LlmAgent(name="a", model=model())).rewind_async(
+        **PLACE, rewind_before_invocation_id=events[1].invocation_id
+    )
+    assert await store.text("a") is None
 
 
 async def test_what_a_long_running_tool_saves_and_writes_goes_with_the_event_that_says_that_it_waits(
@@ -374,7 +442,7 @@ async def test_an_event_names_only_what_there_is(store: Store) -> None:
 
     await run(store.runner(Logic(name="a", work=work)))
     assert len(seen) == 6
-    assert "found a version 1" in seen[0]
+    assert "found 'a' version 1" in seen[0]
     assert await store.deltas() == [{"a": 0}]
 
 

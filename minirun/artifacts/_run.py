@@ -8,12 +8,15 @@ stored. What no event has named by the end of the run is dropped. Other services
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
-from ..types import Part
+from .._json import freeze
+from ..errors import InvalidEventError
+from ..events import EventActions
+from ..types import Part, changed
 from ._service import ArtifactReader, BaseArtifactService, Chunks
 from ._values import (
     ArtifactKey,
@@ -47,6 +50,7 @@ class RunArtifacts:
         self._session = app_name, user_id, session_id
         self.is_staged = staged
         self._staged: dict[ArtifactKey, set[int]] = {}  # what no event has named yet
+        self._dropped: list[tuple[ArtifactKey, set[int]]] = []  # what none will name
         self._saved: set[tuple[str, int]] = set()
 
     # --- saving
@@ -78,23 +82,54 @@ class RunArtifacts:
         self._saved.add((key.filename, number))
         return number
 
-    def named(self, delta: Mapping[str, int]) -> None:
-        """An event that names these versions is stored: everybody sees them."""
-        for filename, number in delta.items():
+    def named(self, actions: EventActions) -> None:
+        """An event that names versions is stored: everybody sees them."""
+        for filename, number in actions.named_artifacts():
             self._staged.get(self._key(filename), set()).discard(number)
 
+    def drop(self, saved: Mapping[str, Iterable[int]]) -> None:
+        """No event will name these versions: nobody sees them any more, where nobody else has."""
+        for filename, numbers in saved.items() if self.is_staged else ():
+            key, dropped = self._key(filename), set(numbers)
+            self._own(key).difference_update(dropped)
+            self._dropped.append((key, dropped))
+
     async def discard(self) -> None:
-        """Drop what no event has named."""
-        for key, numbers in self._staged.items():
+        """Delete what no event has named."""
+        for key, numbers in (*self._staged.items(), *self._dropped):
             if numbers:
                 await self._service._discard(key, numbers)
         self._staged.clear()
+        self._dropped.clear()
+
+    async def checked(self, actions: EventActions) -> EventActions:
+        """
+        What an event may name of what *actions* name: versions of this run that were deleted meanwhile are left out.
+
+        Raises:
+            InvalidEventError: Something else is not there.
+        """
+        gone: set[tuple[str, int]] = set()
+        for filename, number in actions.named_artifacts():
+            if await self.version(filename, number) is None:
+                if (filename, number) not in self._saved:
+                    msg = (
+                        "expected artifact_delta and artifact_versions to name versions that there are, found "
+                        f"{filename!r:.80} version {number}; save them first, and name what save_artifact returns"
+                    )
+                    raise InvalidEventError(msg)
+                gone.add((filename, number))
+        if not gone:
+            return actions
+        delta = {each: number for each, number in actions.artifact_delta.items() if (each, number) not in gone}
+        left = {
+            each: [number for number in numbers if (each, number) not in gone]
+            for each, numbers in actions.artifact_versions.items()
+        }
+        others = {each: numbers for each, numbers in left.items() if numbers}
+        return changed(actions, artifact_delta=freeze(delta), artifact_versions=freeze(others))
 
     # --- reading
-
-    async def has(self, filename: str, version: int) -> bool:
-        """Whether there is such a version for this run."""
-        return (filename, version) in self._saved or await self.version(filename, version) is not None
 
     async def version(self, filename: str, version: int | None) -> ArtifactVersion | None:
         """What is known of a version, or of the newest."""
@@ -135,7 +170,6 @@ class RunArtifacts:
         await self._service._delete(key)
         await self._service._discard(key, self._own(key))
         self._staged.pop(key, None)
-        self._saved = {saved for saved in self._saved if saved[0] != filename}
 
     # --- helpers
 

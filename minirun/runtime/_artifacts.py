@@ -11,14 +11,13 @@ whatever was saved since; so are the answers to which there are, and what is kno
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..artifacts import ArtifactReader, ArtifactVersion
 from ..artifacts._run import RunArtifacts, Save
 from ..artifacts._values import check_filename
-from ..errors import InvalidEventError
 from ..types import Part
 from ._durable import run_step
 
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "artifact_version",
-    "check_named",
     "delete_artifact",
+    "give_up",
     "list_artifacts",
     "load_artifact",
     "open_artifact",
@@ -43,16 +42,43 @@ NAMES = "temp:artifacts"
 async def save_artifact(context: _WritingContext, filename: str, save: Save) -> int:
     """See `InvocationContext.save_artifact`."""
 
-    async def work(filename: str) -> int:
+    async def work(filename: str, save_id: str | None = None) -> int:
         number = await save()
-        context.actions.artifact_delta = {**context.actions.artifact_delta, filename: number}
+        context.actions.saved(filename, number, save_id)
         return number
 
     context._check_writable()
     if context._has_own_logic:
         number: int = await run_step(context, "save_artifact", work, (filename,), {})
         return number
-    return await work(filename)
+    if context._call_id() is None:
+        return await work(filename)
+    return await _save_of_tool(context, filename, work)
+
+
+async def _save_of_tool(context: _WritingContext, filename: str, work: Callable[[str, str], Awaitable[int]]) -> int:
+    """Save what a tool saves, unless an event that it has said meanwhile has named it, and it is run again."""
+    core = context._core
+    save_id = context._claim(f"{context._path}!save {filename}")
+    if core.journal is not None and save_id in core.journal.saves:
+        return core.journal.saves[save_id]
+    try:
+        return await work(filename, save_id)
+    except BaseException:
+        core.claimed.discard(save_id)  # who tries again does the same
+        raise
+
+
+def give_up(context: _WritingContext, above: _WritingContext) -> None:
+    """
+    An attempt has failed: what it has saved is dropped; where everybody has seen it already, the event of the one
+    *above* names it, as a version that is not the newest.
+    """
+    saved = context.actions.saved_since(above.actions)
+    if saved:
+        context._core.artifacts.drop(saved)
+        if not context._core.artifacts.is_staged:
+            above.actions.keep_saved(context.actions)
 
 
 async def delete_artifact(context: _WritingContext, filename: str) -> None:
@@ -61,8 +87,7 @@ async def delete_artifact(context: _WritingContext, filename: str) -> None:
 
     async def work(filename: str) -> None:
         await artifacts.delete(filename)
-        delta = context.actions.artifact_delta
-        context.actions.artifact_delta = {name: number for name, number in delta.items() if name != filename}
+        context.actions.deleted(filename)
 
     check_filename(filename)
     context._check_writable()
@@ -116,20 +141,3 @@ async def _newest(context: _WritingContext, artifacts: RunArtifacts, filename: s
     found = await artifacts.version(filename, None)
     number: int | None = context._reads.seen(f"{NEWEST}{filename}", None if found is None else found.version)
     return number
-
-
-async def check_named(artifacts: RunArtifacts, delta: Mapping[str, Any]) -> None:
-    """
-    Raise unless all that *delta* names can be read.
-
-    Raises:
-        InvalidEventError: Something cannot.
-    """
-    missing = [f"{name} version {number}" for name, number in delta.items() if not await artifacts.has(name, number)]
-    if missing:
-        msg = (
-            f"expected artifact_delta to name versions that there are, found {', '.join(missing)}; "
-            "save them first, and name what save_artifact returns"
-        )
-        raise InvalidEventError(msg)
-

@@ -36,7 +36,6 @@ from ..sessions._state import Scope, State, Write, apply_write, scope_of, with_w
 from ..types import Content, Part, changed
 from ._artifacts import (
     artifact_version,
-    check_named,
     delete_artifact,
     list_artifacts,
     load_artifact,
@@ -83,15 +82,51 @@ class ActionsDraft:
     escalate: bool | None = None
     transfer_to_agent: str | None = None
     artifact_delta: Mapping[str, int] = EMPTY
+    _saved: Mapping[str, frozenset[int]] = EMPTY  # all that was saved
+    _saves: Mapping[str, int] = EMPTY  # the same, by the id of the save, for who runs a tool again
 
     def clear(self) -> None:
         """An event has carried them."""
         self.skip_summarization = self.escalate = self.transfer_to_agent = None
-        self.artifact_delta = EMPTY
+        self.forget_artifacts()
+
+    def forget_artifacts(self) -> None:
+        """An event has named them."""
+        self.artifact_delta = self._saved = self._saves = EMPTY
+
+    def take_over_artifacts(self, other: ActionsDraft) -> None:
+        """What *other* names goes with this; the newest version of each."""
+        newest = {
+            name: max(number, self.artifact_delta.get(name, number)) for name, number in other.artifact_delta.items()
+        }
+        self.artifact_delta = {**self.artifact_delta, **newest}
+        self.keep_saved(other)
+
+    def keep_saved(self, other: ActionsDraft) -> None:
+        """The event names all that *other* has saved, as versions that are not the newest."""
+        more = {name: numbers | self._saved.get(name, frozenset()) for name, numbers in other._saved.items()}
+        self._saved = {**self._saved, **more}
+
+    def saved(self, filename: str, number: int, save_id: str | None) -> None:
+        """A version was saved: it is the newest of its name."""
+        self._saved = {**self._saved, filename: self._saved.get(filename, frozenset()) | {number}}
+        newest = max(number, self.artifact_delta.get(filename, number))
+        self.artifact_delta = {**self.artifact_delta, filename: newest}
+        if save_id is not None:
+            self._saves = {**self._saves, save_id: number}
+
+    def deleted(self, filename: str) -> None:
+        """All versions of an artifact were deleted."""
+        self.artifact_delta = {name: number for name, number in self.artifact_delta.items() if name != filename}
+        self._saved = {name: numbers for name, numbers in self._saved.items() if name != filename}
+
+    def saved_since(self, earlier: ActionsDraft) -> dict[str, frozenset[int]]:
+        """What was saved since this was the same as *earlier*."""
+        return {name: numbers - earlier._saved.get(name, frozenset()) for name, numbers in self._saved.items()}
 
     def is_empty(self) -> bool:
         """Whether nothing has been set."""
-        return not self.artifact_delta and all(value is None for value in self._flags().values())
+        return not (self.artifact_delta or self._saved) and all(value is None for value in self._flags().values())
 
     def on(self, actions: EventActions) -> EventActions:
         """What an event does that had *actions* of its own."""
@@ -100,9 +135,12 @@ class ActionsDraft:
 
     def named_in(self, actions: EventActions) -> EventActions:
         """What an event does that had *actions* of its own, which name other versions, or the same artifacts later."""
-        if not self.artifact_delta:
+        if not (self.artifact_delta or self._saved):
             return actions
-        return changed(actions, artifact_delta=freeze({**self.artifact_delta, **actions.artifact_delta}))
+        delta = {**self.artifact_delta, **actions.artifact_delta}
+        others = {name: sorted(numbers - {delta.get(name)}) for name, numbers in self._saved.items()}
+        versions = {**{name: numbers for name, numbers in others.items() if numbers}, **actions.artifact_versions}
+        return changed(actions, artifact_delta=freeze(delta), artifact_versions=freeze(versions))
 
     def _flags(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("skip_summarization", "escalate", "transfer_to_agent")}
@@ -551,15 +589,17 @@ class _WritingContext(ReadonlyContext):
         try:
             self._check_temp(flight.writes)
             lasting = _lasting(flight.writes)
-            actions = _with_notes(with_writes(event.actions, lasting), is_aside=is_aside, reads=reads)
+            actions = _with_notes(
+                with_writes(event.actions, lasting), is_aside=is_aside, reads=reads, saves=self.actions._saves
+            )
             complete = checked_event(core.secrets.out_of_event(self._completed(event, self._with_draft(actions))))
             if "on_event_callback" in core.plugins:
                 complete, writes = await self._heard(complete, self._state.layer(), closing=closing)
                 temp = {key: write for key, write in flight.writes.items() if key not in lasting}
                 flight.writes, lasting = {**temp, **writes}, _lasting(writes)
                 complete = changed(complete, actions=with_writes(complete.actions, lasting))
-            if complete.actions.artifact_delta:
-                await check_named(core.artifacts, complete.actions.artifact_delta)
+            if complete.actions.artifact_delta or complete.actions.artifact_versions:
+                complete = changed(complete, actions=await core.artifacts.checked(complete.actions))
             target = None if closing else complete.actions.transfer_to_agent
             if target is not None:
                 if complete.actions.escalate:
@@ -923,9 +963,13 @@ class ToolContext(_WritingContext):
 CallbackContext = ToolContext
 
 
-def _with_notes(actions: EventActions, *, is_aside: bool, reads: Mapping[Reads, Mapping[str, Any]]) -> EventActions:
+def _with_notes(
+    actions: EventActions, *, is_aside: bool, reads: Mapping[Reads, Mapping[str, Any]], saves: Mapping[str, int]
+) -> EventActions:
     """What who runs the agents again has to know of an event."""
     notes: dict[str, Any] = {"aside": True} if is_aside else {}
+    if saves:
+        notes["saves"] = dict(saves)
     if reads:
         notes["reads"] = {reader.reader: fresh for reader, fresh in reads.items()}
     return changed(actions, replay={**actions.replay, **notes}) if notes else actions

@@ -126,8 +126,8 @@ class InvocationCore:
 
     def stored(self, event: Event) -> None:
         """An event of the run is stored."""
-        if event.actions.artifact_delta and self._artifacts is not None:
-            self._artifacts.named(event.actions.artifact_delta)
+        if self._artifacts is not None:
+            self._artifacts.named(event.actions)
 
     async def drop_unnamed(self) -> None:
         """Drop the artifacts that were saved and that no event has named. They are dropped later if that fails."""

@@ -328,7 +328,8 @@ class RunScope:
         flight.land()
         context._keep_temp(flight.writes)
         lasting = {key: write for key, write in flight.writes.items() if not key.startswith("temp:")}
-        actions, context.actions.artifact_delta = context.actions.named_in(message.actions), {}
+        actions = context.actions.named_in(message.actions)
+        context.actions.forget_artifacts()
         return checked_event(changed(message, actions=with_writes(actions, lasting)))
 
     async def _start(self, writer: SessionWriter, message: Event) -> Run:

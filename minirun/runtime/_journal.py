@@ -54,6 +54,10 @@ class Journal:
         self.was_paused = self._was_at_rest(was_paused)
         self._caught_up: set[str | None] = set()  # the branches in which something new was done
         self._reads = recorded_reads(mine)
+        self.saves: dict[str, int] = {}
+        """The versions of artifacts that tools have saved, by the id of the save."""
+        for event in mine:
+            self.saves.update(event.actions.replay.get("saves", {}))
         self._said = [event for event in mine if _is_said(event)]
         self._next = 0  # in the said: nothing before it is open
         self._progress = 0

@@ -60,12 +60,13 @@ class Restoring:
         split = live.index_of(seq)
         self._undone: dict[str, int] = {}  # the first version that is undone, by name
         for event in live.events[split:]:
-            for name, number in event.actions.artifact_delta.items():
+            for name, number in event.actions.named_artifacts():
                 if not name.startswith(USER_PREFIX):
                     self._undone[name] = min(number, self._undone.get(name, number))
         self._known: dict[str, int] = {}  # the last that the past has named
         for event in live.events[:split] if self._undone else ():
-            self._known.update(event.actions.artifact_delta)
+            for name, number in event.actions.named_artifacts():
+                self._known[name] = max(number, self._known.get(name, number))
         self._before: dict[str, int] = {}
 
     async def restore(self) -> dict[str, int]:

@@ -190,7 +190,11 @@ def _check_marks(event: Event) -> None:
 
 
 def _check_artifacts(event: Event) -> None:
-    for name, number in event.actions.artifact_delta.items():
+    for name, numbers in event.actions.artifact_versions.items():
+        if not isinstance(numbers, list):
+            msg = f"expected artifact_versions to give names lists of numbers, found {name!r:.80}: {numbers!r:.80}"
+            raise InvalidEventError(msg)
+    for name, number in event.actions.named_artifacts():
         if not name or isinstance(number, bool) or not isinstance(number, int) or number < 0:
             msg = f"expected artifact_delta to give names the numbers of versions, found {name!r:.80}: {number!r:.80}"
             raise InvalidEventError(msg)

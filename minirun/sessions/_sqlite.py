@@ -587,8 +587,7 @@ class SqliteSessionService(BaseSessionService):
         write_calls(db, live.incarnation, calls, number)
         compaction = self._compaction_with(db, live, event)
         self._write_session(db, live, event, epoch, chain, compaction, writer)
-        if event.actions.artifact_delta:
-            publish_artifacts(db, live.key, event.seq, event.actions.artifact_delta)
+        publish_artifacts(db, live.key, event.seq, event.actions.named_artifacts())
         if event.actions.rewind_before_seq is not None:
             self._rewind_invocations(db, live, event, writer)
         if writer is not None and append.begins:

@@ -9,7 +9,7 @@ Contents are not looked at: versions name them by their hash, and what none name
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
 from ..errors import AlreadyExistsError
@@ -24,21 +24,23 @@ USER_PREFIX: Final = "user:"
 SQLITE_INTEGER_MAX: Final = 2**63 - 1
 
 
-def publish_artifacts(db: sqlite3.Connection, key: SessionKey, seq: int | None, delta: Mapping[str, Any]) -> None:
+def publish_artifacts(
+    db: sqlite3.Connection, key: SessionKey, seq: int | None, named: Iterable[tuple[str, Any]]
+) -> None:
     """
     Make those staged versions visible that event *seq* names.
 
     What it names beyond these belongs to another artifact service, or was visible before.
     """
-    for filename, version in delta.items():
+    for filename, version in named:
         if type(version) is not int or not 0 <= version <= SQLITE_INTEGER_MAX:
             continue
         of_user = filename.startswith(USER_PREFIX)
         session_id = NO_SESSION if of_user else key.session_id
-        named = "SELECT id FROM artifacts WHERE app_name = ? AND user_id = ? AND session_id = ? AND filename = ?"
+        artifact = "SELECT id FROM artifacts WHERE app_name = ? AND user_id = ? AND session_id = ? AND filename = ?"
         db.execute(
             "UPDATE artifact_versions SET stager = NULL, seq = ?"
-            f" WHERE version = ? AND stager IS NOT NULL AND artifact = ({named})",
+            f" WHERE version = ? AND stager IS NOT NULL AND artifact = ({artifact})",
             (None if of_user else seq, version, key.app_name, key.user_id, session_id, filename),
         )
 

@@ -25,6 +25,7 @@ import trio
 from .._json import FrozenDict, freeze, thaw
 from ..errors import FatalError, InvalidValueError, ToolTimeoutError
 from ..runtime import ToolContext
+from ..runtime._artifacts import give_up
 from ..runtime._failure import Pause, first_failure, leaves
 from ..runtime._threads import LateOutcome
 from ._base import BaseTool
@@ -136,6 +137,7 @@ class Attempts:
                 self._keep(context)
             else:
                 context._start_over()
+                give_up(context, self._context)
         return self.outcome
 
     async def _within_time(self, context: ToolContext) -> Outcome:

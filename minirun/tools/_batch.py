@@ -415,4 +415,4 @@ def _take_over(context: InvocationContext, calls: Sequence[_Call]) -> None:
         context._conflicts += region.conflicts(index, writes)
         region.wrote(index, writes)
         each.context.state.settle(each.context.state.pending())
-        context.actions.artifact_delta = {**context.actions.artifact_delta, **each.context.actions.artifact_delta}
+        context.actions.take_over_artifacts(each.context.actions)
