@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypedDict
 
-from minirun import BaseAgent, Event, InMemoryRunner, InvocationContext, RunConfig, Runner
+from minirun import BaseAgent, Content, Event, InMemoryRunner, InvocationContext, RunConfig, Runner
 from minirun.runtime import Run
 
 
@@ -34,7 +34,7 @@ def runner_for(logic: BaseAgent | Callable[[InvocationContext], Awaitable[None]]
     return InMemoryRunner(agent=agent, app_name="app", auto_create_session=True)
 
 
-async def run_to_end(runner: Runner, message: str = "go", **options: Any) -> tuple[list[Event], Run]:
+async def run_to_end(runner: Runner, message: str | Content = "go", **options: Any) -> tuple[list[Event], Run]:
     """Run a message and return all its events, and the run."""
     async with runner.run_async(**PLACE, new_message=message, **options) as run:
         events = [event async for event in run]

@@ -873,6 +873,13 @@ async def test_a_message_from_a_plugin_is_one_that_a_user_can_send(answer: Conte
     assert await stored(runner) == []
 
 
+def test_plugins_come_from_any_iterable() -> None:
+    """Plugins that can be gone through only once are all taken."""
+    plugins = [BasePlugin("one"), BasePlugin("two")]
+    app = App("app", LlmAgent(name="a", model=ScriptedLlm([])), plugins=(plugin for plugin in plugins))  # type: ignore[arg-type]  # the point
+    assert list(app.plugins) == plugins
+
+
 def test_hooks_of_plugins_are_checked_like_those_of_agents() -> None:
     """A misspelt name, or parameters that do not take what hooks are given, are refused by the App."""
 

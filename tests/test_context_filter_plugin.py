@@ -228,3 +228,69 @@ def test_wrong_settings_are_refused(options: dict[str, Any]) -> None:
     """The message says what was expected."""
     with pytest.raises(ConfigurationError, match="expected"):
         ContextFilterPlugin(**options)
+
+
+class Rewrites(BasePlugin):
+    """Puts new contents in the place of all, and perhaps one more before them."""
+
+    def __init__(self, more: int = 0) -> None:
+        super().__init__("rewrites")
+        self.more = more
+
+    async def before_model_callback(self, *, callback_context: CallbackContext, llm_request: LlmRequestDraft) -> None:
+        texts = ["more"] * self.more + [content.text for content in llm_request.contents]
+        roles = ["user"] * self.more + [content.role for content in llm_request.contents]
+        llm_request.contents = [
+            Content(role=role, parts=[Part(text=text)]) for role, text in zip(roles, texts, strict=True)
+        ]
+
+
+@pytest.mark.parametrize("static", [None, "always"])
+async def test_contents_that_were_rewritten_are_filtered_by_their_places(static: str | None) -> None:
+    """What a plugin before this one has put in the place of the contents is filtered as they would be."""
+    model = talking()
+    agent = LlmAgent(name="a", model=model, static_instruction=static, instruction="now" if static else "")
+    runner = runner_with(agent, Rewrites(), ContextFilterPlugin(2))
+    for text in ("one", "two", "three"):
+        await run_to_end(runner, text)
+    assert shown(model.requests[-1]) == ["two", "re two", *(["now"] if static else []), "three"]
+
+
+async def test_contents_of_another_number_cannot_be_filtered() -> None:
+    """Where a plugin has rewritten contents and added some, the run fails and says what to do."""
+    runner = runner_with(LlmAgent(name="a", model=talking()), Rewrites(2), ContextFilterPlugin(1))
+    await run_to_end(runner, "one")
+    with pytest.raises(ConfigurationError, match="list ContextFilterPlugin before the plugin that rewrites"):
+        await run_to_end(runner, "two")
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+async def test_an_invocation_that_goes_on_sees_its_own_message(keep: int) -> None:
+    """An invocation that is resumed after later ones is shown from its own message on."""
+    model = ScriptedLlm(["zero", call("look"), "later", "done"])
+    tool = FunctionTool(look, run_in="loop", require_confirmation=True)
+    runner = runner_with(LlmAgent(name="a", model=model, tools=[tool]), ContextFilterPlugin(keep))
+    await run_to_end(runner, "first")
+    _, run = await run_to_end(runner, "mine")
+    await run_to_end(runner, "other")
+    await run_to_end(runner, run.pending[0].reply(True))
+    assert shown(model.requests[-1])[:2] == ["mine", "other"]
+
+
+async def test_a_filter_may_wait() -> None:
+    """An async filter is waited for."""
+
+    async def last(contents: list[Content]) -> list[Content]:
+        return contents[-1:]
+
+    model = talking()
+    runner = runner_with(LlmAgent(name="a", model=model), ContextFilterPlugin(custom_filter=last))
+    await run_to_end(runner, "one")
+    await run_to_end(runner, "two")
+    assert shown(model.requests[-1]) == ["two"]
+
+
+def test_a_filter_without_effect_is_refused() -> None:
+    """With neither a number nor a function there is nothing to filter."""
+    with pytest.raises(ConfigurationError, match="found neither"):
+        ContextFilterPlugin()

@@ -13,7 +13,8 @@ from minirun import App, BaseAgent, Event, InMemoryRunner, InMemorySessionServic
 from minirun.errors import ConfigurationError, InvocationEndedError, ServiceNotConfiguredError, StorageFullError
 from minirun.flows._prompts import Prompts
 from minirun.memory import InMemoryMemoryService, MemoryEntry
-from minirun.plugins import MemoryPlugin
+from minirun.models import LlmResponse
+from minirun.plugins import MemoryPlugin, ReflectAndRetryModelPlugin
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import FunctionTool, ToolContext, load_memory, preload_memory
 from minirun.types import Blob, Content, Part
@@ -264,3 +265,13 @@ async def test_a_failing_memory_fails_the_run_and_keeps_its_events() -> None:
     session = await runner.session_service.get_session(app_name="app", user_id="u", session_id="s")
     assert session is not None
     assert [event.text for event in session.events][:2] == ["hi", "ok"]
+
+
+async def test_what_was_said_to_nobody_is_not_remembered() -> None:
+    """Answers that were not taken, and what an agent tells itself for another one, are no memories."""
+    bad = LlmResponse(finish_reason="MALFORMED_RESPONSE", content=Content(role="model", parts=[Part(text="tea tea")]))
+    memory = InMemoryMemoryService()
+    agent = LlmAgent(name="a", model=ScriptedLlm([bad, "tea is green"]))
+    plugins = [ReflectAndRetryModelPlugin(guidance="tea: {error}"), MemoryPlugin()]
+    await run(runner_of(agent, memory, plugins=plugins), "which tea?")
+    assert sorted(await remembered(memory, "tea")) == ["tea is green", "which tea?"]

@@ -219,3 +219,49 @@ def test_wrong_settings_are_refused(options: dict[str, Any]) -> None:
     """The message says what was expected."""
     with pytest.raises(ConfigurationError, match="expected"):
         ReflectAndRetryModelPlugin(**options)
+
+
+class Strict(ReflectAndRetryModelPlugin):
+    """A judge that needs not wait."""
+
+    def extract_error_from_response(
+        self, *, callback_context: CallbackContext, llm_response: LlmResponse
+    ) -> Any:
+        return None if llm_response.content and llm_response.content.text == "fine" else self.verdict
+
+    verdict: Any = "too short"
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+async def test_an_answer_that_is_still_none_is_an_error_without_calls(retries: int) -> None:
+    """Where the run is not to fail, the last bad answer is an error event with the model's own words, and no call."""
+    bad = LlmResponse(
+        finish_reason="MALFORMED_FUNCTION_CALL",
+        error_message="no such thing",
+        content=Content(role="model", parts=[Part(text="I look"), call("look")]),
+    )
+    plugin = ReflectAndRetryModelPlugin(max_retries=retries, throw_exception_if_retry_exceeded=False)
+    events, run = await run_to_end(runner_with([bad] * (retries + 1), plugin))
+    assert (events[-1].error_code, events[-1].error_message) == ("MALFORMED_FUNCTION_CALL", "no such thing")
+    assert (events[-1].text, events[-1].get_function_calls()) == ("I look", [])
+    assert (run.answer, dict(run.session.state)) == (None, {})
+
+
+async def test_a_judge_need_not_be_async() -> None:
+    """`extract_error_from_response` may be a plain function; what is no text is refused."""
+    events, _ = await run_to_end(runner_with(["no", "fine"], Strict()))
+    assert (events[0].error_message, events[-1].text) == ("too short", "fine")
+    wrong = Strict()
+    wrong.verdict = {"a": 1}
+    with pytest.raises(InvalidValueError, match="expected a text or None"):
+        await run_to_end(runner_with(["no"], wrong))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"errors": 5}, {"finish_reasons": 5}, {"guidance": "{retry:q}"}, {"guidance": "{error!z}"}],
+)
+def test_settings_that_would_fail_later_are_refused_at_once(options: dict[str, Any]) -> None:
+    """What is no list, and a text that cannot be filled in, is a ConfigurationError."""
+    with pytest.raises(ConfigurationError, match="expected"):
+        ReflectAndRetryModelPlugin(**options)

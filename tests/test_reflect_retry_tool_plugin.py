@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from minirun import App, Event, FunctionTool, InMemorySessionService, LlmAgent, RunConfig, Runner
+from minirun import App, Event, FunctionTool, InMemorySessionService, LlmAgent, ParallelAgent, RunConfig, Runner
 from minirun.errors import ConfigurationError, RetriesExceededError, ToolCallsLimitExceededError
 from minirun.models import LlmRequest
 from minirun.plugins import REFLECT_AND_RETRY_RESPONSE_TYPE, ReflectAndRetryToolPlugin, TrackingScope
@@ -197,3 +197,26 @@ def test_wrong_settings_are_refused(options: dict[str, Any]) -> None:
     """The message says what was expected."""
     with pytest.raises(ConfigurationError, match="expected"):
         ReflectAndRetryToolPlugin(**options)
+
+
+async def test_agents_side_by_side_fail_each_for_itself() -> None:
+    """A failure of one agent's call is none of another's, also where they run in parallel."""
+    agents = [LlmAgent(name=f"a{n}", model=ScriptedLlm([BAD, "sorry"]), tools=TOOLS) for n in range(5)]
+    app = App("app", ParallelAgent(name="all", sub_agents=agents), plugins=[ReflectAndRetryToolPlugin(max_retries=1)])
+    runner = Runner(app=app, session_service=InMemorySessionService(), auto_create_session=True)
+    events, _ = await run_to_end(runner)
+    assert results(events) == [1] * 5
+
+
+async def test_a_long_error_is_cut() -> None:
+    """A model is told the beginning of an error, and how much is left out."""
+
+    def fail() -> None:
+        """A tool."""
+        raise ValueError("x" * 1_000_000)
+
+    tools = [FunctionTool(fail, run_in="loop")]
+    events, _ = await run_to_end(runner_with(ReflectAndRetryToolPlugin(), [call("fail"), "sorry"], tools=tools))
+    [response] = events[1].get_function_responses()
+    assert len(str(response.response)) < 20_000
+    assert "more characters)" in response.response["error_details"]

@@ -447,12 +447,16 @@ def _event(response: LlmResponse, event_id: str, *, partial: bool | None) -> Eve
 
 def _not_taken(event: Event, again: str) -> Event:
     """What is stored of an answer that is not to be one: its calls are left out, for nobody will make them."""
-    content = event.content
-    if content is not None and any(part.function_call is not None for part in content.parts):
-        parts = tuple(part for part in content.parts if part.function_call is None)
-        content = changed(content, parts=parts) if parts else None
-    code = event.error_code or ASKED_AGAIN
+    code, content = event.error_code or ASKED_AGAIN, without_calls(event.content)
     return changed(event, content=content, error_code=code, actions=EventActions(replay={"again": again}))
+
+
+def without_calls(content: Content | None) -> Content | None:
+    """A content without the calls in it; None if nothing is left."""
+    if content is None or all(part.function_call is None for part in content.parts):
+        return content
+    parts = tuple(part for part in content.parts if part.function_call is None)
+    return changed(content, parts=parts) if parts else None
 
 
 def _in_the_place_of(response: LlmResponse, other: LlmResponse) -> LlmResponse:

@@ -124,11 +124,12 @@ class App:
         return renamed
 
 
-def _checked_plugins(plugins: Sequence[BasePlugin]) -> tuple[BasePlugin, ...]:
+def _checked_plugins(plugins: Iterable[BasePlugin]) -> tuple[BasePlugin, ...]:
     if not isinstance(plugins, Iterable):
         raise ConfigurationError(f"expected plugins to be a list, found {plugins!r:.80}; write plugins=[...]")
+    given = tuple(plugins)
     names: set[str] = set()
-    for plugin in plugins:
+    for plugin in given:
         if not isinstance(plugin, BasePlugin):
             raise ConfigurationError(f"expected plugins (a BasePlugin each), found {plugin!r:.80}")
         if plugin.name in names:
@@ -136,4 +137,4 @@ def _checked_plugins(plugins: Sequence[BasePlugin]) -> tuple[BasePlugin, ...]:
             raise ConfigurationError(msg)
         names.add(plugin.name)
         check_hooks(plugin)
-    return tuple(plugins)
+    return given

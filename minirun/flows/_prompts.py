@@ -16,6 +16,9 @@ from ..errors import ConfigurationError
 
 __all__ = ["Prompts", "check_words"]
 
+# What is filled in is text, but for these.
+NUMBERS = frozenset({"max_retries", "retry", "size", "version"})
+
 
 def _text(*names: str, default: str) -> str:
     field: str = attrs.field(default=default, validator=_checked, metadata={"names": names})
@@ -44,6 +47,11 @@ def check_words(text: object, names: Sequence[str], what: str) -> None:
     if strange:
         known = ", ".join(f"{{{name}}}" for name in names)
         raise ConfigurationError(f"{expected} with no other names than {known}, found {{{strange[0]}}}")
+    try:
+        text.format(**{name: 1 if name in NUMBERS else "" for name in names})
+    except (ValueError, LookupError, AttributeError) as error:
+        problem = f"that can be filled in with {', '.join(names)} ({error})"
+        raise ConfigurationError(f"{expected} {problem}, found {text!r:.80}") from None
 
 
 @attrs.frozen(kw_only=True)

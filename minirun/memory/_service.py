@@ -11,8 +11,13 @@ Rules of this file:
 5.  All services find the same and rank it alike: terms, marks and ranking are not theirs (`_terms`, `_ranking`).
 
 Of events is remembered what somebody has said: their text parts without thoughts. Partial events, summaries, and events
-without text (calls, responses, changes of state) are passed over. `add_session_to_memory` takes what `session.events`
-shows, so nothing that a rewind has undone by then.
+without text (calls, responses, changes of state) are passed over, and so is what was said to nobody: answers that were
+not taken (events with an `error_code`), and what an agent tells itself (role "user"), so that its model answers again,
+say. `add_session_to_memory` takes what `session.events` shows, so nothing that a rewind has undone by then.
+
+Memories live on their own: a later rewind, and the deletion of their session, take none away, `delete_memory` and
+`delete_session_memories` do. Those take nothing from logs, neither what was said there, nor what a tool or an agent has
+found by a search, which its session keeps so that it finds the same when it is run again: delete the session, too.
 
 A service author subclasses `BaseMemoryService` and implements the storage primitives at its end; what is above them is
 the same for all. `minirun.testing.check_memory_service` is the contract, as tests.
@@ -181,7 +186,7 @@ class BaseMemoryService(ABC):
         """
         Remember something that is no event, and return its ids, in order.
 
-        A memory without an id gets one. One with the id of another takes its place.
+        A memory without an id gets one. One with the id of another takes its place, also within one call.
 
         Args:
             app_name: The app that the memories belong to.
@@ -197,7 +202,10 @@ class BaseMemoryService(ABC):
         metadata = check_metadata(custom_metadata)
         entries = [self._completed(entry) for entry in given_entries(memories, metadata)]
         ids = [entry.id for entry in entries if entry.id is not None]
-        known = await self._look_up(scope, ids)
+        known: dict[str, MemoryEntry | None] = {}
+        different = [*dict.fromkeys(ids)]
+        for first in range(0, len(different), PAGE):
+            known |= await self._look_up(scope, different[first : first + PAGE])
         for memory_id in ids:
             if known.get(memory_id, ...) is None:
                 problem = f"expected ids that were never deleted, found {memory_id!r:.80}; leave it out for a new one"
@@ -336,7 +344,7 @@ class BaseMemoryService(ABC):
 
     @abstractmethod
     async def _look_up(self, scope: Scope, ids: Sequence[str]) -> dict[str, MemoryEntry | None]:
-        """Return the memories of those of *ids* that are known; None for the deleted ones."""
+        """Return the memories of those of *ids*, which are different, that are known; None for the deleted ones."""
 
     @abstractmethod
     async def _search(self, scope: Scope, query: Query, limit: int) -> list[MemoryEntry]:

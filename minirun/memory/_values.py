@@ -210,6 +210,8 @@ def entry_of_event(event: object, session_id: str | None, metadata: Mapping[str,
         raise InvalidValueError("events", f"expected events, found {shown(event)}")
     if event.partial or event.content is None or event.actions.compaction is not None:
         return None
+    if event.error_code is not None or (event.content.role == "user" and event.author != "user"):
+        return None  # no answer to anybody, or what an agent tells itself
     parts = _text_parts(event.content)
     if not parts:
         return None

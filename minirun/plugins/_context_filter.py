@@ -8,8 +8,8 @@ not by roles: what other agents have said is told a model by the user's side, to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..agents._question import transcript_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ContextFilterPlugin"]
 
-CustomFilter = Callable[[list[Content]], Sequence[Content]]
+CustomFilter = Callable[[list[Content]], Sequence[Content] | Awaitable[Sequence[Content]]]
 
 
 class ContextFilterPlugin(BasePlugin):
@@ -32,17 +32,22 @@ class ContextFilterPlugin(BasePlugin):
 
     Args:
         num_invocations_to_keep: How many of the last turns are shown, the one that is going on included. None: all.
-        custom_filter: Called with the list of contents that are left, returns those to show. It is given a copy of
-            all that is left for each question, so without `num_invocations_to_keep` it costs what the history is long.
+            An invocation that goes on after later messages is shown from its own message on, with those.
+        custom_filter: A function, sync or async, called with the list of contents that are left; returns those to show.
+            It is given a copy of all that is left for each question, so without `num_invocations_to_keep` it costs
+            what the history is long.
         name: The name of the plugin.
 
     The turns that are kept are copied into the request, and nothing else is looked at: its cost does not grow with the
     history. A text that the framework has put before the user's last words (`static_instruction`) stays there, and so
     does what a plugin before this one has put in that place, or after it. What is put before older turns goes with
-    them: list a plugin that does so after this one. Inside an agent that is used as a tool, all is kept.
+    them: list a plugin that does so after this one. A plugin before this one may rewrite contents, each in its place;
+    if it changes their number, too, nobody can tell where turns begin, and the run fails: list it after this one.
+    Inside an agent that is used as a tool, all is kept.
 
     Raises:
-        ConfigurationError: The number is not an integer from 1 up, or the filter no function.
+        ConfigurationError: The number is not an integer from 1 up, the filter no function, or neither is given. At a
+            question: a plugin before this one has rewritten the contents and changed their number.
         InvalidValueError: At a question: the filter returned no list of contents, or parted a call from its response.
     """
 
@@ -54,6 +59,8 @@ class ContextFilterPlugin(BasePlugin):
     ) -> None:
         super().__init__(name)
         number = num_invocations_to_keep
+        if number is None and custom_filter is None:
+            raise ConfigurationError("expected num_invocations_to_keep or custom_filter, found neither: give one")
         if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
             msg = f"expected num_invocations_to_keep to be an integer from 1 up, or None, found {number!r:.80}"
             raise ConfigurationError(msg)
@@ -70,41 +77,77 @@ class ContextFilterPlugin(BasePlugin):
             if start > 0:
                 llm_request.contents = llm_request.contents[start:]
         if self.custom_filter is not None:
-            llm_request.contents = list(_checked(self.custom_filter(list(llm_request.contents))))
+            shown = self.custom_filter(list(llm_request.contents))
+            shown = await shown if inspect.isawaitable(shown) else shown
+            llm_request.contents = list(_checked(shown))
 
 
 def _start(contents: Sequence[Content], context: CallbackContext, count: int) -> int:
     """Where the last *count* turns begin; 0 if there are no more."""
-    begins = list(islice(_messages(context), count))
+    begins = _messages(context, count)
     if len(begins) < count:
         return 0
+    history = transcript_of(context.agent, context).contents()
+    at = _place(history, begins)
+    if at <= 0:
+        return 0
     start = _place(contents, begins)
-    if start > 0:
-        history = transcript_of(context.agent, context).contents()
-        at = _place(history, begins)
-        before = history[at - 1] if at > 0 else None
-        while start > 0 and contents[start - 1] is not before and _is_told(contents[start - 1]):
-            start -= 1  # it is not of the history, and stands where the turn begins
+    if start < 0:
+        return _start_in_others(contents, history, at, begins)
+    while start > 0 and contents[start - 1] is not history[at - 1] and _is_told(contents[start - 1]):
+        start -= 1  # it is not of the history, and stands where the turn begins
     return start
 
 
-def _messages(context: CallbackContext) -> Iterator[Content]:
-    """What the user has said, the latest first; answers to questions are no new turns."""
-    events = context.session.events
+def _start_in_others(
+    contents: Sequence[Content], history: Sequence[Content], at: int, begins: Sequence[Content]
+) -> int:
+    """
+    Where the turn of `history[at]` begins in contents that a plugin has put in the place of those of the history.
+
+    Raises:
+        ConfigurationError: There are not as many, and so nobody can say which is which.
+    """
+    place = len(history)
+    while place and _is_told(history[place - 1]):
+        place -= 1
+    more = len(contents) - len(history)
+    if more == 0 or (more == 1 and contents[place].role == "user"):  # an `instruction` stands before the last words
+        return at + more if at > place else at
+    if more < 0 and _place(contents, begins[:1]) >= 0:
+        return 0  # what is older was taken out already
+    msg = (
+        f"expected the {len(history)} contents of the history, each in its place, found {len(contents)} others; "
+        "list ContextFilterPlugin before the plugin that rewrites them"
+    )
+    raise ConfigurationError(msg)
+
+
+def _messages(context: CallbackContext, count: int) -> list[Content]:
+    """
+    What the user has said, the latest first: *count* messages, and back to the one that this invocation began with.
+
+    Answers to questions are no new turns.
+    """
+    events, first = context.session.events, context._core.message_seq
+    found: list[Content] = []
     for index in range(len(events) - 1, -1, -1):
         event = events[index]
+        if len(found) >= count and (event.seq or 0) < first:
+            break
         if event.author == "user" and event.content is not None and not event.get_function_responses():
-            yield event.content
+            found.append(event.content)
+    return found
 
 
 def _place(contents: Sequence[Content], begins: Sequence[Content]) -> int:
-    """Where the last of *begins*, which come from the latest to the oldest, stands in *contents*; 0 if it does not."""
+    """Where the last of *begins*, which come from the latest to the oldest, stands in *contents*; -1 if it does not."""
     index = len(contents)
     for content in begins:
         index -= 1
         while index >= 0 and contents[index] is not content:
             index -= 1
-    return max(index, 0)
+    return max(index, -1)
 
 
 def _is_told(content: Content) -> bool:

@@ -8,16 +8,16 @@ counted from there. So an invocation that is resumed has no more tries than anot
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from ..agents._llm import NO_CONTENT, is_empty
-from ..errors import ConfigurationError, ModelError, RetriesExceededError
+from ..agents._llm import NO_CONTENT, is_empty, without_calls
+from ..errors import ConfigurationError, InvalidValueError, ModelError, RetriesExceededError
 from ..flows._prompts import check_words
 from ..models import LlmResponse
 from ._base import BasePlugin
-from ._reflect_retry_tool import check_retries, readable
+from ._reflect_retry_tool import check_retries, in_time, readable
 
 if TYPE_CHECKING:
     from ..events import Event
@@ -49,7 +49,7 @@ class ReflectAndRetryModelPlugin(BasePlugin):
         name: The name of the plugin.
         max_retries: How often in a row an agent's model is asked again; 0: never.
         throw_exception_if_retry_exceeded: Whether the failure after these fails the run: with what the model has
-            raised, or RetriesExceededError. Else it is the agent's last event, an error.
+            raised, or RetriesExceededError. Else it is the agent's last event, an error; no call in it is made.
         finish_reasons: Answers with such a `finish_reason` or `error_code` are none.
         errors: What a model raises that may be overcome by asking again, as exception types. A FatalError never is.
         guidance: What the model is told; `{error}`, `{retry}` and `{max_retries}` are filled in.
@@ -73,11 +73,10 @@ class ReflectAndRetryModelPlugin(BasePlugin):
         super().__init__(name)
         check_retries(max_retries, throw_exception_if_retry_exceeded)
         check_words(guidance, ("error", "retry", "max_retries"), "guidance")
-        reasons = () if isinstance(finish_reasons, str) else tuple(finish_reasons)
-        if isinstance(finish_reasons, str) or not all(isinstance(reason, str) for reason in reasons):
+        reasons, kinds = _listed(finish_reasons), _listed(errors)
+        if reasons is None or not all(isinstance(reason, str) for reason in reasons):
             raise ConfigurationError(f"expected finish_reasons to be a list of strings, found {finish_reasons!r:.80}")
-        kinds = (errors,) if isinstance(errors, type) else tuple(errors)
-        if isinstance(errors, type) or not all(isinstance(k, type) and issubclass(k, Exception) for k in kinds):
+        if kinds is None or not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
             raise ConfigurationError(f"expected errors to be a list of exception types, found {errors!r:.80}")
         self.max_retries = max_retries
         self.throw_exception_if_retry_exceeded = throw_exception_if_retry_exceeded
@@ -88,7 +87,7 @@ class ReflectAndRetryModelPlugin(BasePlugin):
     async def extract_error_from_response(
         self, *, callback_context: CallbackContext, llm_response: LlmResponse
     ) -> str | None:
-        """Say what is wrong with a whole answer of a model, or None: nothing. Override it."""
+        """Say what is wrong with a whole answer of a model; None: nothing. Override it, with `async def` or `def`."""
         for reason in (llm_response.finish_reason, llm_response.error_code):
             if reason in self.finish_reasons:
                 return f"{reason}: {llm_response.error_message}" if llm_response.error_message else reason
@@ -102,16 +101,23 @@ class ReflectAndRetryModelPlugin(BasePlugin):
         """Have the model asked again if its answer is none."""
         if llm_response.partial:
             return None
-        problem = await self.extract_error_from_response(callback_context=callback_context, llm_response=llm_response)
+        problem = await in_time(
+            self.extract_error_from_response(callback_context=callback_context, llm_response=llm_response)
+        )
         if problem is None:
             return None
+        if not isinstance(problem, str):
+            msg = f"expected a text or None, found {problem!r:.80}"
+            raise InvalidValueError("extract_error_from_response", msg)
+        problem = readable(problem)
         retry = _retries(callback_context) + 1
         if retry <= self.max_retries:
             return self._asked_again(llm_response, problem, retry)
         if self.throw_exception_if_retry_exceeded:
             msg = f"the model of {callback_context.agent_name!r} has given no answer, and was asked again {retry - 1}"
             raise RetriesExceededError(f"{msg} times; at last: {problem}")
-        return None
+        content = without_calls(llm_response.content)
+        return attrs.evolve(llm_response, content=content, **_error_of(llm_response, problem))
 
     async def on_model_error_callback(
         self, *, callback_context: CallbackContext, llm_request: LlmRequest, error: Exception
@@ -129,11 +135,20 @@ class ReflectAndRetryModelPlugin(BasePlugin):
     def _asked_again(self, response: LlmResponse, problem: str, retry: int) -> LlmResponse:
         return attrs.evolve(
             response,
-            error_code=response.error_code or response.finish_reason or NO_CONTENT,
-            error_message=response.error_message or problem,
+            **_error_of(response, problem),
             custom_metadata={**(response.custom_metadata or {}), MARK: {"retry_count": retry}},
             ask_again=self._guidance.format(error=problem, retry=retry, max_retries=self.max_retries),
         )
+
+
+def _listed(values: object) -> tuple[Any, ...] | None:
+    return tuple(values) if isinstance(values, Iterable) and not isinstance(values, (str, type)) else None
+
+
+def _error_of(response: LlmResponse, problem: str) -> dict[str, Any]:
+    """What an answer that is none says of itself: the model's own word, as far as it has given one."""
+    code = response.error_code or response.finish_reason or NO_CONTENT
+    return {"error_code": code, "error_message": response.error_message or problem}
 
 
 def _retries(context: CallbackContext) -> int:

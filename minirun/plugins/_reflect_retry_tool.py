@@ -1,15 +1,17 @@
 """
 What a model is told when a tool fails: what went wrong, and to think again, a bounded number of times.
 
-Failures are counted in a row, for each tool: a call that succeeds begins anew. For one invocation they are counted from
-what models were told, which is in the log, so an invocation that is resumed has no more tries than another.
+Failures are counted in a row, for each tool of each agent in its branch: a call that succeeds begins anew. For one
+invocation they are counted from what models were told, which is in the log, so an invocation that is resumed has no
+more tries than another.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._json import dumps, freeze
 from ..errors import ConfigurationError, InvalidValueError, RetriesExceededError
@@ -29,6 +31,9 @@ REFLECT_AND_RETRY_RESPONSE_TYPE = "ERROR_HANDLED_BY_REFLECT_AND_RETRY_PLUGIN"
 # What is remembered of invocations whose cleanup is cut off, and of names that models have made up.
 COUNTS_MAX = 10_000
 
+# A traceback of some depth. What a model is told of an error it pays for again with each later question.
+DETAILS_CHARS_MAX = 8_000
+
 GUIDANCE = (
     "The call of {tool} failed: {error}\n"
     "This was failure {retry} of at most {max_retries} in a row. Do not make the same call again. Think about why it "
@@ -40,6 +45,9 @@ GIVE_UP = (
     "It has failed more than {max_retries} times in a row. Do not call {tool} again for this; find another way, or say "
     "what could not be done, and why."
 )
+
+Key: TypeAlias = tuple[str, str | None, str]
+"""An agent, its branch, and a tool: whose failures are counted. Over all invocations it is the tool alone."""
 
 
 class TrackingScope(StrEnum):
@@ -61,7 +69,8 @@ class ReflectAndRetryToolPlugin(BasePlugin):
 
     Args:
         name: The name of the plugin.
-        max_retries: How many failures in a row of one tool are answered so; 0: none.
+        max_retries: How many failures in a row of one tool are answered so; 0: none. Those of another agent, or of
+            the same in another branch, are others.
         throw_exception_if_retry_exceeded: Whether the failure after these fails the run, with the tool's own exception
             or, if it was a result (`extract_error_from_result`), RetriesExceededError. Else the model is told to give
             it up, this time and each time it fails again.
@@ -95,13 +104,13 @@ class ReflectAndRetryToolPlugin(BasePlugin):
         self.tracking_scope = TrackingScope(tracking_scope)
         self._guidance = guidance
         self._give_up = give_up
-        self._counts: dict[str, dict[str, int]] = {}  # by invocation id, or "" for all, then by tool
+        self._counts: dict[str, dict[Key, int]] = {}  # by invocation id, or "" for all
 
     async def extract_error_from_result(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, result: Any
     ) -> dict[str, Any] | None:
         """
-        Say what is wrong with a result that a tool has returned, as a dict; None: nothing. Override it.
+        Say what is wrong with a result that a tool has returned, as a dict; None: nothing. Override it, async or not.
 
         It is asked for every result of a tool. `{"error_type": ...}` in the dict becomes that of the response.
         """
@@ -120,11 +129,11 @@ class ReflectAndRetryToolPlugin(BasePlugin):
         """Look whether the result is an error after all; if not, the next failure is the first again."""
         if _is_ours(result):
             return None
-        found = await self.extract_error_from_result(
-            tool=tool, tool_args=tool_args, tool_context=tool_context, result=result
+        found = await in_time(
+            self.extract_error_from_result(tool=tool, tool_args=tool_args, tool_context=tool_context, result=result)
         )
         if found is None:
-            self._counts_of(tool_context).pop(tool.name, None)
+            self._counts_of(tool_context).pop(self._key(tool_context, tool.name), None)
             return None
         if not isinstance(found, dict):
             msg = f"expected extract_error_from_result to return a dict or None, found {found!r:.80}"
@@ -140,9 +149,10 @@ class ReflectAndRetryToolPlugin(BasePlugin):
     def _answer(
         self, tool: BaseTool, context: ToolContext, kind: str, details: str, error: Exception | None
     ) -> dict[str, Any]:
-        counts = self._counts_of(context)
-        retry = min(counts.get(tool.name, 0), self.max_retries) + 1
-        counts[tool.name] = retry
+        counts, key = self._counts_of(context), self._key(context, tool.name)
+        details = readable(details)
+        retry = min(counts.get(key, 0), self.max_retries) + 1
+        counts[key] = retry
         if len(counts) > COUNTS_MAX:
             del counts[next(iter(counts))]
         exceeded = retry > self.max_retries
@@ -154,13 +164,17 @@ class ReflectAndRetryToolPlugin(BasePlugin):
         return {
             "response_type": REFLECT_AND_RETRY_RESPONSE_TYPE,
             "error_type": kind,
-            "error_details": readable(details),
+            "error_details": details,
             "retry_count": retry,
-            "reflection_guidance": readable(text),
+            "reflection_guidance": text.encode("utf-8", "replace").decode(),
         }
 
-    def _counts_of(self, context: ToolContext) -> dict[str, int]:
-        """The failures in a row of each tool; for an invocation that goes on, as its log has them."""
+    def _key(self, context: ToolContext, tool: str) -> Key:
+        is_ours = self.tracking_scope is TrackingScope.INVOCATION
+        return (context.agent_name, context.branch, tool) if is_ours else ("", None, tool)
+
+    def _counts_of(self, context: ToolContext) -> dict[Key, int]:
+        """The failures in a row; for an invocation that goes on, as its log has them."""
         of = context.invocation_id if self.tracking_scope is TrackingScope.INVOCATION else ""
         counts = self._counts.get(of)
         if counts is None:
@@ -172,15 +186,16 @@ class ReflectAndRetryToolPlugin(BasePlugin):
         return counts
 
 
-def _counted(events: Iterable[Event]) -> dict[str, int]:
-    counts: dict[str, int] = {}
+def _counted(events: Iterable[Event]) -> dict[Key, int]:
+    counts: dict[Key, int] = {}
     for event in events:
         for answer in event.get_function_responses():
+            key = (event.author or "", event.branch, answer.name)
             retry = answer.response.get("retry_count") if _is_ours(answer.response) else None
             if isinstance(retry, int):
-                counts[answer.name] = retry
+                counts[key] = retry
             else:
-                counts.pop(answer.name, None)
+                counts.pop(key, None)
     return counts
 
 
@@ -203,5 +218,12 @@ def check_retries(max_retries: object, throws: object) -> None:
 
 
 def readable(text: str) -> str:
-    """A text that can be stored, whatever somebody has put into an exception."""
+    """A text that can be stored and told, whatever somebody has put into an exception."""
+    if len(text) > DETAILS_CHARS_MAX:
+        text = f"{text[:DETAILS_CHARS_MAX]}… ({len(text) - DETAILS_CHARS_MAX} more characters)"
     return text.encode("utf-8", "replace").decode()
+
+
+async def in_time(value: Any) -> Any:
+    """What an overridden method has returned, whether it is `async` or not."""
+    return await value if inspect.isawaitable(value) else value

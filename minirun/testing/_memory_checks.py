@@ -37,7 +37,7 @@ async def _what_was_said_is_found(t: Bench) -> None:
 
 @check
 async def _what_nobody_said_is_passed_over(t: Bench) -> None:
-    """Thoughts, calls, responses, bytes, partial events, summaries and events without text are not remembered."""
+    """Thoughts, calls, bytes, fragments, summaries, refused answers and words to oneself are not remembered."""
     call = FunctionCall(name="tea", args={"tea": "tea"}, id="c")
     parts: list[Part] = [
         Part(text="thought tea", thought=True),
@@ -51,6 +51,9 @@ async def _what_nobody_said_is_passed_over(t: Bench) -> None:
     await t.hear(Event(author="a", partial=True, message="tea"))
     await t.hear(Event(id="state", timestamp=1.0, author="a", state={"tea": "tea"}))
     await t.hear(said("tea in short", actions=EventActions(compaction={"tea": 1})))
+    await t.hear(said("tea was refused", error_code="SAFETY"))
+    told = Content(role="user", parts=[Part(text="tea again")])
+    await t.hear(Event(id="self", timestamp=1.0, author="a", content=told))
     expect("found", await t.find("tea thought"), [])
     mixed = Content(
         role="model", parts=[Part(text="no ", thought=True), Part(text="black "), parts[1], Part(text="tea")]
@@ -114,6 +117,9 @@ async def _a_memory_can_be_added(t: Bench) -> None:
     expect("a time", before <= (plain.timestamp or 0) <= t.service.env.now(), True)
     expect("the id again", await t.add(MemoryEntry(content="coffee", id="mine")), ["mine"])
     expect("replaced", (len(await t.find("tea")), await t.find("coffee")), (2, ["coffee"]))
+    twice = [MemoryEntry(content=text, id="mine") for text in ("cocoa", "cider")]
+    expect("one id twice in a call", await t.add(*twice), ["mine", "mine"])
+    expect("the last wins", await t.find("coffee cocoa cider"), ["cider"])
 
 
 @check
