@@ -169,7 +169,7 @@ async def test_whoever_goes_on_appends_to_the_same_file(tmp_path: Path) -> None:
         return Runner(app=app, session_service=service, auto_create_session=True)
 
     _, run = await run_to_end(process())
-    await run_to_end(process(), run.pending[0].reply("yes"))  # type: ignore[arg-type]  # an answer is a message
+    await run_to_end(process(), run.pending[0].reply("yes"))
     ends = [line["status"] for line in trace(tmp_path) if line["kind"] == "run_end"]
     begins = [line["resumed"] for line in trace(tmp_path) if line["kind"] == "run_begin"]
     assert (begins, ends) == ([False, True], ["paused", "completed"])
@@ -228,7 +228,7 @@ async def test_bytes_and_long_texts_are_shortened(tmp_path: Path) -> None:
         role="user", parts=[Part(text="x" * 50), Part(inline_data=Blob(data=data, mime_type="image/png"))]
     )
     agent = LlmAgent(name="a", model=ScriptedLlm(["done"]))
-    await run_to_end(runner_with(agent, DebugLoggingPlugin(tmp_path, max_text=40)), message)  # type: ignore[arg-type]
+    await run_to_end(runner_with(agent, DebugLoggingPlugin(tmp_path, max_text=40)), message)
     text, blob = trace(tmp_path)[0]["message"]["content"]["parts"]
     assert text == {"text": "x" * 40 + "… (10 more)"}
     assert blob["inline_data"]["data"] == {

@@ -497,7 +497,7 @@ async def test_a_run_that_pauses_and_the_one_that_goes_on_say_so(log: pytest.Log
     runner = InMemoryRunner(app=App("app", agent, plugins=[LoggingPlugin()]), auto_create_session=True)
     _, run = await run_to_end(runner)
     [pending] = run.pending
-    await run_to_end(runner, pending.reply("yes"))  # type: ignore[arg-type]  # an answer is a message
+    await run_to_end(runner, pending.reply("yes"))
     fields = fields_of(log)
     assert [each["resumed"] for each in fields if each["kind"] == "run_begin"] == [False, True]
     assert [each["status"] for each in fields if each["kind"] == "run_end"] == ["paused", "completed"]

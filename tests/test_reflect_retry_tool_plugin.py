@@ -159,7 +159,7 @@ async def test_an_invocation_that_is_resumed_goes_on_counting() -> None:
     _, run = await run_to_end(runner_with(ReflectAndRetryToolPlugin(max_retries=3), answer, service, tools))
     [pending] = run.pending
     after = runner_with(ReflectAndRetryToolPlugin(max_retries=3), answer, service, tools)
-    events, _ = await run_to_end(after, pending.reply("yes"))  # type: ignore[arg-type]  # an answer is a message
+    events, _ = await run_to_end(after, pending.reply("yes"))
     assert results(events)[-1] == 3
 
 

@@ -273,7 +273,7 @@ async def test_a_run_that_pauses_and_the_one_that_goes_on_have_spans_each(otel: 
     assert otel.tree() == ["invocation", "  invoke_agent a", "    call_llm", "    execute_tool ask"]
     assert attributes(otel.span("invocation"))["minirun.status"] == "paused"
     assert failures(otel) == {}
-    await run_to_end(runner, run.pending[0].reply("yes"))  # type: ignore[arg-type]  # an answer is a message
+    await run_to_end(runner, run.pending[0].reply("yes"))
     assert [attributes(span)["minirun.resumed"] for span in otel.spans if span.name == "invocation"] == [False, True]
     assert [line.strip() for line in otel.tree()[4:]].count("call_llm") == 1
     assert plugin._runs == {}

@@ -103,7 +103,7 @@ async def test_a_run_that_goes_on_says_so() -> None:
 
     runner = runner_with(talk, plugin)
     _, run = await run_to_end(runner)
-    await run_to_end(runner, run.pending[0].reply("yes"))  # type: ignore[arg-type]  # an answer is a message
+    await run_to_end(runner, run.pending[0].reply("yes"))
     assert plugin.resumed == [False, True]
     assert plugin.ended == [InvocationStatus.PAUSED, InvocationStatus.COMPLETED]
     assert [commit.event.text for commit in plugin.commits if commit.event.text] == ["one", "two"]
