@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
 
 from minirun import Env, Event, InMemoryRunner, LlmAgent
 from minirun.memory import BaseMemoryService, InMemoryMemoryService, SqliteMemoryService, _service
@@ -167,6 +168,59 @@ async def test_large_texts_are_taken_apart_in_a_thread() -> None:
         await service.add_memory(**HERE, memories=["milk " * 20_000])
         assert len(handed) == 1
         assert len((await service.search_memory(**HERE, query="milk")).memories) == 1
+
+
+async def test_long_memories_are_ranked_in_a_thread(tmp_path: Path) -> None:
+    """A search that has much to count hands that to the Env's worker threads, and the loop goes on; others do not."""
+    handed: list[None] = []
+
+    @attrs.frozen(eq=False)
+    class Counting(Env):
+        async def run_sync(self, fn: Callable[[], Any], **options: Any) -> Any:
+            handed.append(None)
+            return await super().run_sync(fn, **options)
+
+    for service in (InMemoryMemoryService(env=Counting()), SqliteMemoryService(":memory:", env=Counting())):
+        await service.add_memory(**HERE, memories=["tea"])
+        handed.clear()
+        await service.search_memory(**HERE, query="tea")
+        assert handed == []
+        await service.add_memory(**HERE, memories=["tea " * 20_000])
+        handed.clear()
+        assert len((await service.search_memory(**HERE, query="tea")).memories) == 2
+        assert len(handed) == 1
+        await service.aclose()
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+async def test_others_have_their_turn_while_much_is_added_again(kind: str, tmp_path: Path) -> None:
+    """Adding what is known gives way at every page."""
+    async with services(tmp_path)[kind]() as service:
+        events = said(2000)
+        await service.add_events_to_memory(**HERE, session_id="s", events=events)
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                await trio.lowlevel.checkpoint()
+                turns += 1
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(others)
+            await service.add_events_to_memory(**HERE, session_id="s", events=events)
+            nursery.cancel_scope.cancel()
+        assert turns >= 12
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+async def test_a_memory_is_found_by_its_beginning(kind: str, tmp_path: Path) -> None:
+    """What is searched of a text is bounded; all of it is kept."""
+    async with services(tmp_path)[kind]() as service:
+        text = "tea " + "x " * 130_000 + "milk"
+        await service.add_memory(**HERE, memories=[text])
+        assert (await service.search_memory(**HERE, query="tea")).memories[0].text == text
+        assert not (await service.search_memory(**HERE, query="milk")).memories
 
 
 async def test_what_a_rewind_has_undone_is_not_added() -> None:

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minirun import Event
-from minirun.memory import BaseMemoryService, InMemoryMemoryService, MemoryEntry, SqliteMemoryService, _ranking
+from minirun.memory import BaseMemoryService, InMemoryMemoryService, MemoryEntry, SqliteMemoryService, _ranking, _terms
 from minirun.memory._stem import STEP_2, STEP_3, STEP_4, stem
-from minirun.memory._terms import query_terms, terms_of
+from minirun.memory._terms import QUERY_CHARS_MAX, QUERY_TERMS_MAX, query_terms, terms_of
 
 USER: dict[str, Any] = {"app_name": "app", "user_id": "u"}
 
@@ -59,8 +59,62 @@ def test_every_text_has_terms_that_can_be_indexed(text: str) -> None:
         assert not any(character.isspace() or (character.isascii() and not character.isalnum()) for character in term)
         assert not any("A" <= character <= "Z" for character in term)
     assert set(query_terms(text)) <= set(terms)
-    assert len(query_terms(text)) <= 32
+    assert len(query_terms(text)) <= QUERY_TERMS_MAX
     assert bool(terms) == bool(query_terms(text))
+
+
+@given(st.integers(0, 3000), st.integers(0, 3000))
+def test_what_is_asked_is_spread_over_a_long_text(before: int, after: int) -> None:
+    """A text of many words asks for some of all of it, and of a very long one for its beginning and its end."""
+    terms = query_terms(" ".join([*(f"b{n}" for n in range(before)), "between", *(f"a{n}" for n in range(after))]))
+    assert len(terms) == min(before + after + 1, QUERY_TERMS_MAX) or before + after > 500
+    assert not before or any(term.startswith("b") for term in terms)
+    assert not after or any(term.startswith("a") and term != "a" for term in terms)
+
+
+def test_a_query_is_cut_before_it_is_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a query is, only so much of it is taken apart."""
+    sizes: list[int] = []
+    rows = _terms._rows
+
+    def counted(text: str) -> Any:
+        sizes.append(len(text))
+        return rows(text)
+
+    monkeypatch.setattr(_terms, "_rows", counted)
+    assert {"слово", "конец"} <= set(query_terms("слово " * 1_000_000 + "конец"))
+    assert sizes == [QUERY_CHARS_MAX + 1]
+
+
+@pytest.mark.parametrize("make", [InMemoryMemoryService, lambda: SqliteMemoryService(":memory:")])
+@pytest.mark.parametrize(
+    ("fact", "message"),
+    [
+        (
+            "我对花生过敏。",
+            "你好，今天天气非常好，我和家人一起去公园散步，看到了很多漂亮的鲜花和小鸟，心情特别愉快。请问我可以吃花生吗？",
+        ),
+        ("peanuts", " ".join(f"word{n}" for n in range(100)) + " peanuts"),
+    ],
+)
+async def test_the_rarest_words_of_a_message_count(make: Any, fact: str, message: str) -> None:
+    """What a long message ends with is found, however many other words of it somebody has said often."""
+    async with make() as service:
+        await service.add_memory(**USER, memories=[fact, *[f"word{n} 今天天气" for n in range(100)] * 2])
+        found = await service.search_memory(**USER, query=message, limit=1)
+        assert found.memories[0].text == fact
+
+
+async def test_of_long_memories_as_many_are_ranked_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The terms that are counted in a search are bounded, but one memory is always ranked; services agree."""
+    monkeypatch.setattr(_ranking, "RANKED_LENGTH_MAX", 25)
+    texts = [f"tea {n} " + "x " * (30 if n == 2 else 8) for n in range(4)]
+    for query, expected in (("tea", [3, 1]), ("tea 2", [2])):
+        for make in (InMemoryMemoryService, lambda: SqliteMemoryService(":memory:")):
+            async with make() as service:
+                await service.add_memory(**USER, memories=texts)
+                found = await service.search_memory(**USER, query=query)
+                assert [int(memory.text.split()[1]) for memory in found.memories] == expected
 
 
 @given(st.text(alphabet="東京都庁ありがとうชาดื่", min_size=1, max_size=12), st.data())
@@ -144,7 +198,12 @@ async def do(service: BaseMemoryService, act: Act) -> None:
             await service.delete_memory(**USER, memory_id=memory.id or "")
 
 
-@pytest.mark.parametrize("caps", [(500, 8, 500, 50_000), (3, 2, 4, 6)], ids=["usual", "tiny"])
+CAPS = ("RARE_MAX", "COMMON_MAX", "RANKED_MAX", "WINDOW", "TERMS_MAX", "RANKED_LENGTH_MAX", "LENGTH_INLINE")
+
+
+@pytest.mark.parametrize(
+    "caps", [(500, 8, 500, 50_000, 32, 500_000, 20_000), (3, 2, 4, 6, 2, 12, 5)], ids=["usual", "tiny"]
+)
 @settings(max_examples=60, deadline=None)
 @given(acts=ACTS, query=TEXTS, narrow=FILTERS, limit=st.integers(1, 20))
 def test_services_agree(
@@ -163,7 +222,7 @@ def test_services_agree(
             assert found[0] == found[1]
 
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in zip(("RARE_MAX", "COMMON_MAX", "RANKED_MAX", "WINDOW"), caps, strict=True):
+        for name, value in zip(CAPS, caps, strict=True):
             patch.setattr(_ranking, name, value)
         trio.run(check)
 

@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from ..env import Env
-from ._ranking import Numbers, Totals, best
+from ._ranking import Numbers, Totals, look
 from ._service import BaseMemoryService, Memory
 from ._values import MemoryEntry, Query, Scope
 
@@ -99,6 +99,9 @@ class _User:
         place = bisect_left(self._times, (before, 0))
         return self._times[place - 1][1] if place else 0
 
+    def lengths(self, numbers: Sequence[int]) -> dict[int, int]:
+        return {number: self.kept[number].length for number in numbers}
+
     def texts(self, numbers: Sequence[int]) -> Iterable[tuple[int, int, str]]:
         for number in numbers:
             memory = self.kept[number]
@@ -157,7 +160,9 @@ class InMemoryMemoryService(BaseMemoryService):
     async def _search(self, scope: Scope, query: Query, limit: int) -> list[MemoryEntry]:
         await trio.lowlevel.checkpoint()
         user = self._user(scope)
-        return [attrs.evolve(user.kept[number].entry, score=score) for number, score in best(user, query, limit)]
+        ranking = look(user, query)
+        entries = {number: user.kept[number].entry for number, _, _ in ranking.texts}
+        return [attrs.evolve(entries[number], score=score) for number, score in await self._ranked(ranking, limit)]
 
     async def _delete(self, scope: Scope, memory_id: str) -> None:
         await trio.lowlevel.checkpoint()

@@ -10,7 +10,10 @@ numbers of those that have it, and gives the newest of them; the rest is decided
     `WINDOW` memories.
 3.  A filter makes the lists shorter before they are cut. A mark that is rare makes them complete, too. Times alone do
     not: with a `before` the window ends a tenth of its length after the newest memory that is older.
-4.  The best `RANKED_MAX` of all these, by the weights of the terms that led to them, are ranked by bm25.
+4.  The best `RANKED_MAX` of all these, by the weights of the terms that led to them, are ranked by bm25; of long ones
+    so many that they have at most `RANKED_LENGTH_MAX` terms together.
+
+Of a query with more than `TERMS_MAX` terms that somebody has said those count that are worth most.
 
 So a user with at most `RARE_MAX` memories has all of them looked at. The work is bounded by the number of terms and
 these numbers, however many memories the user, or anybody else, has.
@@ -22,7 +25,7 @@ have said changes nothing. For a common term their number is estimated from how 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import log
 from typing import Final, Protocol
 
@@ -30,11 +33,20 @@ import attrs
 
 from ._values import LIMIT_MAX, Query
 
-__all__ = ["COMMON_MAX", "RANKED_MAX", "RARE_MAX", "WINDOW", "Index", "Numbers", "Ranked", "Totals", "best", "padded"]
+__all__ = ["Index", "Numbers", "Ranked", "Ranking", "Totals", "look", "padded"]
 
 RARE_MAX = 500
 COMMON_MAX = 8
 RANKED_MAX = LIMIT_MAX
+
+# The rarest words of a message say what it is about; each is counted in each memory that is ranked.
+TERMS_MAX = 32
+
+# Some megabytes of text: counting 32 terms in them takes about 0.1 s, in a worker thread.
+RANKED_LENGTH_MAX = 500_000
+
+# Counting 32 terms in so many takes about 5 ms.
+LENGTH_INLINE: Final = 20_000
 
 # A search in it takes some milliseconds, or, where the times of memories have to be looked at, ten times as long.
 WINDOW = 50_000
@@ -84,6 +96,10 @@ class Index(Protocol):
         """The number of the memory with the latest time before this one; 0 if there is none."""
 
     @abstractmethod
+    def lengths(self, numbers: Sequence[int]) -> Mapping[int, int]:
+        """How many terms these memories have."""
+
+    @abstractmethod
     def texts(self, numbers: Sequence[int]) -> Iterable[tuple[int, int, str]]:
         """Number, length and padded terms of these memories."""
 
@@ -93,11 +109,41 @@ def padded(terms: Iterable[str]) -> str:
     return "".join([f" {term} " for term in terms])
 
 
-def best(index: Index, query: Query, limit: int) -> list[Ranked]:
-    """Return the memories that fit best, at most *limit* of them; of equal ones the newer is first."""
+@attrs.frozen
+class Ranking:
+    """Memories that were looked at, to be ranked: all that is needed for that, apart from any index."""
+
+    parts: Sequence[tuple[str, float]] = ()
+    """Each term, padded, and what finding it is worth."""
+    texts: Sequence[tuple[int, int, str]] = ()
+    """Number, length and padded terms."""
+    average: float = 1.0
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is worth a worker thread."""
+        return sum(length for _, length, _ in self.texts) > LENGTH_INLINE
+
+    def best(self, limit: int) -> list[Ranked]:
+        """Return the memories that fit best, at most *limit* of them; of equal ones the newer is first."""
+        ranked = [(number, self._score(text, length / self.average)) for number, length, text in self.texts]
+        return sorted(ranked, key=lambda found: (-found[1], -found[0]))[:limit]
+
+    def _score(self, text: str, relative_length: float) -> float:
+        """How well a memory fits, given its terms, and its length in those of an average one."""
+        norm = K1 * (1 - B + B * relative_length)
+        total = 0.0
+        for part, weight in self.parts:
+            if count := text.count(part):
+                total += weight * count / (count + norm)
+        return total
+
+
+def look(index: Index, query: Query) -> Ranking:
+    """Return the memories that are worth being ranked."""
     totals = index.totals()
     if not query.terms or not totals.count:
-        return []
+        return Ranking()
     search = _Search(index, query, totals)
     weights: dict[int, float] = {}
     for terms, numbers in search.lists():
@@ -106,9 +152,20 @@ def best(index: Index, query: Query, limit: int) -> list[Ranked]:
             known = weights.get(number, 0.0)
             weights[number] = known + weight if len(terms) == 1 else max(known, weight)
     chosen = sorted(sorted(weights, reverse=True), key=weights.__getitem__, reverse=True)[:RANKED_MAX]
-    average = totals.length / totals.count
-    ranked = [(number, search.score(text, length / average)) for number, length, text in index.texts(chosen)]
-    return sorted(ranked, key=lambda found: (-found[1], -found[0]))[:limit]
+    if totals.length > RANKED_LENGTH_MAX:
+        chosen = _bounded(chosen, index.lengths(chosen))
+    return Ranking(search.parts, (*index.texts(chosen),), totals.length / totals.count)
+
+
+def _bounded(numbers: Sequence[int], lengths: Mapping[int, int]) -> list[int]:
+    """The first, and those after it that there is room for."""
+    chosen: list[int] = []
+    total = 0
+    for number in numbers:
+        if not chosen or total + lengths[number] <= RANKED_LENGTH_MAX:
+            chosen.append(number)
+            total += lengths[number]
+    return chosen
 
 
 class _Search:
@@ -120,8 +177,10 @@ class _Search:
         self._within = self._window(totals)
         parts = (*query.terms, *query.marks)
         self._newest = {part: index.newest((part,), RARE_MAX + 1, None, None) for part in parts}
-        self.weights = {term: _weight(self._newest[term], totals) for term in query.terms}
-        self._parts = [(f" {term} ", weight * (K1 + 1)) for term, weight in self.weights.items()]
+        weights = {term: _weight(self._newest[term], totals) for term in query.terms if self._newest[term]}
+        worth_most = set(sorted(weights, key=weights.__getitem__, reverse=True)[:TERMS_MAX])
+        self.weights = {term: weight for term, weight in weights.items() if term in worth_most}
+        self.parts = [(f" {term} ", weight * (K1 + 1)) for term, weight in self.weights.items()]
 
     def _window(self, totals: Totals) -> Numbers:
         if self._query.before == float("inf"):
@@ -131,8 +190,8 @@ class _Search:
 
     def lists(self) -> Iterable[tuple[tuple[str, ...], list[int]]]:
         """What is looked at: some terms, and the numbers of memories with all of them. Single terms come first."""
-        rare = [term for term in self._query.terms if self._newest[term] and not self._is_common(term)]
-        common = [term for term in self._query.terms if self._is_common(term)]
+        rare = [term for term in self.weights if not self._is_common(term)]
+        common = [term for term in self.weights if self._is_common(term)]
         leading = sorted(common, key=self.weights.__getitem__, reverse=True)[:COMMON_MAX]
         for term in (*rare, *leading):
             yield (term,), self._numbers((term,))
@@ -149,15 +208,6 @@ class _Search:
         parts = (*terms, *query.marks)
         within = self._within if all(map(self._is_common, parts)) else None
         return self._index.newest(parts, RARE_MAX, query if query.asks_for_time else None, within)
-
-    def score(self, text: str, relative_length: float) -> float:
-        """How well a memory fits, given its terms, and its length in those of an average one."""
-        norm = K1 * (1 - B + B * relative_length)
-        total = 0.0
-        for part, weight in self._parts:
-            if count := text.count(part):
-                total += weight * count / (count + norm)
-        return total
 
 
 def _weight(newest: list[int], totals: Totals) -> float:

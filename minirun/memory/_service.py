@@ -26,7 +26,7 @@ the same for all. `minirun.testing.check_memory_service` is the contract, as tes
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
@@ -39,7 +39,7 @@ from ..errors import InvalidValueError, ServiceClosedError
 from ..events import Event
 from ..sessions import Session
 from ..types import Content
-from ._ranking import padded
+from ._ranking import Ranked, Ranking, padded
 from ._terms import query_terms, terms_of
 from ._values import (
     MemoryEntry,
@@ -62,6 +62,12 @@ _Self = TypeVar("_Self", bound="BaseMemoryService")
 # So many are added in one transaction: some milliseconds, then others have their turn.
 PAGE: Final = 250
 
+# Longer texts come into one transaction with fewer others.
+PAGE_CHARS: Final = 200_000
+
+# More than a hundred pages; what is longer is a book, and worth an artifact. All of it is kept.
+SEARCHED_CHARS_MAX: Final = 250_000
+
 # Longer texts are taken apart in a worker thread. So many characters take about 5 ms.
 TEXT_CHARS_INLINE: Final = 50_000
 
@@ -81,7 +87,8 @@ class Memory:
     @classmethod
     def of(cls, entry: MemoryEntry) -> Memory:
         """Return what is kept of *entry*."""
-        terms = terms_of("\n".join(part.text or "" for part in entry.content.parts))
+        text = "\n".join(part.text or "" for part in entry.content.parts)
+        terms = terms_of(text[:SEARCHED_CHARS_MAX])
         return cls(
             entry=entry,
             terms=padded(terms),
@@ -172,8 +179,14 @@ class BaseMemoryService(ABC):
         metadata = check_metadata(custom_metadata)
         if isinstance(events, (str, bytes, Mapping)) or not isinstance(events, Iterable):
             raise InvalidValueError("events", f"expected a list of events, found {shown(events)}")
-        entries = [entry_of_event(event, session, metadata) for event in events]
-        await self._add_pages(scope, [entry for entry in entries if entry is not None])
+        entries: list[MemoryEntry] = []
+        for number, event in enumerate(tuple(events)):
+            if number % PAGE == 0:
+                await trio.lowlevel.checkpoint()
+            entry = entry_of_event(event, session, metadata)
+            if entry is not None:
+                entries.append(entry)
+        await self._add_pages(scope, entries)
 
     async def add_memory(
         self,
@@ -227,9 +240,9 @@ class BaseMemoryService(ABC):
 
     async def _add_pages(self, scope: Scope, entries: Sequence[MemoryEntry]) -> None:
         latest = list({entry.id: entry for entry in entries}.values())
-        await trio.lowlevel.checkpoint()
-        for first in range(0, len(latest), PAGE):
-            page = await self._new_ones(scope, latest[first : first + PAGE])
+        for page in _pages(latest):
+            await trio.lowlevel.checkpoint()
+            page = await self._new_ones(scope, page)
             size = sum(len(entry.text) for entry in page)
             if size > TEXT_CHARS_INLINE:
                 memories = await self._env.run_sync(lambda page=page: [Memory.of(entry) for entry in page])  # type: ignore[misc]
@@ -257,10 +270,12 @@ class BaseMemoryService(ABC):
         """
         Return the memories of a user that fit *query* best: those with one of its words, ranked by bm25.
 
-        The query is text and nothing else: it has no operators. One without words finds nothing; of a longer one the
-        first 32 different words count. All memories with a word that at most 500 of the user's memories have are looked
-        at; of commoner words the newest 500 memories with each, and with all of them (see `_ranking`). So the time it
-        takes is bounded, however much is remembered. Of as good ones, what was added later is first.
+        The query is text and nothing else: it has no operators. One without words finds nothing. Of a long one 128
+        different words count (in Chinese and the like, pieces of two characters), spread over the whole, and of those
+        the 32 that fewest memories have; of one of more than 4 000 characters its beginning and its end. A memory is
+        found by its first 250 000 characters. All memories with a word that at most 500 of the user's memories have are
+        looked at; of commoner words the newest 500 memories with each, and with all of them (see `_ranking`). So the
+        time it takes is bounded, however much is remembered. Of as good ones, what was added later is first.
 
         Args:
             app_name: The app to search.
@@ -281,6 +296,12 @@ class BaseMemoryService(ABC):
         wanted = check_limit(limit)
         asked = parse_filter(query_terms(check_text(str.__str__(query), "query")), filter)
         return SearchMemoryResponse(memories=await self._search(scope, asked, wanted))
+
+    async def _ranked(self, ranking: Ranking, limit: int) -> list[Ranked]:
+        """Rank memories; long ones in a worker thread."""
+        if ranking.is_long:
+            return await self._env.run_sync(lambda: ranking.best(limit))
+        return ranking.best(limit)
 
     # --- deleting
 
@@ -348,7 +369,7 @@ class BaseMemoryService(ABC):
 
     @abstractmethod
     async def _search(self, scope: Scope, query: Query, limit: int) -> list[MemoryEntry]:
-        """Return what `_ranking.best` finds, with its scores."""
+        """Return the best of what `_ranking.look` finds, with their scores."""
 
     @abstractmethod
     async def _delete(self, scope: Scope, memory_id: str) -> None:
@@ -360,3 +381,18 @@ class BaseMemoryService(ABC):
 
     async def _close(self) -> None:
         """Give back what the service holds."""
+
+
+def _pages(entries: Sequence[MemoryEntry]) -> Iterator[list[MemoryEntry]]:
+    """The entries in parts that take about as long to add."""
+    page: list[MemoryEntry] = []
+    size = 0
+    for entry in entries:
+        chars = min(len(entry.text), SEARCHED_CHARS_MAX)
+        if page and (len(page) == PAGE or size + chars > PAGE_CHARS):
+            yield page
+            page, size = [], 0
+        page.append(entry)
+        size += chars
+    if page:
+        yield page

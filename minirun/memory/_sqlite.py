@@ -12,7 +12,7 @@ from ..env import Env
 from ..errors import ConfigurationError, ServiceClosedError
 from ..sessions import SqliteSessionService
 from ..sessions._sqlite_file import Durability, Transaction
-from ._ranking import best
+from ._ranking import look
 from ._service import BaseMemoryService, Memory
 from ._sqlite_tables import User, find_user, has_tables, make_tables, make_user
 from ._values import MemoryEntry, Query, Scope
@@ -87,9 +87,15 @@ class SqliteMemoryService(BaseMemoryService):
             user = self._find_user(db, scope)
             if user is None:
                 return []
-            found = best(user, query, limit)
-            entries = user.entries([number for number, _ in found])
-        return [attrs.evolve(entry, score=score) for entry, (_, score) in zip(entries, found, strict=True)]
+            ranking = look(user, query)
+            if not ranking.is_long:
+                found = ranking.best(limit)
+                entries = user.entries([number for number, _ in found])
+                return [attrs.evolve(entry, score=score) for entry, (_, score) in zip(entries, found, strict=True)]
+        found = await self._ranked(ranking, limit)
+        async with self._file.reading() as db:
+            left = user_now.entries_left([n for n, _ in found]) if (user_now := self._find_user(db, scope)) else {}
+        return [attrs.evolve(left[number], score=score) for number, score in found if number in left]
 
     async def _delete(self, scope: Scope, memory_id: str) -> None:
         def choose(user: User) -> list[int]:

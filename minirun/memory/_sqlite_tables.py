@@ -8,7 +8,7 @@ are many, and tells in each score something of what others have said.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from typing import Any, Final
 
 import attrs
@@ -163,9 +163,14 @@ class User:
 
     def entries(self, places: Sequence[int]) -> list[MemoryEntry]:
         """The memories that stand there, in this order."""
-        columns = "number, id, session_id, timestamp, data"
-        found = {number & PLACES: _entry_of(rest) for number, *rest in self._rows(columns, places)}
+        found = self.entries_left(places)
+        _check_all(places, found)
         return [found[place] for place in places]
+
+    def entries_left(self, places: Sequence[int]) -> dict[int, MemoryEntry]:
+        """Those that stand there still, by place: somebody may have deleted some since an earlier transaction."""
+        columns = "number, id, session_id, timestamp, data"
+        return {number & PLACES: _entry_of(rest) for number, *rest in self._rows_left(columns, places)}
 
     # --- as an index
 
@@ -205,6 +210,12 @@ class User:
         found = self._db.execute(f"{query} LIMIT 1", (self._row, before)).fetchone()
         return 0 if found is None else found[0] & PLACES
 
+    def lengths(self, numbers: Sequence[int]) -> dict[int, int]:
+        found = {number & PLACES: length for number, length in self._rows("number, length", numbers)}
+        if any(type(length) is not int for length in found.values()):
+            raise damage("the row of a memory has another length than was written")
+        return found
+
     def texts(self, numbers: Sequence[int]) -> Iterable[tuple[int, int, str]]:
         rows = self._rows("number, length, terms", numbers)
         if any(type(length) is not int or type(terms) is not str for _, length, terms in rows):
@@ -212,13 +223,16 @@ class User:
         return [(number & PLACES, length, terms) for number, length, terms in rows]
 
     def _rows(self, columns: str, places: Sequence[int]) -> list[tuple[Any, ...]]:
+        rows = self._rows_left(columns, places)
+        _check_all(places, rows)
+        return rows
+
+    def _rows_left(self, columns: str, places: Sequence[int]) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
         for first in range(0, len(places), NUMBERS_MAX):
             numbers = [self._number(place) for place in places[first : first + NUMBERS_MAX]]
             query = f"SELECT {columns} FROM memory_entries WHERE number IN ({', '.join('?' * len(numbers))})"
             rows += self._db.execute(query, numbers)
-        if len(rows) != len(places):
-            raise damage(f"the index of memories names {len(places) - len(rows)} that are not there")
         return rows
 
     def _number(self, place: int) -> int:
@@ -227,6 +241,11 @@ class User:
     def _tokens(self, place: int, parts: Iterable[str]) -> str:
         start = f"{self._row}x{place >> BLOCK_BITS}"
         return " ".join([token(start, part) for part in parts])
+
+
+def _check_all(places: Sequence[int], found: Sized) -> None:
+    if len(found) != len(places):
+        raise damage(f"the index of memories names {len(places) - len(found)} that are not there")
 
 
 def _execute(db: sqlite3.Connection, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:

@@ -159,7 +159,14 @@ def parse_filter(terms: tuple[str, ...], value: object) -> Query:
     unknown = [key for key in value if key not in FILTERS]
     if unknown:
         raise InvalidValueError("filter", f"expected keys of {', '.join(FILTERS)}, found {shown(unknown[0])}")
-    marks = [_mark(name, check_id(f"filter[{name!r}]", value[name])) for name in FILTERS[:2] if name in value]
+    marks: list[str] = []
+    if "author" in value:
+        author = value["author"]
+        if not isinstance(author, str):
+            raise InvalidValueError("filter['author']", f"expected a string, found {shown(author)}")
+        marks.append(_mark("author", check_text(str.__str__(author), "filter['author']")))
+    if "session_id" in value:
+        marks.append(_mark("session_id", check_id("filter['session_id']", value["session_id"])))
     metadata = check_metadata(value.get("custom_metadata"), "filter['custom_metadata']")
     marks += [_mark("m", key, metadata[key]) for key in metadata]
     times = {name: _seconds(f"filter[{name!r}]", value[name]) for name in ("after", "before") if name in value}

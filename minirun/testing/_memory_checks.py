@@ -249,6 +249,10 @@ async def _a_limit_is_kept(t: Bench) -> None:
 @check
 async def _a_search_can_be_narrowed(t: Bench) -> None:
     """A filter keeps what has this author, session and metadata, and a time in [after, before); all of it holds."""
+    await t.add(MemoryEntry(content="rum", author=" Ada "))
+    expect(
+        "an author as it is", (await t.find("rum", author=" Ada "), await t.find("rum", author="Ada")), (["rum"], [])
+    )
     for number in range(6):
         author, session = ("user", "bot")[number % 2], f"s{number // 3}"
         metadata = {"n": number, "half": number / 2, "tags": ["x", {"a": 1}] if number else []}
