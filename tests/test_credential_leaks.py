@@ -28,7 +28,7 @@ from minirun import (
 from minirun._codec import event_to_json
 from minirun.agents import InvocationContext
 from minirun.credentials import AuthConfig, AuthCredential, InMemoryCredentialService
-from minirun.errors import ReplayError
+from minirun.errors import ReplayError, SecretError
 from minirun.plugins import BasePlugin, LoggingPlugin
 from minirun.runtime._secrets import HIDDEN, Secrets
 from minirun.sessions import BaseSessionService
@@ -157,8 +157,11 @@ async def hand_out(tool_context: ToolContext) -> Any:
 async def careless_use(ctx: InvocationContext) -> None:
     """Own logic that says its secret, in every way there is."""
     secret = (await ctx.request_credential(OWN)).reveal()
-    ctx.state["key"] = secret
-    ctx.state["user:deep"] = {secret: [f"Bearer {secret}"]}
+    for key, value in (("key", secret), ("user:deep", {"k": [f"Bearer {secret}"]}), ("deep", {secret: 1}), (secret, 1)):
+        with pytest.raises(SecretError):
+            ctx.state[key] = value
+    with pytest.raises(SecretError):
+        ctx.state.extend("list", [secret])
     await ctx.progress(f"with {secret}")
     await ctx.step("headers", lambda: {"Authorization": f"Bearer {secret}"})
 
@@ -176,7 +179,8 @@ async def careless_use(ctx: InvocationContext) -> None:
 async def careless_log_in(tool_context: ToolContext) -> Any:
     """Log in, and tell all about it."""
     credential = await tool_context.request_credential(TOOL)
-    tool_context.state["password"] = credential.reveal()
+    with pytest.raises(SecretError):
+        tool_context.state["temp:password"] = credential.reveal()
     await tool_context.progress(credential.reveal())
     await tool_context.emit(Event(message=f"the password is {credential.reveal()}"))
     return {"password": credential.reveal(), "url": f"https://ada:{credential.reveal()}@x.test"}

@@ -43,7 +43,7 @@ def _typed(prompt: str, name: str) -> str:
     if sys.stdin.isatty():
         typed: str = click.prompt(prompt, hide_input=name != _SHOWN, err=True)
         return typed
-    line = sys.stdin.readline().removesuffix("\n")
+    line = sys.stdin.readline().removesuffix("\n").removesuffix("\r")
     if not line:
         raise click.ClickException(f"expected a line of standard input with the {name}, found none")
     return line

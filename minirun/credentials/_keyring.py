@@ -93,14 +93,27 @@ class KeyringCredentialService(BaseCredentialService):
         return await self._read(found)
 
     async def _read(self, look: Callable[[KeyringBackend], _T]) -> _T:
-        return await self.env.run_sync(lambda: look(self._ring()), abandon_on_cancel=True)
+        return await self.env.run_sync(lambda: _without_words(lambda: look(self._ring())), abandon_on_cancel=True)
 
     async def _change(self, change: Callable[[KeyringBackend], _T]) -> _T:
         async with self._lock:
-            return await self.env.run_sync(lambda: change(self._ring()))
+            return await self.env.run_sync(lambda: _without_words(lambda: change(self._ring())))
 
     def _ring(self) -> KeyringBackend:
         return keyring.get_keyring() if self._backend is None else self._backend
+
+
+def _without_words(work: Callable[[], _T]) -> _T:
+    """Do *work*; what a backend raises that is no `Exception` says nothing of a secret afterwards."""
+    try:
+        return work()
+    except Exception:
+        raise  # the service says of what kind it is
+    except BaseException as error:
+        kind = type(error)
+    if issubclass(kind, KeyboardInterrupt):
+        raise KeyboardInterrupt
+    raise CredentialServiceError(f"with {kind.__name__} (what it said is not shown: it may be secret)")
 
 
 def _service(app_name: str) -> str:

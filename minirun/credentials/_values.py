@@ -149,11 +149,16 @@ class AuthCredential(Secret):
     Only `reveal` shows what it holds. Neither `repr` nor `str` do, it is refused wherever something is stored or sent
     as JSON (SecretError), and it cannot be pickled.
 
+    A run that was given one takes what it holds, but for `username` and `client_id`, out of what it says. A secret of
+    fewer than 8 characters is *not* found as a part of a text, only where it is all of it: a short password that stands
+    in a URL or a message is stored and logged. A number is found if it is a secret of 6 digits or more.
+
     Args:
         scheme: As that of an `AuthConfig`.
         expires_at: From when on it does not work any more, in seconds since the epoch. None: that is not known.
         values: What it holds, by name: `api_key`; `token`; `username` and `password`; `access_token`, and maybe
-            `refresh_token`, `client_id` and `client_secret`; anything for `"custom"`. Texts that are not empty.
+            `refresh_token`, `client_id` and `client_secret`; any names but `scheme` and `expires_at` for `"custom"`.
+            Texts that are not empty.
 
     Raises:
         InvalidValueError: These are not the values of that scheme. The message does not show them.
@@ -164,13 +169,19 @@ class AuthCredential(Secret):
     _scheme: str
     _values: Mapping[str, str]
 
-    def __init__(self, scheme: str, *, expires_at: float | None = None, **values: str) -> None:
+    def __init__(self, /, scheme: str, *, expires_at: float | None = None, **values: str) -> None:
         object.__setattr__(self, "_values", dict(values))
         values.clear()  # who shows the frames of what is raised here shows no secret
-        object.__setattr__(self, "_scheme", _checked_scheme(scheme))
+        if not isinstance(scheme, str) or scheme not in SCHEMES:
+            scheme = ""
+            problem = f"expected one of {', '.join(SCHEMES)}, found something else (not shown: it may be secret)"
+            raise InvalidValueError("scheme", problem)
+        object.__setattr__(self, "_scheme", str.__str__(scheme))
         at = None if expires_at is None else finite(expires_at)
         if expires_at is not None and at is None:
-            raise InvalidValueError("expires_at", f"expected seconds since the epoch, found {shown(expires_at)}")
+            kind, expires_at = type(expires_at).__name__, None
+            problem = f"expected seconds since the epoch, found {kind} (not shown: it may be secret)"
+            raise InvalidValueError("expires_at", problem)
         problem = _problem_of(self)
         if problem:
             raise InvalidValueError("AuthCredential", f"{problem} (values are not shown: they may be secret)")
@@ -207,7 +218,7 @@ class AuthCredential(Secret):
         main = SCHEMES[self._scheme][0][:1] or (self.names if len(self.names) == 1 else ())
         found = name if name is not None else next(iter(main), None)
         if found is None or found not in self._values:
-            problem = f"expected one of {', '.join(self.names)}, found {'none' if name is None else shown(name)}"
+            problem = f"expected one of {', '.join(self.names)}, found {'none' if name is None else 'another'}"
             raise InvalidValueError("name", problem)
         return self._values[found]
 
@@ -237,6 +248,9 @@ class AuthCredential(Secret):
 
     def __deepcopy__(self, memo: object) -> AuthCredential:
         return self
+
+    def __getstate__(self) -> NoReturn:
+        self.__reduce_ex__(0)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         msg = "expected something that may be stored, found a credential; a credential service keeps it"

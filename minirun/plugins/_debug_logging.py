@@ -29,7 +29,7 @@ import json
 import logging
 import os
 import traceback
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -88,8 +88,8 @@ class DebugLoggingPlugin(BasePlugin):
         folder: Where the files are; it is made when the first line is written, for its owner only (0700).
         name: The name of the plugin.
         secrets: What is redacted: the values of keys with one of these in their name, in arguments, results, state and
-            metadata, at any depth; case and punctuation do not count. Texts are not searched: what somebody says in
-            a message, or an exception, is written.
+            metadata, at any depth; case and punctuation do not count. Texts are not searched for them: what somebody
+            says in a message, or an exception, is written, but for the credentials that the run was given.
         max_text: How many characters are written of each text; None: all. Of bytes the size and the SHA-256 are.
 
     Raises:
@@ -144,7 +144,7 @@ class DebugLoggingPlugin(BasePlugin):
 
     async def on_run_error_callback(self, *, invocation_context: InvocationContext, error: Exception) -> None:
         """Tell what the run fails with."""
-        trace = "".join(traceback.format_exception(error)).splitlines()
+        trace = "".join(traceback.format_exception(invocation_context._core.secrets.shown(error))).splitlines()
         self._tell("run_error", invocation_context, {**_error_of(error), "traceback": trace})
 
     async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
@@ -278,7 +278,8 @@ class DebugLoggingPlugin(BasePlugin):
         invocation_id = context.invocation_id
         try:
             head = {"time": context._core.env.now(), "kind": kind, "invocation_id": invocation_id}
-            line = json.dumps({**head, **self._all_shown(fields)}, ensure_ascii=False, separators=(",", ":"))
+            shown = self._all_shown(fields, context._core.secrets.hide)
+            line = json.dumps({**head, **shown}, ensure_ascii=False, separators=(",", ":"))
             self._files.write(invocation_id, line.encode("utf-8", "backslashreplace"))
             if invocation_id not in self._runs:  # what is stored after the end of the run
                 self._files.close(invocation_id)
@@ -288,8 +289,11 @@ class DebugLoggingPlugin(BasePlugin):
                 where, what = self._files.path(invocation_id), f"{type(error).__name__}: {error}"
                 _logger.warning("plugin %r cannot write to %s (%s); this is told once", self.name, where, what)
 
-    def _all_shown(self, fields: dict[str, Any]) -> dict[str, Any]:
-        return {name: self._shower.shown(value) for name, value in fields.items()}
+    def _all_shown(self, fields: dict[str, Any], hide: Callable[[str], str] | None) -> dict[str, Any]:
+        return {
+            name: self._shower.shown(value, hide=None if isinstance(value, str) and name != "error_message" else hide)
+            for name, value in fields.items()
+        }
 
 
 def _agent_of(context: ReadonlyContext) -> dict[str, Any]:

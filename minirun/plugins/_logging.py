@@ -28,7 +28,7 @@ What is not known is None. Durations are in seconds of trio's clock, which never
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -246,15 +246,19 @@ class LoggingPlugin(BasePlugin):
     ) -> None:
         if not self._logger.isEnabledFor(level):
             return
+        secrets = context._core.secrets
         if "text" in fields:
-            fields["text"] = _shortened(fields["text"], self._max_text)
+            fields["text"] = _shortened(fields["text"], self._max_text, secrets.hide)
+        if fields.get("error_message") is not None and secrets.hide is not None:
+            fields["error_message"] = secrets.hide(fields["error_message"])
         if fields.get("duration_s") is not None:
             message += f" ({fields['duration_s']:.3f} s)"
         told = fields.get("text") or fields.get("error_message")
         if told:
             message += f": {told}"
         minirun = {"kind": kind, "invocation_id": context.invocation_id, **fields}
-        self._logger.log(level, _on_one_line(message), exc_info=trace_of, extra={"minirun": minirun}, stacklevel=2)
+        trace = None if trace_of is None else secrets.shown(trace_of)
+        self._logger.log(level, _on_one_line(message), exc_info=trace, extra={"minirun": minirun}, stacklevel=2)
 
 
 def _since(run: _Run | None) -> float | None:
@@ -287,11 +291,11 @@ def _error_of(error: Exception) -> dict[str, Any]:
     return {"error_type": type(error).__name__, "error_message": _text_of(error)}
 
 
-def _shortened(value: object, length: int) -> str | None:
-    """The beginning of a text, or of a value as Python writes it; None for nothing."""
+def _shortened(value: object, length: int, hide: Callable[[str], str] | None) -> str | None:
+    """The beginning of a text, or of a value as Python writes it, without what *hide* takes out; None for nothing."""
     if value is None or length == 0:
         return None
-    text = _text_of(value)
+    text = _text_of(value) if hide is None else hide(_text_of(value))
     return text if len(text) <= length else text[: length - 1] + "…"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -33,6 +33,11 @@ SECRETS = (
 )
 """What the names of secrets have in them, whatever their case and punctuation."""
 
+# The fields of this package's values that hold texts; all other strings in them are names, ids and kinds.
+_FREE_TEXTS = frozenset(
+    {"text", "error_message", "code", "output", "file_uri", "display_name", "system_instruction", "description"}
+)
+
 REDACTED = "[redacted]"
 # As deep as JSON values of this package may be; deeper ones are foreign, or have themselves in them.
 DEPTH_MAX = 100
@@ -55,12 +60,13 @@ class Shower:
         self._max_text = max_text
         self._known: dict[str, bool] = {}  # whether a key is a secret's: a few hundred names come again and again
 
-    def shown(self, value: Any, depth: int = 0) -> Any:
-        """The value as JSON."""
+    def shown(self, value: Any, depth: int = 0, hide: Callable[[str], str] | None = None) -> Any:
+        """The value as JSON; *hide* takes out of texts what they must not have: of all but names, ids and keys."""
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):
-            return self._text(str.__str__(value))
+            text = str.__str__(value)
+            return self._text(text if hide is None else hide(text))
         if isinstance(value, int):
             bits = int.bit_length(value)
             return int(value) if bits <= INT_BITS_MAX else f"an integer of {bits} bits"
@@ -70,7 +76,7 @@ class Shower:
             return {"bytes": memoryview(value).nbytes, "sha256": hashlib.sha256(value).hexdigest()}
         if depth >= DEPTH_MAX:
             return "…"
-        return self._inside(value, depth + 1)
+        return self._inside(value, depth + 1, hide)
 
     def is_secret(self, key: str) -> bool:
         """Whether a key is named like a secret."""
@@ -82,27 +88,30 @@ class Shower:
             found = self._known[key] = any(secret in letters for secret in self._secrets)
         return found
 
-    def _inside(self, value: Any, depth: int) -> Any:
+    def _inside(self, value: Any, depth: int, hide: Callable[[str], str] | None) -> Any:
         if isinstance(value, dict):
             return {
-                self._key(key): REDACTED if item is not None and self.is_secret(str(key)) else self.shown(item, depth)
+                self._key(key): REDACTED
+                if item is not None and self.is_secret(str(key))
+                else self.shown(item, depth, hide)
                 for key, item in dict.items(value)
                 if isinstance(key, (str, int, float, bool)) or key is None
             }
         if isinstance(value, (list, tuple, set, frozenset, Window, Extended)):
-            return [self.shown(item, depth) for item in value]
+            return [self.shown(item, depth, hide) for item in value]
         if attrs.has(type(value)) and type(value).__module__.startswith(f"{__package__.partition('.')[0]}."):
-            return self._fields(value, depth)
+            return self._fields(value, depth, hide)
         return f"a value of type {type(value).__name__}"
 
-    def _fields(self, value: Any, depth: int) -> dict[str, Any]:
+    def _fields(self, value: Any, depth: int, hide: Callable[[str], str] | None) -> dict[str, Any]:
         """The fields of one of this package's values that were given; their own names are no secrets."""
         found = {}
         for field in attrs.fields(type(value)):
             item = getattr(value, field.name)
             if item is None or (isinstance(item, (dict, list, tuple)) and not item):
                 continue
-            shown = self.shown(item, depth)
+            is_name = isinstance(item, (str, frozenset)) and field.name not in _FREE_TEXTS
+            shown = self.shown(item, depth, None if is_name else hide)
             if shown or not isinstance(item, Value):
                 found[field.name] = shown
         return found

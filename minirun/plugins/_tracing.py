@@ -228,9 +228,11 @@ class TracingPlugin(BasePlugin):
         if config.stop_sequences:
             attributes["gen_ai.request.stop_sequences"] = config.stop_sequences
         if self._captures:
-            attributes["gen_ai.input.messages"] = self._json(list(llm_request.contents))
-            attributes["gen_ai.system_instructions"] = config.system_instruction or ""
-            attributes["gen_ai.tool.definitions"] = self._json(config.tools)
+            attributes["gen_ai.input.messages"] = self._json(callback_context, list(llm_request.contents))
+            attributes["gen_ai.system_instructions"] = callback_context._core.secrets.out_of_text(
+                config.system_instruction or ""
+            )
+            attributes["gen_ai.tool.definitions"] = self._json(callback_context, config.tools)
         self._begin(callback_context, _question(callback_context), "call_llm", attributes, kind=trace.SpanKind.CLIENT)
 
     async def after_model_callback(self, *, callback_context: CallbackContext, llm_response: LlmResponse) -> None:
@@ -247,7 +249,7 @@ class TracingPlugin(BasePlugin):
         if llm_response.error_code is not None:
             attributes["error.type"] = llm_response.error_code
         if self._captures:
-            attributes["gen_ai.output.messages"] = self._json([llm_response.content])
+            attributes["gen_ai.output.messages"] = self._json(callback_context, [llm_response.content])
         self._end(callback_context, _question(callback_context), attributes)
 
     async def on_model_error_callback(
@@ -280,14 +282,14 @@ class TracingPlugin(BasePlugin):
             **_branch_of(tool_context),
         }
         if self._captures:
-            attributes["gen_ai.tool.call.arguments"] = self._json(tool_args)
+            attributes["gen_ai.tool.call.arguments"] = self._json(tool_context, tool_args)
         self._begin(tool_context, ("tool", tool_context.function_call_id), f"execute_tool {tool.name}", attributes)
 
     async def after_tool_callback(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, result: Any
     ) -> None:
         """End the span of the call with its result."""
-        attributes = {"gen_ai.tool.call.result": self._json(result)} if self._captures else {}
+        attributes = {"gen_ai.tool.call.result": self._json(tool_context, result)} if self._captures else {}
         self._end(tool_context, ("tool", tool_context.function_call_id), attributes)
 
     async def on_tool_error_callback(
@@ -343,7 +345,7 @@ class TracingPlugin(BasePlugin):
         run = self._runs.get(context.invocation_id)
         step = None if run is None else run.steps.get(key)
         if run is not None and step is not None:
-            step.span.record_exception(error, timestamp=run.now())
+            step.span.record_exception(context._core.secrets.shown(error), timestamp=run.now())
             step.span.set_attribute("error.type", type(error).__name__)
             step.span.set_status(trace.StatusCode.ERROR, type(error).__name__)
 
@@ -365,8 +367,11 @@ class TracingPlugin(BasePlugin):
         if run is not None:
             _end_all(run, reversed(list(run.steps)))
 
-    def _json(self, value: Any) -> str:
-        return json.dumps(self._shower.shown(value), ensure_ascii=False).encode("utf-8", "replace").decode()
+    def _shown(self, context: ReadonlyContext, value: Any) -> Any:
+        return self._shower.shown(value, hide=context._core.secrets.hide)
+
+    def _json(self, context: ReadonlyContext, value: Any) -> str:
+        return json.dumps(self._shown(context, value), ensure_ascii=False).encode("utf-8", "replace").decode()
 
 
 def _end_all(run: _Run, keys: Iterable[tuple[str, ...]]) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "artifact_version",
+    "check_artifact",
     "delete_artifact",
     "give_up",
     "list_artifacts",
@@ -37,6 +38,21 @@ __all__ = [
 # What is noted of reads stands beside those of the state, under keys that no state has: `temp:` ones are not noted.
 NEWEST = "temp:newest artifact "
 NAMES = "temp:artifacts"
+
+
+def check_artifact(
+    context: _WritingContext, filename: str, artifact: Part | None, custom_metadata: Mapping[str, Any] | None
+) -> None:
+    """
+    Raise if a secret is in what is about to be saved.
+
+    Raises:
+        SecretError: One is; nothing was stored.
+    """
+    secrets = context._core.secrets
+    secrets.check_name(filename, "filename")
+    secrets.check_value(artifact, "artifact")
+    secrets.check_value(custom_metadata, "custom_metadata")
 
 
 async def save_artifact(context: _WritingContext, filename: str, save: Save) -> int:
@@ -139,5 +155,7 @@ async def _newest(context: _WritingContext, artifacts: RunArtifacts, filename: s
     """The number of the version that is the newest for this reader, now or when it was run first."""
     assert context._reads is not None
     found = await artifacts.version(filename, None)
+    if found is None:  # else its name is known
+        context._core.secrets.check_name(filename, "filename")
     number: int | None = context._reads.seen(f"{NEWEST}{filename}", None if found is None else found.version)
     return number

@@ -36,6 +36,7 @@ from ..sessions._state import Scope, State, Write, apply_write, scope_of, with_w
 from ..types import Content, Part, changed
 from ._artifacts import (
     artifact_version,
+    check_artifact,
     delete_artifact,
     list_artifacts,
     load_artifact,
@@ -329,6 +330,7 @@ class _WritingContext(ReadonlyContext):
             InvalidValueError: The arguments or the result are no JSON.
             ReplayError: Something else is recorded in its place.
         """
+        self._core.secrets.check_name(name, "name of the step")
         return await run_step(self, name, work, args, named)
 
     async def sleep_until(self, when: float) -> None:
@@ -380,9 +382,11 @@ class _WritingContext(ReadonlyContext):
 
         Raises:
             InvalidValueError: The name cannot be one, or the artifact is nothing that can be kept.
+            SecretError: There is a secret in it that this run was given.
             ServiceNotConfiguredError: The runner has no artifact service.
             StorageError: The store failed.
         """
+        check_artifact(self, filename, artifact, custom_metadata)
         return await save_artifact(self, filename, self._core.artifacts.to_save(filename, artifact, custom_metadata))
 
     async def save_artifact_stream(
@@ -395,8 +399,10 @@ class _WritingContext(ReadonlyContext):
         """
         Store bytes that come in *chunks*, from an iterable or an async one; else as `save_artifact`.
 
-        It loads as a part with `inline_data`. An error of the chunks is raised as it is, and leaves no version.
+        It loads as a part with `inline_data`. An error of the chunks is raised as it is, and leaves no version. The
+        chunks are not searched for secrets.
         """
+        check_artifact(self, filename, None, custom_metadata)
         save = self._core.artifacts.to_save_stream(filename, chunks, mime_type, custom_metadata)
         return await save_artifact(self, filename, save)
 
@@ -480,6 +486,7 @@ class _WritingContext(ReadonlyContext):
 
         Raises:
             InvalidValueError: An argument cannot be one.
+            SecretError: There is a secret in it that this run was given.
             InvocationEndedError: The invocation, or the tool call that this context belonged to, has ended.
             ServiceNotConfiguredError: The runner has no memory service.
         """
@@ -497,6 +504,11 @@ class _WritingContext(ReadonlyContext):
 
         Nothing of the credential is recorded. So logic that is run again may get another one than before, and one that
         has expired since, or was deleted, is asked for again. Use it to get in somewhere, and decide nothing by it.
+
+        From then on the run says `[secret]` in its place, in texts and values of events and logs. It is refused
+        (SecretError) in what is written to `ctx.state`, in artifacts and memories, and in new names. A secret of fewer
+        than 8 characters is found only where it is a whole text, as a part of one it is *not*; one of 6 digits or
+        more is found as a number, a shorter one is not. What is encoded, or cut into pieces, is not found.
 
         Raises:
             CredentialRefusedError: There will be none. In a tool, the model is told.
@@ -549,6 +561,8 @@ class _WritingContext(ReadonlyContext):
     async def _emit(self, event: Event, *, closing: bool = False) -> Event:
         core = self._core
         self._check_open(event)
+        if not closing:
+            core.secrets.check_event(event, None, "user", self._agent.name)
         if event.id is None:
             event = changed(event, id=self._id_of(event))
         assert event.id is not None
@@ -840,7 +854,7 @@ class InvocationContext(_WritingContext):
     @classmethod
     def root(cls, core: InvocationCore, agent: Any) -> InvocationContext:
         """The context that a run begins with."""
-        return cls(core, agent, Place("run", core.tree), State(core.values))
+        return cls(core, agent, Place("run", core.tree), State(core.values, check=core.secrets.check_write))
 
     def _for_agent(self, agent: Any) -> InvocationContext:
         """The context of an agent that this one calls."""

@@ -68,7 +68,7 @@ async def run_step(
         core.claimed.discard(event_id)
         raise
     except Exception as error:
-        event, failure = _event_of_failure(event_id, error, what), error
+        event, failure = _event_of_failure(event_id, error, what, core.secrets.text_of(error)), error
     except BaseException:
         core.claimed.discard(event_id)  # who tries again takes the same step
         if late and late[0].finished and late[0].error is None:
@@ -99,13 +99,13 @@ def _event_of(event_id: str, result: Any, what: Mapping[str, Any]) -> Event:
     return Event(id=event_id, output=output, actions=EventActions(replay={"step": what}))
 
 
-def _event_of_failure(event_id: str, error: Exception, what: Mapping[str, Any]) -> Event:
-    """What records that a step has failed, and with what."""
+def _event_of_failure(event_id: str, error: Exception, what: Mapping[str, Any], text: str) -> Event:
+    """What records that a step has failed, with what, and what that says."""
     try:
         args = freeze(list(error.args))
     except InvalidValueError:
         args = None
-    kind, message = type(error), str(error).encode("utf-8", "replace").decode()
+    kind, message = type(error), text.encode("utf-8", "replace").decode()
     failed = {"type": f"{kind.__module__}:{kind.__qualname__}", "args": args}
     actions = EventActions(replay={"step": what, "failed": failed})
     return Event(id=event_id, error_code=kind.__name__, error_message=message or kind.__name__, actions=actions)

@@ -76,10 +76,16 @@ def first_failure(error: BaseException) -> BaseException:
         if other is not first:
             add_note(first, other)
     if first.__cause__ is None:
-        first.__cause__ = error
+        try:
+            first.__cause__ = error
+        except Exception:  # a frozen one is raised as it is
+            return first
     return first
 
 
 def add_note(error: BaseException, other: BaseException) -> None:
-    """Mention *other* on *error*."""
-    error.add_note(f"also failed: {type(other).__name__}: {other}")
+    """Mention *other* on *error*, unless that refuses to be changed."""
+    try:
+        error.add_note(f"also failed: {type(other).__name__}: {other}")
+    except Exception:  # a frozen one, or one that cannot say what it is: the run fails with *error* all the same
+        return

@@ -551,6 +551,7 @@ class RunScope:
             run._failure = error
         elif run._failure is not error:
             add_note(run._failure, error)
+        self._core.secrets.out_of_error(run._failure)
         if not isinstance(error, Exception):  # Ctrl-C hit the agent's code: the caller must hear of it now
             self._caller_scope.cancel()
 
@@ -565,7 +566,7 @@ class RunScope:
                 await context._emit(closing_event_at_end(calls, self._core.unrecorded), closing=True)
             for error in () if run._failure is None or paused else (run._failure, *self._others):
                 author, branch = self._core.failed_in(error)
-                code, message = type(error).__name__, _message_of(error)
+                code, message = type(error).__name__, self._message_of(error)
                 event = Event(author=author, branch=branch, error_code=code, error_message=message)
                 await context._emit(event, closing=True)
         except Exception as error:  # the store fails, or another process has taken over: the next run closes them
@@ -632,7 +633,6 @@ class RunScope:
         add_note(error, failure)
         return False
 
-
-def _message_of(error: BaseException) -> str:
-    text = str(error)
-    return text.encode("utf-8", "replace").decode() if text else type(error).__name__
+    def _message_of(self, error: BaseException) -> str:
+        text = self._core.secrets.text_of(error)
+        return text.encode("utf-8", "replace").decode() if text else type(error).__name__

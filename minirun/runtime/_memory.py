@@ -47,7 +47,7 @@ async def search_memory(
     found = await find_memories(context, query, limit, filter)
     if context._reads is None:
         return found
-    asked = dumps(freeze([query, limit, None if filter is None else dict(filter)]))
+    asked = context._core.secrets.out_of_text(dumps(freeze([query, limit, None if filter is None else dict(filter)])))
     seen = context._reads.seen(f"{FOUND}{asked}", freeze([_fields_of(memory) for memory in found.memories]))
     return SearchMemoryResponse(memories=[_entry_of(fields) for fields in seen])
 
@@ -57,12 +57,13 @@ async def add_events_to_memory(
 ) -> None:
     """See `InvocationContext.add_events_to_memory`."""
     context._check_writable()
-    key = context._core.live.key
+    key, secrets = context._core.live.key, context._core.secrets
+    secrets.check_value(custom_metadata, "custom_metadata")
     await _service_of(context).add_events_to_memory(
         app_name=key.app_name,
         user_id=key.user_id,
         session_id=key.session_id,
-        events=events,
+        events=events if secrets.hide is None else map(secrets.out_of_event, events),
         custom_metadata=custom_metadata,
     )
 
@@ -86,13 +87,15 @@ async def add_memory(
     context._check_writable()
     service, core = _service_of(context), context._core
     key = core.live.key
+    found = given_entries(memories, check_metadata(custom_metadata))
+    core.secrets.check_value(found, "memories")
     entries = [
         attrs.evolve(
             entry,
             id=_id_of(context, entry) if entry.id is None else entry.id,
             timestamp=_begun_at(context) if entry.timestamp is None else entry.timestamp,
         )
-        for entry in given_entries(memories, check_metadata(custom_metadata))
+        for entry in found
     ]
     return await service._remember(key.app_name, key.user_id, entries)
 

@@ -332,10 +332,17 @@ class State(MutableMapping[str, Any]):
     the list in place raises. `del state[key]` deletes; None is an ordinary value.
     """
 
-    __slots__ = ("_below", "_closed", "_flying", "_seen", "_writes")
+    __slots__ = ("_below", "_check", "_closed", "_flying", "_seen", "_writes")
+    _check: Callable[[str, Any], None] | None
 
-    def __init__(self, below: State | Values, seen: Callable[[str, Any], Any] | None = None) -> None:
+    def __init__(
+        self,
+        below: State | Values,
+        seen: Callable[[str, Any], Any] | None = None,
+        check: Callable[[str, Any], None] | None = None,
+    ) -> None:
         self._below = below
+        self._check = below._check if isinstance(below, State) else check  # raises if this must not be written
         self._seen = seen  # is told what is read of what is committed, key by key, and says what to return
         self._writes: dict[str, Write] = {}
         self._flying: list[dict[str, Write]] = []
@@ -348,7 +355,10 @@ class State(MutableMapping[str, Any]):
         return value
 
     def __setitem__(self, key: str, value: object) -> None:
-        self._write(key, freeze(value, f"state[{key!r}]", _VALUE_LEVEL))
+        frozen = freeze(value, f"state[{key!r}]", _VALUE_LEVEL)
+        if self._check is not None:
+            self._check(key, frozen)
+        self._write(key, frozen)
 
     def __delitem__(self, key: str) -> None:
         if self._lookup(key, self._seen) is MISSING:
@@ -462,6 +472,8 @@ class State(MutableMapping[str, Any]):
 
     def _operate(self, key: str, operation: Add | Extend) -> None:
         apply_write(key, self._lookup(check_key(key, "state"), None), operation)  # does it fit what is there now?
+        if self._check is not None:
+            self._check(key, operation.items if type(operation) is Extend else None)
         mine = self._writes.get(key, MISSING)
         self._write(key, operation if mine is MISSING else merge_writes(key, mine, operation))
 

@@ -167,9 +167,10 @@ class Attempts:
 
     def _returned(self, value: Any) -> Outcome:
         try:
-            found = result_of(value, self._tool.name)
-            response = self._context._core.secrets.out_of(found.response)
-            if response is found.response or response == found.response:
+            found, secrets = result_of(value, self._tool.name), self._context._core.secrets
+            secrets.check_keys(found.response, f"result of {self._tool.name!r}")
+            response = secrets.out_of(found.response)
+            if response is found.response:
                 return found
             return result_of(response if isinstance(value, dict) else response["result"], self._tool.name)
         except InvalidValueError as error:
@@ -180,14 +181,15 @@ class Attempts:
         self._context._core.secrets.out_of_error(error)
         for leaf in leaves(error):
             self._context._core.forget_failure(leaf)
-        return self._failure(type(first).__name__, str(first) or type(first).__name__, first)
+        message = self._context._core.secrets.text_of(first) or type(first).__name__
+        return self._failure(type(first).__name__, message, first)
 
     def _timed_out(self, took: str, late: LateOutcome | None, also: Exception | None) -> Failure:
         kind, is_final = ToolTimeoutError.__name__, False
         if late is None:
-            message = f"{took} and was cancelled" + (f"; then it failed with {_told(also)}" if also else "")
+            message = f"{took} and was cancelled" + (f"; then it failed with {self._told(also)}" if also else "")
         elif late.finished:
-            how = "with a result, which was dropped" if late.error is None else f"with {_told(late.error)}"
+            how = "with a result, which was dropped" if late.error is None else f"with {self._told(late.error)}"
             message = f"{took}; its thread has ended since, {how}"
         elif late.revoked:
             message = f"{took}, waiting for a thread; it was not begun"
@@ -218,6 +220,5 @@ class Attempts:
     def _failure(self, kind: str, message: str, error: Exception | None) -> Failure:
         return Failure(kind, message if self.made == 1 else f"{message} ({self.made} attempts were made)", error)
 
-
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    def _told(self, error: Exception) -> str:
+        return f"{type(error).__name__}: {self._context._core.secrets.text_of(error)}"
