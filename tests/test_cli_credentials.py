@@ -136,9 +136,9 @@ def test_a_credential_can_be_refused(shell: Shell) -> None:
 
 
 def test_of_a_credential_with_parts_each_is_read(shell: Shell) -> None:
-    """The name first, then the password."""
+    """The name first, then the password, however their lines end."""
     question = question_in(shell("run", "agent.py", "basic"))
-    shell("answer", "agent.py", question, stdin=f"ada\n{SECRET}\n")
+    shell("answer", "agent.py", question, stdin=f"ada\r\n{SECRET}\n")
     entries = json.loads((shell.folder / "keyring.json").read_text())
     kept = json.loads(entries['minirun app ["local","mail"]'])
     assert kept["values"] == {"username": "ada", "password": SECRET}

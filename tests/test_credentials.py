@@ -115,6 +115,29 @@ def test_each_scheme_has_a_main_secret(scheme: str, values: dict[str, Any], main
     assert {name: credential.reveal(name) for name in credential.names} == values
 
 
+def test_a_secret_in_the_wrong_place_is_not_shown() -> None:
+    """Neither as the scheme nor as the time; nor is it in the state that a copy would be made of."""
+    wrongs: tuple[Any, ...] = (
+        lambda: AuthCredential(SECRET),
+        lambda: AuthCredential("bearer", token="t", expires_at=SECRET),  # type: ignore[arg-type]
+        lambda: AuthCredential("bearer", token=SECRET).__getstate__(),
+        lambda: AuthCredential("custom", expires_at=SECRET),  # type: ignore[arg-type]
+    )
+    for wrong in wrongs:
+        with pytest.raises(InvalidValueError) as caught:
+            wrong()
+        assert SECRET not in str(caught.value)
+        frames = traceback.TracebackException.from_exception(caught.value, capture_locals=True).stack
+        assert not any(SECRET in repr(frame.locals) for frame in frames if "/tests/" not in frame.filename)
+
+
+def test_the_names_of_a_custom_credential_are_free() -> None:
+    """But for those of the parameters, which are refused by name."""
+    assert AuthCredential("custom", self=SECRET).reveal("self") == SECRET  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="'scheme'"):
+        AuthCredential("custom", scheme=SECRET)  # type: ignore[arg-type]
+
+
 def test_what_is_not_there_is_not_revealed() -> None:
     """The message says what there is, by name."""
     with pytest.raises(InvalidValueError, match="expected one of api_key, found 'token'"):
@@ -307,6 +330,24 @@ async def test_a_keyring_is_used_in_worker_threads() -> None:
         await service.load_credential(**PLACE)
     assert ring.threads
     assert "MainThread" not in ring.threads
+
+
+@pytest.mark.parametrize("kind", [SystemExit, GeneratorExit, KeyboardInterrupt])
+async def test_a_keyring_that_wants_to_end_the_process_says_no_secret(kind: type[BaseException]) -> None:
+    """It has failed like any other; only Ctrl-C goes through, without words."""
+
+    class Exiting(keyrings().DictKeyring):  # type: ignore[misc]  # its base is not known without the library
+        def set_password(self, service: str, username: str, password: str) -> None:
+            raise kind(password)
+
+    expected = KeyboardInterrupt if kind is KeyboardInterrupt else CredentialServiceError
+    async with in_keyring(Exiting()) as service:
+        with pytest.raises(expected) as caught:
+            await service.save_credential(
+                app_name="a", user_id="u", credential_key="k", credential=AuthCredential("api_key", api_key=SECRET)
+            )
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    assert caught.value.__context__ is None
 
 
 async def test_a_keyring_that_keeps_nothing_is_found_out() -> None:

@@ -218,7 +218,7 @@ class AuthCredential(Secret):
         main = SCHEMES[self._scheme][0][:1] or (self.names if len(self.names) == 1 else ())
         found = name if name is not None else next(iter(main), None)
         if found is None or found not in self._values:
-            problem = f"expected one of {', '.join(self.names)}, found {'none' if name is None else 'another'}"
+            problem = f"expected one of {', '.join(self.names)}, found {'none' if name is None else shown(name)}"
             raise InvalidValueError("name", problem)
         return self._values[found]
 
