@@ -133,9 +133,9 @@ def test_a_secret_in_the_wrong_place_is_not_shown() -> None:
 
 def test_the_names_of_a_custom_credential_are_free() -> None:
     """But for those of the parameters, which are refused by name."""
-    assert AuthCredential("custom", self=SECRET).reveal("self") == SECRET  # type: ignore[arg-type]
+    assert AuthCredential("custom", self=SECRET).reveal("self") == SECRET
     with pytest.raises(TypeError, match="'scheme'"):
-        AuthCredential("custom", scheme=SECRET)  # type: ignore[arg-type]
+        AuthCredential("custom", scheme=SECRET)  # type: ignore[misc]
 
 
 def test_what_is_not_there_is_not_revealed() -> None:

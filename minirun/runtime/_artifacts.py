@@ -11,9 +11,9 @@ whatever was saved since; so are the answers to which there are, and what is kno
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..artifacts import ArtifactReader, ArtifactVersion
 from ..artifacts._run import RunArtifacts, Save
