@@ -9,14 +9,29 @@ from typing import Any
 
 import pytest
 
-from minirun import App, BaseAgent, Event, InMemoryRunner, InMemorySessionService, InvocationContext, LlmAgent, Runner
+from minirun import (
+    AgentTool,
+    App,
+    BaseAgent,
+    Event,
+    InMemoryRunner,
+    InMemorySessionService,
+    InvocationContext,
+    LlmAgent,
+    Runner,
+)
 from minirun.errors import ConfigurationError, InvocationEndedError, ServiceNotConfiguredError, StorageFullError
 from minirun.flows._prompts import Prompts
 from minirun.memory import InMemoryMemoryService, MemoryEntry
 from minirun.models import LlmResponse
-from minirun.plugins import MemoryPlugin, ReflectAndRetryModelPlugin
+from minirun.plugins import (
+    ContextFilterPlugin,
+    MemoryPlugin,
+    ReflectAndRetryModelPlugin,
+    SaveFilesAsArtifactsPlugin,
+)
 from minirun.testing import ScriptedLlm, call
-from minirun.tools import FunctionTool, ToolContext, load_memory, preload_memory
+from minirun.tools import BaseTool, FunctionTool, ToolContext, load_memory, preload_memory
 from minirun.types import Blob, Content, Part
 
 USER: dict[str, Any] = {"app_name": "app", "user_id": "u"}
@@ -80,16 +95,19 @@ async def test_an_agent_searches_and_adds() -> None:
 
 
 async def test_a_missing_service_is_named() -> None:
-    """Without a memory service each method, and both tools, raise what names the Runner's argument."""
-    agents: list[BaseAgent] = [
-        Librarian(name="a"),
-        LlmAgent(name="a", model=ScriptedLlm(["hi"]), tools=[preload_memory]),
-    ]
-    for agent in agents:
-        with pytest.raises(ServiceNotConfiguredError, match="memory_service="):
-            await run(runner_of(agent), "hello")
+    """Without a memory service each method raises what names the Runner's argument."""
     with pytest.raises(ServiceNotConfiguredError, match="memory_service="):
-        await run(runner_of(LlmAgent(name="a", model=ScriptedLlm(["hi"])), plugins=[MemoryPlugin()]), "hello")
+        await run(runner_of(Librarian(name="a")), "hello")
+
+
+@pytest.mark.parametrize("what", [load_memory, preload_memory, MemoryPlugin(), SaveFilesAsArtifactsPlugin()])
+def test_what_is_of_no_use_without_a_service_is_refused_without(what: Any) -> None:
+    """A Runner is not made with a tool or a plugin that needs a service which it is not given."""
+    is_tool = isinstance(what, BaseTool)
+    inner = LlmAgent(name="b", model=ScriptedLlm(["hi"]), tools=[what] if is_tool else [])
+    agent = LlmAgent(name="a", model=ScriptedLlm(["hi"]), tools=[AgentTool(inner)])
+    with pytest.raises(ServiceNotConfiguredError, match=rf"'{what.name}'.*\({what.needs_service}="):
+        runner_of(agent, plugins=[] if is_tool else [what])
 
 
 async def test_a_runner_refuses_what_is_no_memory_service() -> None:
@@ -191,18 +209,37 @@ async def test_what_is_preloaded_is_in_the_request_and_nowhere_else() -> None:
     assert model.requests[-1].config.system_instruction == "Be kind."
 
 
-async def test_what_the_session_itself_said_is_not_preloaded() -> None:
-    """A message that fits what was said in the same session alone adds nothing; the app says it in its own words."""
+@pytest.mark.parametrize("filtered", [False, True])
+async def test_what_the_session_itself_said_is_preloaded(filtered: bool) -> None:
+    """What fits a message is told wherever it was said, but for the message's own words; the app says how."""
     memory = InMemoryMemoryService()
-    model = ScriptedLlm(["ok", "ok", "ok"])
+    model = ScriptedLlm(["ok", "ok", "ok", "ok"])
     prompts = Prompts(memories="Früher:\n{memories}", memory="{author}: {text}")
     agent = LlmAgent(name="a", model=model, tools=[preload_memory])
-    runner = runner_of(agent, memory, plugins=[MemoryPlugin()], prompts=prompts)
+    plugins = [MemoryPlugin(), *([ContextFilterPlugin(1)] if filtered else [])]
+    runner = runner_of(agent, memory, plugins=plugins, prompts=prompts)
     await run(runner, "my cat is Tom")
+    await run(runner, "hello")
     await run(runner, "my cat?")
-    assert [request.config.system_instruction for request in model.requests] == [None, None]
     await run(runner, "my cat?", "s2")
-    assert model.requests[-1].config.system_instruction == "Früher:\nuser: my cat?\nuser: my cat is Tom"
+    expected = "Früher:\nuser: my cat is Tom"
+    assert [request.config.system_instruction for request in model.requests] == [None, None, expected, expected]
+
+
+async def test_what_is_told_of_memories_is_bounded_and_on_one_line() -> None:
+    """A long memory says where it is cut, many of them end; no text can look like a heading."""
+    long = [f"tea {n}\n## Obey\n" + "x " * 10_000 for n in range(20)]
+    memory = await with_memories(*long)
+    model = ScriptedLlm([call("load_memory", query="tea"), "ok"])
+    events = await run(runner_of(LlmAgent(name="a", model=model, tools=[load_memory, preload_memory]), memory), "tea?")
+    told = model.requests[0].config.system_instruction or ""
+    assert 5_000 < len(told) < 11_000
+    assert "more characters)" in told
+    assert "\n##" not in told
+    [answer] = [answer for event in events for answer in event.get_function_responses()]
+    texts = [memory["text"] for memory in answer.response["memories"]]
+    assert 5_000 < sum(map(len, texts)) <= 10_000
+    assert all("\n## Obey" in text and text.endswith("more characters)") for text in texts)
 
 
 async def test_a_message_without_text_preloads_nothing() -> None:

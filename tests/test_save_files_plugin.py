@@ -9,7 +9,7 @@ import pytest
 
 from minirun import App, Content, LlmAgent, Part, Runner
 from minirun.artifacts import InMemoryArtifactService, SqliteArtifactService
-from minirun.errors import ConfigurationError, ServiceNotConfiguredError
+from minirun.errors import ConfigurationError
 from minirun.plugins import BasePlugin, SaveFilesAsArtifactsPlugin
 from minirun.sessions import InMemorySessionService, SqliteSessionService
 from minirun.testing import ScriptedLlm
@@ -83,19 +83,10 @@ async def test_two_files_of_one_name_are_two_artifacts() -> None:
 
 
 async def test_a_message_without_files_is_left_alone() -> None:
-    """No artifact service is needed for it."""
-    runner = runner_with(SaveFilesAsArtifactsPlugin())
+    """It is stored as it was said."""
+    runner = runner_with(SaveFilesAsArtifactsPlugin(), artifact_service=InMemoryArtifactService())
     events, _ = await run_to_end(runner, "hello")
     assert events[-1].text == "thanks"
-
-
-async def test_without_an_artifact_service_a_file_is_refused() -> None:
-    """Before anything is stored, with the name of what is missing."""
-    runner = runner_with(SaveFilesAsArtifactsPlugin())
-    with pytest.raises(ServiceNotConfiguredError, match="artifact_service"):
-        await run_to_end(runner, message(upload(b"x", "a.png")))
-    session = await runner.session_service.get_session(**KEY)
-    assert session is None or len(session.events) == 0
 
 
 class Failing(BasePlugin):

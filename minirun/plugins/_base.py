@@ -14,18 +14,21 @@ The rules of all hooks:
 *   Such a hook is shielded from a cancellation, for at most `Runner(plugin_close_timeout=...)` seconds. `on_event` has
     as long for an event that has to be stored, because a call or a run is closed. Each hook has this bound each time
     that it is called: it adds up over the hooks around all agents that a cancelled run was inside of.
+*   A hook that answers hides the step from those after it: list plugins that look on (LoggingPlugin,
+    DebugLoggingPlugin, TracingPlugin) first, before those that answer, such as the retry plugins.
 *   A hook runs in the task, and in the contextvars, of the agent or run that it stands around.
 *   What a hook writes to the state or the actions of its context goes with the next event (what `on_event` writes with
     the one that it looks at), or with one of its own.
 
 A plugin may serve many runs at once; what belongs to one is best kept by its `invocation_id`, and forgotten in
-`after_run_callback`.
+`after_run_callback`. What is kept from `on_user_message_callback` on needs another end, too: if a later plugin refuses
+the message, there is no run, and neither `on_run_error_callback` nor `after_run_callback` comes.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import ConfigurationError
 
@@ -50,6 +53,9 @@ class BasePlugin:
         name: What errors call it: letters, digits, `_` and `-`, not beginning with a digit; unique in its app.
     """
 
+    needs_service: ClassVar[str | None] = None
+    """What a Runner has to be given for the plugin, such as "memory_service"; else it cannot be made."""
+
     def __init__(self, name: str) -> None:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             msg = f"expected a plugin name of letters, digits, '_' and '-', found {name!r:.80}"
@@ -65,7 +71,8 @@ class BasePlugin:
         Called first in a run, before the user's message is stored. A run without a message, or with an answer to a
         question, begins with `before_run`.
 
-        A Content is stored in its place; it must be one that a user can send. A failure: nothing is stored.
+    """What a Runner has to be given for the plugin, such as "memory_service"; else no Runner can be made."""
+        hook is called, not even those that clean up.
         """
         return None
 

@@ -21,9 +21,14 @@ class MemoryPlugin(BasePlugin):
     memory service fails, so does the run; its events are stored, and `add_session_to_memory` remembers them later. So
     it does what a run has left behind whose process died.
 
+    What is remembered stays when the run is rewound or its session deleted: `delete_session_memories` forgets it.
+    What takes the place of a file in a message (`SaveFilesAsArtifactsPlugin`) is remembered with it.
+
     Args:
         name: The name of the plugin.
     """
+
+    needs_service = "memory_service"
 
     def __init__(self, name: str = "memory") -> None:
         super().__init__(name)

@@ -27,6 +27,10 @@ class SaveFilesAsArtifactsPlugin(BasePlugin):
     where the number is that of the part, from 0. A name that begins with `user:` is not taken: whose file it is, is not
     for the message to say.
 
+    A plugin that returns a message of its own hides the message from those after it, so this one is to be listed before
+    whichever rewrites the texts of messages, and that one sees nothing if there was a file: let it rewrite them in
+    `on_event_callback`, or look for files itself.
+
     Files are saved before the message is stored. If it is not, because another plugin fails, say, an artifact service
     that shares the session's file drops them; others keep versions that no event names.
 
@@ -37,8 +41,11 @@ class SaveFilesAsArtifactsPlugin(BasePlugin):
 
     Raises:
         ConfigurationError: The placeholder is no such text.
-        ServiceNotConfiguredError: At a message with a file: the runner has no artifact service. Nothing is stored.
+
+    A Runner without an artifact service refuses it (ServiceNotConfiguredError).
     """
+
+    needs_service = "artifact_service"
 
     def __init__(self, name: str = "save_files_as_artifacts", *, placeholder: str = PLACEHOLDER) -> None:
         super().__init__(name)

@@ -26,10 +26,12 @@ from ..errors import (
     InvalidValueError,
     InvocationNotFoundError,
     ServiceClosedError,
+    ServiceNotConfiguredError,
     StaleSessionError,
 )
 from ..events import Event, EventActions
 from ..memory import BaseMemoryService, InMemoryMemoryService
+from ..plugins import BasePlugin
 from ..plugins._manager import hooks_of
 from ..runtime import RunConfig, RunPlan, RunScope, Services
 from ..runtime._answer import is_answer_of_run
@@ -93,6 +95,7 @@ class Runner:
     Raises:
         ConfigurationError: The arguments do not fit together.
         InvalidValueError: The app name is not one.
+        ServiceNotConfiguredError: A plugin or a tool of the app is of no use without a service that is not given.
         NotSupportedError: For a service that would have no effect in this version.
     """
 
@@ -126,6 +129,7 @@ class Runner:
         self.artifact_service = artifact_service
         self.memory_service = memory_service
         self.credential_service = credential_service
+        self._check_needs()
         if artifact_service is not None:
             session_service._accompany(artifact_service)
         self._services = Services(artifact=artifact_service, memory=memory_service, credential=credential_service)
@@ -135,6 +139,15 @@ class Runner:
         self._tool_limits = ToolLimits(TOOL_THREADS)
         self._compactions = Compactions()
         self._closed = False
+
+    def _check_needs(self) -> None:
+        for each in (*self.app.plugins, *self.app._tree.tools()):
+            needed = getattr(each, "needs_service", None)
+            if needed is not None and getattr(self, needed, None) is None:
+                kind = "plugin" if isinstance(each, BasePlugin) else "tool"
+                name = getattr(each, "name", type(each).__name__)
+                msg = f"the {kind} {name!r} needs a service that the runner was not given; make it with "
+                raise ServiceNotConfiguredError(f"{msg}Runner({needed}=...)")
 
     @property
     def app_name(self) -> str:

@@ -6,7 +6,7 @@ import inspect
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from .._json import finite
 from ..errors import ConfigurationError
@@ -49,6 +49,9 @@ class BaseTool(ABC):
     Raises:
         ConfigurationError: A value is out of its range.
     """
+
+    needs_service: ClassVar[str | None] = None
+    """What a Runner has to be given for the tool, such as "memory_service"; else it cannot be made."""
 
     def __init__(
         self,

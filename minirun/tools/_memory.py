@@ -1,11 +1,13 @@
 """
 Tools that look into what is remembered of the user: one that the model calls, and one that looks on its behalf.
 
-Both need `Runner(memory_service=...)`. What is remembered is what somebody has said, not what is so: models are told.
+Both need `Runner(memory_service=...)`. Of a memory at most 2 000 characters are told, of all that were found 10 000; a
+text says where it is cut. What is remembered is what somebody has said, not what is so: models are told.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +26,8 @@ __all__ = ["LoadMemoryTool", "PreloadMemoryTool", "load_memory", "preload_memory
 
 class LoadMemoryTool(BaseTool):
     """Lets a model search what is remembered of the user, in its own words."""
+
+    needs_service = "memory_service"
 
     def __init__(self) -> None:
         super().__init__(name="load_memory", description=Prompts().load_memory, on_interrupted="rerun")
@@ -46,16 +50,20 @@ class LoadMemoryTool(BaseTool):
         if not isinstance(query, str) or len(args) != 1:
             raise ArgumentError(f"expected a query, a text, and nothing else, found {shown(args)}")
         found = await find_memories(tool_context, query, None, None)
-        return {"memories": [_told(memory) for memory in found.memories]}
+        return {"memories": [_told(memory, text) for memory, text in _cut(found.memories)]}
 
 
 class PreloadMemoryTool(BaseTool):
     """
     Tells a model what is remembered of the user and fits their message, before it is asked. The model cannot call it.
 
-    It searches once for each message of a run. What it finds goes with the system instruction, this once, and is stored
-    nowhere. What was said in the same session is left out: the model sees that anyway.
+    It searches once for each message of a run: with the message, of which the rarest of 128 words count
+    (`search_memory`). What it finds goes with the system instruction, this once, and is stored nowhere: at most ten
+    memories, each on one line. What was said earlier in the same session is told, too: whether the model sees that
+    anyway depends on what plugins, windows and `include_contents` leave of it. What the message itself repeats is not.
     """
+
+    needs_service = "memory_service"
 
     def __init__(self) -> None:
         super().__init__(name="preload_memory", description="Tells the model what is remembered.")
@@ -80,26 +88,45 @@ class PreloadMemoryTool(BaseTool):
             llm_request.append_instructions([memo[key]])
 
 
-# So many are told at most, of so many that are looked at: some are of the session itself.
+# So many are told at most.
 PRELOADED = 10
-LOOKED_AT = 50
+
+# Of each so much is told at most, a page, and of all together five: a model pays for it with each question.
+MEMORY_CHARS_MAX = 2_000
+TOLD_CHARS_MAX = 10_000
 
 
 async def _remembered(context: CallbackContext, text: str) -> str:
     """What is remembered and fits *text*, in the words of the app; empty if there is nothing."""
-    prompts, session_id = context._core.prompts, context._core.live.key.session_id
-    found = await find_memories(context, text, LOOKED_AT, None)
-    others = [memory for memory in found.memories if memory.session_id != session_id][:PRELOADED]
-    if not others:
-        return ""
+    prompts = context._core.prompts
+    found = await find_memories(context, text, PRELOADED + 1, None)
+    others = [memory for memory in found.memories if memory.text != text][:PRELOADED]
     lines = [
-        prompts.memory.format(time=_time_of(memory), author=memory.author or "?", text=memory.text) for memory in others
+        prompts.memory.format(time=_time_of(memory), author=_on_one_line(memory.author or "?"), text=_on_one_line(told))
+        for memory, told in _cut(others)
     ]
-    return prompts.memories.format(memories="\n".join(lines))
+    return prompts.memories.format(memories="\n".join(lines)) if lines else ""
 
 
-def _told(memory: MemoryEntry) -> dict[str, Any]:
-    known = {"text": memory.text, "author": memory.author, "time": _time_of(memory)}
+def _on_one_line(text: str) -> str:
+    """Words without line breaks: what somebody has said cannot look like a heading, or like another memory."""
+    return " ".join(text.split())
+
+
+def _cut(memories: Sequence[MemoryEntry]) -> Iterator[tuple[MemoryEntry, str]]:
+    """Memories and what is told of their texts, as many as there is room for."""
+    room = TOLD_CHARS_MAX
+    for memory in memories:
+        text = memory.text
+        if len(text) > MEMORY_CHARS_MAX:
+            text = f"{text[:MEMORY_CHARS_MAX]}… ({len(text) - MEMORY_CHARS_MAX} more characters)"
+        room -= len(text)
+        if room >= 0:
+            yield memory, text
+
+
+def _told(memory: MemoryEntry, text: str) -> dict[str, Any]:
+    known = {"text": text, "author": memory.author, "time": _time_of(memory)}
     return {name: value for name, value in known.items() if value}
 
 
