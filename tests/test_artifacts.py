@@ -45,6 +45,7 @@ from minirun.artifacts import (
 from minirun.errors import (
     InvalidValueError,
     NotSupportedError,
+    ServiceClosedError,
     StorageBusyError,
     StorageCorruptError,
     StorageError,
@@ -160,7 +161,7 @@ class ForgetsTheUsers(InMemoryArtifactService):
 
 class KeepsHalfOfAStream(InMemoryArtifactService):
     async def _save(
-        self, key: ArtifactKey, chunks: AsyncIterator[bytes], said: Description, *, staged: bool = False
+        self, key: ArtifactKey, chunks: AsyncIterator[bytes], said: Description, *, staged: bool = False, least: int = 0
     ) -> int:
         async def some() -> AsyncIterator[bytes]:
             try:
@@ -182,7 +183,7 @@ class CollectsEverything(InMemoryArtifactService):
 
 class GivesNumbersLate(InMemoryArtifactService):
     async def _save(
-        self, key: ArtifactKey, chunks: AsyncIterator[bytes], said: Description, *, staged: bool = False
+        self, key: ArtifactKey, chunks: AsyncIterator[bytes], said: Description, *, staged: bool = False, least: int = 0
     ) -> int:
         await super()._save(key, chunks, said)
         await trio.lowlevel.checkpoint()
@@ -190,7 +191,7 @@ class GivesNumbersLate(InMemoryArtifactService):
 
 
 class ForgetsWhatItHides(InMemoryArtifactService):
-    async def _restore(self, key: ArtifactKey, version: int | None, *, staged: bool = False) -> int:
+    async def _restore(self, key: ArtifactKey, version: int | None, *, staged: bool = False, least: int = 0) -> int:
         number = await super()._restore(key, version)
         if version is None:
             self._artifact(key).stored.clear()
@@ -717,7 +718,7 @@ async def test_what_dead_processes_left_is_collected(tmp_path: Path) -> None:
     """gc deletes temporary files that nobody writes any more, and leaves one that somebody does."""
     service = FileArtifactService(tmp_path)
     await save(service, "a")
-    (tmp_path / "temporary" / "left").write_bytes(b"half")
+    (tmp_path / "temporary" / "minirun-left").write_bytes(b"half")
     os.makedirs(tmp_path / "content" / "ab", exist_ok=True)
     (tmp_path / "content" / "ab" / ("ab" * 32)).write_bytes(b"named by nobody")
 
@@ -939,6 +940,121 @@ async def test_a_store_of_another_format_is_left_alone(tmp_path: Path) -> None:
             with pytest.raises(StorageFormatError, match="expected format 1"):
                 await act
     assert os.listdir(tmp_path) == ["minirun-artifacts.json"]
+
+
+async def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    """A folder with files and no mark is refused by everything, whatever its files are called, and nothing changes."""
+    for name in ("temporary/thesis.txt", "content/3f/" + "3f" * 32, "versions/readme", "lock"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("precious")
+    before = everything(tmp_path)
+    service = FileArtifactService(tmp_path)
+    copy = service.copy_session_artifacts(app_name="app", user_id="u", session_id="s", new_session_id="t")
+    listed = service.list_artifact_keys(app_name="app", user_id="u", session_id="s")
+    acts = (save(service, "a"), text_of(service), service.gc(), service.delete_artifact(**HERE), copy, listed)
+    for act in acts:
+        with pytest.raises(StorageFormatError, match="expected a store of artifacts, or an empty folder, found no"):
+            await act
+        assert everything(tmp_path) == before
+
+
+async def test_only_what_a_store_names_is_swept(tmp_path: Path) -> None:
+    """A collection leaves what somebody else has put into the store."""
+    service = FileArtifactService(tmp_path)
+    await save(service, "a")
+    folder = record_of(tmp_path).parent
+    others = [tmp_path / "temporary" / "mine", tmp_path / "content" / "ad" / "cafe", folder / "notes.json"]
+    for path in others:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("precious")
+    (tmp_path / "temporary" / "folder").mkdir()
+    (tmp_path / "minirun-artifacts.json-left-0").write_text("half")
+    assert await service.gc() == Collected(contents=0, size=0)
+    assert all(path.exists() for path in (*others, tmp_path / "temporary" / "folder"))
+    assert not (tmp_path / "minirun-artifacts.json-left-0").exists()
+
+
+async def test_an_interrupted_beginning_goes_on(tmp_path: Path) -> None:
+    """A folder with nothing but the draft of a mark is as good as empty."""
+    (tmp_path / "minirun-artifacts.json-left-0").write_text("half")
+    service = FileArtifactService(tmp_path)
+    assert await text_of(service) is None
+    assert await save(service, "a") == 0
+
+
+async def test_a_mark_that_is_made_meanwhile_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that another process makes between the look for the mark and the one into the folder is a store."""
+    real = os.listdir
+
+    def listdir(path: Any) -> list[str]:
+        (tmp_path / "minirun-artifacts.json").write_text('{"format": 1}')
+        return real(path)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    assert await text_of(FileArtifactService(tmp_path)) is None
+
+
+@pytest.mark.parametrize("root", ["", " ", "a\0b", b"folder", None, 1])
+def test_a_place_that_is_no_path_is_refused(root: Any) -> None:
+    """A blank path would be the folder that the program happens to run in."""
+    with pytest.raises(InvalidValueError, match="root_dir"):
+        FileArtifactService(root)
+
+
+@pytest.mark.parametrize("place", ["link", "link/below", "file", "file/below", "/proc/none"])
+async def test_a_place_where_no_folder_can_be_is_told(place: str, tmp_path: Path) -> None:
+    """A link that leads nowhere, a file, and a file system that has no room for us, are StorageErrors."""
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere" / "at all")
+    (tmp_path / "file").write_text("precious")
+    service = FileArtifactService(tmp_path / place)
+    with pytest.raises(StorageFormatError, match="where one can be made"):
+        await save(service, "a")
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+async def test_a_reader_never_reads_another_file(tmp_path: Path) -> None:
+    """The file of a reader is closed once its last reading ends, and its number is read from no more."""
+    service = FileArtifactService(tmp_path)
+    await save(service, "x" * 3_000_000)
+    async with service.open_artifact(**HERE) as reader:
+        assert reader is not None
+        await anext(reader)
+    with (tmp_path / "other").open("wb+") as other:
+        other.write(b"secret")
+        other.flush()
+        other.seek(0)
+        with pytest.raises(ServiceClosedError, match="open it again"):
+            await anext(reader)
+        assert os.lseek(other.fileno(), 0, os.SEEK_CUR) == 0
+
+
+@pytest.mark.parametrize("gap", [0, 1_000_000])
+async def test_a_delete_needs_no_room(gap: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk versions are deleted, numbers stay used, and the name is gone with the next collection."""
+    service = FileArtifactService(tmp_path)
+    key = ArtifactKey("app", "u", "s", "a.txt")
+    for text in "abc":
+        await save(service, text)
+    stop = await service._restore(key, None, least=gap) + 1
+    folder = record_of(tmp_path).parent
+    with monkeypatch.context() as patch:
+
+        def full(*_: Any) -> int:
+            raise OSError(errno.ENOSPC, "no room")
+
+        patch.setattr(os, "write", full)
+        with pytest.raises(StorageFullError):
+            await save(service, "d")
+        await service.delete_artifact(**HERE)
+        assert [path.name for path in folder.iterdir()] == ["first"]
+        assert await service.list_versions(**HERE) == []
+        assert (await service.gc()).contents == 3
+    assert await FileArtifactService(tmp_path).list_artifact_keys(app_name="app", user_id="u", session_id="s") == []
+    assert holds(folder / "first", b"a.txt")
+    await service.gc()
+    assert not holds(folder / "first", b"a.txt")
+    assert await save(FileArtifactService(tmp_path), "next") == stop
+    assert await text_of(service, 0) is None
 
 
 async def test_reading_and_deleting_make_no_store(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from minirun.sessions import InMemorySessionService, Session, SqliteSessionServi
 from minirun.types import Blob, Part
 
 from .stores import HERE as SESSION
-from .stores import sql
+from .stores import Where, sql
 
 HERE: dict[str, Any] = {**SESSION, "filename": "a.txt"}
 KEY = ArtifactKey("app", "u", "s", "a.txt")
@@ -323,13 +323,61 @@ async def test_a_fork_begins_with_the_artifacts_of_its_past(store: Store) -> Non
 
 
 async def test_a_fork_writes_over_no_number(store: Store) -> None:
-    """An id under which artifacts of the same names were is refused, and no fork is made."""
+    """An id under which there are artifacts of the same names is refused, and no fork is made."""
     await save(store.artifacts, "a")
     await save(store.artifacts, "b", key=ArtifactKey("app", "u", "old", "a.txt"))
-    await store.artifacts.delete_session_artifacts(app_name="app", user_id="u", session_id="old")
     with pytest.raises(AlreadyExistsError, match="another id"):
         await store.sessions.fork_session(**SESSION, new_session_id="old")
     assert await store.sessions.get_session(app_name="app", user_id="u", session_id="old") is None
+
+
+async def test_a_fork_may_have_the_id_of_a_deleted_session(store: Store) -> None:
+    """It begins with the artifacts of its own past, and the numbers of the deleted session stay used."""
+    await save(store.artifacts, "a")
+    await store.append(a_txt=0)
+    old: Where = {"app_name": "app", "user_id": "u", "session_id": "old"}
+    await store.sessions.create_session(**old)
+    for text in "bcd":
+        await save(store.artifacts, text, key=ArtifactKey("app", "u", "old", "a.txt"))
+    await store.sessions.delete_session(**old)
+    await store.sessions.fork_session(**SESSION, new_session_id="old")
+    assert await store.artifacts.list_versions(**(HERE | {"session_id": "old"})) == [0]
+    assert await text_of(store.artifacts, **old) == "a"
+    assert await save(store.artifacts, "e", key=ArtifactKey("app", "u", "old", "a.txt")) == 3
+    assert verify(store.path) == []
+
+
+async def test_a_copy_has_no_events(store: Store) -> None:
+    """What is copied into a session belongs to none of its events, whatever event it had where it comes from."""
+    await save(store.artifacts, "a", staged=True)
+    await store.append(a_txt=0)
+    await store.sessions.create_session(app_name="app", user_id="u", session_id="t")
+    await store.artifacts.copy_session_artifacts(**SESSION, new_session_id="t")
+    assert await text_of(store.artifacts, session_id="t") == "a"
+    assert verify(store.path) == []
+
+
+@pytest.mark.parametrize("at_seq", [None, 1])
+async def test_what_an_event_names_is_never_other_content(at_seq: int | None, store: Store) -> None:
+    """In a fork and in an import, saves have numbers above those that the past names, also of what was deleted."""
+    for text in "abc":
+        await save(store.artifacts, text, staged=True)
+    await store.append(a_txt=2)
+    await store.append()
+    await store.artifacts.delete_artifact(**HERE)
+    await store.sessions.fork_session(**SESSION, at_seq=at_seq, new_session_id="fork")
+    events = await store.sessions.read_events(**SESSION)
+    named = {"a.txt": 2**60, "user:a": 7}
+    more = Event(author="a", id="more", actions=EventActions(artifact_delta=named))
+    session = await store.sessions.get_session(**SESSION)
+    assert session is not None
+    await store.sessions.append_event(session, more)
+    events = await store.sessions.read_events(**SESSION)
+    await store.sessions.import_session(app_name="app", user_id="u", session_id="import", events=events)
+    for other in ("fork", "import"):
+        assert await save(store.artifacts, other, key=ArtifactKey("app", "u", other, "a.txt")) == 3
+    assert await save(store.artifacts, "of the user", key=USERS) == 8
+    assert verify(store.path) == []
 
 
 # --- contents ---------------------------------------------------------------------------------------------------------

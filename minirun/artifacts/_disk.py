@@ -28,6 +28,7 @@ except ImportError:  # not on Windows
 
 __all__ = [
     "BUSY",
+    "FULL",
     "Draft",
     "Folders",
     "fsync_folder",
@@ -41,7 +42,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _READ_ONLY: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 BUSY: Final = object()
@@ -55,7 +56,7 @@ def supported() -> bool:
 
 def storage_error(error: OSError, doing: str) -> StorageError:
     """Return the typed error for what the system raised before anything was stored."""
-    if error.errno in _FULL:
+    if error.errno in FULL:
         return StorageFullError(f"{doing} failed: {error}; make room on the disk")
     if error.errno in _READ_ONLY:
         return StorageReadOnlyError(f"{doing} failed: {error}; let this user read and write the folder")
@@ -80,16 +81,18 @@ class Folders:
     def make(self, path: Path) -> None:
         """Make a folder, and those above it if they are missing, and be certain that its name is on the disk."""
         try:
-            os.mkdir(path, 0o700)
-        except FileNotFoundError:
-            self.make(path.parent)
-            return self.make(path)
+            try:
+                os.mkdir(path, 0o700)
+            except FileNotFoundError:
+                if path == path.parent:
+                    raise
+                self.make(path.parent)
+                os.mkdir(path, 0o700)  # not again: what is above may be a link that leads nowhere
         except FileExistsError:
             if path in self._made:
-                return None
+                return
         fsync_folder(path.parent)  # also if it was there: who made it may have died before this line
         self._made.add(path)
-        return None
 
     def forget(self, path: Path) -> None:
         """Hold this one no longer, for folders of which there are many."""
@@ -220,9 +223,9 @@ class Draft:
         os.close(file)
 
 
-def sweep(folder: Path) -> None:
-    """Delete the temporary files of processes that have ended. Only who holds the store's lock may."""
-    for path in folder.iterdir():
+def sweep(folder: Path, prefix: str) -> None:
+    """Delete what processes that have ended left under temporary names. Only who holds the store's lock may."""
+    for path in folder.glob(f"{prefix}*"):
         if path.is_dir():  # made under the lock: whoever made it is gone
             shutil.rmtree(path)
             continue

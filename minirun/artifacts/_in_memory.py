@@ -8,15 +8,24 @@ with the last version that names it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 
 import attrs
 import trio
 
 from ..env import Env
-from ._service import BaseArtifactService
-from ._values import ArtifactKey, Collected, Description, Scope, Stored, taken_name
+from ._service import BaseArtifactService, closed_reader
+from ._values import (
+    ArtifactKey,
+    ArtifactVersion,
+    Collected,
+    Description,
+    Scope,
+    Stored,
+    next_number,
+    taken_name,
+)
 
 __all__ = ["InMemoryArtifactService"]
 
@@ -29,18 +38,17 @@ class _Content:
 
 @attrs.define
 class _Artifact:
-    first: int = 0  # the number of the first version that is not deleted
-    stored: list[Stored | None] = attrs.field(factory=list)  # None for a hidden one
-
-    @property
-    def versions(self) -> range:
-        return range(self.first, self.first + len(self.stored))
+    following: int = 0  # the number after all that were ever used
+    stored: dict[int, Stored | None] = attrs.field(factory=dict)  # in order; None for a hidden one
 
     def find(self, version: int | None) -> Stored | None:
-        versions = self.versions
         if version is None:
-            return self.stored[-1] if versions else None
-        return self.stored[version - self.first] if version in versions else None
+            version = next(reversed(self.stored), -1)
+        return self.stored.get(version)
+
+    def add(self, number: int, stored: Stored | None) -> None:
+        self.stored[number] = stored
+        self.following = number + 1
 
 
 class InMemoryArtifactService(BaseArtifactService):
@@ -57,29 +65,35 @@ class InMemoryArtifactService(BaseArtifactService):
         self._contents: dict[str, _Content] = {}
 
     async def _save(
-        self, key: ArtifactKey, chunks: AsyncIterator[bytes], said: Description, *, staged: bool = False
+        self,
+        key: ArtifactKey,
+        chunks: AsyncIterator[bytes],
+        said: Description,
+        *,
+        staged: bool = False,
+        least: int = 0,
     ) -> int:
         assert not staged, "no event makes a version visible here"
         data = b"".join([chunk async for chunk in chunks])
         sha256 = hashlib.sha256(data).hexdigest()
         await trio.lowlevel.checkpoint()
         artifact = self._made(key)
-        number = artifact.versions.stop
+        number = next_number(artifact.following, least)
         now = self.env.now()
-        artifact.stored.append(Stored.of(key, number, said, size=len(data), sha256=sha256, create_time=now))
+        artifact.add(number, Stored.of(key, number, said, size=len(data), sha256=sha256, create_time=now))
         self._contents.setdefault(sha256, _Content(data)).uses += 1
         return number
 
-    async def _restore(self, key: ArtifactKey, version: int | None, *, staged: bool = False) -> int:
+    async def _restore(self, key: ArtifactKey, version: int | None, *, staged: bool = False, least: int = 0) -> int:
         assert not staged, "no event makes a version visible here"
         await trio.lowlevel.checkpoint()
         artifact = self._made(key)
-        number = artifact.versions.stop
+        number = next_number(artifact.following, least)
         earlier = None if version is None else artifact.find(version)
         if earlier is not None:
             earlier = earlier.again(key, number, self.env.now())
             self._contents[earlier.version.sha256].uses += 1
-        artifact.stored.append(earlier)
+        artifact.add(number, earlier)
         return number
 
     async def _find(self, key: ArtifactKey, version: int | None, *, staged: Collection[int] = ()) -> Stored | None:
@@ -92,12 +106,19 @@ class InMemoryArtifactService(BaseArtifactService):
         self, key: ArtifactKey, version: int | None, *, staged: Collection[int] = ()
     ) -> AsyncIterator[tuple[Stored, AsyncIterator[bytes]] | None]:
         stored = await self._find(key, version, staged=staged)
-        yield None if stored is None else (stored, _Once(self._contents[stored.version.sha256].data))
+        if stored is None:
+            yield None
+            return
+        content = _Once(stored.version, self._contents[stored.version.sha256].data)
+        try:
+            yield stored, content
+        finally:
+            content.is_closed = True
 
     async def _versions(self, key: ArtifactKey) -> list[int]:
         await trio.lowlevel.checkpoint()
         artifact = self._artifact(key)
-        return [number for number in artifact.versions if artifact.find(number) is not None]
+        return [number for number, stored in artifact.stored.items() if stored is not None]
 
     async def _names(self, scope: Scope) -> list[str]:
         await trio.lowlevel.checkpoint()
@@ -112,22 +133,24 @@ class InMemoryArtifactService(BaseArtifactService):
         for artifact in self._scopes.get(scope, {}).values():
             self._empty(artifact)
 
-    async def _copy_scope(self, scope: Scope, new: Scope) -> None:
+    async def _copy_scope(self, scope: Scope, new: Scope, versions: Mapping[str, int] | None = None) -> None:
         await trio.lowlevel.checkpoint()
-        sources = {name: artifact for name, artifact in self._scopes.get(scope, {}).items() if artifact.stored}
+        copies = {}
+        for name, artifact in self._scopes.get(scope, {}).items():
+            newest = artifact.following if versions is None else versions.get(name, -1)
+            chosen = {number: stored for number, stored in artifact.stored.items() if number <= newest}
+            if chosen:
+                copies[name] = _Artifact(artifact.following, chosen)
         taken = self._scopes.setdefault(new, {})
-        for name in sources:
+        for name in copies:
             if name in taken:
                 raise taken_name(name, new)
-        for name, artifact in sources.items():
+        taken.update(copies)
+        for name, artifact in copies.items():
             key = ArtifactKey(*new, name)
-            copies = [
-                stored and stored.again(key, stored.version.version, stored.version.create_time)
-                for stored in artifact.stored
-            ]
-            taken[name] = _Artifact(artifact.first, copies)
-            for stored in copies:
+            for number, stored in artifact.stored.items():
                 if stored is not None:
+                    artifact.stored[number] = stored.again(key, number, stored.version.create_time)
                     self._contents[stored.version.sha256].uses += 1
 
     async def _gc(self) -> Collected:
@@ -141,8 +164,7 @@ class InMemoryArtifactService(BaseArtifactService):
         return self._scopes.setdefault(key.scope, {}).setdefault(key.filename, _Artifact())
 
     def _empty(self, artifact: _Artifact) -> None:
-        artifact.first = artifact.versions.stop
-        for stored in artifact.stored:
+        for stored in artifact.stored.values():
             if stored is None:
                 continue
             content = self._contents[stored.version.sha256]
@@ -155,13 +177,17 @@ class InMemoryArtifactService(BaseArtifactService):
 class _Once:
     """One chunk, if it is not empty."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, version: ArtifactVersion, data: bytes) -> None:
+        self._version = version
         self._data = data
+        self.is_closed = False
 
     def __aiter__(self) -> _Once:
         return self
 
     async def __anext__(self) -> bytes:
+        if self.is_closed:
+            raise closed_reader(self._version)
         await trio.lowlevel.checkpoint()
         data, self._data = self._data, b""
         if not data:

@@ -36,12 +36,13 @@ from ._values import (
     artifact_key,
     artifact_scope,
     check_version,
+    check_versions,
     described,
     described_bytes,
     taken_apart,
 )
 
-__all__ = ["ArtifactReader", "BaseArtifactService", "Chunks"]
+__all__ = ["ArtifactReader", "BaseArtifactService", "Chunks", "closed_reader"]
 
 _Self = TypeVar("_Self", bound="BaseArtifactService")
 
@@ -50,7 +51,11 @@ Chunks: TypeAlias = AsyncIterable[bytes | bytearray | memoryview] | Iterable[byt
 
 
 class ArtifactReader:
-    """The content of one version, in chunks: `async for chunk in reader`. Once only, from the beginning to the end."""
+    """
+    The content of one version, in chunks: `async for chunk in reader`. Once only, from the beginning to the end.
+
+    After the block of `open_artifact` it raises ServiceClosedError.
+    """
 
     def __init__(self, version: ArtifactVersion, chunks: AsyncIterator[bytes]) -> None:
         self.version = version
@@ -153,9 +158,11 @@ class BaseArtifactService(ABC):
         key = self._key(app_name, user_id, session_id, filename)
         return await self._save_chunks(key, chunks, described_bytes(mime_type, custom_metadata))
 
-    async def _save_chunks(self, key: ArtifactKey, chunks: Chunks, said: Description, *, staged: bool = False) -> int:
+    async def _save_chunks(
+        self, key: ArtifactKey, chunks: Chunks, said: Description, *, staged: bool = False, least: int = 0
+    ) -> int:
         async with aclosing(_checked(chunks)) as checked:
-            return await self._save(key, checked, said, staged=staged)
+            return await self._save(key, checked, said, staged=staged, least=least)
 
     # --- reading
 
@@ -262,22 +269,39 @@ class BaseArtifactService(ABC):
         await self._delete_scope(artifact_scope(app_name, user_id, session_id))
 
     async def copy_session_artifacts(
-        self, *, app_name: str, user_id: str, session_id: str, new_session_id: str
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        session_id: str,
+        new_session_id: str,
+        versions: Mapping[str, int] | None = None,
     ) -> None:
         """
         Give another session all versions of a session's artifacts, with their numbers; contents are not copied.
 
         Where a store is several files, it is done name by name; done again, it goes on where it was interrupted.
 
+        Args:
+            app_name: The app of both sessions.
+            user_id: Their user.
+            session_id: The session that has the artifacts.
+            new_session_id: The one that gets them.
+            versions: The newest version to be copied, by name; what has no name here is not copied. What a fork's past
+                knows of is `{name: number for event in fork.events for name, number in
+                event.actions.artifact_delta.items()}`.
+
         Raises:
             AlreadyExistsError: The other session has, or had, an artifact of one of the names, and not the same one.
+            InvalidValueError: An id cannot be one, or `versions` is no mapping of names to numbers.
         """
         self._check_open()
         for name, value in (("session_id", session_id), ("new_session_id", new_session_id)):
             if value is None:
                 raise InvalidValueError(name, "expected the id of a session, found None")
         source = artifact_scope(app_name, user_id, session_id)
-        await self._copy_scope(source, artifact_scope(app_name, user_id, new_session_id))
+        target = artifact_scope(app_name, user_id, new_session_id)
+        await self._copy_scope(source, target, check_versions(versions))
 
     async def gc(self) -> Collected:
         """
@@ -318,17 +342,26 @@ class BaseArtifactService(ABC):
 
     @abstractmethod
     async def _save(
-        self, key: ArtifactKey, chunks: AsyncIterator[bytes], said: Description, *, staged: bool = False
+        self,
+        key: ArtifactKey,
+        chunks: AsyncIterator[bytes],
+        said: Description,
+        *,
+        staged: bool = False,
+        least: int = 0,
     ) -> int:
         """
         Store the content as the next version and return its number; the first is 0.
+
+        The number is not below *least* (see `next_number`): those below are named by events of a past that came from
+        elsewhere. What is left out stays unused.
 
         A *staged* one is stored and has its number, and only who names that number sees it. It is asked for only
         where `_shares` has said yes.
         """
 
     @abstractmethod
-    async def _restore(self, key: ArtifactKey, version: int | None, *, staged: bool = False) -> int:
+    async def _restore(self, key: ArtifactKey, version: int | None, *, staged: bool = False, least: int = 0) -> int:
         """
         Make a new version that is what *version* was, with the same content, not copied; return its number.
 
@@ -363,8 +396,12 @@ class BaseArtifactService(ABC):
         """Delete all versions of all artifacts of this scope alone."""
 
     @abstractmethod
-    async def _copy_scope(self, scope: Scope, new: Scope) -> None:
-        """Let *new* have all visible versions of the artifacts of *scope*, hidden ones included, or raise."""
+    async def _copy_scope(self, scope: Scope, new: Scope, versions: Mapping[str, int] | None = None) -> None:
+        """
+        Let *new* have all visible versions of the artifacts of *scope*, hidden ones included, or raise.
+
+        With *versions* only those of its names, up to its numbers.
+        """
 
     @abstractmethod
     async def _gc(self) -> Collected:
@@ -372,6 +409,12 @@ class BaseArtifactService(ABC):
 
     async def _close(self) -> None:
         """Give back what the service holds."""
+
+
+def closed_reader(version: ArtifactVersion) -> ServiceClosedError:
+    """The error for who reads what is not open any more."""
+    msg = f"expected to be read within `async with open_artifact(...)`, found {version.canonical_uri} closed"
+    return ServiceClosedError(f"{msg}; open it again")
 
 
 async def _checked(chunks: Chunks) -> AsyncGenerator[bytes, None]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from sqlite3 import Connection
@@ -33,7 +33,7 @@ from ..sessions._lease import owner_is_gone
 from ..sessions._sqlite_artifacts import copy_artifacts, delete_artifacts
 from ..sessions._sqlite_errors import ADVICE
 from ..sessions._sqlite_file import Durability, Transaction
-from ._service import BaseArtifactService
+from ._service import BaseArtifactService, closed_reader
 from ._sqlite_rows import (
     Use,
     add_version,
@@ -120,7 +120,13 @@ class SqliteArtifactService(BaseArtifactService):
     # --- saving
 
     async def _save(
-        self, key: ArtifactKey, chunks: AsyncIterator[bytes], said: Description, *, staged: bool = False
+        self,
+        key: ArtifactKey,
+        chunks: AsyncIterator[bytes],
+        said: Description,
+        *,
+        staged: bool = False,
+        least: int = 0,
     ) -> int:
         upload = _Upload(self)
         stager = self._owner() if staged else None
@@ -133,19 +139,19 @@ class SqliteArtifactService(BaseArtifactService):
                 now = self.env.now()
                 stored = Stored.of(key, 0, said, size=upload.size, sha256=upload.sha256, create_time=now)
                 upload.name(transaction.db)
-                return add_version(transaction.db, key, stored, now, stager)
+                return add_version(transaction.db, key, stored, now, stager, least)
 
             return await self._file.write(save)
         except BaseException:
             await upload.abandon()
             raise
 
-    async def _restore(self, key: ArtifactKey, version: int | None, *, staged: bool = False) -> int:
+    async def _restore(self, key: ArtifactKey, version: int | None, *, staged: bool = False, least: int = 0) -> int:
         stager = self._owner() if staged else None
 
         def restore(transaction: Transaction) -> int:
             earlier = None if version is None else find_version(transaction.db, key, version)
-            return add_version(transaction.db, key, earlier, self.env.now(), stager)
+            return add_version(transaction.db, key, earlier, self.env.now(), stager, least)
 
         return await self._file.write(restore)
 
@@ -153,8 +159,9 @@ class SqliteArtifactService(BaseArtifactService):
         if versions:
             await self._file.write(lambda transaction: discard(transaction.db, key, versions), durable=False)
 
-    async def _copy_scope(self, scope: Scope, new: Scope) -> None:
-        await self._file.write(lambda transaction: copy_artifacts(transaction.db, rows_of(scope), rows_of(new)))
+    async def _copy_scope(self, scope: Scope, new: Scope, versions: Mapping[str, int] | None = None) -> None:
+        source, target = rows_of(scope), rows_of(new)
+        await self._file.write(lambda transaction: copy_artifacts(transaction.db, source, target, versions=versions))
 
     # --- reading
 
@@ -172,7 +179,11 @@ class SqliteArtifactService(BaseArtifactService):
             is_small = stored is not None and stored.version.size <= CHUNK_BYTES
             only = (chunk_of(db, content, 0) or b"") if is_small else None
         if stored is None or is_small:
-            yield None if stored is None else (stored, _Chunks(stored.version, _Content(self, content, only)))
+            if stored is None:
+                yield None
+                return
+            with _Chunks(stored.version, _Content(self, content, only)) as chunks:
+                yield stored, chunks
             return
         opened = await self._use(key, version, staged)
         if opened is None:  # it was deleted meanwhile
@@ -180,7 +191,8 @@ class SqliteArtifactService(BaseArtifactService):
             return
         stored, use = opened
         try:
-            yield stored, _Chunks(stored.version, _Content(self, use.content))
+            with _Chunks(stored.version, _Content(self, use.content)) as chunks:
+                yield stored, chunks
         finally:
             with trio.CancelScope(shield=True):
                 await self._end(use)
@@ -451,11 +463,20 @@ class _Chunks:
     def __init__(self, version: ArtifactVersion, content: _Content) -> None:
         self._version = version
         self._content = content
+        self._is_closed = False
+
+    def __enter__(self) -> _Chunks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_closed = True
 
     def __aiter__(self) -> _Chunks:
         return self
 
     async def __anext__(self) -> bytes:
+        if self._is_closed:
+            raise closed_reader(self._version)
         data = await self._content.read()
         if data:
             return data

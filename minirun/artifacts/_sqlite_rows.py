@@ -16,9 +16,9 @@ from typing import Any, Final
 import attrs
 
 from .._json import dumps, freeze, loads
-from ..sessions._sqlite_artifacts import NO_SESSION, ArtifactScope
+from ..sessions._sqlite_artifacts import NO_SESSION, SQLITE_INTEGER_MAX, ArtifactScope
 from ..sessions._sqlite_errors import damage
-from ._values import ArtifactKey, Description, Scope, Stored
+from ._values import ArtifactKey, Description, Scope, Stored, next_number
 
 __all__ = [
     "Use",
@@ -65,23 +65,29 @@ def _artifact(db: sqlite3.Connection, key: ArtifactKey) -> tuple[int, int] | Non
 
 
 def add_version(
-    db: sqlite3.Connection, key: ArtifactKey, stored: Stored | None, create_time: float, stager: str | None
+    db: sqlite3.Connection,
+    key: ArtifactKey,
+    stored: Stored | None,
+    create_time: float,
+    stager: str | None,
+    least: int,
 ) -> int:
-    """Insert the next version, which is what *stored* is, or hidden; return its number."""
+    """Insert the next version, not below *least*, which is what *stored* is, or hidden; return its number."""
     found = _artifact(db, key)
+    number = next_number(0 if found is None else found[1], least)
     if found is None:
-        made = db.execute("INSERT INTO artifacts VALUES (NULL, ?, ?, ?, ?, 1)", (*rows_of(key.scope), key.filename))
-        artifact, number = made.lastrowid, 0
+        row = (*rows_of(key.scope), key.filename, number + 1)
+        artifact = db.execute("INSERT INTO artifacts VALUES (NULL, ?, ?, ?, ?, ?)", row).lastrowid
     else:
-        artifact, number = found
+        artifact = found[0]
         db.execute("UPDATE artifacts SET next_version = ? WHERE id = ?", (number + 1, artifact))
     sha256, size, about = None, 0, "{}"
     if stored is not None:
         version = stored.version
         sha256, size = version.sha256, version.size
         about = dumps({"mime_type": version.mime_type, "part": stored.part, "custom_metadata": version.custom_metadata})
-    row = (artifact, number, sha256, size, create_time, about, stager)
-    db.execute("INSERT INTO artifact_versions VALUES (?, ?, ?, ?, ?, ?, ?, NULL)", row)
+    columns = (artifact, number, sha256, size, create_time, about, stager)
+    db.execute("INSERT INTO artifact_versions VALUES (?, ?, ?, ?, ?, ?, ?, NULL)", columns)
     return number
 
 
@@ -95,7 +101,7 @@ def find_version(
         sqlite3.DatabaseError: Its row makes no sense: the file is damaged.
     """
     found = _artifact(db, key)
-    if found is None:
+    if found is None or (version is not None and version > SQLITE_INTEGER_MAX):
         return None
     own = ", ".join("?" * len(staged))
     which = "" if version is None else "AND version = ?"

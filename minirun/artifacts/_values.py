@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
+from unicodedata import category
 from urllib.parse import quote
 
 import attrs
@@ -30,8 +31,10 @@ __all__ = [
     "artifact_scope",
     "check_filename",
     "check_version",
+    "check_versions",
     "described",
     "described_bytes",
+    "next_number",
     "taken_apart",
     "taken_name",
 ]
@@ -40,6 +43,9 @@ USER_PREFIX: Final = "user:"
 TEXT_CHARS_MAX: Final = 1024
 REFERENCE: Final = "artifact:"
 _DRIVE = re.compile(r"[A-Za-z]:([/\\]|$)")
+_UNPRINTED: Final = ("Cc", "Zl", "Zp")  # control characters, and what ends lines and paragraphs
+# So many versions nobody makes. Above it, numbers are not reserved: what names one would use up all others.
+_RESERVED_MAX: Final = 1 << 53
 _KINDS: Final = ("inline_data", "text", "file_data")
 
 Scope: TypeAlias = tuple[str, str, str | None]
@@ -183,14 +189,17 @@ def _check_length(name: str, text: str) -> str:
 
 def check_filename(value: object) -> str:
     """
-    Return the name of an artifact.
+    Return the name of an artifact: a relative path without control characters and line breaks.
 
     Raises:
-        InvalidValueError: It is no relative path.
+        InvalidValueError: It is none.
     """
     if not isinstance(value, str):
         raise InvalidValueError("filename", f"expected a string, found {shown(value)}")
     text = _check_length("filename", check_text(str.__str__(value), "filename"))
+    if any(category(char) in _UNPRINTED for char in text):
+        problem = f"expected a name without control characters and line breaks, found {shown(value)}; rename it"
+        raise InvalidValueError("filename", problem)
     path = text.removeprefix(USER_PREFIX)
     steps = re.split(r"[/\\]", path)
     if _DRIVE.match(path) or any(not step.strip() or step in (".", "..") for step in steps):
@@ -217,6 +226,31 @@ def check_version(version: object) -> int | None:
     if isinstance(version, bool) or not isinstance(version, int) or version < 0:
         raise InvalidValueError("version", f"expected an integer of at least 0, or None, found {shown(version)}")
     return int(version)
+
+
+def check_versions(versions: object) -> dict[str, int] | None:
+    """
+    Return numbers of versions by name, or None for all.
+
+    Raises:
+        InvalidValueError: It is no such mapping.
+    """
+    if versions is None:
+        return None
+    if not isinstance(versions, Mapping):
+        raise InvalidValueError("versions", f"expected a mapping of names to numbers, or None, found {shown(versions)}")
+    checked = {}
+    for name, version in versions.items():
+        number = check_version(version)
+        if number is None:
+            raise InvalidValueError("versions", f"expected a number for {shown(name)}, found None")
+        checked[check_filename(name)] = number
+    return checked
+
+
+def next_number(following: int, least: int) -> int:
+    """The number of the next version: *following*, or *least* if that is more; one of more than 2**53 is ignored."""
+    return max(following, least if least <= _RESERVED_MAX else 0)
 
 
 def described(mime_type: object, part: Mapping[str, Any], custom_metadata: object) -> Description:

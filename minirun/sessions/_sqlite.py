@@ -52,7 +52,7 @@ from ._lease import OwnerLock, owner_is_gone, sweep_up
 from ._live import LiveSession, SessionKey, visible_tail
 from ._service import BaseSessionService, ChangedMeanwhileError, SessionWriter, check_fork_seq
 from ._session import GetSessionConfig, Invocation, InvocationStatus, Session, invocation_at
-from ._sqlite_artifacts import copy_artifacts, delete_artifacts, publish_artifacts
+from ._sqlite_artifacts import copy_artifacts, delete_artifacts, publish_artifacts, reserve_named, reserve_used
 from ._sqlite_errors import ADVICE
 from ._sqlite_file import Durability, SqliteFile, Transaction
 from ._sqlite_fork import Past, copy_rows, write_past
@@ -228,6 +228,7 @@ class SqliteSessionService(BaseSessionService):
             called = calls.take(event, tracked=is_of_a_run(event)) if event.seq else {}
             write_calls(db, row.id, called, number)
             done.append((event, line, changes, called, number))
+        reserve_named(db, key, events)
         compaction = CompactionFold.over(events).seq
         db.execute("UPDATE sessions SET chain = ?, compaction = ? WHERE id = ?", (chain, compaction, row.id))
         for name, seq in calls.paused().items():
@@ -374,7 +375,11 @@ class SqliteSessionService(BaseSessionService):
         else:
             assert past is not None
             write_past(db, row.id, past, newest_number)
-        copy_artifacts(db, _scope_of_artifacts(key), _scope_of_artifacts(new), at)
+        copy_artifacts(db, _scope_of_artifacts(key), _scope_of_artifacts(new), at_seq=at)
+        if past is None:
+            reserve_used(db, _scope_of_artifacts(key), _scope_of_artifacts(new))
+        else:
+            reserve_named(db, new, past.events)
         waiting = waiting_invocations(read_open_calls(db, row.id))
         query = f"SELECT {INVOCATION} FROM invocations i WHERE session = ? AND seq <= ? ORDER BY commit_no, seq"
         for columns in db.execute(query, (source.id, at)).fetchall():

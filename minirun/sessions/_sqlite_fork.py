@@ -25,7 +25,7 @@ class Past:
     """What a session was at one of its events, from its log up to there and the event that follows."""
 
     def __init__(self, events: Sequence[Event], at_seq: int) -> None:
-        past = events[: at_seq + 1]
+        self.events = past = events[: at_seq + 1]
         following = events[at_seq + 1 :]
         self.newest = past[-1]
         self.state = fold(Values({}, {}, {}), past, shared=False).session

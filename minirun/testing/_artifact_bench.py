@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeAlias, TypedDict
 
 from ..artifacts import ArtifactKey, ArtifactVersion, BaseArtifactService, Chunks
+from ..artifacts._values import described, taken_apart
 from ..types import Blob, Part
 from ._session_bench import expect
 
@@ -86,19 +87,29 @@ class Bench:
     async def versions(self, filename: str = "a.txt", **where: Any) -> list[int]:
         return await self.service.list_versions(**self.place(filename, **where))
 
-    async def restore(self, version: int | None, filename: str = "a.txt", **where: Any) -> int:
+    async def restore(self, version: int | None, filename: str = "a.txt", least: int = 0, **where: Any) -> int:
         """What a rewind does: the newest becomes what *version* was, or nothing."""
+        return await self.service._restore(self._key(filename, **where), version, least=least)
+
+    async def save_from(self, least: int, text: str, filename: str = "a.txt", **where: Any) -> int:
+        """What a run does in a session whose past comes from elsewhere: the number is not below *least*."""
+        data, mime_type, part = taken_apart(Part(text=text))
+        said = described(mime_type, part, None)
+        return await self.service._save_chunks(self._key(filename, **where), (data,), said, least=least)
+
+    def _key(self, filename: str, **where: Any) -> ArtifactKey:
         place = self.place(filename, **where)
         if filename.startswith("user:"):
             place["session_id"] = None
-        return await self.service._restore(ArtifactKey(**place), version)
+        return ArtifactKey(**place)
 
     async def delete(self, filename: str = "a.txt", **where: Any) -> None:
         await self.service.delete_artifact(**self.place(filename, **where))
 
-    async def copy_session(self, session: str, new: str) -> None:
-        place = {"app_name": self.app, "user_id": "u"}
-        await self.service.copy_session_artifacts(**place, session_id=session, new_session_id=new)
+    async def copy_session(self, session: str, new: str, versions: Mapping[str, int] | None = None) -> None:
+        await self.service.copy_session_artifacts(
+            app_name=self.app, user_id="u", session_id=session, new_session_id=new, versions=versions
+        )
 
     async def delete_session(self, session: str = "s", *, user: str = "u") -> None:
         await self.service.delete_session_artifacts(app_name=self.app, user_id=user, session_id=session)

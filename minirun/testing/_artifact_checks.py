@@ -281,7 +281,7 @@ async def _any_relative_name_will_do(t: Bench) -> None:
         "\u00e9",
         "e\u0301",
     ]
-    names += ["日本語.txt", "user", "con", "n" * 1000, "a:b", "floor", "user:user:x", "a'\"\n"]
+    names += ["日本語.txt", "user", "con", "n" * 1000, "a:b", "floor", "user:user:x", "a'\"{b}"]
     for name in names:
         expect(f"version of {name!r:.40}", await t.save(name, name), 0)
     for name in names:
@@ -316,7 +316,7 @@ async def _names_that_could_leave_a_folder_are_refused(t: Bench) -> None:
                 await t.load(full)
             with raises(InvalidValueError, "filename"):
                 await t.delete(full)
-    unnamable: list[Any] = ["a\0b", "\ud800", "n" * 1025, None, 1]
+    unnamable: list[Any] = ["a\0b", "a\nb", "a\u2028b", "\x1b[31ma", "\ud800", "n" * 1025, None, 1]
     for wrong in unnamable:
         with raises(InvalidValueError, "filename"):
             await t.save("x", wrong)
@@ -478,6 +478,73 @@ async def _a_copy_writes_over_nothing(t: Bench) -> None:
     expect("what was there", await t.text("b", session="has"), "x")
     with raises(InvalidValueError, "new_session_id"):
         await t.copy_session("s", None)  # type: ignore[arg-type]  # on purpose
+
+
+@check
+async def _a_copy_can_end_at_a_version(t: Bench) -> None:
+    """With `versions` only the names that it has are copied, up to its numbers, which then go on above these."""
+    for text in ("a", "b", "c"):
+        await t.save(text)
+    await t.save("later", "later")
+    await t.copy_session("s", "t", {"a.txt": 1, "user:x": 3, "never": 7})
+    expect("versions", (await t.versions(session="t"), await t.names(session="t")), ([0, 1], ["a.txt"]))
+    expect("the newest", await t.text(session="t"), "b")
+    expect("the next is above", await t.save("d", session="t") > 1, True)
+    await t.copy_session("s", "none", {})
+    expect("names of an empty copy", await t.names(session="none"), [])
+    wrong: list[Any] = [["a.txt"], {"a.txt": -1}, {"a.txt": None}, {"../a": 1}]
+    for versions in wrong:
+        with raises(InvalidValueError):
+            await t.copy_session("s", "u", versions)
+
+
+# --- numbers --------------------------------------------------------------------------------------------------------
+
+
+@check
+async def _numbers_of_another_past_are_left_out(t: Bench) -> None:
+    """A save that is told the least number leaves those below unused, also for all that comes later."""
+    expect("the first", await t.save_from(3, "a"), 3)
+    expect("one that is above anyway", await t.save_from(2, "b"), 4)
+    expect("one that leaves a gap", await t.save_from(1_000_000, "c"), 1_000_000)
+    expect("the next", await t.save("d"), 1_000_001)
+    expect("restored", await t.restore(3, least=2_000_000), 2_000_000)
+    expect("hidden", await t.restore(None, least=2_000_002), 2_000_002)
+    expect("versions", await t.versions(), [3, 4, 1_000_000, 1_000_001, 2_000_000])
+    texts = [await t.text(version=number) for number in (None, 0, 3, 5, 1_000_000, 2_000_000, 2_000_001, 2_000_002)]
+    expect("texts", texts, [None, None, "a", None, "c", "a", None, None])
+    await t.copy_session("s", "t", {"a.txt": 1_000_000})
+    expect("the copy", await t.versions(session="t"), [3, 4, 1_000_000])
+    expect("its newest", await t.text(session="t"), "c")
+    await t.service.gc()
+    expect("after gc", await t.text(version=4), "b")
+    await t.delete()
+    expect("deleted", (await t.versions(), await t.names()), ([], []))
+    expect("a number that would use up all is ignored", await t.save_from(2**63, "e"), 2_000_003)
+
+
+@check
+async def _no_number_is_too_large(t: Bench) -> None:
+    """A number that no store can have is that of no version."""
+    await t.save("a")
+    expect("load_artifact", await t.load(version=2**70), None)
+    async with t.service.open_artifact(**t.place(), version=2**63) as reader:
+        expect("open_artifact", reader, None)
+    await t.restore(2**70)
+    expect("restored", await t.load(), None)
+
+
+@check
+async def _a_reader_ends_with_its_block(t: Bench) -> None:
+    """Who reads on after the block of `open_artifact` is told so, and reads nothing."""
+    for data in (b"small", b"x" * 1_000_000):
+        await t.stream([data])
+        async with t.service.open_artifact(**t.place()) as reader:
+            assert reader is not None
+            chunks = aiter(reader)
+        for read in (reader, chunks):
+            with raises(ServiceClosedError, "open_artifact"):
+                await anext(read)
 
 
 # --- deleting and collecting ----------------------------------------------------------------------------------------
