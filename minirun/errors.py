@@ -233,13 +233,13 @@ class ServiceInUseError(MinirunError, RuntimeError):
 
 
 class StorageError(MinirunError):
-    """The store failed. `stored` is None: only opening the session again tells whether the event is there."""
+    """The store failed. `stored` is None: only another look tells whether the event, or the artifact, is there."""
 
     stored: ClassVar[bool | None] = None
 
 
 class StorageUncertainError(StorageError):
-    """COMMIT itself failed. The session's cached copy is dropped and read again on the next use."""
+    """COMMIT, or the name of a file, failed. What is cached of a session is dropped and read again on the next use."""
 
 
 class StorageBusyError(StorageError):
@@ -249,7 +249,7 @@ class StorageBusyError(StorageError):
 
 
 class StorageFullError(StorageError):
-    """There was no room on the disk, or the value is too large, before COMMIT. Nothing was stored."""
+    """There was no room on the disk, or the value is too large. Nothing was stored."""
 
     stored = False
 

@@ -28,13 +28,16 @@ from minirun.errors import (
     ConfigurationError,
     ServiceClosedError,
     StorageCorruptError,
+    StorageError,
     StorageFormatError,
+    StorageFullError,
+    StorageUncertainError,
 )
 from minirun.sessions import InMemorySessionService, Session, SqliteSessionService, repair, verify
 from minirun.types import Blob, Part
 
 from .stores import HERE as SESSION
-from .stores import Where, sql
+from .stores import Where, failing, inject, sql
 
 HERE: dict[str, Any] = {**SESSION, "filename": "a.txt"}
 KEY = ArtifactKey("app", "u", "s", "a.txt")
@@ -272,6 +275,47 @@ async def test_deleting_leaves_what_a_run_is_about_to_show(store: Store) -> None
     await service.delete_session_artifacts(**SESSION)
     await store.append(a_txt=1)
     assert await service.list_versions(**HERE) == [1]
+
+
+# --- commits that find no room ----------------------------------------------------------------------------------------
+
+
+async def test_a_chunk_that_finds_no_room_is_not_stored(store: Store) -> None:
+    """COMMIT of a chunk on a full disk was rolled back, and says so; the next save goes on, in the same file."""
+    await save(store.artifacts, "a")
+    generation = store.sessions._file.generation
+    faults = {"COMMIT": failing(sqlite3.SQLITE_FULL)}
+    inject(store.sessions, faults)
+    with pytest.raises(StorageFullError, match="COMMIT failed: planted; make room on the disk"):
+        await save_large(store.artifacts)
+    faults.clear()
+    assert store.sessions._file.generation == generation
+    assert await store.artifacts.list_versions(**HERE) == [0]
+    assert await save_large(store.artifacts) == 1
+    assert await read(store.artifacts) == LARGE
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR])
+async def test_what_waits_for_the_disk_stays_uncertain(code: int, store: Store) -> None:
+    """COMMIT of a version, and of what shares it, leaves open whether it happened, and says where to look."""
+    await save(store.artifacts, "a")
+    inject(store.sessions, {"COMMIT": failing(code)})
+    with pytest.raises(StorageUncertainError, match="for an artifact list its versions"):
+        await save(store.artifacts, "b")
+    assert await save(store.artifacts, "c") == 1
+    inject(store.sessions, {"COMMIT": failing(code)})
+    outcomes: list[type] = []
+
+    async def write(durable: bool) -> None:
+        try:
+            await store.sessions._file.write(lambda transaction: None, durable=durable)
+        except StorageError as error:
+            outcomes.append(type(error))
+
+    async with trio.open_nursery() as nursery:
+        for durable in (False, True, False):
+            nursery.start_soon(write, durable)
+    assert outcomes == [StorageUncertainError] * 3
 
 
 # --- sessions that go, and sessions that fork -------------------------------------------------------------------------

@@ -17,6 +17,8 @@ Nothing here knows what a session is. The rules:
 *   Stored first, applied second: what jobs want applied (`after_commit`) is done in the order of the transaction,
     before anybody is woken.
 *   A COMMIT that fails leaves open whether it happened: the connection is closed and the next use opens a new one.
+    Except for one that fails for want of room, of jobs that wait for no disk: it was rolled back. What had no room was
+    a page of it or its last one, which alone makes it count; of what an fsync may have left half done, there is none.
 *   A file that is deleted or replaced while it is open is noticed before the next transaction: nothing is written
     into a file that has no name any more.
 """
@@ -36,7 +38,7 @@ import trio
 
 from ..env import Env
 from ..errors import StorageFormatError, StorageMissingError, StorageUncertainError
-from ._sqlite_errors import SQLITE_ERRORS, is_busy, storage_error
+from ._sqlite_errors import SQLITE_ERRORS, is_busy, result_code, storage_error
 from ._sqlite_format import Format, check_place, check_untouched, make_format
 
 __all__ = ["Durability", "SqliteFile", "Transaction"]
@@ -170,6 +172,7 @@ class SqliteFile:
         Raises:
             StorageUncertainError: COMMIT failed; the connection was closed.
             StorageError: Any other kind: nothing was stored.
+            StorageFullError: That, too, if COMMIT found no room, and no job of the group is durable.
         """
         job = _Job(work, trio.current_time() + BUSY_WAIT_S, durable=durable, heavy=heavy)
         self._queue.append(job)
@@ -239,16 +242,20 @@ class SqliteFile:
                 self._roll_back(connection)
         except sqlite3.Error as error:
             self._roll_back(connection)
-            if self.path is not None:
+            is_undone = result_code(error) == sqlite3.SQLITE_FULL and not any(job.durable for job in written)
+            if self.path is not None and not is_undone:
                 self._disconnect()
             for job in written:
-                msg = f"{self.name}: COMMIT failed: {error}; the event may or may not be stored: read the session again"
-                job.error = StorageUncertainError(msg)
+                job.error = storage_error(error, self.name, "COMMIT") if is_undone else self._uncertain(error)
                 job.error.__cause__ = error
             return
         for job in written:
             for apply in job.callbacks:
                 apply()
+
+    def _uncertain(self, error: sqlite3.Error) -> StorageUncertainError:
+        msg = f"{self.name}: COMMIT failed: {error}; what was written may or may not be stored"
+        return StorageUncertainError(f"{msg}: for an event read the session again, for an artifact list its versions")
 
     def _do(self, job: _Job, transaction: Transaction, *, alone: bool) -> None:
         db = transaction.db
