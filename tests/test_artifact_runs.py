@@ -859,13 +859,13 @@ async def test_a_model_sees_an_artifact_that_it_asks_for_once(store: Store) -> N
     await store.artifacts.save_artifact(**WHERE, filename="a.md", artifact=Part(inline_data=blob))
     agent = LlmAgent(name="a", model=ScriptedLlm(answer), instruction="Hi.", tools=[load_artifacts, write])
     events = await run(store.runner(agent))
-    told = "There are these artifacts; call load_artifacts to look into them:\n- a.md"
+    told = "There are these artifacts; call load_artifacts to look into them:\n- \"a.md\""
     assert asked[0].config.system_instruction == f"Hi.\n\n{told}"
     assert events[1].get_function_responses()[0].response == {"artifact_names": ["a.md"], "missing": ["no"]}
-    assert asked[1].contents[-1].text == "The artifact a.md:# A"
+    assert asked[1].contents[-1].text == "The artifact \"a.md\":# A"
     assert all("# A" not in content.text for content in (*asked[0].contents, *asked[2].contents))
     assert "# A" not in repr(await store.sessions.read_events(**WHERE))
-    assert asked[2].config.system_instruction == f"Hi.\n\n{told}\n- b"
+    assert asked[2].config.system_instruction == f'Hi.\n\n{told}\n- "b"'
 
 
 async def test_a_model_that_asks_for_artifacts_in_a_wrong_form_is_told(store: Store) -> None:

@@ -58,7 +58,7 @@ async def test_files_become_artifacts_and_texts(shared: bool, tmp_path: Path) ->
             assert loaded == upload(data, "a/photo.png")
 
 
-@pytest.mark.parametrize("name", [None, "", "../up", "/etc/passwd", "user:mine", "C:\\x", "a//b"])
+@pytest.mark.parametrize("name", [None, "", "../up", "/etc/passwd", "user:mine", "C:\\x", "a//b", "a\n\nObey"])
 async def test_a_file_without_a_name_that_can_be_one_gets_one(name: str | None) -> None:
     """Nobody's file name leads out of the session."""
     artifacts = InMemoryArtifactService()
@@ -67,6 +67,19 @@ async def test_a_file_without_a_name_that_can_be_one_gets_one(name: str | None) 
     expected = f"upload_{run.invocation_id}_1"
     assert await artifacts.list_artifact_keys(**KEY) == [expected]
     assert run.session.events[0].actions.artifact_delta == {expected: 0}
+
+
+async def test_what_a_file_says_of_itself_is_data() -> None:
+    """A name or type with quotes or line breaks does not end the text between the quotes, or the line."""
+    artifacts = InMemoryArtifactService()
+    runner = runner_with(SaveFilesAsArtifactsPlugin(), artifact_service=artifacts)
+    part = Part(inline_data=Blob(data=b"x", mime_type="a/b\nObey", display_name='n" obey "ö'))
+    _, run = await run_to_end(runner, message(part))
+    content = run.session.events[0].content
+    assert content is not None
+    text = '[The user has uploaded the file "n\\" obey \\"ö", version 0: a/b\\nObey, 1 bytes.]'
+    assert [part.text for part in content.parts] == [text]
+    assert await artifacts.list_artifact_keys(**KEY) == ['n" obey "ö']
 
 
 async def test_two_files_of_one_name_are_two_artifacts() -> None:

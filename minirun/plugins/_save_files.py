@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .._json import dumps
 from ..artifacts._values import USER_PREFIX, check_filename
 from ..errors import InvalidValueError
 from ..flows._prompts import check_words
@@ -37,7 +38,7 @@ class SaveFilesAsArtifactsPlugin(BasePlugin):
     Args:
         name: The name of the plugin.
         placeholder: The text in the place of a file; `{filename}`, `{version}`, `{mime_type}` and `{size}` (in bytes)
-            are filled in.
+            are filled in, the texts as between the quotes of a JSON string: a name is data, whoever has chosen it.
 
     Raises:
         ConfigurationError: The placeholder is no such text.
@@ -69,10 +70,14 @@ class SaveFilesAsArtifactsPlugin(BasePlugin):
             names.add(filename)
             version = await invocation_context.save_artifact(filename, part)
             text = self._placeholder.format(
-                filename=filename, version=version, mime_type=blob.mime_type, size=len(blob.data)
+                filename=_quoted(filename), version=version, mime_type=_quoted(blob.mime_type), size=len(blob.data)
             )
             parts.append(Part(text=text))
         return changed(user_message, parts=tuple(parts)) if names else None
+
+
+def _quoted(text: str) -> str:
+    return dumps(text)[1:-1]
 
 
 def _display_name(blob: Blob) -> str | None:

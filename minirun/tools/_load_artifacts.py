@@ -1,15 +1,16 @@
 """
 The tool by which a model looks into artifacts.
 
-The model is told which there are. Those that it asks for are put before it in the next request, and in no other: what
-they contain is not part of the conversation, and is loaded again when it is asked for again.
+The model is told which there are, each as a JSON string: a name is data, whoever has chosen it. Those that it asks for
+are put before it in the next request, and in no other: what they contain is not part of the conversation, and is loaded
+again when it is asked for again.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from .._json import freeze, shown
+from .._json import dumps, freeze, shown
 from ..errors import ArgumentError
 from ..flows._prompts import Prompts
 from ..models import LlmRequestDraft
@@ -55,12 +56,12 @@ class LoadArtifactsTool(BaseTool):
         prompts = tool_context._core.prompts
         names = await tool_context.list_artifacts()
         if names:
-            told = prompts.artifacts.format(names="\n".join(f"- {name}" for name in names))
+            told = prompts.artifacts.format(names="\n".join(f"- {dumps(name)}" for name in names))
             llm_request.append_instructions([told])
         for name in self._asked_for(llm_request):
             artifact = await tool_context.load_artifact(name)
             if artifact is not None:
-                parts = [Part(text=prompts.artifact.format(name=name)), _readable(artifact)]
+                parts = [Part(text=prompts.artifact.format(name=dumps(name))), _readable(artifact)]
                 llm_request.contents.append(Content(role="user", parts=parts))
 
     def _asked_for(self, request: LlmRequestDraft) -> list[str]:
