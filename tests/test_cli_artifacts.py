@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,6 +83,43 @@ def test_get_refuses_by_name(store: tuple[str, str], tmp_path: Path) -> None:
     out.write_text("mine")
     assert minirun("artifacts", "get", *store, "app", "u", "s", "raw", "--out", str(out)).exit_code == 1
     assert out.read_text() == "mine"
+
+
+def test_get_tells_what_cannot_be_written(store: tuple[str, str], tmp_path: Path) -> None:
+    """A missing folder, a full disk and a closed output end with 1 and a line that says so."""
+    command = [sys.executable, "-m", "minirun", "artifacts", "get", *store, "app", "u", "s", "raw"]
+    for more, message in (
+        (f"--out {tmp_path / 'none' / 'out'}", "out cannot be written: No such file or directory"),
+        ("> /dev/full", "standard output cannot be written: No space left on device"),
+        (">&-", "standard output is closed; name a file with --out"),
+    ):
+        line = f"{shlex.join(command)} {more}"
+        done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert message in done.stderr
+        assert done.stderr.count("\n") == 1, done.stderr
+
+
+def test_get_leaves_no_half_of_a_file(store: tuple[str, str], tmp_path: Path) -> None:
+    """Where the disk is full before all is written, the new file is deleted again."""
+    if store[0] == "--db":
+        pytest.skip("SQLite itself needs more room than what is written")
+    out = tmp_path / "out"
+    command = ["artifacts", "get", *store, "app", "u", "s", "raw", "--out", str(out)]
+    limited = (
+        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); from minirun.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", limited, *command], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, out.exists()) == (1, False)
+    assert "cannot be written: File too large" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_version_that_cannot_be_is_not_there(store: tuple[str, str]) -> None:
+    """A number that no store can hold is that of no version, as any other."""
+    result = minirun("artifacts", "get", *store, "app", "u", "s", "raw", "--version", str(2**70))
+    assert result.exit_code == 1
+    assert f"there is no version {2**70} of artifact 'raw'" in result.output
 
 
 def test_gc_tells_what_it_has_deleted(store: tuple[str, str]) -> None:

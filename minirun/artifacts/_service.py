@@ -288,8 +288,7 @@ class BaseArtifactService(ABC):
             session_id: The session that has the artifacts.
             new_session_id: The one that gets them.
             versions: The newest version to be copied, by name; what has no name here is not copied. What a fork's past
-                knows of is `{name: number for event in fork.events for name, number in
-                event.actions.artifact_delta.items()}`.
+                knows of are the highest numbers in the `actions.named_artifacts()` of its events.
 
         Raises:
             AlreadyExistsError: The other session has, or had, an artifact of one of the names, and not the same one.

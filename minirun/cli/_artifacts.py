@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -115,6 +116,11 @@ def get(
         found = _with_service(store, write)
     except FileExistsError:
         raise click.ClickException(f"{out} is there already; give another name") from None
+    except BrokenPipeError:
+        raise  # whoever reads has seen enough: click ends the program without a word
+    except OSError as error:
+        place = "standard output" if out is None else f"the file {out}"
+        raise click.ClickException(f"{place} cannot be written: {error.strerror}; name another place") from None
     if not found:
         what = f"artifact {name!r}" if version is None else f"version {version} of artifact {name!r}"
         raise click.ClickException(f"there is no {what} in session {session!r} of user {user!r} in app {app!r}")
@@ -124,15 +130,31 @@ def get(
 def _written(out: Path | None) -> Iterator[BinaryIO]:
     """Standard output, or a new file, which is not left behind half written."""
     if out is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        if sys.stdout is None:
+            raise click.ClickException("standard output is closed; name a file with --out")
+        with _given_up():
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
         return
     with out.open("xb") as target:
         try:
             yield target
+            target.flush()
         except BaseException:
             out.unlink()
             raise
+
+
+@contextmanager
+def _given_up() -> Iterator[None]:
+    """Where standard output fails, let nobody try again to write what is left for it, not even the end of Python."""
+    try:
+        yield
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        raise
 
 
 @artifacts.command()
