@@ -71,8 +71,8 @@ class BasePlugin:
         Called first in a run, before the user's message is stored. A run without a message, or with an answer to a
         question, begins with `before_run`.
 
-    """What a Runner has to be given for the plugin, such as "memory_service"; else no Runner can be made."""
-        hook is called, not even those that clean up.
+        A Content is stored in its place; it must be one that a user can send. A failure: nothing is stored, and no
+        other hook is called, not even those that clean up.
         """
         return None
 
