@@ -6,6 +6,7 @@ import errno
 import json
 import logging
 import os
+import re
 import stat
 from hashlib import sha256
 from pathlib import Path
@@ -259,8 +260,53 @@ def test_whatever_there_is_can_be_shown(value: Any) -> None:
 @given(secret=st.sampled_from(SECRETS), before=st.text("abx-_ .", max_size=4), value=st.text(min_size=1))
 def test_a_key_with_a_secrets_name_in_it_is_redacted(secret: str, before: str, value: str) -> None:
     """At any depth, in any case, with any punctuation."""
-    for key in (before + secret, secret.upper(), secret.replace("_", "-"), secret.title().replace("_", "")):
+    short = secret.isascii() and len(secret) < 5  # a word by itself
+    head = f"{before}_" if short else before
+    for key in (head + secret, secret.upper(), secret.replace("_", "-"), secret.title().replace("_", "")):
         assert Shower(SECRETS, None).shown([{"a": {key: value}}]) == [{"a": {key: "[redacted]"}}]
+
+
+SHOWN = {
+    "max_tokens": 5,
+    "input_token_count": 3,
+    "tokenizer": "bpe",
+    "author": "me",
+    "shipping": "fast",
+    "footprint": "small",
+    "text": "a user:pw@host, and https://host/@me",
+    "json": '{"a": [1, "x"]}',
+    "pairs": [["accept", "text"], ["a", "b", "c"]],
+}
+HIDDEN = [
+    {"pwd": "x"},
+    {"cardPin": 1234},
+    {"AUTH": "x"},
+    {"jwt": "x"},
+    {"sessionid": "x"},
+    {"Contrasena": "x"},
+    {"ＰＡＳＳＷＯＲＤ": "x"},
+    {"pass\u00adword": "x"},
+    {"access_token": "x"},
+    {"headers": [["Authorization", "x"]]},
+    {"headers": [{"name": "Set-Cookie", "value": "x"}]},
+    {"text": json.dumps({"a": [{"password": "x"}]})},
+    {"text": "see https://user:x@host/"},
+    {"text": json.dumps({"url": "https://user:x@host/"})},
+]
+
+
+@pytest.mark.parametrize("limit", [None, 1000])
+def test_what_is_like_a_secret_and_none_is_shown(limit: int | None) -> None:
+    """Numbers of tokens, and words that have the letters of a short name in them, stay as they are."""
+    assert Shower(SECRETS, limit).shown(SHOWN) == SHOWN
+
+
+@pytest.mark.parametrize("value", HIDDEN, ids=str)
+def test_secrets_are_found_in_all_their_dress(value: dict[str, Any]) -> None:
+    """By names in other languages, as words, in pairs and headers, in JSON inside of a text, and in addresses."""
+    shown = str(Shower(SECRETS, None).shown(value))
+    assert "[redacted]" in shown
+    assert "x" not in str(list(value.values())) or not re.search(r"(?<![a-z])x(?![a-z])|1234", shown)
 
 
 def test_what_has_itself_in_it_ends() -> None:

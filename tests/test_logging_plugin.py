@@ -507,3 +507,48 @@ async def test_a_run_that_pauses_and_the_one_that_goes_on_say_so(log: pytest.Log
     messages = [record.getMessage() for record in log.records]
     assert f"event by agent, {' and '.join(waits[0])} waiting" in messages
     assert "run goes on for user u in session s" in messages
+
+
+class Raises(logging.Filter):
+    """A filter with a fault."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        raise RuntimeError("filter")
+
+
+async def test_a_filter_that_raises_fails_no_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is told once, on stderr."""
+    logger, fault = logging.getLogger("tests.faulty"), Raises()
+    logger.addFilter(fault)
+    try:
+        agent = LlmAgent(name="a", model=ScriptedLlm(["hi"]))
+        app = App("app", agent, plugins=[LoggingPlugin(logger="tests.faulty", level=logging.ERROR)])
+        events, _ = await run_to_end(InMemoryRunner(app=app, auto_create_session=True))
+    finally:
+        logger.removeFilter(fault)
+    assert events[-1].text == "hi"
+    assert capsys.readouterr().err.count("cannot log (RuntimeError") == 1
+
+
+async def test_arguments_and_results_are_logged_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
+    """What their keys call a secret is redacted, as in a trace."""
+
+    def login(user: str, password: str) -> dict[str, str]:
+        """A tool."""
+        return {"access_token": f"{user} {password}"}
+
+    model = ScriptedLlm([call("login", user="ann", password="hunter2"), "done"])
+    app = App("app", LlmAgent(name="a", model=model, tools=[login]), plugins=[LoggingPlugin()])
+    with caplog.at_level(logging.DEBUG, "minirun"):
+        await run_to_end(InMemoryRunner(app=app, auto_create_session=True))
+    told = [record.getMessage() for record in caplog.records if "login" in record.getMessage()]
+    assert any("'user': 'ann', 'password': '[redacted]'" in text for text in told)
+    assert any("'access_token': '[redacted]'" in text for text in told)
+    assert not any("hunter2" in text for text in told)
+
+
+@pytest.mark.parametrize("options", [{"level": True}, {"max_text": True}])
+def test_true_is_no_number(options: dict[str, Any]) -> None:
+    """True would count as 1, and is refused."""
+    with pytest.raises(ConfigurationError, match="True"):
+        LoggingPlugin(**options)

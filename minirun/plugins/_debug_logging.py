@@ -88,8 +88,9 @@ class DebugLoggingPlugin(BasePlugin):
         folder: Where the files are; it is made when the first line is written, for its owner only (0700).
         name: The name of the plugin.
         secrets: What is redacted: the values of keys with one of these in their name, in arguments, results, state and
-            metadata, at any depth; case and punctuation do not count. Texts are not searched for them: what somebody
-            says in a message, or an exception, is written, but for the credentials that the run was given.
+            metadata, at any depth, also in JSON inside of a text, and as pairs of a name and a value; case, accents and
+            punctuation do not count, and a name of at most four letters has to be a word of the key. Of texts the
+            passwords in addresses are, no more: what somebody says in a message, or an exception, is written.
         max_text: How many characters are written of each text; None: all. Of bytes the size and the SHA-256 are.
 
     Raises:

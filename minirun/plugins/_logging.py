@@ -28,6 +28,7 @@ What is not known is None. Durations are in seconds of trio's clock, which never
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
@@ -35,8 +36,9 @@ import attrs
 import trio
 
 from ..errors import ConfigurationError
-from ..types import Content, UsageMetadata
+from ..types import Content, UsageMetadata, Value
 from ._base import BasePlugin
+from ._traced import SECRETS, Shower
 
 if TYPE_CHECKING:
     from ..agents import BaseAgent
@@ -69,14 +71,18 @@ class LoggingPlugin(BasePlugin):
         logger: The name of the logger that gets the records.
         level: The level of the records. Errors of models and tools are WARNING or higher, those of agents and runs
             ERROR or higher. Fragments of a stream and partial events are DEBUG.
-        max_text: How many characters are logged of a text, of arguments and of a result; 0 leaves them out.
+        max_text: How many characters are logged of a text, of arguments and of a result; 0 leaves them out. What keys
+            of arguments and results call a secret is redacted, as by DebugLoggingPlugin; what somebody says is not.
+
+    A filter or a handler that raises fails no run; that is told once, on stderr.
     """
 
     def __init__(
         self, name: str = "logging", *, logger: str = "minirun", level: int = logging.INFO, max_text: int = 200
     ) -> None:
         super().__init__(name)
-        if not (isinstance(logger, str) and isinstance(level, int) and isinstance(max_text, int) and max_text >= 0):
+        are_numbers = all(isinstance(each, int) and not isinstance(each, bool) for each in (level, max_text))
+        if not (isinstance(logger, str) and are_numbers and max_text >= 0):
             found = f"found logger={logger!r:.80}, level={level!r:.80}, max_text={max_text!r:.80}"
             msg = f"expected a logger's name, a level such as logging.INFO, and a max_text of at least 0, {found}"
             raise ConfigurationError(msg)
@@ -85,6 +91,8 @@ class LoggingPlugin(BasePlugin):
         self._warning = max(level, logging.WARNING)
         self._error = max(level, logging.ERROR)
         self._max_text = max_text
+        self._shower = Shower(SECRETS, None)
+        self._has_failed = False
         self._runs: dict[str, _Run] = {}  # by invocation id, from before_run to after_run
 
     # --- the run
@@ -202,7 +210,7 @@ class LoggingPlugin(BasePlugin):
     ) -> None:
         """Log what the tool is called with."""
         self._begin(tool_context, tool_context.function_call_id)
-        fields = {**_call_of(tool, tool_context), "text": tool_args}
+        fields = {**_call_of(tool, tool_context), "text": self._shown(tool_args)}
         self._log(self._level, "tool_call", tool_context, f"{tool.name} is called", fields)
 
     async def after_tool_callback(
@@ -210,7 +218,7 @@ class LoggingPlugin(BasePlugin):
     ) -> None:
         """Log what the tool returned."""
         duration = self._end(tool_context, tool_context.function_call_id)
-        fields = {**_call_of(tool, tool_context), "text": result, "duration_s": duration}
+        fields = {**_call_of(tool, tool_context), "text": self._shown(result), "duration_s": duration}
         self._log(self._level, "tool_result", tool_context, f"{tool.name} returned", fields)
 
     async def on_tool_error_callback(
@@ -258,7 +266,23 @@ class LoggingPlugin(BasePlugin):
             message += f": {told}"
         minirun = {"kind": kind, "invocation_id": context.invocation_id, **fields}
         trace = None if trace_of is None else secrets.shown(trace_of)
-        self._logger.log(level, _on_one_line(message), exc_info=trace, extra={"minirun": minirun}, stacklevel=2)
+        try:
+            self._logger.log(level, _on_one_line(message), exc_info=trace, extra={"minirun": minirun}, stacklevel=2)
+        except Exception as error:
+            self._tell_failure(error)
+
+    def _tell_failure(self, error: Exception) -> None:
+        """Say once that a filter or a handler raises, where nothing of `logging` is asked."""
+        if not self._has_failed and sys.stderr is not None:
+            self._has_failed = True
+            told = f"{type(error).__name__} of a filter or handler of logger {self._logger.name!r}"
+            sys.stderr.write(f"minirun: plugin {self.name!r} cannot log ({told}); this is told once\n")
+
+    def _shown(self, value: Any) -> Any:
+        """Arguments or a result without secrets, as far as their names tell."""
+        if self._max_text == 0 or not self._logger.isEnabledFor(self._level):
+            return None
+        return self._shower.shown(value) if isinstance(value, (str, dict, list, tuple, Value)) else value
 
 
 def _since(run: _Run | None) -> float | None:
