@@ -69,6 +69,8 @@ class SqliteArtifactService(BaseArtifactService):
     """
     Keeps artifacts in one SQLite file, which several processes may share.
 
+    Deleting and collecting are written to the file's log before anything gets free: on a full disk they need room, too.
+
     Args:
         place: A file, as `SqliteSessionService` takes it; or such a service, whose file, connection and Env are then
             shared. With the latter a version that an agent saves becomes visible in the transaction that stores the
