@@ -511,3 +511,32 @@ async def test_repair_keeps_memories(tmp_path: Path) -> None:
         await hear(memories, 2, 12)
         assert await times(memories) == {1, 3, 4, *range(10, 20)}
     assert list(verify(new)) == []
+
+
+DAMAGES = {
+    "DELETE FROM memory_entries WHERE timestamp = 2": (1, 0),
+    "INSERT INTO memory_index (memory_index) VALUES ('delete-all')": (1, 0),
+    "UPDATE memory_users SET count = 99": (1, 0),
+    "UPDATE memory_users SET newest = 1": (1, 0),
+    "UPDATE memory_entries SET data = '{' WHERE timestamp = 2": (1, 1),
+    "UPDATE memory_entries SET data = '{\"content\": {}, \"author\": 5}' WHERE timestamp = 2": (1, 1),
+    "UPDATE memory_entries SET terms = replace(terms, 'tea', 'rum') WHERE timestamp = 2": (1, 0),
+    "INSERT INTO memory_deleted SELECT user, id FROM memory_entries WHERE timestamp = 2": (1, 1),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_damage_is_found_and_left_behind(damage: str, tmp_path: Path) -> None:
+    """`verify` finds what searches would stumble over; after `repair` they work, and what is lost was told."""
+    old, new = tmp_path / "old.db", tmp_path / "new.db"
+    async with SqliteSessionService(old) as sessions:
+        await sessions.create_session(**HERE)
+        await hear(SqliteMemoryService(sessions), 1, 2, 3)
+    assert list(verify(old)) == []
+    sql(old, damage)
+    found, lost = DAMAGES[damage]
+    assert len([each for each in verify(old) if "memor" in str(each)]) >= found
+    assert len([each for each in repair(old, new).damages if each.place.startswith("memory")]) == lost
+    assert list(verify(new)) == []
+    async with SqliteMemoryService(new) as memories:
+        await times(memories)

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import TypeAlias
 
 from ._salvage import salvaged
 from ._sqlite_errors import SQLITE_ERRORS
-from ._sqlite_memories import BLOCK_BITS, PLACE_BITS, PLACES, TABLES, VERSION, token
+from ._sqlite_memories import PLACE_BITS, PLACES, TABLES, VERSION
+from ._verify_memories import ENTRY, entry_problem, tokens_of
 
 __all__ = ["save_memories"]
 
 Lose: TypeAlias = Callable[[str, str], None]
-
-_TYPES: Final = ((int,), (str,), (str, type(None)), (float,), (int,), (str,), (str,), (str,))
 
 
 def save_memories(old: sqlite3.Connection, new: sqlite3.Connection, lose: Lose) -> None:
@@ -42,8 +41,8 @@ def save_memories(old: sqlite3.Connection, new: sqlite3.Connection, lose: Lose) 
         lose("file", f"memories are not kept: this SQLite cannot index them ({error})")
         return
     users = _save_users(old, new, lose)
-    _save_entries(old, new, users, lose)
     _save_deleted(old, new, users)
+    _save_entries(old, new, users, lose)
 
 
 def _save_users(old: sqlite3.Connection, new: sqlite3.Connection, lose: Lose) -> set[int]:
@@ -61,19 +60,20 @@ def _save_users(old: sqlite3.Connection, new: sqlite3.Connection, lose: Lose) ->
 
 
 def _save_entries(old: sqlite3.Connection, new: sqlite3.Connection, users: set[int], lose: Lose) -> None:
-    columns = "user, id, session_id, timestamp, length, terms, marks, data"
-    for number, row in salvaged(old, "memory_entries", "number", columns):
+    for number, row in salvaged(old, "memory_entries", "number", ENTRY):
         user, place = number >> PLACE_BITS, number & PLACES
         name = f"memory {row[1]!r:.80}"
-        if user not in users or row[0] != user or not _is_whole(row):
-            lose(name, "it is not kept: its row makes no sense, or whose it is is lost")
+        problem = entry_problem(number, row) or ("" if user in users else "whose it is is lost")
+        if not problem and new.execute("SELECT 1 FROM memory_deleted WHERE user = ? AND id = ?", row[:2]).fetchone():
+            problem = "it was deleted"
+        if problem:
+            lose(name, f"it is not kept: {problem}")
             continue
         query = "INSERT OR IGNORE INTO memory_entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
         if new.execute(query, (number, *row)).rowcount != 1:
             lose(name, "it is not kept: there is another one of its id")
             continue
-        start, parts = f"{user}x{place >> BLOCK_BITS}", (*dict.fromkeys(row[5].split()), *row[6].split())
-        tokens = " ".join([token(start, part) for part in parts])
+        tokens = " ".join(tokens_of(number, row))
         new.execute("INSERT INTO memory_index (rowid, tokens) VALUES (?, ?)", (number, tokens))
         query = "UPDATE memory_users SET newest = max(newest, ?), count = count + 1, length = length + ? WHERE id = ?"
         new.execute(query, (place, row[4], user))
@@ -87,8 +87,3 @@ def _save_deleted(old: sqlite3.Connection, new: sqlite3.Connection, users: set[i
                     new.execute("INSERT OR IGNORE INTO memory_deleted VALUES (?, ?)", (user, name))
         except SQLITE_ERRORS:
             continue  # what was deleted may be added again
-
-
-def _is_whole(row: tuple[Any, ...]) -> bool:
-    typed = all(type(value) in kinds for value, kinds in zip(row, _TYPES, strict=True))
-    return typed and row[4] == len(row[5].split())

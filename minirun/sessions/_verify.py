@@ -3,8 +3,8 @@ Is a session file what its events say?
 
 Nearly everything in a file but the events themselves can be derived from them. So verifying is deriving it again and
 comparing: the chain, link by link; the order, without a gap; each session's state and the shared state, as the fold
-of the log (promise P4); what refers to what; the hashes of artifacts. SQLite's own check comes first; it knows nothing
-of values.
+of the log (promise P4); what refers to what; the hashes of artifacts; the index of memories. SQLite's own check comes
+first; it knows nothing of values.
 
 What nothing else in the file says cannot be checked: when a fork was made, and the leases.
 
@@ -56,6 +56,7 @@ from ._sqlite_schema import (
 )
 from ._state import MISSING, Scope, Values, apply_write, scope_of, writes_of
 from ._verify_artifacts import check_artifacts
+from ._verify_memories import check_memories
 
 __all__ = [
     "PROGRESS_EVERY",
@@ -239,6 +240,7 @@ class _Verifier:
             self._check_shared,
             self._check_unused,
             partial(check_artifacts, self._db, self._report),
+            partial(check_memories, self._db, self._report),
         ):
             self._guarded("file", check)
         return self._damages
