@@ -239,7 +239,7 @@ def _check_history(events: Sequence[Event]) -> None:
     """Raise unless *events* are what `read_events` returned for a whole session."""
     if not events:
         raise InvalidValueError("events", "expected the creation record (seq 0) at least, found none")
-    visible: list[int] = []  # what a rewind may go back to
+    visible: list[int] = []  # what was not undone: a summary may end there, and a rewind go back to it
     compactions = CompactionFold()
     for seq, event in enumerate(events):
         path = f"events[{seq}]"
@@ -255,14 +255,14 @@ def _check_history(events: Sequence[Event]) -> None:
             _check_order(event, compactions, visible, path)
         compactions.take(event)
         target = event.actions.rewind_before_seq
-        if target is None:
-            visible.append(seq)
-        else:
+        if target is not None:
             place = bisect_left(visible, target)
-            if target == 0 or target not in visible[place : place + 1]:
-                problem = f"expected the seq of an event before it that was not undone, found {target}"
+            known = target > 0 and target in visible[place : place + 1]
+            if not known or events[target].actions.rewind_before_seq is not None:
+                problem = f"expected the seq of an event before it that was not undone, and no rewind, found {target}"
                 raise InvalidValueError(f"{path}.actions.rewind_before_seq", problem)
             del visible[place:]
+        visible.append(seq)  # a rewind stands in the history, too, in the place of what it has undone
     if events[0].content is not None:
         raise InvalidValueError("events[0]", "expected the creation record, which has no content")
 

@@ -100,6 +100,28 @@ async def _the_newest_visible_compaction_is_in_force(t: Bench) -> None:
 
 
 @check
+async def _a_summary_may_end_with_a_rewind(t: Bench) -> None:
+    """A rewind stands in the place of what it has undone; such a history can be imported and forked like any other."""
+    await t.create()
+    await _say(t, "e-1")
+    await _say(t, "e-2")
+    await _rewind(t, "e-3", "e-2", 3)
+    await _say(t, "e-4", ends_at=5)
+    log = await t.events()
+    await t.service.import_session(app_name=t.app, user_id="u", session_id="copy", events=log)
+    await t.service.fork_session(app_name=t.app, user_id="u", session_id="s", new_session_id="fork")
+    for name in ("s", "copy", "fork"):
+        expect(f"in force in {name}", await _opened_at(t, name), (8, 5))
+    undone = changed(log[8], actions=EventActions(compaction={**(log[8].actions.compaction or {}), "end_seq": 4}))
+    with raises(InvalidValueError, "end_seq"):
+        await t.service.import_session(app_name=t.app, user_id="u", session_id="broken", events=[*log[:8], undone])
+    back = EventActions(rewind_before_invocation_id="e-3", rewind_before_seq=5)
+    with raises(InvalidValueError, "rewind_before_seq"):
+        rewind = changed(log[8], actions=back)
+        await t.service.import_session(app_name=t.app, user_id="u", session_id="broken", events=[*log[:8], rewind])
+
+
+@check
 async def _a_run_knows_it_as_it_writes(t: Bench) -> None:
     """From the moment that the event is stored, and what a rewind brings back from when that is stored."""
     await t.create()
