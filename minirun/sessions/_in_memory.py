@@ -131,6 +131,9 @@ class InMemorySessionService(BaseSessionService):
             if run.seq <= live.revision:
                 then = invocation_at(run, live.revision, waits=name in waiting and name != cut)
                 self._record(live, name, then.status, then.seq, then.end_seq)
+        for name, seq in calls.paused().items():  # an import records only those that wait at the end of its log
+            if name != cut and (live.incarnation, name) not in self._invocations:
+                self._record(live, name, InvocationStatus.PAUSED, seq, live.revision)
 
     async def _open(self, key: SessionKey, config: GetSessionConfig | None) -> LiveSession | None:
         return self._sessions.get(key)

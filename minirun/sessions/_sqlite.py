@@ -381,12 +381,17 @@ class SqliteSessionService(BaseSessionService):
         else:
             reserve_named(db, new, past.events)
         waiting = waiting_invocations(read_open_calls(db, row.id))
+        paused = {} if past is None else dict(past.paused)
         query = f"SELECT {INVOCATION} FROM invocations i WHERE session = ? AND seq <= ? ORDER BY commit_no, seq"
         for columns in db.execute(query, (source.id, at)).fetchall():
             run = self._invocation_of(new, *columns)
+            paused.pop(run.invocation_id, None)
             waits = run.invocation_id in waiting and (past is None or past.cut != run.invocation_id)
             # Nobody runs them in the fork: what was running there is interrupted here.
             write_invocation(db, row.id, invocation_at(run, at, waits=waits), 0, newest_number)
+        for name, seq in paused.items():  # an import records only those that wait at the end of its log
+            run = self._invocation_of(new, name, InvocationStatus.PAUSED, seq, at)
+            write_invocation(db, row.id, run, 0, newest_number)
         return True
 
     # --- reading

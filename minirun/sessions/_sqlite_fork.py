@@ -34,6 +34,7 @@ class Past:
         for event in past[1:]:
             calls.take(event, tracked=is_of_a_run(event))
         self.open_calls = calls.calls
+        self.paused = {name: seq for name, seq in calls.paused().items() if name != self.cut}
         self.compaction = CompactionFold.over(past).seq
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from ..credentials import AuthConfig
@@ -400,6 +401,22 @@ async def _rewinds_of_rewinds_restore_what_was_visible(t: Bench) -> None:
     expect("after the third", await _pending(t), [])
 
 
+async def _forks_of_an_import(t: Bench) -> None:
+    """Also where nobody has recorded how the invocation ended: the log tells that it waited."""
+    await t.service.import_session(app_name=t.app, user_id="u", session_id="copy", events=await t.events())
+    forking = partial(t.service.fork_session, app_name=t.app, user_id="u", session_id="copy")
+    for at, expected in {1: [], 2: ["paused"], 3: ["paused"], 4: []}.items():
+        name = f"c{at}"
+        await forking(at_seq=at, new_session_id=name)
+        found = [one.status.value for one in await t.service.list_invocations() if one.session_id == name]
+        expect(f"the invocations of a fork of an import at {at}", found, expected)
+        expect("what it asks", await _pending(t, name), ["a"] if expected else [])
+    await _run(t, "e-1", _answers("e-1", "a"), session_id="c2", status=COMPLETED)
+    expect("the fork of an import that was answered", await _status(t, "e-1", "c2"), "completed")
+    for name in ("copy", "c1", "c2", "c3", "c4"):
+        await t.service.delete_session(app_name=t.app, user_id="u", session_id=name)
+
+
 @check
 async def _a_fork_asks_what_was_asked_then(t: Bench) -> None:
     """At each event: the questions of that moment, beside those of the original; its paused invocation can go on."""
@@ -417,6 +434,7 @@ async def _a_fork_asks_what_was_asked_then(t: Bench) -> None:
     await _run(t, "e-1", _answers("e-1", "a"), session_id="f2", status=COMPLETED)
     expect("the fork that was answered", await _status(t, "e-1", "f2"), "completed")
     expect("the others", [one.session_id for one in await t.service.list_pending(app_name=t.app)], ["f3"])
+    await _forks_of_an_import(t)
     await t.create("p")
     await _run(t, "e-9", _says("e-9"), _asks("e-9", "z"), session_id="p")
     await t.service.fork_session(app_name=t.app, user_id="u", session_id="p", new_session_id="head")
