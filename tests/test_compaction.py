@@ -492,7 +492,7 @@ def pair(root: Sequence[Any], second: Sequence[Any]) -> LlmAgent:
 
 
 async def test_what_was_cut_off_after_its_summary_is_through(service: BaseSessionService) -> None:
-    """The process dies between the summary and the record of the end: going on asks nobody again, and ends it."""
+    """The end is not recorded, and the process dies after the summary: going on asks nobody again, and ends it."""
     notes = Notes()
     runner = runner_of(every(1, notes), service, pair([call("transfer_to_agent", agent_name="second")], [LONG]))
     finish = service._finish
@@ -500,11 +500,16 @@ async def test_what_was_cut_off_after_its_summary_is_through(service: BaseSessio
     async def dies(*arguments: Any) -> None:
         raise MemoryError
 
+    async def loses(*arguments: Any) -> bool:
+        return False
+
+    record_end = service._record_end
+    service._record_end = loses  # type: ignore[method-assign,assignment]  # as a store that has no such thing
     service._finish = dies  # type: ignore[method-assign,assignment]  # the process dies there
     with pytest.raises(MemoryError):
         async with runner.run_async(**PLACE, new_message="go") as run:
             await run.wait()
-    service._finish = finish  # type: ignore[method-assign]  # as it was
+    service._finish, service._record_end = finish, record_end  # type: ignore[method-assign]  # as they were
     if isinstance(service, SqliteSessionService):
         service._running.clear()
         service._uncache(KEY)
@@ -517,6 +522,26 @@ async def test_what_was_cut_off_after_its_summary_is_through(service: BaseSessio
     after = await log_of(service)
     assert [each.content for each in after[len(before) :]] == [None]  # that it was gone on with
     assert (len(notes.told), ranges(after)) == (1, ranges(before))
+
+
+async def test_whoever_dies_at_a_summary_keeps_no_later_one_out(service: BaseSessionService) -> None:
+    """The run is recorded as completed before the summariser is asked: there is nothing to go on with."""
+    seen: list[tuple[str, int | None]] = []
+
+    class Looks(Notes):
+        async def maybe_summarize_events(self, *, events: Sequence[Event]) -> Event | None:
+            [found] = await service.list_invocations()
+            seen.append((found.status, found.end_seq))
+            assert await service._not_ended(KEY, 0) == []
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await say(runner_of(every(1, Looks()), service), "one")
+    assert seen == [("completed", 2)]
+    assert [one.status for one in await service.list_invocations()] == ["completed"]
+    run = await say(runner_of(every(1, Notes()), service), "two")
+    assert ranges(await log_of(service)) == [(5, 4)]
+    assert run.compaction is not None
 
 
 async def test_who_has_spoken_last_answers_although_it_was_summed_up(service: BaseSessionService) -> None:

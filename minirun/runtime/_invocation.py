@@ -405,8 +405,7 @@ class RunScope:
                 core.ended = f"the invocation {run.invocation_id} has ended; nothing can be emitted or written any more"
                 status = self._final_status(cancelled)
                 if plan.compaction is not None and status is InvocationStatus.COMPLETED and not core.open_calls():
-                    await self._compact()
-                    status = self._final_status(cancelled)
+                    await self._compact()  # the run stays completed, whatever becomes of that
                 self._renewal_scope.cancel()
                 if status is not InvocationStatus.PAUSED and core.open_calls():
                     status = InvocationStatus.INTERRUPTED  # the store has failed: what is open is left to who goes on
@@ -475,6 +474,8 @@ class RunScope:
                 await plan.env.point("compaction")
                 service, ends = self._writer.service, run.invocation_id
                 job = await find_job(service, live, plan.compaction, plan.tree, ends=ends)
+                if job is not None:  # else whoever dies here would leave an invocation that keeps out later summaries
+                    await self._writer.record_end(InvocationStatus.COMPLETED)
                 event = None if job is None else await job.event(plan.compaction.summarizer)
                 if job is not None and event is not None and job.fits(live):
                     await plan.env.point("store compaction")

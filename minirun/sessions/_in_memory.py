@@ -232,7 +232,14 @@ class InMemorySessionService(BaseSessionService):
                 found.append((key, call, log[call.seq], log[call.pending_seq]))
         return found
 
+    async def _record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
+        self._end(writer, status)
+        return True
+
     async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
+        self._end(writer, status)
+
+    def _end(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
         place = (writer.live.incarnation, writer.invocation_id)
         found = self._invocations.get(place)
         if found is None or found.status is not InvocationStatus.RUNNING:

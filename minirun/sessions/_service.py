@@ -319,6 +319,7 @@ class SessionWriter:
         self.live = live
         self.invocation_id = invocation_id
         self.epoch: int | None = None  # of the lease, once it is taken
+        self._has_recorded_end = False
         self._hold: Hold | None = hold
         live.held = True
 
@@ -365,10 +366,21 @@ class SessionWriter:
         if self.epoch is not None:
             await self.service._renew(self)
 
+    async def record_end(self, status: InvocationStatus) -> None:
+        """
+        Record how the invocation has ended, before the session is left: what still follows cannot change that.
+
+        Raises:
+            StorageError: It may be recorded or not; `finish` does it, then.
+        """
+        if self.epoch is not None:
+            self._has_recorded_end = await self.service._record_end(self, status)
+
     async def finish(self, status: InvocationStatus | None) -> None:
         """
         Record how the invocation ended, or that it is paused, give the lease back and let the next one in. None: it
-        never began, or is left, and so interrupted. It changes nothing where this writer has not begun it.
+        never began, or is left, and so interrupted. It changes nothing where this writer has not begun it, and the end
+        that `record_end` has recorded stays as it is.
 
         May be lost in a power cut or a storage failure: then the invocation is listed as interrupted.
         """
@@ -377,7 +389,7 @@ class SessionWriter:
         self.live.held = False
         try:
             if self.epoch is not None:
-                await self.service._finish(self, status)
+                await self.service._finish(self, None if self._has_recorded_end else status)
         except StorageError:
             pass  # every event is stored; the lease runs out by itself, and the status says what is true: unknown
         finally:
@@ -958,6 +970,14 @@ class BaseSessionService(ABC):
 
     async def _renew(self, writer: SessionWriter) -> None:
         """Extend the writer's lease."""
+
+    async def _record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
+        """
+        Record the final status of the writer's invocation, and keep the lease; what is appended later stays out of it.
+
+        Return whether that was done. If not, `_finish` is told: a process that dies before leaves it interrupted.
+        """
+        return False
 
     @abstractmethod
     async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:

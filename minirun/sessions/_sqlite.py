@@ -792,17 +792,17 @@ class SqliteSessionService(BaseSessionService):
 
         await self._file.write(renew, durable=False)
 
+    async def _record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
+        await self._file.write(partial(_write_end, writer, status, writer.live.revision), durable=False)
+        return True
+
     async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
         self._running.discard((writer.live.incarnation, writer.invocation_id))  # also where that cannot be stored
         revision = writer.live.revision
 
         def finish(transaction: Transaction) -> None:
-            if status is not None:  # if nobody has resumed it since: this may come late
-                transaction.db.execute(
-                    "UPDATE invocations SET status = ?, end_seq = max(seq, ?)"
-                    " WHERE session = ? AND invocation_id = ? AND epoch = ?",
-                    (status, revision, writer.live.incarnation, writer.invocation_id, writer.epoch),
-                )
+            if status is not None:
+                _write_end(writer, status, revision, transaction)
             transaction.db.execute(
                 "UPDATE sessions SET lease_owner = NULL, lease_expires = NULL WHERE id = ?"
                 " AND lease_epoch = ? AND lease_owner = ?",
@@ -1003,6 +1003,15 @@ class _Append:
 
 
 # --- within a transaction ---------------------------------------------------------------------------------------------
+
+
+def _write_end(writer: SessionWriter, status: InvocationStatus, revision: int, transaction: Transaction) -> None:
+    """Record how an invocation has ended, if nobody has resumed it since: this may come late."""
+    transaction.db.execute(
+        "UPDATE invocations SET status = ?, end_seq = max(seq, ?)"
+        " WHERE session = ? AND invocation_id = ? AND epoch = ?",
+        (status, revision, writer.live.incarnation, writer.invocation_id, writer.epoch),
+    )
 
 
 def _scope_of_artifacts(key: SessionKey) -> tuple[str, str, str]:

@@ -172,6 +172,12 @@ class _Observed(BaseSessionService):
         await super()._delete(key)  # type: ignore[safe-super]  # of the store's service
         self.witness.deleted(key)
 
+    async def _record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
+        done = await super()._record_end(writer, status)
+        if done:
+            self.witness.ended(writer, status)
+        return done
+
     async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
         await super()._finish(writer, status)  # type: ignore[safe-super]  # of the store's service
         if status is not None:
@@ -192,6 +198,10 @@ class _MemoryService(_Observed, InMemorySessionService):
         await self._env.point("create")
         self._refuse_the_dead()
         return await super()._create(key, events)
+
+    async def _record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
+        self._refuse_the_dead()
+        return await super()._record_end(writer, status)
 
     async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
         self._refuse_the_dead()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ..errors import InvalidEventError, InvalidValueError
+from ..errors import InvalidEventError, InvalidValueError, SessionBusyError
 from ..events import Event, EventActions
 from ..sessions import GetSessionConfig, InvocationStatus, SessionWriter
 from ..sessions._compactions import compaction_actions
@@ -197,6 +197,25 @@ async def _what_has_not_ended_is_found(t: Bench) -> None:
     for after_seq, expected in ((0, [("e-2", 3)]), (2, [("e-2", 3)]), (3, [])):
         found = await t.service._not_ended(t.key(), after_seq)
         expect(f"what has not ended after {after_seq}", [(run.invocation_id, run.seq) for run in found], expected)
+
+
+@durable_check
+async def _an_end_can_be_recorded_before_the_session_is_left(t: Bench) -> None:
+    """What is appended and told later changes nothing of it; nobody else comes in meanwhile."""
+    async with t.opened():
+        await t.create()
+        writer = await t.writer("e-1")
+        await writer.append(Event(author="user", message="ask", invocation_id="e-1"), begins=True)
+        await writer.append(Event(author="a", message="say", invocation_id="e-1"))
+        await writer.record_end(InvocationStatus.COMPLETED)
+        expect("what has not ended", await t.service._not_ended(t.key(), 0), [])
+        with raises(SessionBusyError, "s"):
+            await t.service.open_writer(t.key(), "e-2", None, reject=True)
+        await _compact(writer, 2)
+        await writer.finish(InvocationStatus.FAILED)
+    async with t.opened():
+        [found] = await t.service.list_invocations()
+        expect("how it has ended", (found.status, found.end_seq), (InvocationStatus.COMPLETED, 2))
 
 
 @check
