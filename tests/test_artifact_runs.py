@@ -800,6 +800,25 @@ async def test_a_rewind_that_is_not_stored_leaves_the_artifacts(store: Store, mo
     assert await store.text("a") == "1"
 
 
+async def test_in_a_fork_an_old_event_never_names_new_content(store: Store) -> None:
+    """In a fork whose artifacts were not copied, numbers go on above those that its past names."""
+
+    def agent(text: str) -> LlmAgent:
+        return LlmAgent(name="a", model=model(call("write", name="a", text=text), "done"), tools=[write])
+
+    for text in ("1", "2"):
+        await run(store.runner(agent(text)))
+    await store.sessions.fork_session(**WHERE, new_session_id="fork")
+    fork = store.runner(agent("3"))
+    async with fork.run_async(user_id="u", session_id="fork", new_message="go") as forked:
+        await forked.wait()
+    named = [dict(event.actions.artifact_delta) for event in forked.session.events if event.actions.artifact_delta]
+    assert named == [{"a": 0}, {"a": 1}, {"a": 2}]
+    found = await store.artifacts.load_artifact(app_name="app", user_id="u", session_id="fork", filename="a", version=0)
+    is_shared = store.artifacts._shares(store.sessions)
+    assert (None if found is None else found.text) == ("1" if is_shared else None)
+
+
 async def test_a_session_takes_its_artifacts_along(store: Store) -> None:
     """Deleting a session deletes its artifacts, not its user's; a new one of the same id finds nothing of them."""
     calls = [call("write", name=name, text="x") for name in ("a", "user:b")]
@@ -859,10 +878,10 @@ async def test_a_model_sees_an_artifact_that_it_asks_for_once(store: Store) -> N
     await store.artifacts.save_artifact(**WHERE, filename="a.md", artifact=Part(inline_data=blob))
     agent = LlmAgent(name="a", model=ScriptedLlm(answer), instruction="Hi.", tools=[load_artifacts, write])
     events = await run(store.runner(agent))
-    told = "There are these artifacts; call load_artifacts to look into them:\n- \"a.md\""
+    told = 'There are these artifacts; call load_artifacts to look into them:\n- "a.md"'
     assert asked[0].config.system_instruction == f"Hi.\n\n{told}"
     assert events[1].get_function_responses()[0].response == {"artifact_names": ["a.md"], "missing": ["no"]}
-    assert asked[1].contents[-1].text == "The artifact \"a.md\":# A"
+    assert asked[1].contents[-1].text == 'The artifact "a.md":# A'
     assert all("# A" not in content.text for content in (*asked[0].contents, *asked[2].contents))
     assert "# A" not in repr(await store.sessions.read_events(**WHERE))
     assert asked[2].config.system_instruction == f'Hi.\n\n{told}\n- "b"'

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from .._json import freeze
 from ..errors import InvalidEventError
-from ..events import EventActions
+from ..events import Event, EventActions
 from ..types import Part, changed
 from ._service import ArtifactReader, BaseArtifactService, Chunks
 from ._values import (
@@ -41,13 +41,24 @@ class RunArtifacts:
     Args:
         service: Where they are kept.
         staged: Whether versions are shown by the event that names them, and not before.
+        past: The events that the run sees. Where the service has nothing under a name that stands there, as in a fork
+            whose artifacts were not copied, numbers go on above those that they name.
     """
 
     def __init__(
-        self, service: BaseArtifactService, app_name: str, user_id: str, session_id: str, *, staged: bool
+        self,
+        service: BaseArtifactService,
+        app_name: str,
+        user_id: str,
+        session_id: str,
+        *,
+        staged: bool,
+        past: Callable[[], Iterable[Event]],
     ) -> None:
         self._service = service
         self._session = app_name, user_id, session_id
+        self._past = past
+        self._floors: dict[ArtifactKey, int] = {}
         self.is_staged = staged
         self._staged: dict[ArtifactKey, set[int]] = {}  # what no event has named yet
         self._dropped: list[tuple[ArtifactKey, set[int]]] = []  # what none will name
@@ -76,11 +87,21 @@ class RunArtifacts:
         return await self._save(key, partial(self._service._restore, key, version))
 
     async def _save(self, key: ArtifactKey, save: Callable[..., Awaitable[int]]) -> int:
-        number = await save(staged=self.is_staged)
+        number = await save(staged=self.is_staged, least=await self._floor(key))
         if self.is_staged:
             self._staged.setdefault(key, set()).add(number)
         self._saved.add((key.filename, number))
         return number
+
+    async def _floor(self, key: ArtifactKey) -> int:
+        """The least number that a new version may have; looked for once for each name."""
+        if key not in self._floors:
+            least = 0
+            if not self.is_staged and await self._service._find(key, None) is None:
+                named = (found for event in self._past() for found in event.actions.named_artifacts())
+                least = max((number + 1 for name, number in named if name == key.filename), default=0)
+            self._floors[key] = least
+        return self._floors[key]
 
     def named(self, actions: EventActions) -> None:
         """An event that names versions is stored: everybody sees them."""

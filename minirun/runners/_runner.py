@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -594,7 +595,8 @@ class Runner:
             return await writer.append(event)
         assert seq is not None
         staged = service._shares(self.session_service)
-        artifacts = RunArtifacts(service, key.app_name, key.user_id, key.session_id, staged=staged)
+        past = partial(iter, writer.live.events)
+        artifacts = RunArtifacts(service, key.app_name, key.user_id, key.session_id, staged=staged, past=past)
         restoring = Restoring(artifacts, writer.live, seq)
         try:
             with trio.CancelScope(shield=True):  # a few records: no cancellation leaves half of it

@@ -121,7 +121,9 @@ class InvocationCore:
         if self._artifacts is None:
             service, key = given(self.services.artifact, "artifact"), self.live.key
             staged = service._shares(self.committer.session_service)
-            self._artifacts = RunArtifacts(service, key.app_name, key.user_id, key.session_id, staged=staged)
+            self._artifacts = RunArtifacts(
+                service, key.app_name, key.user_id, key.session_id, staged=staged, past=lambda: self.live.events
+            )
         return self._artifacts
 
     def stored(self, event: Event) -> None:
