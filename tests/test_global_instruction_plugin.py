@@ -52,14 +52,14 @@ async def test_it_stands_before_a_static_instruction() -> None:
 
 
 async def test_a_key_that_is_not_there_fails_the_run() -> None:
-    """As in an agent's own instruction."""
-    with pytest.raises(MissingStateKeyError, match="nothing"):
+    """As in an agent's own instruction; the error says whose it is."""
+    with pytest.raises(MissingStateKeyError, match=r"plugin 'global_instruction': .*nothing"):
         await told("{nothing}")
 
 
 async def test_a_function_that_returns_no_text_fails_the_run() -> None:
     """As in an agent's own instruction."""
-    with pytest.raises(TypeError, match="to return a string"):
+    with pytest.raises(TypeError, match="of plugin 'global_instruction' to return a string"):
         await told(lambda ctx: 3)
 
 

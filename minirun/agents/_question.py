@@ -146,14 +146,15 @@ def _add(tools: dict[str, BaseTool], tool: BaseTool, agent: LlmAgent) -> None:
         raise ConfigurationError(msg)
 
 
-async def text_of(instruction: Instruction, ctx: InvocationContext | CallbackContext) -> str:
-    """The text of an instruction: filled in from the state, or what its function says."""
+async def text_of(instruction: Instruction, ctx: InvocationContext | CallbackContext, whose: str = "") -> str:
+    """The text of an instruction: filled in from the state, or what its function says. *whose* is for errors."""
     if isinstance(instruction, str):
         return await filled_in(instruction, ctx)
     text = instruction(ctx._readonly())
     text = await text if inspect.isawaitable(text) else text
     if not isinstance(text, str):
-        msg = f"expected the instruction function of {ctx.agent_name!r} to return a string, found {text!r:.80}"
+        whose = whose or repr(ctx.agent_name)
+        msg = f"expected the instruction function of {whose} to return a string, found {text!r:.80}"
         raise TypeError(msg)
     return text
 

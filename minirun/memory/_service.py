@@ -309,6 +309,9 @@ class BaseMemoryService(ABC):
         """
         Forget the memory of this id, if there is one. Adding its event again does not bring it back.
 
+        The log of its session keeps what was said, and those of others what was found by a search in them, until these
+        sessions are deleted.
+
         Raises:
             InvalidValueError: An argument cannot be one.
             StorageError: The store failed.

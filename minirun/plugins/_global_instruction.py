@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from ..agents._question import text_of
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, MissingArtifactError, MissingStateKeyError
 from ._base import BasePlugin
 
 if TYPE_CHECKING:
@@ -46,7 +46,10 @@ class GlobalInstructionPlugin(BasePlugin):
 
     async def before_model_callback(self, *, callback_context: CallbackContext, llm_request: LlmRequestDraft) -> None:
         """Put the instruction first."""
-        text = await text_of(self.global_instruction, callback_context)
+        try:
+            text = await text_of(self.global_instruction, callback_context, f"plugin {self.name!r}")
+        except (MissingStateKeyError, MissingArtifactError) as error:
+            raise type(error)(f"plugin {self.name!r}: {error}") from None
         texts = [each for each in (text, llm_request.config.system_instruction) if each]
         if text:
             llm_request.config.system_instruction = "\n\n".join(texts)
