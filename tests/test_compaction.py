@@ -30,6 +30,7 @@ from minirun import (
     Runner,
     SqliteSessionService,
 )
+from minirun._window import Window
 from minirun.apps import (
     BaseEventsSummarizer,
     EventsCompactionConfig,
@@ -382,7 +383,7 @@ async def test_tokens_come_before_invocations(service: BaseSessionService) -> No
 
 
 async def test_what_is_no_shorter_is_no_summary(service: BaseSessionService) -> None:
-    """Nothing is stored then, and the next run tries again; neither is an empty or absent one."""
+    """Nothing is stored then, and nobody is asked again before there is twice as much; nor is an empty one stored."""
     notes = Notes(says=lambda _: "x" * 1000)
     runner = runner_of(every(1, notes), service)
     for said in ("x" * 1000, "  "):
@@ -390,8 +391,9 @@ async def test_what_is_no_shorter_is_no_summary(service: BaseSessionService) -> 
         run = await say(runner, "ask")
         assert (run.compaction, run.compaction_error, run.status) == (None, None, "completed")
     notes.says = lambda _: "short"
-    assert (await say(runner, "ask")).compaction is not None
-    assert [len(told) for told in notes.told] == [2, 4, 6]
+    runs = [await say(runner, "ask") for _ in range(3)]
+    assert [run.compaction is not None for run in runs] == [False, True, True]
+    assert [len(told) for told in notes.told] == [2, 4, 8, 3]
 
 
 @pytest.mark.parametrize("wrong", ["summary", Event(author="a"), Event(message=Content(parts=[]))])
@@ -522,6 +524,46 @@ async def test_what_was_cut_off_after_its_summary_is_through(service: BaseSessio
     after = await log_of(service)
     assert [each.content for each in after[len(before) :]] == [None]  # that it was gone on with
     assert (len(notes.told), ranges(after)) == (1, ranges(before))
+
+
+@pytest.mark.parametrize("config", [every(2), at(10, 2)])
+async def test_what_waits_does_not_let_runs_go_over_what_is_there(
+    service: BaseSessionService, config: EventsCompactionConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A summary that is due, and kept out by an old question, is looked for at the cost of what is new."""
+
+    def later() -> None:
+        return None
+
+    def answer(request: LlmRequest) -> Any:
+        return [call("later")] if request.contents[-1].text == "wait" else LONG
+
+    agent = LlmAgent(name="root", model=ScriptedLlm(answer), tools=[LongRunningFunctionTool(later)])
+    runner = runner_of(config, service, agent)
+    await say(runner, "wait")
+    read: list[int] = []
+    go_over = Window.__iter__
+
+    def counted(window: Window[Any]) -> Iterator[Any]:
+        for item in go_over(window):
+            read[-1] += isinstance(item, Event)
+            yield item
+
+    monkeypatch.setattr(Window, "__iter__", counted)
+    for turn in range(30):
+        read.append(0)
+        run = await say(runner, f"{turn}")
+        assert (run.compaction, run.compaction_error) == (None, None)
+    assert read[-1] == read[5]
+
+
+async def test_a_summary_that_is_not_to_be_had_is_asked_for_seldom(service: BaseSessionService) -> None:
+    """Each time that there is twice as much to tell; what a rewind or a new process forgets is asked for once more."""
+    notes = Notes(says=lambda _: "")
+    runner = runner_of(every(1, notes), service)
+    for turn in range(20):
+        await say(runner, f"{turn}")
+    assert [len(told) for told in notes.told] == [2, 4, 8, 16, 32]
 
 
 async def test_whoever_dies_at_a_summary_keeps_no_later_one_out(service: BaseSessionService) -> None:

@@ -382,7 +382,7 @@ def test_a_range_is_closed_and_leaves_what_it_has_to(
     """It is a beginning in which each call has its response, before what may go on; the retained events are left."""
     tail = Tail(1, 0, 0)
     tail.read(events)
-    length = covered(config, tail, events, unfinished)
+    length = covered(config, tail, tail.next_seq, unfinished)  # the first event has the number 1
     open_calls: set[str | None] = set()
     for event in events[:length]:
         open_calls |= {each.id for each in event.get_function_calls()}

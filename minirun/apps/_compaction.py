@@ -37,7 +37,8 @@ class BaseEventsSummarizer(ABC):
     @abstractmethod
     async def maybe_summarize_events(self, *, events: Sequence[Event]) -> Event | None:
         """
-        Return an event whose `content` is the summary, a content of texts; None: leave everything as it is.
+        Return an event whose `content` is the summary, a content of texts; None: leave everything as it is, and ask
+        again when there is twice as much to tell.
 
         Its `usage_metadata` and `custom_metadata` are stored with the summary; the rest of it does not count.
 
@@ -201,7 +202,13 @@ class EventsCompactionConfig:
     A summary is made at the end of a run that has succeeded, when its caller has had the last event and asks for more,
     or by `Runner.supervise`. It covers everything since the session's beginning, the summary before it included, and
     from then on stands in its place in prompts. The log stays as it is, and a rewind to before it brings back what was.
-    It is never made of what somebody may still go on with, and is left out where it would not be shorter.
+    It is never made of what somebody may still go on with: the oldest invocation that is paused or interrupted keeps
+    everything from its beginning on out of summaries, until it was answered, gone on with or rewound. Which one that is
+    `list_invocations` tells. A summary that would not be shorter is left out, whatever its model has used for it is
+    told nowhere, and the next is asked for when there is twice as much to tell.
+
+    It tells what was said outside of calls, in all branches, and all agents outside of calls are shown it: also what
+    agents of a ParallelAgent have said beside each other.
 
     Args:
         compaction_interval: Make one after so many invocations that have ended since the last one.

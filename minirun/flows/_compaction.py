@@ -8,7 +8,8 @@ may still go on with.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from .._json import dumps
@@ -40,7 +41,7 @@ class Settings(Protocol):
 
 class Tail:
     """
-    What stands after the newest summary, as far as it was read; reading on costs what is new.
+    What stands after the newest summary, as far as it was read; reading on costs what is new, and looking nothing.
 
     Args:
         start_seq: Where it begins.
@@ -48,26 +49,47 @@ class Tail:
         summary_chars: How long the summary is.
     """
 
-    __slots__ = ("_chars", "_reported", "_summary_seq", "invocations", "next_seq", "start_seq")
+    __slots__ = (
+        "_chars",
+        "_closed_seqs",
+        "_open_calls",
+        "_reported",
+        "_summary_seq",
+        "_told_seqs",
+        "declined",
+        "invocations",
+        "next_seq",
+        "start_seq",
+    )
 
     def __init__(self, start_seq: int, summary_seq: int, summary_chars: int) -> None:
         self.start_seq = self.next_seq = start_seq
         self.invocations: dict[str, None] = {}
         """Those that have said something in it."""
+        self.declined = 0
+        """Of how many events nobody could make a shorter summary, when that was tried last."""
         self._summary_seq = summary_seq
         self._chars = summary_chars
         self._reported: int | None = None
+        self._open_calls: set[str | None] = set()
+        self._closed_seqs: list[int] = []  # where every call before has its response
+        self._told_seqs: list[int] = []  # of what a summary has to tell
 
     def read(self, events: Iterable[Event]) -> None:
         """Take over the events that follow."""
         for event in events:
             assert event.seq is not None
             self.next_seq = event.seq + 1
+            self._open_calls.update(call.id for call in event.get_function_calls())
+            self._open_calls.difference_update(response.id for response in event.get_function_responses())
+            if not self._open_calls:
+                self._closed_seqs.append(event.seq)
             if event.content is None:
                 continue
             if event.invocation_id is not None:
                 self.invocations[event.invocation_id] = None
             if is_told(event):
+                self._told_seqs.append(event.seq)
                 self._chars += size_of(event)
                 usage = event.usage_metadata
                 if usage is not None and usage.prompt_token_count is not None and event.seq > self._summary_seq:
@@ -77,6 +99,21 @@ class Tail:
     def tokens(self) -> int:
         """How large a prompt is: what a model has reported last since the summary, or else an estimate."""
         return self._chars // CHARS_PER_TOKEN if self._reported is None else self._reported
+
+    def retained_seq(self, size: int) -> int:
+        """Where the last *size* events begin that have something to tell."""
+        if size == 0:
+            return self.next_seq
+        return self._told_seqs[-size] if size <= len(self._told_seqs) else self.start_seq
+
+    def closed_before(self, seq: int) -> int:
+        """The last event before *seq* up to which every call has its response; 0: there is none."""
+        place = bisect_left(self._closed_seqs, seq)
+        return self._closed_seqs[place - 1] if place else 0
+
+    def told_until(self, seq: int) -> int:
+        """How many events up to *seq* have something to tell."""
+        return bisect_right(self._told_seqs, seq)
 
 
 def is_due(settings: Settings, tail: Tail, unfinished: Collection[str] = ()) -> bool:
@@ -89,49 +126,31 @@ def _asked_by_tokens(settings: Settings, tail: Tail) -> bool:
 
 
 def _asked_by_interval(settings: Settings, tail: Tail, unfinished: Collection[str]) -> bool:
-    interval = settings.compaction_interval
-    return interval is not None and sum(name not in unfinished for name in tail.invocations) >= interval
+    if settings.compaction_interval is None:
+        return False
+    ended = len(tail.invocations) - sum(name in tail.invocations for name in unfinished)
+    return ended >= settings.compaction_interval
 
 
-def covered(settings: Settings, tail: Tail, events: Sequence[Event], unfinished: dict[str, int]) -> int:
+def covered(settings: Settings, tail: Tail, until: int, unfinished: Mapping[str, int]) -> int:
     """
-    How many of *events*, those after the newest summary, the next one covers; 0: there is none to make now.
+    The last event that the next summary covers; 0: there is none to make now.
+
+    Where the last one that was tried would not have been shorter, the next waits until there is twice as much to tell.
 
     Args:
         settings: What the app has set.
-        tail: The same events, as they were read.
-        events: In their order.
-        unfinished: The `seq`s at which the invocations begin that have not ended.
+        tail: What stands after the newest summary.
+        until: The event before which it ends.
+        unfinished: The `seq`s at which the invocations begin that have not ended: nothing from there on is covered.
     """
-    limit = min(unfinished.values(), default=None)
-    ended = len(events) if limit is None else sum((event.seq or 0) < limit for event in events)
-    count = 0
+    limit = min(until, *unfinished.values()) if unfinished else until
+    end = 0
     if _asked_by_tokens(settings, tail):
-        count = _closed(events, min(ended, _retained_from(events, settings.event_retention_size or 0)))
-    if count == 0 and _asked_by_interval(settings, tail, unfinished):
-        count = _closed(events, ended)
-    return count if any(is_told(event) for event in events[:count]) else 0
-
-
-def _retained_from(events: Sequence[Event], size: int) -> int:
-    """Where the last *size* events begin that have something to tell."""
-    for place in range(len(events), 0, -1):
-        if size == 0:
-            return place
-        size -= is_told(events[place - 1])
-    return 0
-
-
-def _closed(events: Sequence[Event], until: int) -> int:
-    """The longest beginning of *events*, not beyond *until*, in which every call has its response."""
-    open_calls: set[str | None] = set()
-    closed = 0
-    for place, event in enumerate(events[:until], 1):
-        open_calls.update(call.id for call in event.get_function_calls())
-        open_calls.difference_update(response.id for response in event.get_function_responses())
-        if not open_calls:
-            closed = place
-    return closed
+        end = tail.closed_before(min(limit, tail.retained_seq(settings.event_retention_size or 0)))
+    if end == 0 and _asked_by_interval(settings, tail, unfinished):
+        end = tail.closed_before(limit)
+    return end if tail.told_until(end) >= max(1, 2 * tail.declined) else 0
 
 
 # --- what events tell -------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ what was asked for costs: a run looks at its own events, and the store is asked 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,16 +40,21 @@ class CompactionJob:
     """What the summariser is told, the summary before first."""
     size: int
     """How long that is which the summary takes the place of, in characters."""
+    tail: Tail
+    """Where it is remembered that there was no shorter summary."""
 
     async def event(self, summarizer: Any) -> Event | None:
         """
         The event that covers the events, without an id; None if there is no summary, or none that is shorter.
+
+        None is remembered as long as the session is at hand: nobody is asked again before there is twice as much.
 
         Raises:
             TypeError: The summariser has returned something else.
         """
         answer = await summarizer.maybe_summarize_events(events=self.told)
         if answer is None:
+            self.tail.declined = self.tail.told_until(self.end_seq)
             return None
         content = answer.content if isinstance(answer, Event) else None
         if content is None or any(part.text is None for part in content.parts):
@@ -56,6 +62,7 @@ class CompactionJob:
             raise TypeError(f"{msg}, found {answer!r:.80}")
         text = content.text.strip()
         if not text or len(text) >= self.size:
+            self.tail.declined = self.tail.told_until(self.end_seq)
             return None
         summary = Content(role="user", parts=[Part(text=text)])
         event = Event(
@@ -109,15 +116,14 @@ async def find_job(
     tail = due_tail(live, settings)
     if tail is None:
         return None
-    previous, events = live.compaction, live.window(tail.start_seq)  # before the look: what begins later is not in it
+    previous, events = live.compaction, live.window(tail.start_seq)
+    until = tail.next_seq  # before the look: what begins later is not in it
     found = await service._not_ended(live.key, tail.start_seq - 1)
     unfinished = {run.invocation_id: run.seq for run in found if run.invocation_id != ends}
-    count = covered(settings, tail, events, unfinished)
-    if count == 0:
+    end_seq = covered(settings, tail, until, unfinished)
+    if end_seq == 0:
         return None
-    new = events[:count]
-    last = new[-1]
-    assert last.seq is not None
+    new = events[: bisect_right(events, end_seq, key=_seq_of)]
     fresh = [event for event in new if is_told(event)]
     size = sum(map(size_of, fresh))
     told = fresh
@@ -126,7 +132,11 @@ async def find_job(
         overlap = await _overlap(service, live, previous.end_seq, settings.overlap_size or 0)
         told = [_as_event(previous), *overlap, *fresh]
     speaker = tree.speaker(new, None if previous is None else previous.speaker)
-    return CompactionJob(previous, last.seq, last.id, speaker.name, told, size)
+    return CompactionJob(previous, end_seq, new[-1].id, speaker.name, told, size, tail)
+
+
+def _seq_of(event: Event) -> int:
+    return event.seq or 0
 
 
 def _as_event(summary: Compaction) -> Event:

@@ -134,7 +134,10 @@ class Run:
         run yields: the last of these was delivered before.
         """
         self.compaction_error: Exception | None = None
-        """What has kept the summary from being made. It costs the run nothing; the next one tries again."""
+        """
+        What the summariser or the store has failed with. It costs the run nothing; the next one tries again. It is no
+        failure that an invocation that waits, or was interrupted, keeps what follows it out of summaries.
+        """
         self._status = InvocationStatus.RUNNING
         self._committer = committer
         self._failure: BaseException | None = None

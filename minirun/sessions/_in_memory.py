@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Mapping, Sequence
-from itertools import count, islice, takewhile
+from itertools import count, islice
 from operator import attrgetter
 
 from .._json import JSON
@@ -48,6 +48,7 @@ class InMemorySessionService(BaseSessionService):
         self._user_values: dict[tuple[str, str], dict[str, JSON]] = {}
         self._invocations: dict[tuple[int, str], Invocation] = {}
         self._runs: dict[int, list[str]] = {}  # the ids of each session's invocations
+        self._not_over: dict[int, dict[str, None]] = {}  # of those that have not ended
         self._waiting: dict[tuple[int, str], LiveSession] = {}  # the calls that wait for somebody, longest first
         self._incarnations = count(1)
 
@@ -166,7 +167,7 @@ class InMemorySessionService(BaseSessionService):
                 run = invocation_at(run, target - 1, waits=name in waiting)
             elif not run.status.has_ended:
                 run = changed(run, status=InvocationStatus.CANCELLED, end_seq=live.revision)
-            self._invocations[live.incarnation, name] = run
+            self._note(live.incarnation, run)
 
     async def _delete(self, key: SessionKey) -> None:
         live = self._sessions.pop(key, None)
@@ -174,6 +175,7 @@ class InMemorySessionService(BaseSessionService):
             del self._logs[live.incarnation]
             self._note_waiting(live, dict.fromkeys(live.open_calls))
             del self._ordered[bisect_left(self._ordered, live.incarnation, key=_incarnation_of)]
+            self._not_over.pop(live.incarnation, None)
             for name in self._runs.pop(live.incarnation, ()):
                 del self._invocations[live.incarnation, name]
 
@@ -212,9 +214,8 @@ class InMemorySessionService(BaseSessionService):
         live = self._sessions.get(key)
         if live is None:
             return []
-        runs = (self._invocations[live.incarnation, name] for name in reversed(self._runs.get(live.incarnation, [])))
-        later = takewhile(lambda run: run.seq > after_seq, runs)
-        return [run for run in later if not run.status.has_ended][::-1]
+        runs = (self._invocations[live.incarnation, name] for name in self._not_over.get(live.incarnation, ()))
+        return sorted((run for run in runs if run.seq > after_seq), key=attrgetter("seq"))
 
     async def _invocation(self, key: SessionKey, invocation_id: str) -> Invocation | None:
         live = self._sessions.get(key)
@@ -245,9 +246,9 @@ class InMemorySessionService(BaseSessionService):
         if found is None or found.status is not InvocationStatus.RUNNING:
             return
         if status is None:  # nobody runs it any more, and nobody has said how it ended
-            self._invocations[place] = changed(found, status=InvocationStatus.INTERRUPTED)
+            self._note(place[0], changed(found, status=InvocationStatus.INTERRUPTED))
         else:
-            self._invocations[place] = changed(found, status=status, end_seq=writer.live.revision)
+            self._note(place[0], changed(found, status=status, end_seq=writer.live.revision))
 
     def _record(
         self, live: LiveSession, invocation_id: str, status: InvocationStatus, seq: int, end_seq: int | None = None
@@ -255,10 +256,10 @@ class InMemorySessionService(BaseSessionService):
         """Record an invocation; one that is recorded already keeps its place in the list, and its beginning."""
         place = (live.incarnation, invocation_id)
         if place in self._invocations:
-            self._invocations[place] = changed(self._invocations[place], status=status, end_seq=end_seq)
+            self._note(live.incarnation, changed(self._invocations[place], status=status, end_seq=end_seq))
             return
         self._runs.setdefault(live.incarnation, []).append(invocation_id)
-        self._invocations[place] = Invocation(
+        run = Invocation(
             app_name=live.key.app_name,
             user_id=live.key.user_id,
             session_id=live.key.session_id,
@@ -267,3 +268,12 @@ class InMemorySessionService(BaseSessionService):
             seq=seq,
             end_seq=end_seq,
         )
+        self._note(live.incarnation, run)
+
+    def _note(self, incarnation: int, run: Invocation) -> None:
+        self._invocations[incarnation, run.invocation_id] = run
+        not_over = self._not_over.setdefault(incarnation, {})
+        if run.status.has_ended:
+            not_over.pop(run.invocation_id, None)
+        else:
+            not_over[run.invocation_id] = None

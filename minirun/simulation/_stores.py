@@ -217,6 +217,7 @@ class MemoryStore(Store):
 
     _KEPT = (
         "_runs",
+        "_not_over",
         "_sessions",
         "_ordered",
         "_logs",
