@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -909,13 +910,16 @@ async def test_a_session_is_free_while_a_supervisor_sums_it_up(
     for text in ("three", "four"):
         await leave_early(runner, text)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(supervised, runner, 100)
+        nursery.start_soon(partial(supervised, runner, 120, every_s=1.0))
         await trio.sleep(10)
         session = await service.get_session(**HERE)
         assert session is not None
         name = session.events[-1].invocation_id
         await patient.rewind_async(**PLACE, rewind_before_invocation_id=name or "")
-    assert ranges(await log_of(service)) == [(7, 4)]
+        await trio.sleep(45)
+        assert ranges(await log_of(service)) == [(7, 4)]
+    # What is left is still due, and is not forgotten.
+    assert ranges(await log_of(service)) == [(7, 4), (13, 12)]
 
 
 async def test_a_supervisor_ends_with_the_service_it_looks_after(autojump_clock: MockClock) -> None:

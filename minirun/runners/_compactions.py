@@ -49,31 +49,34 @@ class Compactions:
         return list(self._noted)
 
 
-async def compact(runner: Runner, key: SessionKey) -> None:
+async def compact(runner: Runner, key: SessionKey) -> bool:
     """
     Store a summary of a session, if one is due. The session is not held while it is made, only to store it.
 
-    What has come between, a run elsewhere or a rewind, makes it void: then nothing is stored.
+    Return whether to look again: what has come between, a summary elsewhere or a rewind, has made it void. Then
+    nothing is stored, and there may still be one due.
 
     Raises:
         Exception: What the store or the summariser fails with; nothing is stored, as far as the store can tell.
     """
     service, settings = runner.session_service, runner.app.events_compaction_config
     if settings is None:
-        return
+        return False
     with service._used():
         live = await service._open(key, RunWindow(asked=_NOTHING, whole=True))
         job = None if live is None else await find_job(service, live, settings, runner.app._tree)
         event = None if job is None else await job.event(settings.summarizer)
     if job is None or event is None:
-        return
+        return False
     own_id = f"e-{runner._env.new_id('invocation')}"
     writer = await service.open_writer(key, own_id, GetSessionConfig(after_seq=job.end_seq - 1), reject=False)
     if writer is None:
-        return
+        return False
     try:
-        if job.fits(writer.live):
+        fits = job.fits(writer.live)
+        if fits:
             await writer.append(changed(event, id=f"{own_id}-0"))
+        return not fits
     finally:
         with trio.CancelScope(shield=True):
             await writer.finish(None)

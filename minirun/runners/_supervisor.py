@@ -155,7 +155,8 @@ class Supervisor:
         compactions = self._runner._compactions
         compactions.forget(key)
         try:
-            await compact(self._runner, key)
+            if await compact(self._runner, key):
+                compactions.note(key)
             self._leave_alone(place, failed=False)
         except ServiceClosedError:
             pass  # the next look says so
