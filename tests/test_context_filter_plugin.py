@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from minirun import AgentTool, App, Content, InMemoryRunner, LlmAgent, Part, RunConfig, Runner, SequentialAgent
 from minirun._window import Window
+from minirun.apps import EventsCompactionConfig
 from minirun.errors import ConfigurationError, InvalidValueError
 from minirun.models import LlmRequest, LlmRequestDraft
 from minirun.plugins import BasePlugin, ContextFilterPlugin
@@ -143,6 +144,27 @@ async def test_a_window_over_the_session_is_filtered_like_all_of_it() -> None:
     small = RunConfig(get_session_config=GetSessionConfig(num_recent_events=2))
     await run_to_end(runner, "five", run_config=small)
     assert shown(model.requests[-1])[-2:] == ["re four", "five"]
+
+
+@pytest.mark.parametrize("window", [None, 0, 1, 50])
+async def test_turns_are_counted_in_what_prompts_show(window: int | None) -> None:
+    """With summaries that is more than what a narrow window shows; the summary itself is no turn, and stays."""
+    model = talking()
+    every_four = EventsCompactionConfig(compaction_interval=4, overlap_size=0)
+    agent, plugins = LlmAgent(name="a", model=model), [ContextFilterPlugin(2)]
+    app = App("app", agent, plugins=plugins, events_compaction_config=every_four)
+    runner = InMemoryRunner(app=app, auto_create_session=True)
+    loaded = None if window is None else GetSessionConfig(num_recent_events=window)
+    found = []
+    for turn in range(8):
+        text = f"turn {turn} {'and so on ' * 30}\nits second line"
+        await run_to_end(runner, text, run_config=RunConfig(get_session_config=loaded))
+        lines = [content.text.partition("\n")[0] for content in model.requests[-1].contents]
+        found.append([line[:12] for line in lines])
+    summary = "(A summary o"
+    assert [len(each) for each in found] == [1, 3, 3, 3, 2, 4, 4, 4]
+    assert [each[0] == summary for each in found] == [False] * 4 + [True] * 4
+    assert found[-1][1].startswith("turn 6")
 
 
 async def test_an_agent_inside_of_a_call_sees_all_that_it_was_given() -> None:

@@ -39,11 +39,12 @@ class ContextFilterPlugin(BasePlugin):
         name: The name of the plugin.
 
     The turns that are kept are copied into the request, and nothing else is looked at: its cost does not grow with the
-    history. A text that the framework has put before the user's last words (`static_instruction`) stays there, and so
-    does what a plugin before this one has put in that place, or after it. What is put before older turns goes with
-    them: list a plugin that does so after this one. A plugin before this one may rewrite contents, each in its place;
-    if it changes their number, too, nobody can tell where turns begin, and the run fails: list it after this one.
-    Inside an agent that is used as a tool, all is kept.
+    history. What prompts show is counted, however narrow the window of the run is, and the summary that they begin with
+    (`App(events_compaction_config=...)`) is no turn and stays. A text that the framework has put before the user's last
+    words (`static_instruction`) stays there, and so does what a plugin before this one has put in that place, or after
+    it. What is put before older turns goes with them: list a plugin that does so after this one. A plugin before this
+    one may rewrite contents, each in its place; if it changes their number, too, nobody can tell where turns begin, and
+    the run fails: list it after this one. Inside an agent that is used as a tool, all is kept.
 
     Raises:
         ConfigurationError: The number is not an integer from 1 up, the filter no function, or neither is given. At a
@@ -73,9 +74,11 @@ class ContextFilterPlugin(BasePlugin):
     async def before_model_callback(self, *, callback_context: CallbackContext, llm_request: LlmRequestDraft) -> None:
         """Show the model what is to be shown."""
         if self.num_invocations_to_keep is not None:
-            start = _start(llm_request.contents, callback_context, self.num_invocations_to_keep)
+            contents = llm_request.contents
+            start = _start(contents, callback_context, self.num_invocations_to_keep)
             if start > 0:
-                llm_request.contents = llm_request.contents[start:]
+                opens = contents[0] == callback_context._core.opening  # with a summary, which tells of the oldest
+                llm_request.contents = [*contents[:opens], *contents[start:]]
         if self.custom_filter is not None:
             shown = self.custom_filter(list(llm_request.contents))
             shown = await shown if inspect.isawaitable(shown) else shown
@@ -129,9 +132,10 @@ def _messages(context: CallbackContext, count: int) -> list[Content]:
 
     Answers to questions are no new turns.
     """
-    events, first = context.session.events, context._core.message_seq
+    live, first = context._core.live, context._core.message_seq
+    events = live.events
     found: list[Content] = []
-    for index in range(len(events) - 1, -1, -1):
+    for index in range(len(events) - 1, live.index_of(context._core.prompt_seq) - 1, -1):
         event = events[index]
         if len(found) >= count and (event.seq or 0) < first:
             break
