@@ -214,7 +214,7 @@ async def _an_end_can_be_recorded_before_the_session_is_left(t: Bench) -> None:
         await _compact(writer, 2)
         await writer.finish(InvocationStatus.FAILED)
     async with t.opened():
-        [found] = await t.service.list_invocations()
+        [found] = await t.service.list_invocations(app_name=t.app)
         expect("how it has ended", (found.status, found.end_seq), (InvocationStatus.COMPLETED, 2))
 
 

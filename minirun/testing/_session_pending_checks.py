@@ -408,7 +408,7 @@ async def _forks_of_an_import(t: Bench) -> None:
     for at, expected in {1: [], 2: ["paused"], 3: ["paused"], 4: []}.items():
         name = f"c{at}"
         await forking(at_seq=at, new_session_id=name)
-        found = [one.status.value for one in await t.service.list_invocations() if one.session_id == name]
+        found = [one.status.value for one in await t.service.list_invocations(app_name=t.app) if one.session_id == name]
         expect(f"the invocations of a fork of an import at {at}", found, expected)
         expect("what it asks", await _pending(t, name), ["a"] if expected else [])
     await _run(t, "e-1", _answers("e-1", "a"), session_id="c2", status=COMPLETED)
