@@ -782,6 +782,30 @@ async def test_a_rewind_keeps_what_others_have_saved_before(store: Store) -> Non
     assert await store.text("a") is None
 
 
+async def test_what_an_earlier_rewind_has_undone_is_not_brought_back(store: Store) -> None:
+    """A rewind to before another one, or after it, restores nothing that the other one has undone."""
+
+    def runner_of(*calls: Any) -> Runner:
+        return store.runner(LlmAgent(name="a", model=model(*calls, "done"), tools=[write]))
+
+    async def said(*calls: Any) -> str:
+        [*_, last] = await run(runner_of(*calls))
+        assert last.invocation_id is not None
+        return last.invocation_id
+
+    async def rewind(invocation_id: str) -> None:
+        await runner_of().rewind_async(**PLACE, rewind_before_invocation_id=invocation_id)
+
+    first = await said()
+    await rewind(await said(call("write", name="a", text="undone")))
+    await said(call("write", name="a", text="later"))
+    await rewind(first)
+    assert await store.text("a") is None
+    await rewind(await said(call("write", name="a", text="last")))
+    assert await store.text("a") is None
+    assert await store.text("a", 0) == "undone"
+
+
 async def test_a_rewind_that_is_not_stored_leaves_the_artifacts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the event of a rewind cannot be stored, the newest versions are what they were."""
     runs = [LlmAgent(name="a", model=model(call("write", name="a", text=t), "done"), tools=[write]) for t in "12"]

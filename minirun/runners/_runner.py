@@ -595,9 +595,12 @@ class Runner:
             return await writer.append(event)
         assert seq is not None
         staged = service._shares(self.session_service)
-        past = partial(iter, writer.live.events)
+        live = writer.live
+        is_log = len(live.events) == live.revision  # nothing was ever undone
+        log = live.events if is_log else await self.session_service._read(key, 0, None)
+        past = partial(iter, log)
         artifacts = RunArtifacts(service, key.app_name, key.user_id, key.session_id, staged=staged, past=past)
-        restoring = Restoring(artifacts, writer.live, seq)
+        restoring = Restoring(artifacts, log, seq)
         try:
             with trio.CancelScope(shield=True):  # a few records: no cancellation leaves half of it
                 delta = freeze(await restoring.restore())

@@ -12,6 +12,8 @@ content, or as none, where there was none. Undone versions stay, and can be load
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from .._json import dumps
 from ..artifacts._run import RunArtifacts
 from ..artifacts._values import USER_PREFIX
@@ -51,23 +53,27 @@ class Restoring:
     """
     What a rewind to the event *seq* makes of the artifacts of a session.
 
+    What was the newest before is told by the whole log, in which also that is named which earlier rewinds have undone:
+    none of it, and nothing that came later, is what was there before.
+
     Where the artifacts are not in the session's own store, it is done before the rewind is stored, and undone if that
     fails; a process that dies in between leaves the artifacts as they were, and the session as it is: rewind it again.
     """
 
-    def __init__(self, artifacts: RunArtifacts, live: LiveSession, seq: int) -> None:
+    def __init__(self, artifacts: RunArtifacts, log: Iterable[Event], seq: int) -> None:
         self._artifacts = artifacts
-        split = live.index_of(seq)
-        self._undone: dict[str, int] = {}  # the first version that is undone, by name
-        for event in live.events[split:]:
+        self._undone: dict[str, int] = {}  # the first version that was named from there on, by name
+        self._known: dict[str, int] = {}  # the last that was named before
+        for event in log:
+            is_undone = event.seq is not None and event.seq >= seq
             for name, number in event.actions.named_artifacts():
-                if not name.startswith(USER_PREFIX):
+                if name.startswith(USER_PREFIX):
+                    continue
+                if is_undone:
                     self._undone[name] = min(number, self._undone.get(name, number))
-        self._known: dict[str, int] = {}  # the last that the past has named
-        for event in live.events[:split] if self._undone else ():
-            for name, number in event.actions.named_artifacts():
-                self._known[name] = max(number, self._known.get(name, number))
-        self._before: dict[str, int] = {}
+                else:
+                    self._known[name] = max(number, self._known.get(name, number))
+        self._before: dict[str, int | None] = {}
 
     async def restore(self) -> dict[str, int]:
         """Let the newest versions be again what they were; return the numbers of the new ones, by name."""
@@ -77,7 +83,8 @@ class Restoring:
             if not numbers or numbers[-1] < first:
                 continue  # nothing is left of what is undone
             wanted = [number for number in numbers if self._known.get(name, 0) <= number < first]
-            self._before[name] = numbers[-1]
+            newest = await self._artifacts.version(name, None)
+            self._before[name] = None if newest is None else newest.version
             delta[name] = await self._artifacts.restore(name, wanted[-1] if wanted else None)
         return delta
 
