@@ -11,6 +11,9 @@ The map:
     _stores    what outlives a process
     _faults    what may go wrong, by name, and when
     _checks    what must hold in every world
+    _artifacts what processes use for artifacts, and what must hold of them
+    _memories  the same for memories
+    _credentials  those of a world
     _world     processes that die, what goes wrong, and who is told of what
     _saying    users, who ask until they are answered
     _chaos     a model that calls the tools it is offered, and has bad days

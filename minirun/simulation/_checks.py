@@ -19,7 +19,7 @@ from .._json import JSON
 from ..events import Event
 from ..sessions import InvocationStatus, SessionKey, SessionWriter
 
-__all__ = ["FIRST", "Checkers", "Ledger", "State"]
+__all__ = ["FIRST", "Checkers", "Ledger", "State", "visible_of"]
 
 Fail = Callable[[str, str], None]
 
@@ -119,6 +119,8 @@ class Ledger:
     def add(self, key: SessionKey, event: Event, *, tracked: bool) -> None:
         """Note an event at the end of a session's log."""
         self.logs[key].append(event)
+        if event.actions.rewind_before_seq is not None:
+            self._undo(key, event.actions.rewind_before_seq)
         calls = self.open_calls[key]
         self.waits.update(event.long_running_tool_ids or ())
         self.suspended.update(event.actions.suspended_calls)
@@ -128,6 +130,22 @@ class Ledger:
             if tracked:
                 made = event.get_function_calls()
                 calls.update((call.id, event.invocation_id) for call in made if call.id is not None)
+            for response in event.get_function_responses():
+                calls.pop(response.id or "", None)
+
+    def _undo(self, key: SessionKey, target: int) -> None:
+        """What has begun before is what it was then, and what has not ended is over; answered calls are open again."""
+        log, calls = self.logs[key], self.open_calls[key]
+        earlier = {event.invocation_id for event in log[:target]}
+        for name in {event.invocation_id or "" for event in log[target:]}:
+            if name in earlier or self.may_go_on(name):
+                self.ended.pop(name, None)
+        calls.clear()
+        for event in visible_of(log):
+            if event.invocation_id is not None:
+                calls.update(
+                    (call.id, event.invocation_id) for call in event.get_function_calls() if call.id is not None
+                )
             for response in event.get_function_responses():
                 calls.pop(response.id or "", None)
 
@@ -319,6 +337,48 @@ class NothingIsLeft(Checker):
             self.fail(f"the run {invocation_id} was left, and these tasks live: {sorted(left)}")
 
 
+class SummariesGoOn(Checker):
+    """
+    A summary covers a beginning of what is visible, goes on from the one before it, and ends inside of no call.
+
+    An invocation that it covers has ended: it says nothing more, but for its calls that are closed.
+    """
+
+    def __init__(self, ledger: Ledger, fail: Fail) -> None:
+        super().__init__(ledger, fail)
+        self._covered: defaultdict[SessionKey, set[str]] = defaultdict(set)
+
+    def storing(self, key: SessionKey, event: Event, *, by: str | None, begins: bool) -> None:
+        if event.actions.rewind_before_seq is not None:
+            self._covered[key].clear()  # what it undoes may be a summary
+        if event.actions.compaction is not None:
+            self._check(key, event, event.actions.compaction)
+        elif by in self._covered[key] and event.invocation_id == by and event.content is not None:
+            self.fail(f"{key}: {by} says event {event.seq}, and a summary covers what it has said before")
+
+    def _check(self, key: SessionKey, event: Event, summary: Mapping[str, Any]) -> None:
+        visible = visible_of(self.ledger.logs[key])
+        earlier = [one for one in visible if one.actions.compaction is not None][-1:]
+        previous, covered_until = (earlier[0].seq, _end_of(earlier[0])) if earlier else (0, 0)
+        past = [one for one in visible if (one.seq or 0) <= summary["end_seq"]]
+        if summary["start_seq"] != 1 or summary["previous_seq"] != previous:
+            self.fail(f"{key}: event {event.seq} goes on from {summary['previous_seq']}, and {previous} is in force")
+        if not covered_until < summary["end_seq"] < (event.seq or 0):
+            self.fail(f"{key}: event {event.seq} covers all up to {summary['end_seq']}, after {covered_until}")
+        answered = {response.id for one in past for response in one.get_function_responses()}
+        calls = [call.id for one in past for call in one.get_function_calls() if call.id not in answered]
+        if calls:
+            self.fail(f"{key}: event {event.seq} covers the calls {calls}, and not their responses")
+        self._covered[key].update(one.invocation_id or "" for one in past if one.invocation_id != event.invocation_id)
+
+
+def _end_of(event: Event) -> int:
+    summary = event.actions.compaction
+    assert summary is not None
+    end: int = summary["end_seq"]
+    return end
+
+
 class StateIsTheFold(Checker):
     """The state of a session is what its events make of it; sums and lists of shared scopes miss nothing."""
 
@@ -353,8 +413,8 @@ def _writes(event: Event) -> list[tuple[str, str, Any]]:
     ]
 
 
-def _own_state(log: list[Event]) -> dict[str, Any]:
-    """The session-scoped state after *log*, folded in the most obvious way."""
+def visible_of(log: Sequence[Event]) -> list[Event]:
+    """What no rewind has undone, without the rewinds."""
     visible: list[Event] = []
     for event in log:
         target = event.actions.rewind_before_seq
@@ -362,8 +422,13 @@ def _own_state(log: list[Event]) -> dict[str, Any]:
             visible = [earlier for earlier in visible if (earlier.seq or 0) < target]
         else:
             visible.append(event)
+    return visible
+
+
+def _own_state(log: list[Event]) -> dict[str, Any]:
+    """The session-scoped state after *log*, folded in the most obvious way."""
     state: dict[str, Any] = {}
-    for event in visible:
+    for event in visible_of(log):
         for name, kind, value in _writes(event):
             if not name.startswith(("app:", "user:")):
                 _apply(state, name, kind, value)
@@ -410,6 +475,7 @@ class Checkers:
             OneEnd(ledger, fail),
             self.budget,
             NothingIsLeft(ledger, fail),
+            SummariesGoOn(ledger, fail),
             StateIsTheFold(ledger, fail),
         ]
         self.storing = _all(checkers, "storing")

@@ -9,6 +9,7 @@ be looked at without anything going wrong, which is for the checkers.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import sqlite3
 import tempfile
 from abc import ABC, abstractmethod
@@ -21,9 +22,12 @@ import trio
 
 from .._codec import event_from_json, event_to_json
 from .._json import JSON, loads
+from ..artifacts import ArtifactKey, BaseArtifactService, InMemoryArtifactService
 from ..env import Env
 from ..errors import StaleSessionError, StorageRolledBackError
 from ..events import Event, EventActions
+from ..memory import BaseMemoryService, InMemoryMemoryService, MemoryEntry
+from ..memory._sqlite_tables import _entry_of
 from ..sessions import (
     BaseSessionService,
     InMemorySessionService,
@@ -35,13 +39,16 @@ from ..sessions import (
 )
 from ..sessions._fold import fold
 from ..sessions._live import LiveSession
+from ..sessions._sqlite_artifacts import NO_SESSION
 from ..sessions._sqlite_file import Transaction
 from ..sessions._sqlite_schema import NO_USER
 from ..sessions._state import Values
 from ..types import changed
+from ._artifacts import ArtifactLedger, KeptArtifacts, SharedArtifacts, StoredArtifacts, stored_artifacts
 from ._checks import FIRST, State
 from ._choices import Choices
 from ._disk import CUTS, Disk, write_image
+from ._memories import KeptMemories, MemoryLedger, SharedMemories, StoredMemories, stored_memories
 from ._vfs import Operation, RecordingVFS
 
 __all__ = ["MemoryStore", "Process", "SqliteStore", "Store", "Witness", "new_file"]
@@ -66,11 +73,17 @@ class Process(Protocol):
 class Witness(Protocol):
     """Who is told what the stores acknowledge."""
 
+    artifacts: ArtifactLedger
+    memories: MemoryLedger
+
     def storing(self, key: SessionKey, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
         """An append was acknowledged."""
 
     def created(self, key: SessionKey, events: Sequence[Event], own: int) -> None:
         """A session was made; its own events begin at *own*."""
+
+    def deleting(self, key: SessionKey) -> None:
+        """A session is to be deleted; nobody may be told whether it was."""
 
     def deleted(self, key: SessionKey) -> None:
         """A session was deleted."""
@@ -95,6 +108,14 @@ class Store(ABC):
     @abstractmethod
     def open(self, process: Process) -> BaseSessionService:
         """Open a service for a new process, which has an Env by now."""
+
+    @abstractmethod
+    def open_artifacts(self, process: Process) -> BaseArtifactService:
+        """Open the artifacts for a process, whose service is open by now."""
+
+    @abstractmethod
+    def open_memories(self, process: Process) -> BaseMemoryService:
+        """Open the memories for a process, whose service is open by now."""
 
     @abstractmethod
     def bury(self, process: Process) -> None:
@@ -131,7 +152,22 @@ class Store(ABC):
 
     @abstractmethod
     def all_state(self) -> State:
-        """Everything that is stored beside the events."""
+        """All state that is stored beside the events."""
+
+    def has_ended(self, key: SessionKey, invocation_id: str, status: InvocationStatus) -> bool:
+        """Whether this end of an invocation is recorded."""
+        return True
+
+    forks_copy = False
+    """Whether a fork of a session begins with the artifacts of its past."""
+
+    @abstractmethod
+    def artifacts(self) -> StoredArtifacts:
+        """All artifacts, as everybody sees them."""
+
+    @abstractmethod
+    def memories(self) -> StoredMemories:
+        """All memories."""
 
     def damages(self) -> list[str]:
         """What a thorough look finds wrong."""
@@ -165,7 +201,9 @@ class _Observed(BaseSessionService):
         return live
 
     async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> None:
+        self.witness.artifacts.copying(_scope_of(key), _scope_of(new), whole=False)
         await super()._fork(key, at_seq, new)  # type: ignore[safe-super]  # of the store's service
+        self.witness.artifacts.forked(_scope_of(new))
         self.witness.created(new, (), -1)
 
     async def _delete(self, key: SessionKey) -> None:
@@ -178,10 +216,19 @@ class _Observed(BaseSessionService):
             self.witness.ended(writer, status)
         return done
 
+    async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
+        self.witness.deleting(SessionKey(app_name, user_id, session_id))
+        with self.witness.artifacts.deleting((app_name, user_id, session_id), None):
+            await super().delete_session(app_name=app_name, user_id=user_id, session_id=session_id)
+
     async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
         await super()._finish(writer, status)  # type: ignore[safe-super]  # of the store's service
         if status is not None:
             self.witness.ended(writer, status)
+
+
+def _scope_of(key: SessionKey) -> tuple[str, str, str]:
+    return key.app_name, key.user_id, key.session_id
 
 
 # --- dicts ------------------------------------------------------------------------------------------------------------
@@ -231,6 +278,8 @@ class MemoryStore(Store):
     def __init__(self, witness: Witness) -> None:
         self._witness = witness
         self._service: _MemoryService | None = None
+        self._artifacts: InMemoryArtifactService = InMemoryArtifactService()
+        self._memories: InMemoryMemoryService = InMemoryMemoryService()
 
     def open(self, process: Process) -> BaseSessionService:
         """A service that goes on with what the last one has left."""
@@ -243,6 +292,14 @@ class MemoryStore(Store):
                 live.held = False
         self._service = service
         return service
+
+    def open_artifacts(self, process: Process) -> KeptArtifacts:
+        """What the last process has left."""
+        return KeptArtifacts(self._artifacts, process, self._witness.artifacts)
+
+    def open_memories(self, process: Process) -> KeptMemories:
+        """What the last process has left."""
+        return KeptMemories(self._memories, process, self._witness.memories)
 
     @property
     def _disk(self) -> _MemoryService:
@@ -295,6 +352,14 @@ class MemoryStore(Store):
         disk = self._disk
         shared = {(app, ""): values for app, values in disk._app_values.items()}
         return State({key: live.values.session for key, live in disk._sessions.items()}, shared | disk._user_values)
+
+    def artifacts(self) -> StoredArtifacts:
+        """All artifacts, as everybody sees them."""
+        return stored_artifacts(self._artifacts)
+
+    def memories(self) -> StoredMemories:
+        """All memories."""
+        return stored_memories(self._memories)
 
     def damages(self) -> list[str]:
         """Where the package's own fold disagrees with what is stored."""
@@ -373,6 +438,14 @@ class SqliteStore(Store):
         """A service on the file."""
         service = self._services[process.number] = _SqliteService(self._folder / "world.db", process, self._witness)
         return service
+
+    def open_artifacts(self, process: Process) -> SharedArtifacts:
+        """Those in the file."""
+        return SharedArtifacts(self._services[process.number], self._witness.artifacts)
+
+    def open_memories(self, process: Process) -> SharedMemories:
+        """Those in the file."""
+        return SharedMemories(self._services[process.number], self._witness.memories)
 
     def bury(self, process: Process) -> None:
         """Close what the dead process had open: its locks go, and nothing else changes."""
@@ -546,6 +619,51 @@ class SqliteStore(Store):
         ):
             shared.setdefault((app, "" if user == NO_USER else user), {})[name] = loads(value)
         return State(sessions, shared)
+
+    def has_ended(self, key: SessionKey, invocation_id: str, status: InvocationStatus) -> bool:
+        """Whether this end of an invocation is recorded."""
+        rows = self._rows(
+            "SELECT i.status FROM invocations i JOIN sessions s ON s.id = i.session WHERE s.app_name = ?"
+            " AND s.user_id = ? AND s.session_id = ? AND i.invocation_id = ?",
+            key.app_name,
+            key.user_id,
+            key.session_id,
+            invocation_id,
+        )
+        return rows == [(str(status),)]
+
+    forks_copy = True
+
+    def artifacts(self) -> StoredArtifacts:
+        """All artifacts, as everybody sees them, with the hashes of the contents as they are."""
+        contents: dict[str, bytes] = {}
+        rows = self._rows(
+            "SELECT c.sha256, k.data FROM contents c LEFT JOIN chunks k ON k.content = c.id"
+            " WHERE c.sha256 IS NOT NULL ORDER BY c.id, k.number"
+        )
+        for sha256, data in rows:
+            contents[sha256] = contents.get(sha256, b"") + (data or b"")
+        hashes = {sha256: hashlib.sha256(content).hexdigest() for sha256, content in contents.items()}
+        found: dict[ArtifactKey, dict[int, str | None]] = {}
+        for app, user, session, filename, number, sha256 in self._rows(
+            "SELECT a.app_name, a.user_id, a.session_id, a.filename, v.version, v.sha256"
+            " FROM artifacts a JOIN artifact_versions v ON v.artifact = a.id WHERE v.stager IS NULL ORDER BY a.id"
+        ):
+            key = ArtifactKey(app, user, None if session == NO_SESSION else session, filename)
+            found.setdefault(key, {})[number] = None if sha256 is None else hashes.get(sha256, "not there")
+        return found
+
+    def memories(self) -> StoredMemories:
+        """All memories."""
+        if not self._rows("SELECT 1 FROM sqlite_master WHERE name = 'memory_store'"):
+            return {}
+        found: dict[tuple[str, str], list[MemoryEntry]] = {}
+        for app, user, *columns in self._rows(
+            "SELECT u.app_name, u.user_id, e.id, e.session_id, e.timestamp, e.data"
+            " FROM memory_users u JOIN memory_entries e ON e.user = u.id ORDER BY e.number"
+        ):
+            found.setdefault((app, user), []).append(_entry_of(columns))
+        return found
 
     def damages(self) -> list[str]:
         """What `verify` finds."""

@@ -27,19 +27,23 @@ from .._codec import event_to_json
 from .._json import JSON
 from ..agents import AgentTool, BaseAgent
 from ..apps import App
+from ..artifacts import BaseArtifactService
 from ..credentials import AuthCredential, CredentialKey
 from ..errors import ConfigurationError, MinirunError, ModelError
 from ..events import Event
+from ..memory import BaseMemoryService
 from ..models import LLMRegistry
 from ..runners import Runner
 from ..runtime import RunConfig
 from ..sessions import BaseSessionService, Invocation, InvocationStatus, SessionKey, SessionWriter
 from ..types import Content
+from ._artifacts import ArtifactLedger
 from ._checks import MODEL, RESULT, RETRY, TOOL, Checkers, Ledger
 from ._choices import Choices
 from ._credentials import KeptCredentials
 from ._env import COMMIT, Machine, SimulatedEnv
 from ._faults import FaultName, Rates, SimulatedFault
+from ._memories import MemoryLedger
 from ._private import why_not_seeded
 from ._saying import SAYING, Saying
 from ._schedule import POLICIES, Schedule
@@ -111,6 +115,8 @@ class Process:
 
     env: SimulatedEnv
     service: BaseSessionService
+    artifact_service: BaseArtifactService
+    memory_service: BaseMemoryService
     nursery: trio.Nursery
 
     def __init__(self, number: int, seat: int) -> None:
@@ -157,9 +163,14 @@ def _restart(root: BaseAgent, *, only_named: bool) -> None:
 
 
 def _runner_in(process: Process, app: App, kept: dict[CredentialKey, AuthCredential]) -> Runner:
-    service = process.service
-    credentials = KeptCredentials(kept, env=service.env)
-    return Runner(app=app, session_service=service, credential_service=credentials, auto_create_session=True)
+    return Runner(
+        app=app,
+        session_service=process.service,
+        artifact_service=process.artifact_service,
+        memory_service=process.memory_service,
+        credential_service=KeptCredentials(kept, env=process.env),
+        auto_create_session=True,
+    )
 
 
 @attrs.define
@@ -210,6 +221,10 @@ class World:
         self._deep = deep
         self._ledger = Ledger()
         self._checkers = Checkers(self._ledger, self._fail)
+        self.artifacts = ArtifactLedger(self._ledger, self._fail, self._stored_events)
+        """What is known of the artifacts of this world, and must hold of them."""
+        self.memories = MemoryLedger(self._fail)
+        """What is known of its memories, and must hold of them."""
         self._runners: list[_Runner] = []
         self._always: list[Callable[[], object]] = []
         self._eventually: list[Callable[[], object]] = []
@@ -226,6 +241,7 @@ class World:
         self._born = trio.Event()
         self._leavers: dict[str, trio.CancelScope] = {}
         self._holders: dict[SessionKey, tuple[int, str]] = {}  # the process and the run that wrote a session last
+        self._may_be_deleted: set[SessionKey] = set()
         self._clock_offset_max_s = 0.0
         self._credentials: dict[CredentialKey, AuthCredential] = {}  # outside of the processes, as in a keyring
         self._devices = 0  # that say things for which no scenario waits
@@ -241,7 +257,9 @@ class World:
         Where it is no function, the scripts of its models begin anew for every process: `restart()` is called on those
         that have one. Of models that are registered by name it is called in any case. Sessions are made on their first
         use. *state* is the app's initial `app:` state, committed when this returns. Its `credential_service` keeps what
-        it is given outside of all processes, as a keyring does.
+        it is given outside of all processes, as a keyring does. Its `artifact_service` and `memory_service` are in the
+        file of the sessions; with `storage="memory"` they are outside of all processes, too, and artifacts are seen as
+        soon as they are saved.
         """
 
         def make() -> App:
@@ -415,6 +433,8 @@ class World:
 
         process.env = SimulatedEnv(self._machine, process.number, self._store.disk_for(process, fault))
         process.service = self._store.open(process)
+        process.artifact_service = self._store.open_artifacts(process)
+        process.memory_service = self._store.open_memories(process)
         self._unburied += 1
         for made in self._runners:  # what a scenario holds becomes the runner of the new process
             vars(made.runners[process.seat]).update(vars(_runner_in(process, made.make(), self._credentials)))
@@ -519,17 +539,30 @@ class World:
 
     def created(self, key: SessionKey, events: Sequence[Event], own: int) -> None:
         """A session was made."""
+        if key in self._ledger.logs and not self._is_there(key, self._store.stored()):
+            self._ledger.delete(key)  # the one before was deleted, and nobody was told
         past = self._store.log(key) if own < 0 else events
         self._ledger.create(key, past, own=len(past) if own < 0 else own)
 
+    def deleting(self, key: SessionKey) -> None:
+        """A session is to be deleted; nobody may be told whether it was."""
+        self._may_be_deleted.add(key)
+
     def deleted(self, key: SessionKey) -> None:
         """A session was deleted."""
-        if key in self._ledger.logs:
+        if key in self._ledger.logs and not self._is_there(key, self._store.stored()):
             self._ledger.delete(key)
 
+    def _is_there(self, key: SessionKey, stored: Mapping[SessionKey, Mapping[int, str | None]]) -> bool:
+        """Whether the session that is known is stored, and not another one under its id."""
+        log, own = self._ledger.logs[key], self._ledger.own[key]
+        return key in stored and (own >= len(log) or stored[key].get(own) == log[own].id)
+
     def ended(self, writer: SessionWriter, status: InvocationStatus) -> None:
-        """The end of an invocation was recorded, unless another run goes on with it by now."""
+        """The end of an invocation was recorded, unless that failed, or another run goes on with it by now."""
         invocation_id = writer.invocation_id
+        if not self._store.has_ended(writer.live.key, invocation_id, status):
+            return
         if self._ledger.run_by.get(invocation_id, (0, None))[1] is writer:
             self._checkers.ended(writer.live.key, invocation_id, status)
             self._ledger.ended[invocation_id] = status
@@ -537,11 +570,23 @@ class World:
     def _find(self) -> None:
         """Compare with what is on the disk, and take into the ledger what nobody was told of: crashes leave that."""
         stored = self._store.stored()
+        for key in [key for key in self._ledger.logs if key in self._may_be_deleted]:
+            if not self._is_there(key, stored):
+                self._ledger.delete(key)
         self._checkers.found(stored)
         for key, ids in stored.items():
             log = self._ledger.logs.get(key)
             if log is None or max(ids, default=-1) >= len(log):
                 self._find_log(key, None)
+        if self.artifacts.is_used:
+            self.artifacts.check(self._store.artifacts(), forks_copy=self._store.forks_copy)
+        if self.memories.is_used:
+            self.memories.check(self._store.memories())
+
+    def _stored_events(self) -> Iterator[tuple[SessionKey, Event]]:
+        for key in self._store.stored():
+            for event in self._store.log(key):
+                yield key, event
 
     def _find_log(self, key: SessionKey, until: int | None) -> None:
         found = self._store.log(key)[:until]
