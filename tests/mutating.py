@@ -23,7 +23,7 @@ import attrs
 import minirun
 from minirun.simulation import RecordedChoices, SeededChoices, shrink, simulate
 
-from .worlds import WORLDS
+from .worlds import KEEPING, WORLDS
 
 __all__ = ["FOLDER", "Find", "Mutant", "hunt_in_process", "mutants", "plant"]
 
@@ -32,6 +32,7 @@ PACKAGE = Path(minirun.__file__).parent
 TESTS = Path(__file__).parent
 
 WHERE = "# worlds: "
+EVERYWHERE = {**WORLDS, **KEEPING}
 # A hunt that takes so long, on a machine however busy, has met a world that never ends.
 HUNT_S_MAX = 200.0
 SEED_S_MAX = 0.1
@@ -61,7 +62,7 @@ def mutants() -> list[Mutant]:
         if diff.startswith(WHERE):
             where, _, diff = diff.removeprefix(WHERE).partition("\n")
             worlds = tuple(where.split(", "))
-            assert set(worlds) <= set(WORLDS), f"{path.name}: expected worlds that there are, found {worlds}"
+            assert set(worlds) <= set(EVERYWHERE), f"{path.name}: expected worlds that there are, found {worlds}"
         found.append(Mutant(path.stem, promise.removeprefix("# "), diff, worlds))
     return found
 
@@ -132,7 +133,7 @@ class Find:
 def hunt_in_process(mutant: Mutant | None, folder: Path, seeds: int) -> Find:
     """Plant the mutant in a fresh folder and hunt for it in a process of its own."""
     plant(mutant, folder)
-    names = list(WORLDS if mutant is None else mutant.worlds)
+    names = list(EVERYWHERE if mutant is None else mutant.worlds)
     done = subprocess.run(
         [sys.executable, "-c", f"from tests.mutating import hunt; hunt({seeds}, {names})"],
         cwd=folder,
@@ -152,7 +153,7 @@ def hunt(seeds: int, names: list[str]) -> None:
     find = Find()
     for seed in range(seeds):
         name = names[seed % len(names)]
-        scenario, options = WORLDS[name]
+        scenario, options = EVERYWHERE[name]
         small = simulate(scenario, SeededChoices(seed), **options)
         if small.failure is None:
             continue

@@ -4,8 +4,9 @@ The worlds with which minirun tests itself.
 Each is a small program of users, agents and tools that goes through many places of the runtime at once, and says what
 its users have been promised: that sums are conserved, that what took effect is in the log, that no call is run twice.
 What is true of every world is checked by the simulation itself. A world takes a few milliseconds, so that thousands of
-seeds can be tried; which of them go together with which faults is told by `WORLDS`. Trees of agents are in trees.py,
-agents that wait in waiting.py.
+seeds can be tried; which of them go together with which faults is told by `WORLDS`, and by `KEEPING` of those in which
+things are kept. Trees of agents are in trees.py, agents that wait in waiting.py, that keep things in keeping.py, and
+that have secrets in vaults.py.
 """
 
 from __future__ import annotations
@@ -37,11 +38,13 @@ from minirun.tools import ToolContext, exit_loop
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
 from .helpers import Logic, Place
+from .keeping import annals, diary, studio
 from .laws import UNANSWERED, Log, check_calls, check_shown, expect, kind_of, read_logs
 from .trees import trees
+from .vaults import vaults
 from .waiting import office, orders
 
-__all__ = ["WORLDS", "Options"]
+__all__ = ["KEEPING", "WORLDS", "Options"]
 
 
 class Options(TypedDict):
@@ -810,3 +813,21 @@ WORLDS: dict[str, tuple[Scenario, Options]] = {
     ),
 }
 """What `simulate` is given, by name: the world, its faults, its storage and how many processes serve it."""
+
+ALL = ("crash", "storage", "model", "tools", "users")
+IN_MEMORY = ("crash", "model", "tools", "users")
+
+KEEPING: dict[str, tuple[Scenario, Options]] = {
+    "studio on disk": (studio, {"faults": (), "storage": "sqlite", "processes": 1}),
+    "studio in memory": (studio, {"faults": IN_MEMORY, "storage": "memory", "processes": 1}),
+    "calm studio in memory": (studio, {"faults": (), "storage": "memory", "processes": 1}),
+    "studio in two processes": (studio, {"faults": ALL, "storage": "sqlite", "processes": 2}),
+    "diary in memory": (diary, {"faults": IN_MEMORY, "storage": "memory", "processes": 1}),
+    "diary on disk": (diary, {"faults": ("users",), "storage": "sqlite", "processes": 1}),
+    "diary in two processes": (diary, {"faults": ALL, "storage": "sqlite", "processes": 2}),
+    "annals in memory": (annals, {"faults": IN_MEMORY, "storage": "memory", "processes": 1}),
+    "annals in two processes": (annals, {"faults": ALL, "storage": "sqlite", "processes": 2}),
+    "vaults in memory": (vaults, {"faults": IN_MEMORY, "storage": "memory", "processes": 1}),
+}
+"""The worlds in which artifacts, memories, summaries and credentials are kept. Planted bugs that name none are not
+looked for here."""
