@@ -541,8 +541,8 @@ class RunScope:
             return InvocationStatus.PAUSED  # who leaves a run that waits does not take its questions back
         if failure is not None:
             return InvocationStatus.FAILED
-        if self._paused:
-            return InvocationStatus.PAUSED
+        if self._paused:  # what nothing waits for was withdrawn, by an end that could not be stored as a whole
+            return InvocationStatus.PAUSED if waits else InvocationStatus.CANCELLED
         return InvocationStatus.CANCELLED if cancelled else InvocationStatus.COMPLETED
 
     def _fail(self, error: BaseException) -> None:
