@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from minirun import Event
@@ -64,6 +64,7 @@ def test_every_text_has_terms_that_can_be_indexed(text: str) -> None:
 
 
 @given(st.integers(0, 3000), st.integers(0, 3000))
+@example(before=127, after=1)
 def test_what_is_asked_is_spread_over_a_long_text(before: int, after: int) -> None:
     """A text of many words asks for some of all of it, and of a very long one for its beginning and its end."""
     terms = query_terms(" ".join([*(f"b{n}" for n in range(before)), "between", *(f"a{n}" for n in range(after))]))

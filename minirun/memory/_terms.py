@@ -72,7 +72,8 @@ def query_terms(text: str) -> tuple[str, ...]:
     terms = (*found,)
     if len(terms) <= QUERY_TERMS_MAX:
         return terms
-    return tuple(terms[place * len(terms) // QUERY_TERMS_MAX] for place in range(QUERY_TERMS_MAX))
+    last = QUERY_TERMS_MAX - 1  # the first and the last of them among the others
+    return tuple(terms[place * (len(terms) - 1) // last] for place in range(QUERY_TERMS_MAX))
 
 
 def _rows(text: str) -> Iterator[tuple[str, int]]:
