@@ -203,7 +203,8 @@ class Value:
 
     def __repr__(self) -> str:
         fields = attrs.fields(type(self))  # type: ignore[arg-type]  # every subclass is an attrs class
-        given = ((field.name, getattr(self, field.name)) for field in fields if field.repr)
+        # None for what is not there yet: a value that is refused is shown half made by tracebacks with locals.
+        given = ((field.name, getattr(self, field.name, None)) for field in fields if field.repr)
         shown = ", ".join(f"{name}={value!r}" for name, value in given if value is not None and value not in ((), {}))
         return f"{type(self).__name__}({shown})"
 

@@ -84,7 +84,7 @@ def _scopes(value: Sequence[str]) -> tuple[str, ...]:
     return tuple(_text("scopes", scope) for scope in value)
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class AuthConfig:
     """
     Which credential is needed, and what to tell whoever is asked for it. It is stored with the question: no secrets.
@@ -106,6 +106,11 @@ class AuthConfig:
     hint: str = attrs.field(default="", converter=_hint)
     scopes: tuple[str, ...] = attrs.field(default=(), converter=_scopes)
     auth_uri: str = attrs.field(default="", converter=_auth_uri)
+
+    def __repr__(self) -> str:
+        # What is not there yet is left out: one that is refused is shown half made by tracebacks with locals.
+        given = ((field.name, getattr(self, field.name, None)) for field in attrs.fields(AuthConfig))
+        return f"AuthConfig({', '.join(f'{name}={value!r}' for name, value in given if value)})"
 
     @property
     def secret_names(self) -> tuple[str, ...]:
@@ -223,6 +228,8 @@ class AuthCredential(Secret):
         return self._values[found]
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_expires_at"):  # the last to be set: it is refused, and a traceback shows its locals
+            return "AuthCredential(...)"
         hidden = ", ".join(f"{name}=***" for name in self._values)
         expires = "" if self._expires_at is None else f", expires_at={self._expires_at}"
         return f"AuthCredential({self._scheme!r}, {hidden}{expires})"
