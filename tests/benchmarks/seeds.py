@@ -43,7 +43,10 @@ from minirun.simulation._simulate import Scenario, Storage
 from minirun.simulation._stores import new_file
 from tests.test_simulation import PEOPLE, Bank, money, tools
 
-from .run import CHANNELS, INLINE, FloorFile, FloorMemory, Row, Times, floor_dumps
+from .details import CHANNELS, INLINE, stored
+from .floors import FloorFile, FloorMemory, floor_dumps, floor_run
+from .measuring import Row, Times
+from .programs.protocol import ANSWER
 
 T = TypeVar("T")
 
@@ -156,11 +159,11 @@ async def in_the_real_world(name: str, storage: Storage) -> None:
 async def bare(storage: Storage, events: int) -> None:
     """As many events, and nothing but what stores them."""
     if storage == "memory":
-        await FloorMemory().run(["hello"] * (events - 1))
+        await floor_run(FloorMemory(), 0, [ANSWER] * (events - 1), last=True)
     else:
         with fresh_folder() as folder:
             file = FloorFile(folder / "floor.db", "FULL")
-            await file.append(events)
+            await stored(file, events)
             file.close()
 
 

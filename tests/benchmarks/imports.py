@@ -1,0 +1,85 @@
+"""
+What importing costs in a fresh interpreter: minirun, what it stands on, and the least of each peer.
+
+The statement is measured from inside, in processor time, so that neither the start of the interpreter, which is the
+same for all, nor other programs on the machine hide what is measured. The first import of each has compiled.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import attrs
+
+from .contest import Figure
+from .environments import QUIET, python_of
+from .scale import Scale
+from .sides import CHANNELS, MINIRUN, Peer
+
+MINIRUN_IMPORT = "from minirun import Runner, LlmAgent, InMemorySessionService, SqliteSessionService"
+FLOOR_IMPORT = "import trio, attrs, sqlite3, json"
+
+TIMED_IMPORT = """
+import sys, time
+cpu, wall = time.process_time(), time.perf_counter()
+{statement}
+wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+print(cpu * 1e3, wall * 1e3, *sorted(sys.modules))
+"""
+
+
+@attrs.frozen
+class Import:
+    """What one fresh interpreter took: the statement alone, and the whole process; in ms."""
+
+    cpu_ms: float
+    wall_ms: float
+    process_user_ms: float
+    process_wall_ms: float
+    modules: tuple[str, ...]
+
+
+def import_once(statement: str, environment: dict[str, str], python: str = sys.executable) -> Import:
+    """Run *statement* in a fresh interpreter."""
+    program = [python, "-c", TIMED_IMPORT.format(statement=statement)]
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run(program, check=True, capture_output=True, text=True, env=environment)
+    wall_s, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_ms, wall_ms, *modules = done.stdout.split()
+    user_ms = (after.ru_utime - before.ru_utime) * 1e3
+    return Import(float(cpu_ms), float(wall_ms), user_ms, wall_s * 1e3, tuple(modules))
+
+
+def imports(scale: Scale, peers: tuple[Peer, ...]) -> Iterator[Figure]:
+    """What each takes, in turns."""
+    with tempfile.TemporaryDirectory() as folder:
+        # Compiled, in a folder of their own: whether a machine keeps bytecode is not what is measured.
+        ours = {**os.environ, "PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}
+        tasks = {
+            MINIRUN: (MINIRUN_IMPORT, ours, sys.executable),
+            CHANNELS: (FLOOR_IMPORT, ours, sys.executable),
+            **{peer.name: (peer.statement, {**os.environ, **QUIET}, python_of(peer)) for peer in peers},
+        }
+        taken: dict[str, list[Import]] = {name: [] for name in tasks}
+        for number in range(2 * scale.rounds + 1):
+            for name, task in list(tasks.items())[:: 1 if number % 2 == 0 else -1]:
+                taken[name].append(import_once(*task))
+    for name, (_, *rounds) in taken.items():
+        figures = [one.cpu_ms for one in rounds]
+        yield Figure("import", name, 0, "ms", figures, note=modules(name, taken), peer=name not in (MINIRUN, CHANNELS))
+
+
+def modules(name: str, taken: dict[str, list[Import]]) -> str:
+    """How many modules were imported; of minirun's also, which the floor has not."""
+    mine = set(taken[name][0].modules)
+    if name != MINIRUN:
+        return f"{len(mine)} modules"
+    packages = Counter(module.partition(".")[0] for module in mine - set(taken[CHANNELS][0].modules))
+    return f"{len(mine)} modules; more than the floor: " + ", ".join(f"{n} {m}" for n, m in packages.most_common(4))

@@ -1,0 +1,261 @@
+"""
+The side of minirun: its public interface, as an application uses it.
+
+Stores: `memory`, and `power`, one SQLite file that survives a power cut. Histories are made by real turns; those of
+windows, which are long, by an agent that says so many things in each run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from itertools import count
+from typing import Literal
+
+import trio
+
+from minirun import (
+    BaseAgent,
+    Event,
+    InMemorySessionService,
+    InvocationContext,
+    LlmAgent,
+    ParallelAgent,
+    RunConfig,
+    Runner,
+    SqliteSessionService,
+    StreamingMode,
+)
+from minirun.models import LlmRequest
+from minirun.sessions import BaseSessionService, GetSessionConfig
+from minirun.testing import ScriptedLlm, call
+from minirun.types import Part
+
+from .protocol import (
+    ANSWER,
+    CHUNK,
+    CROWD_TURNS,
+    QUESTION,
+    SHORT_HISTORY_EVENTS,
+    TOOL,
+    TOOL_ARGUMENTS,
+    TOOL_RESULT,
+    WINDOW_EVENTS,
+    Crowd,
+    Step,
+    Task,
+    Told,
+    given,
+    serve,
+)
+
+LAST = RunConfig(get_session_config=GetSessionConfig(num_recent_events=WINDOW_EVENTS))
+SSE = RunConfig(streaming_mode=StreamingMode.SSE)
+# So many events are made by one run of a long history, because a live session keeps those of its run.
+EVENTS_PER_LONG_RUN = 20_000
+
+# --- agents ---------------------------------------------------------------------------------------------------------
+
+
+def calls_once(request: LlmRequest) -> str | Part:
+    """A model that calls the tool, and answers when it has the response."""
+    answered = request.contents[-1].parts[-1].function_response
+    return ANSWER if answered else call(TOOL, **TOOL_ARGUMENTS)
+
+
+async def weather(city: str) -> dict[str, object]:
+    """Tell the weather of a city."""
+    return dict(TOOL_RESULT)
+
+
+def says(text: str | list[str], name: str = "agent") -> LlmAgent:
+    """An agent whose model says this, in chunks if it is a list."""
+    return LlmAgent(name=name, model=ScriptedLlm(lambda request: text), instruction="Be brief.")
+
+
+def text_agent() -> LlmAgent:
+    """One that answers."""
+    return LlmAgent(name="agent", model=ScriptedLlm(lambda request: ANSWER), instruction="Be brief.", output_key="last")
+
+
+def tool_agent() -> LlmAgent:
+    """One that asks its tool first."""
+    return LlmAgent(name="agent", model=ScriptedLlm(calls_once), instruction="Be brief.", tools=[weather])
+
+
+class Talkative(BaseAgent):
+    """Says so many things in one run."""
+
+    times: int
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        for _ in range(self.times):
+            await ctx.emit(Event(message=ANSWER))
+
+
+def runner_of(agent: BaseAgent, service: BaseSessionService) -> Runner:
+    """A runner of this agent."""
+    return Runner(agent=agent, app_name="app", session_service=service)
+
+
+async def turn(runner: Runner, session_id: str, config: RunConfig | None = None) -> int:
+    """One turn, read to its end; returns how many events it gave, the user's not among them."""
+    events = 0
+    async with runner.run_async(user_id="u", session_id=session_id, new_message=QUESTION, run_config=config) as run:
+        async for _ in run:
+            events += 1
+    return events
+
+
+# --- stores ---------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def opened(task: Task, durability: Literal["power", "process"] = "power") -> AsyncIterator[BaseSessionService]:
+    """The store of the task."""
+    if task.store == "memory":
+        yield InMemorySessionService()
+    else:
+        async with SqliteSessionService(task.file, durability=durability) as service:
+            yield service
+
+
+async def new_session(service: BaseSessionService, **state: object) -> str:
+    """Make a session."""
+    return (await service.create_session(app_name="app", user_id="u", state=state)).id
+
+
+async def talked(runner: Runner, history: int) -> str:
+    """A session in which as many events were stored by real turns."""
+    session_id = await new_session(runner.session_service)
+    stored = 0
+    while stored < history:
+        stored += 1 + await turn(runner, session_id)
+    return session_id
+
+
+# --- scenarios ------------------------------------------------------------------------------------------------------
+
+
+async def turns(task: Task, agent: Callable[[], LlmAgent]) -> None:
+    """A turn in a session with a history."""
+    long_id = ""
+    async with AsyncExitStack() as stack:
+        if task.store == "memory":
+            service = await stack.enter_async_context(opened(task))
+            if task.size > SHORT_HISTORY_EVENTS:
+                long_id = await talked(runner_of(agent(), service), task.size)
+        else:
+            if task.size > SHORT_HISTORY_EVENTS:
+                async with opened(task, "process") as filling:
+                    long_id = await talked(runner_of(agent(), filling), task.size)
+            service = await stack.enter_async_context(opened(task))
+        runner = runner_of(agent(), service)
+
+        async def make(steps: int) -> list[Step]:
+            if task.size == 0:
+                return [partial(turn, runner, await new_session(service)) for _ in range(steps)]
+            return [partial(turn, runner, long_id or await talked(runner, task.size))] * steps
+
+        await serve(task, make)
+
+
+async def crowd(task: Task) -> None:
+    """Many sessions that take tool turns at once."""
+    async with opened(task) as service:
+        runner = runner_of(tool_agent(), service)
+
+        async def make(steps: int) -> list[Step]:
+            await turn(runner, await new_session(service))
+            sessions = [await new_session(service) for _ in range(task.size)]
+
+            async def all_at_once() -> Told:
+                members = Crowd(partial(turn, runner))
+                async with trio.open_nursery() as nursery:
+                    for session in sessions:
+                        nursery.start_soon(members.member, session)
+                return members.told()
+
+            return [all_at_once]
+
+        await serve(task, make, units=task.size * CROWD_TURNS)
+
+
+async def stream(task: Task) -> None:
+    """A turn whose model answers in chunks, each of which the caller sees."""
+    async with opened(task) as service:
+        runner = runner_of(says([CHUNK] * task.size), service)
+
+        async def streamed(session_id: str) -> None:
+            events = await turn(runner, session_id, SSE)
+            assert events == task.size + 1
+
+        async def make(steps: int) -> list[Step]:
+            return [partial(streamed, await new_session(service)) for _ in range(steps)]
+
+        await serve(task, make, units=task.size)
+
+
+async def window(task: Task) -> None:
+    """A store is opened, and a turn taken that sees the newest events."""
+    async with opened(task, "process") as service:
+        session_id = await new_session(service)
+    for first in range(0, task.size, EVENTS_PER_LONG_RUN):
+        times = min(EVENTS_PER_LONG_RUN, task.size - first) - 1  # and the user's message
+        async with opened(task, "process") as service:
+            await turn(runner_of(Talkative(name="agent", times=times), service), session_id, LAST)
+    stack = AsyncExitStack()
+
+    async def opened_and_turned() -> None:
+        service = await stack.enter_async_context(opened(task))
+        await turn(runner_of(text_agent(), service), session_id, LAST)
+
+    async def make(steps: int) -> list[Step]:
+        return [opened_and_turned] * steps
+
+    await serve(task, make, after=stack.aclose)
+
+
+async def keys(task: Task) -> None:
+    """An event that changes one key of a large state."""
+    async with opened(task) as service:
+        state = {f"key {number}": "a value" for number in range(task.size)}
+        session = await service.create_session(app_name="app", user_id="u", state=state)
+        numbers = count()
+
+        async def change() -> None:
+            number = next(numbers)
+            event = Event(author="agent", message=ANSWER, state={f"key {number % task.size}": number})
+            await service.append_event(session, event)
+
+        async def make(steps: int) -> list[Step]:
+            return [change] * steps
+
+        await serve(task, make)
+
+
+async def parallel(task: Task) -> None:
+    """A run in which many agents answer at once."""
+    async with opened(task) as service:
+        agents = [says(ANSWER, name=f"agent_{number}") for number in range(task.size)]
+        runner = runner_of(ParallelAgent(name="all", sub_agents=agents), service)
+
+        async def make(steps: int) -> list[Step]:
+            return [partial(turn, runner, await new_session(service)) for _ in range(steps)]
+
+        await serve(task, make)
+
+
+SCENARIOS: dict[str, Callable[[Task], Awaitable[None]]] = {
+    "text": partial(turns, agent=text_agent),
+    "tool": partial(turns, agent=tool_agent),
+    "crowd": crowd,
+    "stream": stream,
+    "window": window,
+    "keys": keys,
+    "parallel": parallel,
+}
+
+if __name__ == "__main__":
+    trio.run(SCENARIOS[given().what], given())

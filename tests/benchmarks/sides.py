@@ -1,0 +1,161 @@
+"""
+Who is measured: minirun, the floor, and the peers, each on each kind of store that it has.
+
+A side is a program below `programs/` with a store of its own choice. What a file survives is not the same for all of
+them, so each says it, and how many fsyncs a turn takes is counted (`fsyncs.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import attrs
+
+Kind: TypeAlias = Literal["memory", "file"]
+
+TURNS = frozenset({"text", "tool"})
+IN_MEMORY = TURNS | {"crowd", "stream", "parallel"}
+ON_FILE = TURNS | {"crowd"}
+WITH_STATE = frozenset({"keys"})
+WITH_WINDOW = frozenset({"window"})
+
+
+@attrs.frozen
+class Peer:
+    """Another framework: what pip installs, pinned, and the statement that imports the least that can run an agent."""
+
+    name: str
+    program: str
+    requirements: tuple[str, ...]
+    statement: str
+
+
+PEERS = (
+    Peer(
+        "google-adk",
+        "google_adk",
+        ("google-adk[db]==2.13.0",),
+        "from google.adk.runners import Runner; from google.adk.agents import LlmAgent; "
+        "from google.adk.sessions import InMemorySessionService; LlmAgent(name='x')",
+    ),
+    Peer(
+        "openai-agents",
+        "openai_agents",
+        ("openai-agents==0.24.0",),
+        "from agents import Agent, Runner, SQLiteSession",
+    ),
+    Peer("pydantic-ai", "pydantic_ai", ("pydantic-ai-slim==2.68.0",), "from pydantic_ai import Agent"),
+    Peer(
+        "langgraph",
+        "langgraph",
+        ("langgraph==1.2.22", "langgraph-checkpoint-sqlite==3.1.2"),
+        "from langgraph.graph import MessagesState, StateGraph; from langgraph.prebuilt import ToolNode; "
+        "from langgraph.checkpoint.memory import InMemorySaver",
+    ),
+)
+
+
+@attrs.frozen
+class Side:
+    """
+    One of those who take turns.
+
+    Args:
+        name: As it stands in tables; the same name stands for the same side in every scenario.
+        durability: What its store survives, in words.
+    """
+
+    name: str
+    program: str
+    kind: Kind
+    store: str
+    plays: frozenset[str]
+    durability: str = ""
+    peer: Peer | None = None
+
+
+MINIRUN, POWER = "minirun", "minirun, power"
+CHANNELS, INLINE, THREAD, GROUPS = "floor", "floor, inline", "floor, in a thread", "floor, shared COMMITs"
+
+OURS = (
+    Side(MINIRUN, "minirun", "memory", "memory", IN_MEMORY | WITH_STATE),
+    Side(
+        POWER,
+        "minirun",
+        "file",
+        "power",
+        ON_FILE | WITH_STATE | WITH_WINDOW,
+        "WAL, synchronous=FULL, COMMIT in a worker thread: each event is safe from a power cut before it is seen",
+    ),
+    Side(CHANNELS, "floor", "memory", "channels", IN_MEMORY | WITH_STATE),
+    Side(INLINE, "floor", "file", "inline", TURNS | WITH_STATE, "WAL, synchronous=FULL; the loop waits for the disk"),
+    Side(
+        THREAD,
+        "floor",
+        "file",
+        "thread",
+        TURNS | WITH_STATE | WITH_WINDOW,
+        "WAL, synchronous=FULL, COMMIT in a worker thread",
+    ),
+    Side(
+        GROUPS,
+        "floor",
+        "file",
+        "groups",
+        frozenset({"crowd"}),
+        "WAL, synchronous=FULL, COMMIT in a worker thread, shared by all who wait",
+    ),
+)
+
+ADK, OPENAI, PYDANTIC, LANGGRAPH = PEERS
+THEIRS = (
+    Side("google-adk", ADK.program, "memory", "memory", IN_MEMORY | WITH_STATE, peer=ADK),
+    Side(
+        "google-adk, sqlite",
+        ADK.program,
+        "file",
+        "sqlite",
+        ON_FILE | WITH_STATE | WITH_WINDOW,
+        "SqliteSessionService: rollback journal, synchronous=FULL, a connection for each call",
+        ADK,
+    ),
+    Side(
+        "google-adk, database",
+        ADK.program,
+        "file",
+        "database",
+        ON_FILE | WITH_STATE | WITH_WINDOW,
+        "DatabaseSessionService on sqlite+aiosqlite: rollback journal, synchronous=FULL",
+        ADK,
+    ),
+    Side("openai-agents", OPENAI.program, "memory", "memory", IN_MEMORY, peer=OPENAI),
+    Side(
+        "openai-agents, sqlite",
+        OPENAI.program,
+        "file",
+        "sqlite",
+        ON_FILE | WITH_WINDOW,
+        "SQLiteSession: WAL, synchronous=FULL; stored when items are added to the session",
+        OPENAI,
+    ),
+    Side("pydantic-ai", PYDANTIC.program, "memory", "memory", IN_MEMORY, peer=PYDANTIC),
+    Side(
+        "pydantic-ai, own sqlite",
+        PYDANTIC.program,
+        "file",
+        "sqlite",
+        ON_FILE,
+        "has no store; as its chat example: rollback journal, synchronous=FULL, one commit at the end of a turn",
+        PYDANTIC,
+    ),
+    Side("langgraph", LANGGRAPH.program, "memory", "memory", IN_MEMORY, peer=LANGGRAPH),
+    Side(
+        "langgraph, sqlite",
+        LANGGRAPH.program,
+        "file",
+        "sqlite",
+        ON_FILE,
+        'AsyncSqliteSaver: WAL, synchronous=FULL, durability="sync": a checkpoint for each step',
+        LANGGRAPH,
+    ),
+)

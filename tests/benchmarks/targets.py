@@ -1,0 +1,141 @@
+"""
+What minirun is to reach, as ratios of one run, and whether it has.
+
+Nothing here fails anything: a machine that does other things at the same time would decide. The guard against growing
+costs is a test with a wide margin (`test_benchmark_guard.py`); this table is read by people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import attrs
+
+from .contest import Figure
+from .measuring import Ratio
+from .sides import CHANNELS, GROUPS, MINIRUN, POWER, THREAD
+
+FASTEST_PEER = "the fastest peer"
+
+
+@attrs.frozen
+class Target:
+    """
+    One line: a figure of minirun beside another one, or alone.
+
+    Args:
+        scenario, side, size: The figure of minirun; `size` None: the least, or the only one.
+        beside: A side in the same scenario, `FASTEST_PEER`, or "" for a bound of its own kind, see `of`.
+        bound: At most so often the other; of a peer: at least so many times as fast.
+        own: Beside its own figure at the least size instead.
+        of: `time`, `peak_mb`, `failed` or `count`.
+    """
+
+    what: str
+    scenario: str
+    side: str
+    bound: float
+    size: int | None = None
+    beside: str = ""
+    own: bool = False
+    of: str = "time"
+
+
+@attrs.frozen
+class Verdict:
+    """What a target has come to: `reached`, `missed`, or `not measured`."""
+
+    target: Target
+    measured: str
+    verdict: str
+
+    @property
+    def bound(self) -> str:
+        """The target in words."""
+        target = self.target
+        if target.beside == FASTEST_PEER:
+            return f"at least {target.bound:g} x as fast as {FASTEST_PEER}"
+        if target.own:
+            return f"at most {target.bound:g} x its own cost at the least size"
+        unit = {"time": f" x {target.beside}", "peak_mb": " MB", "failed": "", "count": ""}[target.of]
+        return f"at most {target.bound:g}{unit}"
+
+    def __str__(self) -> str:
+        measured = f"{self.measured} " if self.measured else ""
+        return f"target: {self.target.what}: {self.bound}: {measured}{self.verdict}"
+
+
+TARGETS = (
+    Target("import", "import", MINIRUN, 1.35, beside=CHANNELS),
+    Target("text turn in memory", "text-memory", MINIRUN, 3, beside=CHANNELS),
+    Target("text turn in memory", "text-memory", MINIRUN, 5, beside=FASTEST_PEER),
+    Target("text turn in memory, 5 000 events", "text-memory", MINIRUN, 1.25, 5_000, own=True),
+    Target("text turn in memory, 50 000 events", "text-memory", MINIRUN, 1.25, 50_000, own=True),
+    Target("tool turn in memory", "tool-memory", MINIRUN, 3.5, beside=CHANNELS),
+    Target("tool turn in memory", "tool-memory", MINIRUN, 7, beside=FASTEST_PEER),
+    Target("text turn in a file", "text-file", POWER, 1.5, beside=THREAD),
+    Target("text turn in a file, 5 000 events", "text-file", POWER, 1.25, 5_000, own=True),
+    Target("text turn in a file, fsyncs", "fsyncs-text", POWER, 2, of="count"),
+    Target("1 000 x 5 tool turns in a file", "crowd-file", POWER, 3, beside=GROUPS),
+    Target("1 000 x 5 tool turns in a file", "crowd-file", POWER, 5, beside=FASTEST_PEER),
+    Target("1 000 x 5 tool turns in a file, failed sessions", "crowd-file", POWER, 0, of="failed"),
+    Target("1 000 x 5 tool turns in a file, peak memory", "crowd-file", POWER, 80, of="peak_mb"),
+    Target("streamed chunk", "stream", MINIRUN, 2, beside=FASTEST_PEER),
+    Target("turn on the last 20 of 10 000 events, cold", "window", POWER, 2, 10_000, beside=THREAD),
+)
+
+
+def verdicts(figures: Sequence[Figure]) -> Iterator[Verdict]:
+    """Each target with what was measured."""
+    for target in TARGETS:
+        yield _verdict(target, figures)
+
+
+def _verdict(target: Target, figures: Sequence[Figure]) -> Verdict:
+    mine = _figure(figures, target.scenario, target.side, target.size)
+    if mine is None:
+        return Verdict(target, "", "not measured")
+    if target.of != "time":
+        alone = {"peak_mb": mine.peak_mb, "failed": mine.failed, "count": mine.median}[target.of]
+        return _judged(target, f"{alone:g}", alone is not None and alone <= target.bound)
+    if target.beside == FASTEST_PEER:
+        peer = fastest_peer(figures, mine)
+        if peer is None:
+            return Verdict(target, "", "not measured")
+        ratio = Ratio.of(peer.rounds, mine.rounds)
+        return _judged(target, f"{ratio} ({peer.side})".strip(), ratio.median >= target.bound)
+    if target.own:
+        other = _figure(figures, target.scenario, target.side, None)
+    else:
+        other = _figure(figures, target.scenario, target.beside, mine.size)
+    if other is None or other == mine:
+        return Verdict(target, "", "not measured")
+    ratio = Ratio.of(mine.rounds, other.rounds)
+    return _judged(target, str(ratio).strip(), ratio.median <= target.bound)
+
+
+def _judged(target: Target, measured: str, reached: bool) -> Verdict:
+    return Verdict(target, measured, "reached" if reached else "missed")
+
+
+def _figure(figures: Iterable[Figure], scenario: str, side: str, size: int | None) -> Figure | None:
+    found = [figure for figure in figures if (figure.scenario, figure.side) == (scenario, side) and figure.rounds]
+    if size is not None:
+        found = [figure for figure in found if figure.size == size]
+    return min(found, key=lambda figure: figure.size, default=None)
+
+
+def fastest_peer(figures: Iterable[Figure], mine: Figure) -> Figure | None:
+    """The peer of the least median in the same scenario at the same size, none of whose sessions has failed."""
+    place = (mine.scenario, mine.size)
+    peers = [f for f in figures if f.peer and (f.scenario, f.size) == place and f.rounds and not f.failed]
+    return min(peers, key=lambda figure: figure.median, default=None)
+
+
+def floor_of(figures: Iterable[Figure], mine: Figure) -> Figure | None:
+    """The floor beside which a figure stands: that of its kind of store, with COMMIT where minirun has it."""
+    for side in (GROUPS, THREAD, CHANNELS):
+        found = [f for f in figures if (f.scenario, f.side, f.size) == (mine.scenario, side, mine.size) and f.rounds]
+        if found and found[0] != mine:
+            return found[0]
+    return None
