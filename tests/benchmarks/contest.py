@@ -7,6 +7,8 @@ Rules of this file:
     turn, forwards and backwards in turn, so that an hour in which the machine is slow is slow for all of them.
 *   The first round warms up and is kept apart, as what the first use cost. Where the most memory would hide it, as with
     a crowd, every round has a process of its own, and none is for warming up.
+*   What works in memory is judged by processor time, its threads included, because on a shared machine the time on the
+    wall is mostly that of others; what waits for a disk is judged by the wall. The raw figures have both.
 *   A side that fails is left out with its reason, unless it is one of ours: then the benchmark fails.
 """
 
@@ -21,7 +23,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 
@@ -61,12 +63,18 @@ class Scenario:
     unit: str = "µs"
     alone: bool = False
 
+    @property
+    def clock(self) -> Literal["cpu", "wall"]:
+        """Which clock judges."""
+        return "cpu" if self.kind == "memory" else "wall"
+
 
 @attrs.frozen
 class Figure:
     """
     What one side took in one scenario of one size: round by round, the first use apart; in the unit that is named.
 
+    `rounds` is by the clock that judges (`Scenario.clock`), `wall_rounds` always by the wall.
     `peak_mb` is the most memory that its process has had, in 10^6 bytes; `failed` the sessions that failed, in the
     worst round. `note` says why there are no rounds, why sessions failed, or what else is to be known.
     """
@@ -76,6 +84,7 @@ class Figure:
     size: int
     unit: str
     rounds: list[float]
+    wall_rounds: list[float] = attrs.field(factory=list)
     first: float | None = None
     peak_mb: float | None = None
     failed: int = 0
@@ -198,16 +207,19 @@ def played(scenario: Scenario, size: int, sides: Sequence[Side], scale: Scale) -
 
 def figure(scenario: Scenario, size: int, side: Side, answers: list[dict[str, Any]], reason: str) -> Figure:
     """What a side has answered."""
-    taken = [answer["us"] * PER_US[scenario.unit] for answer in answers]
-    first, rounds = (None, taken) if scenario.alone else (taken[0] if taken else None, taken[1:])
+    warm = 0 if scenario.alone or not answers else 1
+    taken, wall = (
+        [answer[f"{clock}_us"] * PER_US[scenario.unit] for answer in answers] for clock in (scenario.clock, "wall")
+    )
     worst = max(answers, key=lambda answer: answer.get("failed", 0), default={})
     return Figure(
         scenario=scenario.name,
         side=side.name,
         size=size,
         unit=scenario.unit,
-        rounds=[] if reason else rounds,
-        first=first,
+        rounds=[] if reason else taken[warm:],
+        wall_rounds=[] if reason else wall[warm:],
+        first=taken[0] if warm else None,
         peak_mb=max((answer["peak_mb"] for answer in answers), default=None),
         failed=worst.get("failed", 0),
         note=reason or worst.get("reason", ""),

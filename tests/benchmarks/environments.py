@@ -49,6 +49,6 @@ def python_of(peer: Peer) -> str:
         print(f"installing {' '.join(peer.requirements)} into {folder}", file=sys.stderr, flush=True)
         shutil.rmtree(folder, ignore_errors=True)
         venv.create(folder, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *peer.requirements], check=True)
+        subprocess.run([python, "-m", "pip", "install", "-qq", *peer.requirements], check=True)
         (folder / "ready").touch()
     return str(python)

@@ -107,7 +107,8 @@ def markdown(about: Mapping[str, object], figures: Sequence[Figure], rows: Seque
     yield ""
     yield "Medians of rounds in which the sides took turns; in brackets the least and the greatest round. The floor is"
     yield "bare trio, sqlite3, attrs and json doing only the unavoidable work. Machines and hours differ by a factor of"
-    yield "two, so the ratios are what counts. Models and tools answer at once; tracing is off."
+    yield "two, so the ratios are what counts. What works in memory is told in processor time, what waits for a disk in"
+    yield "time on the wall. Models and tools answer at once; tracing is off."
     yield ""
     yield from summary(figures)
     yield ""

@@ -1,4 +1,4 @@
-"""The scenarios in which sides take turns; a further one has its place in this table and in the programs that play it."""
+"""The scenarios in which sides take turns. A further one has its place here and in the programs that play it."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ PEERS = (
     Peer(
         "google-adk",
         "google_adk",
-        ("google-adk[db]==2.13.0",),
+        ("google-adk==2.13.0", "sqlalchemy[asyncio]==2.1.9"),
         "from google.adk.runners import Runner; from google.adk.agents import LlmAgent; "
         "from google.adk.sessions import InMemorySessionService; LlmAgent(name='x')",
     ),

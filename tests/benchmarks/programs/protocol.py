@@ -9,7 +9,7 @@ reads, until there is none; each answer is a line of JSON.
 Rules of this file:
 
 *   The standard library only: it runs in the virtual environment of each peer, under asyncio as well as under trio.
-*   A round is timed here, the same way for all: `make` prepares its steps and is not timed, the first step is not timed
+*   A round is timed here, on the wall's clock and the processor's, the same way for all: `make` prepares its steps and is not timed, the first step is not timed
     either, because the process has slept while others had their turn, then steps are timed until there is no other or
     the time of a round is over. What `after` does, such as closing a file, is not timed.
 *   All sides say the same words, call the same tool, and answer as soon as they are asked.
@@ -123,23 +123,24 @@ async def serve(
         if steps:
             await _timed(warm, after)
         gc.collect()
-        taken_s, done, told = 0.0, 0, Told()
+        wall_s, cpu_s, done, told = 0.0, 0.0, 0, Told()
         for step in steps or [warm]:
-            step_s, more = await _timed(step, after)
-            taken_s, done = taken_s + step_s, done + 1
+            step_wall_s, step_cpu_s, more = await _timed(step, after)
+            wall_s, cpu_s, done = wall_s + step_wall_s, cpu_s + step_cpu_s, done + 1
             told.update(more)
-            if taken_s > ROUND_S:
+            if wall_s > ROUND_S:
                 break
-        tell(us=taken_s / done / units * 1e6, steps=done, peak_mb=peak_mb(), **told)
+        us = 1e6 / done / units
+        tell(wall_us=wall_s * us, cpu_us=cpu_s * us, steps=done, peak_mb=peak_mb(), **told)
 
 
-async def _timed(step: Step, after: Step | None) -> tuple[float, Told]:
-    start = time.perf_counter()
+async def _timed(step: Step, after: Step | None) -> tuple[float, float, Told]:
+    cpu, wall = time.process_time(), time.perf_counter()
     told = await step()
-    taken_s = time.perf_counter() - start
+    wall_s, cpu_s = time.perf_counter() - wall, time.process_time() - cpu
     if after is not None:
         await after()
-    return taken_s, told if isinstance(told, Told) else Told()
+    return wall_s, cpu_s, told if isinstance(told, Told) else Told()
 
 
 class Crowd:
