@@ -24,7 +24,7 @@ from minirun.sessions import BaseSessionService
 
 from .benchmarks.floors import FloorFile, FloorMemory, floor_event, floor_run
 from .benchmarks.measuring import Ratio, Work, measure
-from .benchmarks.programs.minirun import runner_of, says, text_agent, tool_agent, turn
+from .benchmarks.programs.minirun import chunk_agent, runner_of, text_agent, tool_agent, turn
 from .benchmarks.programs.protocol import ANSWER, CHUNK, PARTIAL_BUFFER, QUESTION
 
 ROUNDS = 5
@@ -98,7 +98,7 @@ async def test_a_chunk_costs_a_few_times_its_floor() -> None:
             async for _ in receive:
                 pass
 
-    runner = runner_of(says([CHUNK] * CHUNKS), InMemorySessionService())
+    runner = runner_of(chunk_agent(CHUNKS), InMemorySessionService())
     mine = await taking_turns("a streamed chunk", runner, config=RunConfig(streaming_mode=StreamingMode.SSE))
     await assert_at_most(6, mine, Work("its floor", bare, TURNS))
 

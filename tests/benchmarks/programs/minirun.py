@@ -7,7 +7,7 @@ windows, which are long, by an agent that says so many things in each run.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from itertools import count
@@ -27,10 +27,9 @@ from minirun import (
     SqliteSessionService,
     StreamingMode,
 )
-from minirun.models import LlmRequest
+from minirun.models import BaseLlm, LlmRequest, LlmResponse
 from minirun.sessions import BaseSessionService, GetSessionConfig
-from minirun.testing import ScriptedLlm, call
-from minirun.types import Part
+from minirun.types import Content, FunctionCall, Part
 
 from .protocol import (
     ANSWER,
@@ -58,10 +57,40 @@ EVENTS_PER_LONG_RUN = 20_000
 # --- agents ---------------------------------------------------------------------------------------------------------
 
 
-def calls_once(request: LlmRequest) -> str | Part:
-    """A model that calls the tool, and answers when it has the response."""
-    answered = request.contents[-1].parts[-1].function_response
-    return ANSWER if answered else call(TOOL, **TOOL_ARGUMENTS)
+class Answers(BaseLlm):
+    """Answers: no more than what an adapter does with what a provider sends. ScriptedLlm, which checks, is for tests."""
+
+    async def generate_content_async(
+        self, request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        await trio.lowlevel.checkpoint()
+        yield LlmResponse(content=Content(role="model", parts=[Part(text=ANSWER)]))
+
+
+class CallsOnce(BaseLlm):
+    """Calls the tool, and answers when it has the response."""
+
+    async def generate_content_async(
+        self, request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        await trio.lowlevel.checkpoint()
+        answered = request.contents[-1].parts[-1].function_response
+        part = Part(text=ANSWER) if answered else Part(function_call=FunctionCall(name=TOOL, args=TOOL_ARGUMENTS))
+        yield LlmResponse(content=Content(role="model", parts=[part]))
+
+
+class Chunks(BaseLlm):
+    """Answers in so many chunks."""
+
+    def __init__(self, chunks: int) -> None:
+        self._chunks = chunks
+
+    async def generate_content_async(
+        self, request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        for _ in range(self._chunks):
+            yield LlmResponse(content=Content(role="model", parts=[Part(text=CHUNK)]), partial=True)
+        yield LlmResponse(content=Content(role="model", parts=[Part(text=CHUNK * self._chunks)]))
 
 
 async def weather(city: str) -> dict[str, object]:
@@ -69,19 +98,24 @@ async def weather(city: str) -> dict[str, object]:
     return dict(TOOL_RESULT)
 
 
-def says(text: str | list[str], name: str = "agent") -> LlmAgent:
-    """An agent whose model says this, in chunks if it is a list."""
-    return LlmAgent(name=name, model=ScriptedLlm(lambda request: text), instruction="Be brief.")
-
-
 def text_agent() -> LlmAgent:
-    """One that answers."""
-    return LlmAgent(name="agent", model=ScriptedLlm(lambda request: ANSWER), instruction="Be brief.", output_key="last")
+    """One that answers, and writes its answer into the state."""
+    return LlmAgent(name="agent", model=Answers(), instruction="Be brief.", output_key="last")
+
+
+def plain_agent(name: str) -> LlmAgent:
+    """One that answers and writes nothing into the state."""
+    return LlmAgent(name=name, model=Answers(), instruction="Be brief.")
 
 
 def tool_agent() -> LlmAgent:
     """One that asks its tool first."""
-    return LlmAgent(name="agent", model=ScriptedLlm(calls_once), instruction="Be brief.", tools=[weather])
+    return LlmAgent(name="agent", model=CallsOnce(), instruction="Be brief.", tools=[weather])
+
+
+def chunk_agent(chunks: int) -> LlmAgent:
+    """One that answers in chunks."""
+    return LlmAgent(name="agent", model=Chunks(chunks), instruction="Be brief.")
 
 
 class Talkative(BaseAgent):
@@ -185,7 +219,7 @@ async def crowd(task: Task) -> None:
 async def stream(task: Task) -> None:
     """A turn whose model answers in chunks, each of which the caller sees."""
     async with opened(task) as service:
-        runner = runner_of(says([CHUNK] * task.size), service)
+        runner = runner_of(chunk_agent(task.size), service)
 
         async def streamed(session_id: str) -> None:
             events = await turn(runner, session_id, SSE)
@@ -238,7 +272,7 @@ async def keys(task: Task) -> None:
 async def parallel(task: Task) -> None:
     """A run in which many agents answer at once."""
     async with opened(task) as service:
-        agents = [says(ANSWER, name=f"agent_{number}") for number in range(task.size)]
+        agents = [plain_agent(f"agent_{number}") for number in range(task.size)]
         runner = runner_of(ParallelAgent(name="all", sub_agents=agents), service)
 
         async def make(steps: int) -> list[Step]:

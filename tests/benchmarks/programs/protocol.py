@@ -9,9 +9,9 @@ reads, until there is none; each answer is a line of JSON.
 Rules of this file:
 
 *   The standard library only: it runs in the virtual environment of each peer, under asyncio as well as under trio.
-*   A round is timed here, on the wall's clock and the processor's, the same way for all: `make` prepares its steps and is not timed, the first step is not timed
-    either, because the process has slept while others had their turn, then steps are timed until there is no other or
-    the time of a round is over. What `after` does, such as closing a file, is not timed.
+*   A round is timed here, by the wall and by the processor, the same way for all: `make` prepares its steps and is
+    not timed, the first step is not timed either, because the process has slept while others had their turn, then steps
+    are timed until there is no other or the time of a round is over. What `after` does, such as closing a file, is not.
 *   All sides say the same words, call the same tool, and answer as soon as they are asked.
 """
 
