@@ -2,56 +2,83 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 from minirun.simulation import why_unavailable
 
-SCRIPT = Path(__file__).parent / "benchmarks" / "run.py"
-NUMBER = r" +\d+\.\d (?:µs |ms |/s |MiB|   ) "
-RATIO = r" +\d+\.\d\d \[\d+\.\d\d–\d+\.\d\d\]"
-TARGET = r" target (?:<=|>=) [\d.]+(?: MiB|/s| ms)?"
-ROW = re.compile(rf".+{NUMBER}\| .+{NUMBER}\| ratio{RATIO}({TARGET})?( \(.+\))?")
+from .benchmarks.chart import chart
+from .benchmarks.contest import Figure
+from .benchmarks.measuring import Ratio
+from .benchmarks.sides import CHANNELS, MINIRUN, POWER
+from .benchmarks.targets import TARGETS, verdicts
 
-SEEDS = ("seeds: money, memory", "seeds: tools, memory", "    an empty world", "    one step", "    no faults, memory")
-CROWDS = ("append_event, power, 2 sessions", "    events per COMMIT", "4 sessions x 2 appends", "3 sessions x 5 tool")
+SCRIPT = Path(__file__).parent / "benchmarks" / "run.py"
+RATIO = r" +\d+\.\d\d \[\d+\.\d\d–\d+\.\d\d\]"
+NUMBER = r" +[\d ]*\d(?:\.\d+)? (?:µs|ms|  )"
+FIGURE = re.compile(rf".+ (minirun|floor).*{NUMBER} +\[.+–.+\]( \| floor{NUMBER} \| ratio{RATIO})?( \| \d+ MB)?")
+PART = re.compile(
+    rf".+ +\d+\.\d (?:µs |ms |/s |   ) \| .+ +\d+\.\d (?:µs |ms |/s |   ) \| ratio{RATIO}"
+    r"( target (?:<=|>=) [\d.]+(?:/s)?)?( \(.+\))?"
+)
+TARGET = re.compile(r"target: .+: at (least|most) .+: (.+ )?(reached|missed|not measured)")
+
+SCENARIOS = (
+    "import",
+    "text turn in memory, 10 events before",
+    "tool turn in memory, 0 events before",
+    "text turn in a file, 10 events before",
+    "tool turn in a file, 0 events before",
+    "3 sessions x 5 tool turns in memory",
+    "3 sessions x 5 tool turns in a file",
+    "an answer in 20 chunks",
+    "a file of 30 events is opened",
+    "an event that changes one key of 20 in memory",
+    "an event that changes one key of 20 in a file",
+    "3 agents answer in parallel",
+    "fsyncs-text",
+)
+PARTS = ("text turn, process", "emit", "append_event, power, 2 sessions", "4 sessions x 2 appends", "seeds: money")
 
 
 def lines_of(*options: str) -> list[str]:
     """What the script prints, after it has ended well and without a warning."""
     program = [sys.executable, "-X", "utf8", "-W", "error", str(SCRIPT), *options]
     warned = {**os.environ, "PYTHONWARNINGS": "error"}  # for the processes that it starts
-    done = subprocess.run(program, capture_output=True, encoding="utf-8", timeout=120, check=False, env=warned)
+    done = subprocess.run(program, capture_output=True, encoding="utf-8", timeout=600, check=False, env=warned)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
 
 
-def test_every_figure_stands_beside_its_floor() -> None:
-    """The first line names the versions and the file system, every other one a figure, its floor and their ratio."""
-    versions, *rows = lines_of("--quick")
-    assert re.fullmatch(r"Python .+, trio .+, SQLite .+; files in .+, on .+", versions)
-    assert [row for row in rows if not ROW.fullmatch(row)] == []
-    parts = ("import", "text turn", "tool turn", "emit", "streaming", "append_event", "search 300, disk")
-    for scenario in (*parts, *CROWDS, *SEEDS):
+def test_every_figure_stands_beside_its_floor(tmp_path: Path) -> None:
+    """A run prints the versions, then figures of minirun beside their floors, then targets; and leaves its results."""
+    versions, *rows = lines_of("--quick", "--results", str(tmp_path))
+    assert re.match(r"Python .+, trio .+, SQLite .+, cores .+, files on .+", versions)
+    assert [row for row in rows if not (FIGURE.fullmatch(row) or PART.fullmatch(row) or TARGET.fullmatch(row))] == []
+    for scenario in (*SCENARIOS, *PARTS):
         assert any(row.startswith(scenario) for row in rows), f"nothing is printed for {scenario}"
+    mine = [row for row in rows if re.match(r".+ {2,}minirun", row)]
+    assert [row for row in mine if "| floor " not in row] == []
+    assert [row for row in rows if "sessions failed" in row] == []
+    assert sum(row.startswith("target: ") for row in rows) == len(TARGETS)
+    assert_complete(tmp_path)
 
 
-def test_the_targets_are_printed() -> None:
-    """Import and growth have targets; they are printed beside the ratio and nobody judges them."""
-    rows = lines_of("--quick", "--only", "growth-power")
-    assert sum(row.endswith("target <= 1.5") for row in rows) == 1
-    assert sum("COMMIT inline" in row for row in rows) == 1
-    assert sum("COMMIT in a thread" in row for row in rows) == 1
-
-
-def test_no_session_of_a_crowd_fails() -> None:
-    """Sessions that take tool turns at once all end well, and their memory is told beside a target of 100 MiB."""
-    rows = lines_of("--quick", "--only", "turning")
-    assert sum(row.endswith("(0 failed)") for row in rows) == 1
-    assert sum(row.endswith("target <= 100 MiB") for row in rows) == 2
+def assert_complete(results: Path) -> None:
+    """The table, the raw figures and the chart are there, and tell of the same things."""
+    raw = json.loads((results / "results.json").read_text(encoding="utf-8"))
+    assert {figure["side"] for figure in raw["figures"]} > {MINIRUN, POWER, CHANNELS}
+    assert all(figure["rounds"] for figure in raw["figures"] if not figure["scenario"].startswith("fsyncs"))
+    table = (results / "results.md").read_text(encoding="utf-8")
+    for scenario in ("## Targets", "## text turn in memory, n events before", "## Parts"):
+        assert scenario in table
+    svg = ElementTree.fromstring((results / "turns.svg").read_text(encoding="utf-8"))
+    assert len(svg.findall("{http://www.w3.org/2000/svg}polyline")) == 4  # minirun and the floor, twice
 
 
 def test_a_world_is_measured_in_seeds_per_second() -> None:
@@ -61,3 +88,47 @@ def test_a_world_is_measured_in_seeds_per_second() -> None:
     on_disk = 0 if why_unavailable() else 2
     assert sum(row.endswith("target >= 100/s (aim 300/s)") for row in rows) == on_disk
     assert len(rows) == 2 + on_disk
+
+
+def text_turns(side: str, rounds: list[float], size: int = 0, *, peer: bool = False, failed: int = 0) -> Figure:
+    """A figure of text turns in memory."""
+    return Figure("text-memory", side, size, "µs", rounds, peer=peer, failed=failed)
+
+
+def test_ratios_are_those_of_rounds_at_the_same_time() -> None:
+    """A machine that is slow for a round is slow for both sides, so that a ratio is the median of the rounds' own."""
+    assert Ratio.of([10, 100, 12], [5, 50, 4]) == Ratio(2, 2, 3)
+
+
+def test_targets_are_judged_by_ratios_of_the_run() -> None:
+    """A target is reached or missed by the ratio to the floor, to the fastest peer, or to the own least size."""
+    figures = [
+        text_turns(MINIRUN, [20, 22, 24]),
+        text_turns(MINIRUN, [40, 44, 48], 5_000),
+        text_turns(CHANNELS, [10, 10, 10]),
+        text_turns("slow", [900, 900, 900], peer=True),
+        text_turns("fast", [200, 220, 240], peer=True),
+        text_turns("broken", [1, 1, 1], peer=True, failed=3),
+    ]
+    told = [str(verdict) for verdict in verdicts(figures) if verdict.verdict != "not measured"]
+    assert told == [
+        "target: text turn in memory: at most 3 x floor: 2.20 [2.00–2.40] reached",
+        "target: text turn in memory: at least 5 x as fast as the fastest peer: 10.00 [10.00–10.00] (fast) reached",
+        "target: text turn in memory, 5 000 events: at most 1.25 x its own cost at the least size:"
+        " 2.00 [2.00–2.00] missed",
+    ]
+
+
+def test_the_chart_draws_a_line_for_each_side() -> None:
+    """Each side is a line with a point for each size, higher where it costs more, and its name beside it."""
+    mine = [text_turns("minirun", [100]), text_turns("minirun", [1_000], 100)]
+    figures = [*mine, text_turns("<peer>", [500], peer=True)]
+    svg = ElementTree.fromstring(chart(figures))
+    space = "{http://www.w3.org/2000/svg}"
+    points = [line.attrib["points"].split() for line in svg.findall(f"{space}polyline")]
+    assert sorted(map(len, points)) == [1, 2]
+    [line] = [line for line in points if len(line) == 2]
+    (x, y), (later, higher) = (map(float, point.split(",")) for point in line)
+    assert later > x
+    assert higher < y
+    assert "<peer>" in [text.text for text in svg.findall(f"{space}text")]

@@ -17,12 +17,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import trio
 
 from minirun import Event, InMemorySessionService, RunConfig, Runner, SqliteSessionService, StreamingMode
 from minirun.sessions import BaseSessionService
 
-from .benchmarks.floors import FloorFile, FloorMemory, floor_event, floor_run
+from .benchmarks.floors import FloorFile, FloorMemory, floor_run, floor_stream
 from .benchmarks.measuring import Ratio, Work, measure
 from .benchmarks.programs.minirun import chunk_agent, runner_of, text_agent, tool_agent, turn
 from .benchmarks.programs.protocol import ANSWER, CHUNK, PARTIAL_BUFFER, QUESTION
@@ -59,13 +58,13 @@ async def taking_turns(name: str, runner: Runner, history: int = 0, config: RunC
 async def test_a_turn_in_memory_costs_a_few_times_its_floor() -> None:
     """A text turn in memory costs a few times what handing its two events to a list costs."""
     mine = await taking_turns("a text turn", runner_of(text_agent(), InMemorySessionService()))
-    await assert_at_most(16, mine, Work("its floor", partial(floor_run, FloorMemory(), 0, [ANSWER], last=True), TURNS))
+    await assert_at_most(12, mine, Work("its floor", partial(floor_run, FloorMemory(), 0, [ANSWER], last=True), TURNS))
 
 
 async def test_a_tool_turn_in_memory_costs_a_few_times_its_floor() -> None:
     """A turn that calls a tool costs a few times what handing its four events to a list costs."""
     mine = await taking_turns("a tool turn", runner_of(tool_agent(), InMemorySessionService()))
-    await assert_at_most(26, mine, Work("its floor", partial(floor_run, FloorMemory(), 0, [ANSWER] * 3), TURNS))
+    await assert_at_most(15, mine, Work("its floor", partial(floor_run, FloorMemory(), 0, [ANSWER] * 3), TURNS))
 
 
 async def test_a_turn_in_a_file_costs_a_few_times_its_floor(tmp_path: Path) -> None:
@@ -78,29 +77,17 @@ async def test_a_turn_in_a_file_costs_a_few_times_its_floor(tmp_path: Path) -> N
 
     async with SqliteSessionService(tmp_path / "mine.db", durability="process") as service:
         mine = await taking_turns("a text turn in a file", runner_of(text_agent(), service))
-        await assert_at_most(36, mine, Work("its floor", two_events, TURNS))
+        await assert_at_most(32, mine, Work("its floor", two_events, TURNS))
     file.close()
 
 
 async def test_a_chunk_costs_a_few_times_its_floor() -> None:
     """A streamed chunk costs a few times what passing it through a bounded buffer costs."""
 
-    async def bare() -> None:
-        send, receive = trio.open_memory_channel[object](PARTIAL_BUFFER)
-
-        async def feed() -> None:
-            with send:
-                for number in range(CHUNKS):
-                    await send.send(floor_event(number, CHUNK))
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(feed)
-            async for _ in receive:
-                pass
-
+    bare = partial(floor_stream, CHUNKS, CHUNK, PARTIAL_BUFFER)
     runner = runner_of(chunk_agent(CHUNKS), InMemorySessionService())
     mine = await taking_turns("a streamed chunk", runner, config=RunConfig(streaming_mode=StreamingMode.SSE))
-    await assert_at_most(6, mine, Work("its floor", bare, TURNS))
+    await assert_at_most(20, mine, Work("its floor", bare, TURNS))
 
 
 @pytest.mark.parametrize("store", ["memory", "file"])

@@ -16,6 +16,7 @@ import json
 import os
 import sqlite3
 import time
+from collections import deque
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -214,6 +215,38 @@ class FloorGroups(FloorFile):
                 self._write(*event)
             await trio.to_thread.run_sync(partial(self._db.execute, "COMMIT"))
         group.done.set()
+
+
+# --- a stream ------------------------------------------------------------------------------------------------------
+
+
+async def floor_stream(chunks: int, text: str, buffer: int) -> int:
+    """
+    Chunks through a bounded buffer, without a handoff for each: who fills it goes on until it is full, and who empties
+    it until it is empty. Returns how many came.
+    """
+    queue: deque[FloorEvent] = deque()
+    filled, emptied = trio.lowlevel.ParkingLot(), trio.lowlevel.ParkingLot()
+    came = 0
+
+    async def fill() -> None:
+        for number in range(chunks):
+            if len(queue) == buffer:
+                filled.unpark_all()
+                await emptied.park()
+            queue.append(floor_event(number, text))
+        filled.unpark_all()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(fill)
+        while came < chunks:
+            if not queue:
+                emptied.unpark_all()
+                await filled.park()
+            while queue:
+                queue.popleft()
+                came += 1
+    return came
 
 
 # --- a run ----------------------------------------------------------------------------------------------------------

@@ -123,6 +123,8 @@ def main() -> None:
         scale = attrs.evolve(scale, sizes=tuple(options.sizes))
     if options.windows:
         scale = attrs.evolve(scale, windows=tuple(options.windows))
+    if options.sessions:
+        scale = attrs.evolve(scale, crowd=options.sessions)
     machine = about(scale, options.peers)
     print(", ".join(f"{name} {value}" for name, value in machine.items()))
     figures, rows = [], []
@@ -139,7 +141,7 @@ def main() -> None:
                 print(line(figure, together), flush=True)
     for verdict in verdicts(figures):
         print(verdict)
-    whole = options.peers and not (options.only or options.quick or options.sizes or options.windows or options.rounds)
+    whole = options.peers and not options.only and scale == FULL
     if options.results or whole:
         write(options.results or RESULTS, machine, figures, rows)
 
@@ -152,6 +154,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="how often the sides take turns")
     parser.add_argument("--sizes", type=int, nargs="+", help="stored events before a turn")
     parser.add_argument("--windows", type=int, nargs="+", help="stored events of which a turn sees the last 20")
+    parser.add_argument("--sessions", type=int, help="sessions at once")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: to see that it works, not to measure")
     parser.add_argument("--results", type=Path, help="where to write the table, the figures and the chart")
     return parser.parse_args()

@@ -13,7 +13,7 @@ from itertools import count
 
 import trio
 
-from ..floors import FloorFile, FloorGroups, FloorMemory, floor_event, floor_model, floor_run
+from ..floors import FloorFile, FloorGroups, FloorMemory, floor_model, floor_run, floor_stream
 from .protocol import (
     ANSWER,
     CHUNK,
@@ -112,20 +112,10 @@ async def crowd(task: Task) -> None:
 
 
 async def stream(task: Task) -> None:
-    """Chunks through a buffer as large as minirun's, without a handover for each."""
+    """Chunks through a buffer as large as minirun's, without a handoff for each."""
 
     async def streamed() -> None:
-        send, receive = trio.open_memory_channel[object](PARTIAL_BUFFER)
-
-        async def feed() -> None:
-            with send:
-                for number in range(task.size):
-                    await send.send(floor_event(number, CHUNK))
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(feed)
-            async for _ in receive:
-                pass
+        assert await floor_stream(task.size, CHUNK, PARTIAL_BUFFER) == task.size
 
     async def make(steps: int) -> list[Step]:
         return [streamed] * steps

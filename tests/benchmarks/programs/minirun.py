@@ -58,7 +58,7 @@ EVENTS_PER_LONG_RUN = 20_000
 
 
 class Answers(BaseLlm):
-    """Answers: no more than what an adapter does with what a provider sends. ScriptedLlm, which checks, is for tests."""
+    """Answers, and does no more than an adapter does. (ScriptedLlm, which checks what it is asked, is for tests.)"""
 
     async def generate_content_async(
         self, request: LlmRequest, stream: bool = False
