@@ -28,10 +28,10 @@ def number(value: float) -> str:
     return f"{value:,.{digits}f}".replace(",", " ")
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The lines of a table, its first column to the left and the others to the right."""
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = (0,)) -> Iterator[str]:
+    """The lines of a table, its columns of words to the left and the others to the right."""
     yield f"| {' | '.join(head)} |"
-    yield f"| --- |{' --: |' * (len(head) - 1)}"
+    yield f"|{''.join(' --- |' if column in words else ' --: |' for column in range(len(head)))}"
     for row in rows:
         yield f"| {' | '.join(row)} |"
 
@@ -90,13 +90,13 @@ def durability_table(figures: Sequence[Figure]) -> Iterator[str]:
         found = [counted.get((f"fsyncs-{what}", side.name)) for what in ("text", "tool")]
         if any(found):
             rows.append((side.name, *(number(f.median) if f and f.rounds else "" for f in found), side.durability))
-    yield from table(("", "fsyncs per text turn", "per tool turn", "durability"), rows)
+    yield from table(("", "fsyncs per text turn", "per tool turn", "durability"), rows, words=(0, 3))
 
 
 def target_table(judged: Sequence[Verdict]) -> Iterator[str]:
     """Each target beside what was measured."""
     rows = [(v.target.what, v.bound, v.measured, v.verdict) for v in judged]
-    yield from table(("", "target", "measured [least–greatest]", ""), rows)
+    yield from table(("", "target", "measured [least–greatest]", ""), rows, words=(0, 1, 2, 3))
 
 
 def markdown(about: Mapping[str, object], figures: Sequence[Figure], rows: Sequence[Row]) -> Iterator[str]:

@@ -118,9 +118,21 @@ def agent_of(task):
     return Agent(name="agent", instructions="Be brief.", model=Text(task.size if task.what == "stream" else 0))
 
 
+OPENED = []
+
+
 def new_session(task):
     name = f"s{next(NUMBERS)}"
-    return SQLiteSession(name) if task.store == "memory" else SQLiteSession(name, task.file)
+    OPENED.append(SQLiteSession(name) if task.store == "memory" else SQLiteSession(name, task.file))
+    return OPENED[-1]
+
+
+def close_all(*, but=None):
+    """Close what earlier rounds have used: each session has a database of its own."""
+    while OPENED:
+        session = OPENED.pop()
+        if session is not but:
+            session.close()
 
 
 async def turn(agent, session, config=PLAIN):
@@ -146,18 +158,12 @@ async def talked(agent, session, history):
 async def turns(task):
     agent = agent_of(task)
     long = await talked(agent, new_session(task), task.size) if task.size > SHORT_HISTORY_EVENTS else None
-    used = []
 
     async def make(steps):
-        while used:
-            used.pop().close()
+        close_all(but=long)
         if task.size == 0:
-            used.extend(new_session(task) for _ in range(steps))
-            return [partial(turn, agent, session) for session in used]
-        if long is not None:
-            return [partial(turn, agent, long)] * steps
-        used.append(await talked(agent, new_session(task), task.size))
-        return [partial(turn, agent, used[0])] * steps
+            return [partial(turn, agent, new_session(task)) for _ in range(steps)]
+        return [partial(turn, agent, long or await talked(agent, new_session(task), task.size))] * steps
 
     await serve(task, make)
 
@@ -191,6 +197,7 @@ async def stream(task):
         assert events > task.size
 
     async def make(steps):
+        close_all()
         return [partial(streamed, new_session(task)) for _ in range(steps)]
 
     await serve(task, make, units=task.size)
@@ -203,6 +210,8 @@ async def parallel(task):
         await asyncio.gather(*(turn(agent, session) for agent, session in zip(agents, sessions, strict=True)))
 
     async def make(steps):
+        close_all()
+        steps = min(steps, 5)  # each has as many databases as there are agents
         return [partial(all_at_once, [new_session(task) for _ in agents]) for _ in range(steps)]
 
     await serve(task, make)

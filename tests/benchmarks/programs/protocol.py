@@ -156,7 +156,7 @@ class Crowd:
             for _ in range(CROWD_TURNS):
                 await self._turn(session)
         except Exception as error:  # whatever a peer raises, the others go on, and it is told
-            self._failed.append(f"{type(error).__name__}: {error}"[:120])
+            self._failed.append(" ".join(f"{type(error).__name__}: {error}".split())[:120])
 
     def told(self) -> Told:
         """What became of them."""
