@@ -7,8 +7,11 @@ windows, which are long, by an agent that says so many things in each run.
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict
 from functools import partial
 from itertools import count
 from typing import Literal
@@ -53,6 +56,7 @@ LAST = RunConfig(get_session_config=GetSessionConfig(num_recent_events=WINDOW_EV
 SSE = RunConfig(streaming_mode=StreamingMode.SSE)
 # So many events are made by one run of a long history, because a live session keeps those of its run.
 EVENTS_PER_LONG_RUN = 20_000
+LONG = "long"  # the session that has one
 
 # --- agents ---------------------------------------------------------------------------------------------------------
 
@@ -231,19 +235,25 @@ async def stream(task: Task) -> None:
         await serve(task, make, units=task.size)
 
 
-async def window(task: Task) -> None:
-    """A store is opened, and a turn taken that sees the newest events."""
+async def fill(task: Task) -> None:
+    """Make a session with a long history, for `window`."""
     async with opened(task, "process") as service:
-        session_id = await new_session(service)
+        await service.create_session(app_name="app", user_id="u", session_id=LONG)
     for first in range(0, task.size, EVENTS_PER_LONG_RUN):
         times = min(EVENTS_PER_LONG_RUN, task.size - first) - 1  # and the user's message
         async with opened(task, "process") as service:
-            await turn(runner_of(Talkative(name="agent", times=times), service), session_id, LAST)
+            await turn(runner_of(Talkative(name="agent", times=times), service), LONG, LAST)
+
+
+async def window(task: Task) -> None:
+    """A store is opened, and a turn taken that sees the newest events."""
+    filling = json.dumps({**asdict(task), "what": "fill"})  # elsewhere: it takes memory that this one must not show
+    await trio.run_process([sys.executable, "-m", "tests.benchmarks.programs.minirun", filling])
     stack = AsyncExitStack()
 
     async def opened_and_turned() -> None:
         service = await stack.enter_async_context(opened(task))
-        await turn(runner_of(text_agent(), service), session_id, LAST)
+        await turn(runner_of(text_agent(), service), LONG, LAST)
 
     async def make(steps: int) -> list[Step]:
         return [opened_and_turned] * steps
@@ -287,6 +297,7 @@ SCENARIOS: dict[str, Callable[[Task], Awaitable[None]]] = {
     "crowd": crowd,
     "stream": stream,
     "window": window,
+    "fill": fill,
     "keys": keys,
     "parallel": parallel,
 }
