@@ -24,7 +24,7 @@ NUMBER = r" +[\d ]*\d(?:\.\d+)? (?:µs|ms|  )"
 FIGURE = re.compile(rf".+ (minirun|floor).*{NUMBER} +\[.+–.+\]( \| floor{NUMBER} \| ratio{RATIO})?( \| \d+ MB)?")
 PART = re.compile(
     rf".+ +\d+\.\d (?:µs |ms |/s |   ) \| .+ +\d+\.\d (?:µs |ms |/s |   ) \| ratio{RATIO}"
-    r"( target (?:<=|>=) [\d.]+(?:/s)?)?( \(.+\))?"
+    r"( target (?:<=|>=) [\d.]+(?:/s| ms)?)?( \(.+\))?"
 )
 TARGET = re.compile(r"target: .+: at (least|most) .+: (.+ )?(reached|missed|not measured)")
 
@@ -43,7 +43,14 @@ SCENARIOS = (
     "3 agents answer in parallel",
     "fsyncs-text",
 )
-PARTS = ("text turn, process", "emit", "append_event, power, 2 sessions", "4 sessions x 2 appends", "seeds: money")
+PARTS = (
+    "text turn, process",
+    "emit",
+    "append_event, power, 2 sessions",
+    "4 sessions x 2 appends",
+    "seeds: money",
+    "search 300, disk",
+)
 
 
 def lines_of(*options: str) -> list[str]:

@@ -299,6 +299,14 @@ async def seeds(scale: Scale, folder: Path) -> list[Row]:
     return [Row(**row) for row in told_by("seeds", str(scale.slow_rounds), str(scale.seeds))]
 
 
+async def memories(scale: Scale, folder: Path) -> list[Row]:
+    """Searching among many memories of one user."""
+    sizes: list[tuple[str, ...]] = [(str(scale.memories), "memory", "disk")]
+    if scale.memories_on_disk:
+        sizes.append((str(scale.memories_on_disk), "disk"))
+    return [Row(**row) for size in sizes for row in told_by("memories", str(scale.slow_rounds), *size)]
+
+
 Detail: TypeAlias = Callable[[Scale, Path], Awaitable[list[Row]]]
 DETAILS: dict[str, Detail] = {
     "process": process,
@@ -309,5 +317,6 @@ DETAILS: dict[str, Detail] = {
     "groups": groups,
     "waits": waits,
     "seeds": seeds,
+    "memories": memories,
     # A scenario of another part has its place here: an async function of the scale and a folder that returns rows.
 }

@@ -1,7 +1,8 @@
 """
 What minirun costs, beside the floor and its peers.
 
-    python tests/benchmarks/run.py [--peers] [--only NAME...] [--rounds N] [--sizes N...] [--quick] [--results FOLDER]
+    python tests/benchmarks/run.py [--peers] [--only NAME...] [--rounds N] [--sizes N...] [--quick] [--large]
+                                   [--results FOLDER]
 
 Rules of this file:
 
@@ -125,6 +126,8 @@ def main() -> None:
         scale = attrs.evolve(scale, windows=tuple(options.windows))
     if options.sessions:
         scale = attrs.evolve(scale, crowd=options.sessions)
+    if options.large:
+        scale = attrs.evolve(scale, memories_on_disk=1_000_000)
     machine = about(scale, options.peers)
     print(", ".join(f"{name} {value}" for name, value in machine.items()))
     figures, rows = [], []
@@ -141,7 +144,7 @@ def main() -> None:
                 print(line(figure, together), flush=True)
     for verdict in verdicts(figures):
         print(verdict)
-    whole = options.peers and not options.only and scale == FULL
+    whole = options.peers and not options.only and attrs.evolve(scale, memories_on_disk=0) == FULL
     if options.results or whole:
         write(options.results or RESULTS, machine, figures, rows)
 
@@ -156,6 +159,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--windows", type=int, nargs="+", help="stored events of which a turn sees the last 20")
     parser.add_argument("--sessions", type=int, help="sessions at once")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: to see that it works, not to measure")
+    parser.add_argument("--large", action="store_true", help="also a million memories, which takes minutes")
     parser.add_argument("--results", type=Path, help="where to write the table, the figures and the chart")
     return parser.parse_args()
 

@@ -17,6 +17,7 @@ class Scale:
         crowd, chunks, agents, keys: Sessions at once, chunks of an answer, agents in parallel, keys of a state.
         turns: Turns in a round, at most.
         slow_rounds, events, appends, histories, writers, seeds: What the scenarios of one process use.
+        memories, memories_on_disk: In memory and on disk, and, if not 0, on disk alone.
     """
 
     rounds: int
@@ -34,6 +35,8 @@ class Scale:
     histories: tuple[int, ...]
     writers: int
     seeds: int
+    memories: int
+    memories_on_disk: int = 0
 
 
 FULL = Scale(
@@ -52,6 +55,7 @@ FULL = Scale(
     histories=(0, 100, 1_000, 5_000),
     writers=16,
     seeds=50,
+    memories=20_000,
 )
 # Tiny sizes: to see that it works, not to measure.
 QUICK = Scale(
@@ -70,4 +74,5 @@ QUICK = Scale(
     histories=(0, 10),
     writers=2,
     seeds=1,
+    memories=300,
 )
