@@ -32,6 +32,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("values", ("types events errors _json _codec _window",)),
     ("pure logic", ("sessions._state sessions._fold", "credentials._values", "flows", "workflow._graph")),
     ("env", ("env",)),
+    ("what services have in common", ("_service",)),
     ("services", ("sessions", "credentials", "models")),
     ("what may share the file of the sessions", ("artifacts", "memory")),
     ("runtime", ("runtime",)),

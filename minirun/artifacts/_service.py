@@ -17,13 +17,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from types import TracebackType
-from typing import Any, TypeAlias, TypeVar
-
-import trio
+from typing import Any, TypeAlias
 
 from .._json import shown
-from ..env import REAL_ENV, Env
+from .._service import BaseService
 from ..errors import InvalidValueError, ServiceClosedError, StorageCorruptError
 from ..types import Part
 from ._values import (
@@ -43,8 +40,6 @@ from ._values import (
 )
 
 __all__ = ["ArtifactReader", "BaseArtifactService", "Chunks", "closed_reader"]
-
-_Self = TypeVar("_Self", bound="BaseArtifactService")
 
 Chunks: TypeAlias = AsyncIterable[bytes | bytearray | memoryview] | Iterable[bytes | bytearray | memoryview]
 """Content, a piece after the other, from any iterable or async iterable."""
@@ -69,7 +64,7 @@ class ArtifactReader:
         return await anext(self._chunks)
 
 
-class BaseArtifactService(ABC):
+class BaseArtifactService(BaseService, ABC):
     """
     Keeps artifacts: content in versions, of a session or, if the name begins with `user:`, of a user.
 
@@ -78,30 +73,6 @@ class BaseArtifactService(ABC):
     Args:
         env: Where time and ids come from.
     """
-
-    def __init__(self, *, env: Env | None = None) -> None:
-        self._env = REAL_ENV if env is None else env
-        self._closed = False
-
-    @property
-    def env(self) -> Env:
-        """Where this service takes time and ids from."""
-        return self._env
-
-    async def __aenter__(self: _Self) -> _Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        with trio.CancelScope(shield=True):
-            await self.aclose()
-
-    async def aclose(self) -> None:
-        """Close the store. What is stored stays stored; using the service afterwards raises ServiceClosedError."""
-        if not self._closed:
-            self._closed = True
-            await self._close()
 
     # --- saving
 
@@ -314,11 +285,6 @@ class BaseArtifactService(ABC):
 
     # --- helpers
 
-    def _check_open(self) -> None:
-        if self._closed:
-            msg = f"expected an open service, found a closed {type(self).__name__}; make a new one"
-            raise ServiceClosedError(msg)
-
     def _key(self, app_name: str, user_id: str, session_id: str | None, filename: str) -> ArtifactKey:
         self._check_open()
         return artifact_key(app_name, user_id, session_id, filename)
@@ -405,9 +371,6 @@ class BaseArtifactService(ABC):
     @abstractmethod
     async def _gc(self) -> Collected:
         """Delete the content that no version names."""
-
-    async def _close(self) -> None:
-        """Give back what the service holds."""
 
 
 def closed_reader(version: ArtifactVersion) -> ServiceClosedError:

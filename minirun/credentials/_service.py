@@ -17,23 +17,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable
-from types import TracebackType
 from typing import TypeVar
 
 import trio
 
-from .._json import shown
-from ..env import REAL_ENV, Env
-from ..errors import ConfigurationError, CredentialServiceError, InvalidValueError, MinirunError, ServiceClosedError
+from .._service import BaseService
+from ..errors import CredentialServiceError, InvalidValueError, MinirunError
 from ._values import AuthCredential, CredentialKey, credential_key
 
 __all__ = ["BaseCredentialService"]
 
-_Self = TypeVar("_Self", bound="BaseCredentialService")
 _T = TypeVar("_T")
 
 
-class BaseCredentialService(ABC):
+class BaseCredentialService(BaseService, ABC):
     """
     Keeps the credentials of users, by key.
 
@@ -42,33 +39,6 @@ class BaseCredentialService(ABC):
     Args:
         env: Where time and threads come from; a Runner with this service uses the same.
     """
-
-    def __init__(self, *, env: Env | None = None) -> None:
-        if not isinstance(env, Env | None):
-            msg = f"expected env to be an Env, found {shown(env)}"
-            raise ConfigurationError(msg)
-        self._env = REAL_ENV if env is None else env
-        self._closed = False
-
-    @property
-    def env(self) -> Env:
-        """Where this service takes time and threads from."""
-        return self._env
-
-    async def __aenter__(self: _Self) -> _Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        with trio.CancelScope(shield=True):
-            await self.aclose()
-
-    async def aclose(self) -> None:
-        """Close the store. What is kept stays; using the service afterwards raises ServiceClosedError."""
-        if not self._closed:
-            self._closed = True
-            await self._close()
 
     async def load_credential(self, *, app_name: str, user_id: str, credential_key: str) -> AuthCredential | None:
         """
@@ -127,9 +97,7 @@ class BaseCredentialService(ABC):
         return sorted(await _answered("listing", self._list(key.app_name, key.user_id)))
 
     def _key(self, app_name: object, user_id: object, name: object) -> CredentialKey:
-        if self._closed:
-            msg = f"this {type(self).__name__} was closed; open a new one"
-            raise ServiceClosedError(msg)
+        self._check_open()
         return credential_key(app_name, user_id, name)
 
     # --- what a service implements: as documented above, with names that were checked. What raises anything but a
@@ -150,9 +118,6 @@ class BaseCredentialService(ABC):
     @abstractmethod
     async def _list(self, app_name: str, user_id: str) -> list[str]:
         """Return the keys, in any order."""
-
-    async def _close(self) -> None:
-        """Give back what was opened."""
 
 
 async def _answered(what: str, operation: Awaitable[_T]) -> _T:

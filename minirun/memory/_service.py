@@ -27,15 +27,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import attrs
 import trio
 
 from .._json import check_text, shown
-from ..env import REAL_ENV, Env
-from ..errors import InvalidValueError, ServiceClosedError
+from .._service import BaseService
+from ..errors import InvalidValueError
 from ..events import Event
 from ..sessions import Session
 from ..types import Content
@@ -56,8 +55,6 @@ from ._values import (
 )
 
 __all__ = ["BaseMemoryService", "Memory"]
-
-_Self = TypeVar("_Self", bound="BaseMemoryService")
 
 # So many are added in one transaction: some milliseconds, then others have their turn.
 PAGE: Final = 250
@@ -103,37 +100,13 @@ class Memory:
         return self.entry.id
 
 
-class BaseMemoryService(ABC):
+class BaseMemoryService(BaseService, ABC):
     """
     Remembers what was said to and by a user, and finds it by words, in all sessions.
 
     Args:
         env: Where time and ids come from.
     """
-
-    def __init__(self, *, env: Env | None = None) -> None:
-        self._env = REAL_ENV if env is None else env
-        self._closed = False
-
-    @property
-    def env(self) -> Env:
-        """Where this service takes time and ids from."""
-        return self._env
-
-    async def __aenter__(self: _Self) -> _Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        with trio.CancelScope(shield=True):
-            await self.aclose()
-
-    async def aclose(self) -> None:
-        """Close the store. What is stored stays stored; using the service afterwards raises ServiceClosedError."""
-        if not self._closed:
-            self._closed = True
-            await self._close()
 
     # --- adding
 
@@ -346,11 +319,6 @@ class BaseMemoryService(ABC):
 
     # --- helpers
 
-    def _check_open(self) -> None:
-        if self._closed:
-            msg = f"expected an open service, found a closed {type(self).__name__}; make a new one"
-            raise ServiceClosedError(msg)
-
     def _scope(self, app_name: str, user_id: str) -> Scope:
         self._check_open()
         return check_id("app_name", app_name), check_id("user_id", user_id)
@@ -381,9 +349,6 @@ class BaseMemoryService(ABC):
     @abstractmethod
     async def _delete_page(self, scope: Scope, session_id: str | None, limit: int) -> int:
         """Delete at most *limit* memories, of a session or of all, and return how many."""
-
-    async def _close(self) -> None:
-        """Give back what the service holds."""
 
 
 def _pages(entries: Sequence[MemoryEntry]) -> Iterator[list[MemoryEntry]]:

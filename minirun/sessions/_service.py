@@ -23,22 +23,21 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from types import TracebackType
-from typing import Protocol, TypeVar
+from typing import Protocol
 from weakref import WeakValueDictionary
 
 import attrs
 import trio
 
 from .._json import check_text, freeze, shown
+from .._service import BaseService
 from ..credentials._values import AuthConfig
-from ..env import REAL_ENV, Env
+from ..env import Env
 from ..errors import (
-    ConfigurationError,
     InvalidEventError,
     InvalidValueError,
     InvocationEndedError,
     NotSupportedError,
-    ServiceClosedError,
     ServiceInUseError,
     SessionNotFoundError,
     StaleSessionError,
@@ -58,7 +57,6 @@ from ._state import TEMP_PREFIX, Scope, check_key, scope_of, with_writes, writes
 
 __all__ = ["BaseSessionService", "SessionWriter", "check_app_name"]
 
-_Self = TypeVar("_Self", bound="BaseSessionService")
 
 # The ids of calls that the strictest providers accept.
 CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
@@ -404,7 +402,7 @@ class SessionParts(Protocol):
         """Delete what is kept of the session, if there is anything."""
 
 
-class BaseSessionService(ABC):
+class BaseSessionService(BaseService, ABC):
     """
     Keeps sessions: their events, their state, and the state that a user or an app shares between sessions.
 
@@ -419,30 +417,17 @@ class BaseSessionService(ABC):
     """How often a run renews its lease, in seconds; None where no other process can reach the store."""
 
     def __init__(self, *, env: Env | None = None) -> None:
-        if not isinstance(env, Env | None):
-            msg = f"expected env to be an Env, found {shown(env)}"
-            raise ConfigurationError(msg)
-        self._env = REAL_ENV if env is None else env
-        self._closed = False
+        super().__init__(env=env)
         self._users = 0
         self._token: trio.lowlevel.TrioToken | None = None
         self._accompanying: WeakValueDictionary[int, SessionParts] = WeakValueDictionary()
         self._numbers = count()
 
-    @property
-    def env(self) -> Env:
-        """Where this service takes time and ids from."""
-        return self._env
-
-    async def __aenter__(self: _Self) -> _Self:
-        return self
-
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            with trio.CancelScope(shield=True):
-                await self.aclose()
+            await super().__aexit__(kind, error, traceback)
         except ServiceInUseError:
             if error is None:
                 raise
@@ -453,9 +438,7 @@ class BaseSessionService(ABC):
         if self._users:
             msg = "expected no run and no call in progress when the service is closed; leave the runs first"
             raise ServiceInUseError(msg)
-        if not self._closed:
-            self._closed = True
-            await self._close()
+        await super().aclose()
 
     # --- sessions
 
@@ -798,9 +781,7 @@ class BaseSessionService(ABC):
 
     def _begin_use(self) -> None:
         token = trio.lowlevel.current_trio_token()
-        if self._closed:
-            msg = f"this {type(self).__name__} was closed; make a new one"
-            raise ServiceClosedError(msg)
+        self._check_open()
         if self._users and self._token is not token:
             msg = f"this {type(self).__name__} is being used by another trio.run; give each its own service"
             raise ServiceInUseError(msg)
@@ -986,9 +967,6 @@ class BaseSessionService(ABC):
 
         It may come late: an invocation that another writer has begun again since stays as it is.
         """
-
-    async def _close(self) -> None:
-        """Close what is open."""
 
 
 class ChangedMeanwhileError(Exception):

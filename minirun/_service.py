@@ -1,0 +1,63 @@
+"""What all services are: open until they are closed, with an `Env` that they take everything of the machine from."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TypeVar
+
+import trio
+
+from ._json import shown
+from .env import REAL_ENV, Env
+from .errors import ConfigurationError, ServiceClosedError
+
+__all__ = ["BaseService"]
+
+_Self = TypeVar("_Self", bound="BaseService")
+
+
+class BaseService:
+    """
+    Something that is open from the beginning, and closed once. `async with` closes it at the end of the block.
+
+    Args:
+        env: Where time, ids and threads come from; by default the real world.
+
+    Raises:
+        ConfigurationError: *env* is no Env.
+    """
+
+    def __init__(self, *, env: Env | None = None) -> None:
+        if not isinstance(env, Env | None):
+            msg = f"expected env to be an Env, found {shown(env)}"
+            raise ConfigurationError(msg)
+        self._env = REAL_ENV if env is None else env
+        self._closed = False
+
+    @property
+    def env(self) -> Env:
+        """Where this service takes time, ids and threads from."""
+        return self._env
+
+    async def __aenter__(self: _Self) -> _Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with trio.CancelScope(shield=True):
+            await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the store. What is stored stays stored; using the service afterwards raises ServiceClosedError."""
+        if not self._closed:
+            self._closed = True
+            await self._close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            msg = f"this {type(self).__name__} was closed; make a new one"
+            raise ServiceClosedError(msg)
+
+    async def _close(self) -> None:
+        """Give back what the service holds. It is called once."""
