@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, TypeAlias, TypedDict
+from collections.abc import Mapping
+from typing import Any, TypedDict
 
 from ..artifacts import ArtifactKey, ArtifactVersion, BaseArtifactService, Chunks
 from ..artifacts._values import described, taken_apart
 from ..types import Blob, Part
-from ._session_bench import expect
+from ._contract import BaseBench, expect
 
-__all__ = ["Bench", "Body", "Factory", "Place", "blob", "listed_in"]
-
-Factory: TypeAlias = Callable[[], AbstractAsyncContextManager[BaseArtifactService]]
+__all__ = ["Bench", "Place", "blob"]
 
 
 class Place(TypedDict):
@@ -26,22 +22,8 @@ class Place(TypedDict):
     filename: str
 
 
-class Bench:
+class Bench(BaseBench[BaseArtifactService]):
     """One service under test, with short forms of its operations on one app."""
-
-    def __init__(self, factory: Factory) -> None:
-        self._factory = factory
-        self.app = ""
-        self.service: BaseArtifactService
-
-    @asynccontextmanager
-    async def opened(self) -> AsyncIterator[BaseArtifactService]:
-        """Open the service, or open it again."""
-        async with self._factory() as service:
-            if not self.app:
-                self.app = "contract-" + re.sub(r"[^A-Za-z0-9]", "-", service.env.new_id("contract"))
-            self.service = service
-            yield service
 
     def place(self, filename: str = "a.txt", *, session: str | None = "s", user: str = "u", app: str = "") -> Place:
         return Place(app_name=app or self.app, user_id=user, session_id=session, filename=filename)
@@ -120,16 +102,3 @@ class Bench:
 
 def blob(data: bytes, mime_type: str = "application/octet-stream") -> Part:
     return Part(inline_data=Blob(data=data, mime_type=mime_type))
-
-
-Body: TypeAlias = Callable[[Bench], Awaitable[None]]
-
-
-def listed_in(table: dict[str, Body]) -> Callable[[Body], Body]:
-    """A decorator that puts a check into *table*, under its name."""
-
-    def put(body: Body) -> Body:
-        table[body.__name__.strip("_")] = body
-        return body
-
-    return put

@@ -11,13 +11,13 @@ import trio
 
 from ..errors import AlreadyExistsError, InvalidValueError, NotSupportedError, ServiceClosedError
 from ..types import Blob, FileData, FunctionCall, Part
-from ._artifact_bench import Bench, Body, blob, listed_in
-from ._session_bench import expect, raises
+from ._artifact_bench import Bench, blob
+from ._contract import Body, expect, listed_in, raises
 
 __all__ = ["CHECKS", "DURABLE"]
 
-CHECKS: dict[str, Body] = {}
-DURABLE: dict[str, Body] = {}
+CHECKS: dict[str, Body[Bench]] = {}
+DURABLE: dict[str, Body[Bench]] = {}
 check = listed_in(CHECKS)
 durable = listed_in(DURABLE)
 

@@ -8,13 +8,13 @@ import trio
 
 from ..credentials import AuthCredential
 from ..errors import InvalidValueError, ServiceClosedError
-from ._credential_bench import Bench, Body, listed_in
-from ._session_bench import expect, raises
+from ._contract import Body, expect, listed_in, raises
+from ._credential_bench import Bench
 
 __all__ = ["CHECKS", "DURABLE"]
 
-CHECKS: dict[str, Body] = {}
-DURABLE: dict[str, Body] = {}
+CHECKS: dict[str, Body[Bench]] = {}
+DURABLE: dict[str, Body[Bench]] = {}
 check = listed_in(CHECKS)
 durable_check = listed_in(DURABLE)
 

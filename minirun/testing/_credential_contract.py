@@ -4,38 +4,25 @@ What every credential service promises, as checks that its author can run:
     async def test_my_service() -> None:
         await check_credential_service(MyCredentialService)
 
-The factory returns a service, or any async context manager that gives one; it is entered once or more often for each
-check, with `durable=True` also several times at once. Every check works under an app name of its own, so the factory
-may as well open the same store again and again; say `durable=True` if it does, and what must survive is checked too.
-
-A check that fails raises an AssertionError with a note that names it. Nothing here needs pytest; with it, each check
-can be a test of its own:
-
-    @pytest.mark.parametrize("check", credential_service_checks().values(), ids=credential_service_checks())
-    async def test_my_service(check) -> None:
-        await check(MyCredentialService)
+The factory is entered once or more often for each check, with `durable=True` also several times at once.
+What is the same for all kinds of services is said in `_contract`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import TypeAlias
-
-import trio
-
+from ..credentials import BaseCredentialService
 from . import _credential_checks
-from ._credential_bench import Bench, Body, Factory
+from ._contract import Check, Contract, Factory
+from ._credential_bench import Bench
 
 __all__ = ["check_credential_service", "credential_service_checks"]
 
-Check: TypeAlias = Callable[[Factory], Awaitable[None]]
+_CONTRACT = Contract(
+    kind="credential service", bench=Bench, once=_credential_checks.CHECKS, again=_credential_checks.DURABLE
+)
 
-# On trio's clock, so that a service that waits for ever fails its check.
-CHECK_S_MAX = 60.0
 
-
-async def check_credential_service(factory: Factory, *, durable: bool = False) -> None:
+async def check_credential_service(factory: Factory[BaseCredentialService], *, durable: bool = False) -> None:
     """
     Run every check of the contract on the service that *factory* makes.
 
@@ -46,28 +33,9 @@ async def check_credential_service(factory: Factory, *, durable: bool = False) -
     Raises:
         AssertionError: The service breaks the contract; a note names the check.
     """
-    for check in credential_service_checks(durable=durable).values():
-        await check(factory)
+    await _CONTRACT.check(factory, durable=durable)
 
 
-def credential_service_checks(*, durable: bool = False) -> dict[str, Check]:
+def credential_service_checks(*, durable: bool = False) -> dict[str, Check[BaseCredentialService]]:
     """Return the checks by name, to be run one by one; *durable* ones only for stores that can be opened again."""
-    once: dict[str, Check] = {
-        name: partial(_run, name, partial(_opened, body)) for name, body in _credential_checks.CHECKS.items()
-    }
-    again: dict[str, Check] = {name: partial(_run, name, body) for name, body in _credential_checks.DURABLE.items()}
-    return {**once, **again} if durable else once
-
-
-async def _opened(body: Body, bench: Bench) -> None:
-    async with bench.opened():
-        await body(bench)
-
-
-async def _run(name: str, body: Body, factory: Factory) -> None:
-    try:
-        with trio.fail_after(CHECK_S_MAX):
-            await body(Bench(factory))
-    except Exception as error:
-        error.add_note(f"this breaks the credential service's promise: {name.replace('_', ' ')}")
-        raise
+    return _CONTRACT.checks(durable=durable)

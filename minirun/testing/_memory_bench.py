@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..events import Event
 from ..memory import BaseMemoryService, MemoryEntry
+from ._contract import BaseBench
 
-__all__ = ["Bench", "Body", "Factory", "listed_in", "said"]
-
-Factory: TypeAlias = Callable[[], AbstractAsyncContextManager[BaseMemoryService]]
+__all__ = ["Bench", "said"]
 
 
-class Bench:
+class Bench(BaseBench[BaseMemoryService]):
     """One service under test, with short forms of its operations on one app."""
-
-    def __init__(self, factory: Factory) -> None:
-        self._factory = factory
-        self.app = ""
-        self.service: BaseMemoryService
-
-    @asynccontextmanager
-    async def opened(self) -> AsyncIterator[BaseMemoryService]:
-        """Open the service, or open it again."""
-        async with self._factory() as service:
-            if not self.app:
-                self.app = "contract-" + re.sub(r"[^A-Za-z0-9]", "-", service.env.new_id("contract"))
-            self.service = service
-            yield service
 
     async def hear(
         self,
@@ -70,16 +53,3 @@ class Bench:
 def said(text: str, event_id: str | None = None, *, author: str = "user", at: float = 1.0, **fields: Any) -> Event:
     """An event as a session has it."""
     return Event(id=event_id or text or "empty", author=author, timestamp=at, message=text, **fields)
-
-
-Body: TypeAlias = Callable[[Bench], Awaitable[None]]
-
-
-def listed_in(table: dict[str, Body]) -> Callable[[Body], Body]:
-    """A decorator that puts a check into *table*, under its name."""
-
-    def put(body: Body) -> Body:
-        table[body.__name__.strip("_")] = body
-        return body
-
-    return put

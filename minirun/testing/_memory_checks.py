@@ -9,13 +9,13 @@ from ..events import Event, EventActions
 from ..memory import MemoryEntry
 from ..sessions import InMemorySessionService
 from ..types import Blob, Content, FunctionCall, FunctionResponse, Part
-from ._memory_bench import Bench, Body, listed_in, said
-from ._session_bench import expect, raises
+from ._contract import Body, expect, listed_in, raises
+from ._memory_bench import Bench, said
 
 __all__ = ["CHECKS", "DURABLE"]
 
-CHECKS: dict[str, Body] = {}
-DURABLE: dict[str, Body] = {}
+CHECKS: dict[str, Body[Bench]] = {}
+DURABLE: dict[str, Body[Bench]] = {}
 check = listed_in(CHECKS)
 durable = listed_in(DURABLE)
 

@@ -1,55 +1,24 @@
-"""
-What the checks of a session service stand on: a bench with short forms of its operations, and how they expect things.
-
-The checks say `expect` where a test would say `assert`, so that they also check under `python -O`.
-"""
+"""What the checks of a session service stand on: a bench with short forms of its operations on one app."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
 import trio
 
-from ..errors import MinirunError
 from ..events import Event
 from ..sessions import BaseSessionService, GetSessionConfig, Session, SessionKey, SessionWriter
 from ..sessions._fold import fold
 from ..sessions._state import ReadOnlyState, Values
+from ._contract import BaseBench, expect
 
-__all__ = [
-    "Bench",
-    "Body",
-    "Factory",
-    "expect",
-    "folded",
-    "listed_in",
-    "raises",
-    "settled",
-    "texts",
-]
-
-Factory: TypeAlias = Callable[[], AbstractAsyncContextManager[BaseSessionService]]
+__all__ = ["Bench", "folded", "settled", "texts"]
 
 
-class Bench:
+class Bench(BaseBench[BaseSessionService]):
     """One service under test, with short forms of its operations on one app."""
-
-    def __init__(self, factory: Factory) -> None:
-        self._factory = factory
-        self.app = ""
-        self.service: BaseSessionService
-
-    @asynccontextmanager
-    async def opened(self) -> AsyncIterator[BaseSessionService]:
-        """Open the service, or open it again."""
-        async with self._factory() as service:
-            if not self.app:
-                self.app = "contract-" + re.sub(r"[^A-Za-z0-9]", "-", service.env.new_id("contract"))
-            self.service = service
-            yield service
 
     async def create(self, session_id: str | None = "s", *, user: str = "u", app: str = "", **state: Any) -> Session:
         return await self.service.create_session(
@@ -103,47 +72,12 @@ def spelled(state: Mapping[str, Any]) -> dict[str, Any]:
     return {re.sub("^(user|app|temp)_", r"\1:", key): value for key, value in state.items()}
 
 
-Body: TypeAlias = Callable[[Bench], Awaitable[None]]
-
-
-def listed_in(table: dict[str, Body]) -> Callable[[Body], Body]:
-    """A decorator that puts a check into *table*, under its name."""
-
-    def put(body: Body) -> Body:
-        table[body.__name__.strip("_")] = body
-        return body
-
-    return put
-
-
 async def settled() -> None:
     """Let the other tasks go on until none of them can: until they wait for something that this one may do."""
     quiet = 0
     while quiet < 3:  # trio runs tasks in batches; those of this one may still be in the next
         await trio.lowlevel.checkpoint()
         quiet = quiet + 1 if trio.lowlevel.current_statistics().tasks_runnable == 0 else 0
-
-
-def expect(what: str, found: object, expected: object) -> None:
-    if found != expected:
-        msg = f"{what}: expected {expected!r:.400}, found {found!r:.400}"
-        raise AssertionError(msg)
-
-
-@contextmanager
-def raises(kind: type[MinirunError], *words: str) -> Iterator[None]:
-    """The block raises exactly this kind of error, and its message has all these words."""
-    try:
-        yield
-    except MinirunError as error:
-        if type(error) is not kind:
-            msg = f"expected {kind.__name__}, found {error!r}"
-            raise AssertionError(msg) from error
-        missing = [word for word in words if word not in str(error)]
-        expect(f"words in the message {str(error)!r} of {kind.__name__}, missing", missing, [])
-    else:
-        msg = f"expected {kind.__name__}, found no error"
-        raise AssertionError(msg)
 
 
 def texts(session: Session) -> list[str]:

@@ -21,11 +21,12 @@ from ..errors import (
 from ..events import Event, EventActions
 from ..sessions import GetSessionConfig, Session
 from ..types import Blob, CodeExecutionResult, Content, ExecutableCode, FileData, FunctionCall, FunctionResponse, Part
-from ._session_bench import Bench, Body, expect, folded, listed_in, raises, texts
+from ._contract import Body, expect, listed_in, raises
+from ._session_bench import Bench, folded, texts
 
 __all__ = ["CHECKS"]
 
-CHECKS: dict[str, Body] = {}
+CHECKS: dict[str, Body[Bench]] = {}
 check = listed_in(CHECKS)
 
 # --- creating and getting -------------------------------------------------------------------------------------------

@@ -11,12 +11,13 @@ from ..sessions import GetSessionConfig, InvocationStatus, SessionWriter
 from ..sessions._compactions import compaction_actions
 from ..sessions._live import RunWindow
 from ..types import Content, Part, changed
-from ._session_bench import Bench, Body, expect, listed_in, raises
+from ._contract import Body, expect, listed_in, raises
+from ._session_bench import Bench
 
 __all__ = ["CHECKS", "DURABLE"]
 
-CHECKS: dict[str, Body] = {}
-DURABLE: dict[str, Body] = {}
+CHECKS: dict[str, Body[Bench]] = {}
+DURABLE: dict[str, Body[Bench]] = {}
 check = listed_in(CHECKS)
 durable_check = listed_in(DURABLE)
 

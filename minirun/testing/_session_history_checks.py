@@ -10,12 +10,13 @@ from ..errors import AlreadyExistsError, InvalidEventError, InvalidValueError, S
 from ..events import Event, EventActions
 from ..sessions import GetSessionConfig, InvocationStatus, Session
 from ..types import Content, FunctionCall, Part
-from ._session_bench import Bench, Body, expect, folded, listed_in, raises, texts
+from ._contract import Body, expect, listed_in, raises
+from ._session_bench import Bench, folded, texts
 
 __all__ = ["CHECKS", "DURABLE"]
 
-CHECKS: dict[str, Body] = {}
-DURABLE: dict[str, Body] = {}
+CHECKS: dict[str, Body[Bench]] = {}
+DURABLE: dict[str, Body[Bench]] = {}
 check = listed_in(CHECKS)
 durable_check = listed_in(DURABLE)
 

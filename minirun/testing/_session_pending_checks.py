@@ -12,12 +12,13 @@ from ..events import Event, EventActions
 from ..flows._questions import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_INPUT, SLEEP_UNTIL
 from ..sessions import Invocation, InvocationStatus, PendingCall, SessionWriter
 from ..types import Content, FunctionCall, FunctionResponse, Part, changed
-from ._session_bench import Bench, Body, expect, listed_in, raises
+from ._contract import Body, expect, listed_in, raises
+from ._session_bench import Bench
 
 __all__ = ["CHECKS", "DURABLE"]
 
-CHECKS: dict[str, Body] = {}
-DURABLE: dict[str, Body] = {}
+CHECKS: dict[str, Body[Bench]] = {}
+DURABLE: dict[str, Body[Bench]] = {}
 check = listed_in(CHECKS)
 durable_check = listed_in(DURABLE)
 

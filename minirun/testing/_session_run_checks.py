@@ -19,12 +19,13 @@ from ..errors import (
 from ..events import Event, EventActions
 from ..sessions import GetSessionConfig, InvocationStatus
 from ..types import Content, FunctionCall, FunctionResponse, Part
-from ._session_bench import Bench, Body, expect, listed_in, raises, settled, texts
+from ._contract import Body, expect, listed_in, raises
+from ._session_bench import Bench, settled, texts
 
 __all__ = ["CHECKS", "DURABLE"]
 
-CHECKS: dict[str, Body] = {}
-DURABLE: dict[str, Body] = {}
+CHECKS: dict[str, Body[Bench]] = {}
+DURABLE: dict[str, Body[Bench]] = {}
 check = listed_in(CHECKS)
 durable_check = listed_in(DURABLE)
 
