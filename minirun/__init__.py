@@ -14,8 +14,9 @@ The map of the package, from the values at the bottom to what stands outside; im
 Names are imported when they are first asked for, so `import minirun` alone imports nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ._lazy import names_of
 
 if TYPE_CHECKING:
     from .agents import AgentTool as AgentTool
@@ -42,69 +43,19 @@ if TYPE_CHECKING:
     from .tools import ToolContext as ToolContext
     from .types import Content as Content
     from .types import Part as Part
-
-_WHERE = {
-    "AgentTool": "agents",
-    "App": "apps",
-    "BaseAgent": "agents",
-    "Content": "types",
-    "Env": "env",
-    "Event": "events",
-    "EventActions": "events",
-    "FunctionTool": "tools",
-    "GetSessionConfig": "sessions",
-    "InMemoryRunner": "runners",
-    "InMemorySessionService": "sessions",
-    "InvocationContext": "agents",
-    "LlmAgent": "agents",
-    "LoopAgent": "agents",
-    "ParallelAgent": "agents",
-    "Part": "types",
-    "ReadonlyContext": "agents",
-    "RunConfig": "runtime",
-    "Runner": "runners",
-    "SequentialAgent": "agents",
-    "Session": "sessions",
-    "SqliteSessionService": "sessions",
-    "StreamingMode": "runtime",
-    "ToolContext": "tools",
-}
-
-__all__ = [
-    "AgentTool",
-    "App",
-    "BaseAgent",
-    "Content",
-    "Env",
-    "Event",
-    "EventActions",
-    "FunctionTool",
-    "GetSessionConfig",
-    "InMemoryRunner",
-    "InMemorySessionService",
-    "InvocationContext",
-    "LlmAgent",
-    "LoopAgent",
-    "ParallelAgent",
-    "Part",
-    "ReadonlyContext",
-    "RunConfig",
-    "Runner",
-    "SequentialAgent",
-    "Session",
-    "SqliteSessionService",
-    "StreamingMode",
-    "ToolContext",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
-    value = globals()[name] = getattr(import_module(f".{_WHERE[name]}", __name__), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+else:
+    __getattr__, __dir__, __all__ = names_of(
+        __name__,
+        {
+            ".agents": "AgentTool BaseAgent InvocationContext LlmAgent LoopAgent ParallelAgent "
+            "ReadonlyContext SequentialAgent",
+            ".apps": "App",
+            ".env": "Env",
+            ".events": "Event EventActions",
+            ".runners": "InMemoryRunner Runner",
+            ".runtime": "RunConfig StreamingMode",
+            ".sessions": "GetSessionConfig InMemorySessionService Session SqliteSessionService",
+            ".tools": "FunctionTool ToolContext",
+            ".types": "Content Part",
+        },
+    )

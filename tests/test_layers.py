@@ -4,9 +4,10 @@ The layers of the package, and a check of every import against them.
 The rules, all checked on the syntax tree, so that nothing has to be imported and no import can hide in a branch:
 
 * Every module belongs to a layer, the lowest line of `LAYERS` first. It imports what stands lower, or its own unit.
-* It does so at module level. Only a package's `__getattr__` (PEP 562) and cattrs in `_codec` are imported later, and
-  only what a command line's user names is imported dynamically elsewhere.
-* What only a type checker imports (`if TYPE_CHECKING:`) may stand higher.
+* It does so at module level. Later are imported: the names of a package's public list (PEP 562), cattrs in `_codec`,
+  and the modules of `LATER`, which few programs use. Dynamically: only those lists, by `_lazy`, and what the user of a
+  command line names.
+* What only a type checker imports (`if TYPE_CHECKING:`) may stand higher, but not in a public list.
 * The core imports the standard library, trio, attrs and itself; `_codec` alone imports cattrs.
 * Values and pure logic neither import trio nor await. `import minirun` alone imports nothing but standard library.
 * The modules of a package are private; the package's `__init__` is its public list.
@@ -29,6 +30,7 @@ import minirun
 # The lowest line first. In a line each string is a unit: the modules of one unit may import each other, those of two
 # units in one line may not. A package stands for all its modules, except those that have a line of their own.
 LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("how public lists are imported", ("_lazy",)),
     ("values", ("types events errors _json _codec _window",)),
     ("pure logic", ("sessions._state sessions._fold", "credentials._values", "flows", "workflow._graph")),
     ("env", ("env",)),
@@ -90,6 +92,9 @@ class Import(NamedTuple):
     def top(self) -> str:
         return self.target.partition(".")[0]
 
+
+# What few programs use, and what is imported by the functions that do: `import minirun` and a first turn cost less.
+LATER: frozenset[str] = frozenset()
 
 # The target of a dynamic import whose argument is no constant.
 COMPUTED = "a computed name"
@@ -205,7 +210,7 @@ def check_file(path: str, source: str, modules: frozenset[str]) -> Iterator[tupl
     for each in imports_of(path, tree, modules):
         yield from ((each.line, text) for text in check_moment(path, place.unit, each))
         if each.inside:
-            yield from ((each.line, text) for text in check_direction(place, each))
+            yield from ((each.line, text) for text in check_direction(path, place, each))
         elif each.target != COMPUTED:
             yield from ((each.line, text) for text in check_dependency(path, place, each))
     if place.layer in SYNCHRONOUS:
@@ -225,20 +230,20 @@ def check_moment(path: str, unit: str, each: Import) -> Iterator[str]:
     in_table = path.endswith("__init__.py") and each.scopes == ("__getattr__",)
     lazy = path == "_codec.py" and each.top == "cattrs"
     if each.dynamic:
-        if not in_table and not (unit == "cli" and each.target == COMPUTED):
+        if not in_table and not (unit in ("cli", "_lazy") and each.target == COMPUTED):
             yield f"imports {each.target} dynamically"
-    elif each.scopes and not in_table and not lazy:
+    elif each.scopes and not in_table and not lazy and each.target not in LATER:
         yield f"imports {each.target} inside {'.'.join(each.scopes)}, not at module level"
     elif lazy and not each.scopes and not each.typing_only:
         yield "imports cattrs at module level, not when it is first used"
 
 
-def check_direction(mine: Place, each: Import) -> Iterator[str]:
+def check_direction(path: str, mine: Place, each: Import) -> Iterator[str]:
     """Whether an import of the package's own points down or stays in its unit."""
     theirs = place_of(each.target)
     if theirs is None:
         yield f"imports {each.target}, which is in no layer"
-    elif each.typing_only:
+    elif (each.typing_only and (mine.unit == "minirun" or not path.endswith("__init__.py"))) or each.target == "_lazy":
         pass
     elif mine.unit == "minirun" and not each.scopes:
         yield f"imports {each.target} at once, not when one of its names is first asked for"
@@ -284,6 +289,15 @@ def test_every_import_of_the_package_keeps_to_the_layers() -> None:
 WORLD = dict.fromkeys(
     ["events.py", "runtime/__init__.py", "sessions/__init__.py", "sessions/_sqlite.py", "sessions/_state.py"], ""
 )
+# A public list whose names are imported when they are asked for.
+TABLE = """
+from importlib import import_module
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    from .runners import Runner as Runner
+def __getattr__(name):
+    return getattr(import_module(f".{name}", __name__), name)
+"""
 # A file that breaks a rule, and what the check says of it.
 RULE_BREAKERS: list[tuple[str, str, list[str]]] = [
     # in no layer, or not private
@@ -305,6 +319,7 @@ RULE_BREAKERS: list[tuple[str, str, list[str]]] = [
     ("apps.py", "if TYPE_CHECKING: 0\nelse:\n    from .runners import x", ["3: apps imports up: runners (runners)"]),
     ("apps/_app.py", "from ..runners import x", ["1: apps imports up: runners (runners)"]),
     ("runtime/_run.py", "from ..workflow import x", ["1: runtime imports up: workflow (plugins and workflow)"]),
+    ("tools/__init__.py", TABLE.replace(".runners", "..runners"), ["5: tools imports up: runners (runners)"]),
     ("agents/_llm.py", "from ..testing import x", ["1: agents imports up: testing (testing)"]),
     # up, within a package of two layers
     ("sessions/_fold.py", "from ._sqlite import x", ["1: pure logic imports up: sessions._sqlite (services)"]),
@@ -358,17 +373,12 @@ def test_whoever_breaks_a_rule_is_named(path: str, source: str, problems: list[s
     assert violations(WORLD | {path: source}) == [f"{path}:{problem}" for problem in problems]
 
 
-TABLE = """
-from importlib import import_module
-from typing import TYPE_CHECKING
-if TYPE_CHECKING:
-    from .runners import Runner as Runner
-def __getattr__(name):
-    return getattr(import_module(f".{name}", __name__), name)
-"""
 RULE_KEEPERS = [
     ("__init__.py", TABLE),
-    ("tools/__init__.py", TABLE.replace(".runners", "..runners")),
+    ("tools/__init__.py", TABLE.replace(".runners", "..runtime")),
+    ("tools/__init__.py", "from .._lazy import names_of"),
+    ("_lazy.py", "import_module(where, package)"),
+    ("__init__.py", "from ._lazy import names_of"),
     ("tools/__init__.py", "def __getattr__(name):\n    from . import _base"),
     ("tools/__init__.py", "def __getattr__(name):\n    return getattr(import_module('._base', __name__), name)"),
     ("__main__.py", "from .cli import main"),

@@ -1,27 +1,29 @@
 """Agents: who speaks in a session."""
 
-from ..runtime import CallbackContext as CallbackContext
-from ..runtime import InvocationContext as InvocationContext
-from ..runtime import ReadonlyContext as ReadonlyContext
-from ..runtime import RunConfig as RunConfig
-from ..runtime import StreamingMode as StreamingMode
-from ._agent_tool import AgentTool as AgentTool
-from ._base import BaseAgent as BaseAgent
-from ._composite import LoopAgent as LoopAgent
-from ._composite import ParallelAgent as ParallelAgent
-from ._composite import SequentialAgent as SequentialAgent
-from ._llm import LlmAgent as LlmAgent
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "AgentTool",
-    "BaseAgent",
-    "CallbackContext",
-    "InvocationContext",
-    "LlmAgent",
-    "LoopAgent",
-    "ParallelAgent",
-    "ReadonlyContext",
-    "RunConfig",
-    "SequentialAgent",
-    "StreamingMode",
-]
+from .._lazy import names_of
+
+if TYPE_CHECKING:
+    from ..runtime import CallbackContext as CallbackContext
+    from ..runtime import InvocationContext as InvocationContext
+    from ..runtime import ReadonlyContext as ReadonlyContext
+    from ..runtime import RunConfig as RunConfig
+    from ..runtime import StreamingMode as StreamingMode
+    from ._agent_tool import AgentTool as AgentTool
+    from ._base import BaseAgent as BaseAgent
+    from ._composite import LoopAgent as LoopAgent
+    from ._composite import ParallelAgent as ParallelAgent
+    from ._composite import SequentialAgent as SequentialAgent
+    from ._llm import LlmAgent as LlmAgent
+else:
+    __getattr__, __dir__, __all__ = names_of(
+        __name__,
+        {
+            "..runtime": "CallbackContext InvocationContext ReadonlyContext RunConfig StreamingMode",
+            "._agent_tool": "AgentTool",
+            "._base": "BaseAgent",
+            "._composite": "LoopAgent ParallelAgent SequentialAgent",
+            "._llm": "LlmAgent",
+        },
+    )

@@ -1,17 +1,23 @@
 """Memory: what was said to and by a user, found again by words in all sessions, and the services that keep it."""
 
-from ._in_memory import InMemoryMemoryService as InMemoryMemoryService
-from ._service import BaseMemoryService as BaseMemoryService
-from ._service import Memory as Memory
-from ._sqlite import SqliteMemoryService as SqliteMemoryService
-from ._values import MemoryEntry as MemoryEntry
-from ._values import SearchMemoryResponse as SearchMemoryResponse
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "BaseMemoryService",
-    "InMemoryMemoryService",
-    "Memory",
-    "MemoryEntry",
-    "SearchMemoryResponse",
-    "SqliteMemoryService",
-]
+from .._lazy import names_of
+
+if TYPE_CHECKING:
+    from ._in_memory import InMemoryMemoryService as InMemoryMemoryService
+    from ._service import BaseMemoryService as BaseMemoryService
+    from ._service import Memory as Memory
+    from ._sqlite import SqliteMemoryService as SqliteMemoryService
+    from ._values import MemoryEntry as MemoryEntry
+    from ._values import SearchMemoryResponse as SearchMemoryResponse
+else:
+    __getattr__, __dir__, __all__ = names_of(
+        __name__,
+        {
+            "._in_memory": "InMemoryMemoryService",
+            "._service": "BaseMemoryService Memory",
+            "._sqlite": "SqliteMemoryService",
+            "._values": "MemoryEntry SearchMemoryResponse",
+        },
+    )

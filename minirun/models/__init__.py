@@ -1,25 +1,28 @@
 """Models: the interface, the registry of names, and the one that follows a script."""
 
-from ._base import BaseLlm as BaseLlm
-from ._base import LlmCapabilities as LlmCapabilities
-from ._base import LlmRequest as LlmRequest
-from ._base import LlmResponse as LlmResponse
-from ._check import RequestChecker as RequestChecker
-from ._draft import GenerateContentConfigDraft as GenerateContentConfigDraft
-from ._draft import LlmRequestDraft as LlmRequestDraft
-from ._registry import LLMRegistry as LLMRegistry
-from ._scripted import ScriptedLlm as ScriptedLlm
-from ._scripted import call as call
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "BaseLlm",
-    "GenerateContentConfigDraft",
-    "LLMRegistry",
-    "LlmCapabilities",
-    "LlmRequest",
-    "LlmRequestDraft",
-    "LlmResponse",
-    "RequestChecker",
-    "ScriptedLlm",
-    "call",
-]
+from .._lazy import names_of
+
+if TYPE_CHECKING:
+    from ._base import BaseLlm as BaseLlm
+    from ._base import LlmCapabilities as LlmCapabilities
+    from ._base import LlmRequest as LlmRequest
+    from ._base import LlmResponse as LlmResponse
+    from ._check import RequestChecker as RequestChecker
+    from ._draft import GenerateContentConfigDraft as GenerateContentConfigDraft
+    from ._draft import LlmRequestDraft as LlmRequestDraft
+    from ._registry import LLMRegistry as LLMRegistry
+    from ._scripted import ScriptedLlm as ScriptedLlm
+    from ._scripted import call as call
+else:
+    __getattr__, __dir__, __all__ = names_of(
+        __name__,
+        {
+            "._base": "BaseLlm LlmCapabilities LlmRequest LlmResponse",
+            "._check": "RequestChecker",
+            "._draft": "GenerateContentConfigDraft LlmRequestDraft",
+            "._registry": "LLMRegistry",
+            "._scripted": "ScriptedLlm call",
+        },
+    )

@@ -1,25 +1,28 @@
 """For the tests of applications: a model that follows a script, and contracts that an implementation must keep."""
 
-from ..models import ScriptedLlm as ScriptedLlm
-from ..models import call as call
-from ._artifact_contract import artifact_service_checks as artifact_service_checks
-from ._artifact_contract import check_artifact_service as check_artifact_service
-from ._credential_contract import check_credential_service as check_credential_service
-from ._credential_contract import credential_service_checks as credential_service_checks
-from ._memory_contract import check_memory_service as check_memory_service
-from ._memory_contract import memory_service_checks as memory_service_checks
-from ._session_contract import check_session_service as check_session_service
-from ._session_contract import session_service_checks as session_service_checks
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ScriptedLlm",
-    "artifact_service_checks",
-    "call",
-    "check_artifact_service",
-    "check_credential_service",
-    "check_memory_service",
-    "check_session_service",
-    "credential_service_checks",
-    "memory_service_checks",
-    "session_service_checks",
-]
+from .._lazy import names_of
+
+if TYPE_CHECKING:
+    from ..models import ScriptedLlm as ScriptedLlm
+    from ..models import call as call
+    from ._artifact_contract import artifact_service_checks as artifact_service_checks
+    from ._artifact_contract import check_artifact_service as check_artifact_service
+    from ._credential_contract import check_credential_service as check_credential_service
+    from ._credential_contract import credential_service_checks as credential_service_checks
+    from ._memory_contract import check_memory_service as check_memory_service
+    from ._memory_contract import memory_service_checks as memory_service_checks
+    from ._session_contract import check_session_service as check_session_service
+    from ._session_contract import session_service_checks as session_service_checks
+else:
+    __getattr__, __dir__, __all__ = names_of(
+        __name__,
+        {
+            "..models": "ScriptedLlm call",
+            "._artifact_contract": "artifact_service_checks check_artifact_service",
+            "._credential_contract": "check_credential_service credential_service_checks",
+            "._memory_contract": "check_memory_service memory_service_checks",
+            "._session_contract": "check_session_service session_service_checks",
+        },
+    )

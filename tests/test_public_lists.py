@@ -1,0 +1,55 @@
+"""
+The public lists of the package: their names come when they are asked for, and are what a type checker sees.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+import minirun
+
+PACKAGE = Path(minirun.__file__).parent
+LISTS = [
+    ".".join(["minirun", *path.parent.relative_to(PACKAGE).parts])
+    for path in sorted(PACKAGE.rglob("__init__.py"))
+    if "names_of(" in path.read_text("utf-8")
+]
+# What needs an extra is in no `__all__`.
+UNLISTED = {"minirun.plugins": {"TracingPlugin"}}
+
+
+def seen_by_type_checkers(package: str) -> dict[str, str]:
+    """The names that a package imports for type checkers alone, each with its module."""
+    path = importlib.import_module(package).__file__
+    assert path is not None
+    (guarded,) = [node for node in ast.parse(Path(path).read_text("utf-8")).body if isinstance(node, ast.If)]
+    imports = [node for node in guarded.body if isinstance(node, ast.ImportFrom)]
+    assert len(imports) == len(guarded.body)
+    return {alias.name: "." * node.level + str(node.module) for node in imports for alias in node.names}
+
+
+@pytest.mark.parametrize("package", LISTS)
+def test_a_public_list_gives_what_type_checkers_see(package: str) -> None:
+    """
+    Each name is the one of the module that a type checker is told, and `__all__` and `dir` know all of them.
+    """
+    module, expected = importlib.import_module(package), seen_by_type_checkers(package)
+    assert {*module.__all__} == expected.keys() - UNLISTED.get(package, set())
+    assert {*dir(module)} >= expected.keys()
+    for name in module.__all__:
+        assert getattr(module, name) is getattr(importlib.import_module(expected[name], package), name)
+
+
+@pytest.mark.parametrize("package", LISTS)
+def test_a_name_that_is_not_listed_is_no_attribute(package: str) -> None:
+    """
+    A public list answers for a name that it has not as any module does.
+    """
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nobody'"):
+        importlib.import_module(package).nobody  # noqa: B018
+    with pytest.raises(ImportError, match="nobody"):
+        exec(f"from {package} import nobody")
