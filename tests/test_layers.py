@@ -94,7 +94,29 @@ class Import(NamedTuple):
 
 
 # What few programs use, and what is imported by the functions that do: `import minirun` and a first turn cost less.
-LATER: frozenset[str] = frozenset()
+LATER = frozenset(
+    {
+        "apps._compaction",
+        "artifacts._in_memory",
+        "artifacts._run",
+        "artifacts._service",
+        "credentials._in_memory",
+        "credentials._service",
+        "credentials._values",
+        "flows._json_schema",
+        "flows._output",
+        "memory._in_memory",
+        "memory._service",
+        "runners._supervisor",
+        "runners._sync",
+        "runtime._artifacts",
+        "runtime._compaction",
+        "runtime._credentials",
+        "runtime._memory",
+        "runtime._rewind",
+        "tools._function",
+    }
+)
 
 # The target of a dynamic import whose argument is no constant.
 COMPUTED = "a computed name"

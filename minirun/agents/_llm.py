@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import attrs
 
 from ..errors import ConfigurationError, FatalError, InvalidValueError, ModelError, NotSupportedError, OutputSchemaError
 from ..events import Event, EventActions
-from ..flows._output import OutputSchema
 from ..flows._turn import Input, Turn, input_of, step
 from ..models import BaseLlm, LlmRequestDraft, LlmResponse
 from ..runtime import InvocationContext, ReadonlyContext, StreamingMode
 from ..runtime._hooks import Hook, ask, expect
 from ..sessions._service import CALL_ID
 from ..sessions._state import check_key
-from ..tools import BaseTool, BaseToolset, FunctionTool
+from ..tools import BaseTool, BaseToolset
 from ..tools._batch import run_calls
 from ..types import Content, FunctionCall, GenerateContentConfig, Part, changed
 from ._base import BaseAgent, hooks_field
@@ -26,6 +25,9 @@ from ._output import NAME as OUTPUT
 from ._output import accepted_answer, answer_tool, refused_answers
 from ._question import Question, prepare, toolbox
 from ._transfer import NAME as TRANSFER
+
+if TYPE_CHECKING:
+    from ..flows._output import OutputSchema
 
 __all__ = ["LlmAgent"]
 
@@ -80,7 +82,11 @@ def _tools(value: Sequence[BaseTool | BaseToolset | Callable[..., Any]]) -> tupl
                 f"expected tools, found the agent {tool.name!r}; write AgentTool({tool.name}), or put it in sub_agents"
             )
             raise ConfigurationError(msg)
-        tools.append(tool if isinstance(tool, (BaseTool, BaseToolset)) else FunctionTool(tool))
+        if not isinstance(tool, (BaseTool, BaseToolset)):
+            from ..tools._function import FunctionTool  # what it needs to read signatures is much
+
+            tool = FunctionTool(tool)
+        tools.append(tool)
     names = [tool.name for tool in tools if isinstance(tool, BaseTool)]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -109,6 +115,8 @@ def _checked_config(instance: object, attribute: attrs.Attribute[Any], config: o
 def _checked_schema(instance: Any, attribute: attrs.Attribute[Any], schema: object) -> None:
     if schema is None:
         return
+    from ..flows._output import OutputSchema  # few agents have a schema
+
     OutputSchema.of(schema, attribute.name)
     config = instance.generate_content_config
     if attribute.name == "output_schema" and isinstance(config, GenerateContentConfig) and config.response_mime_type:
@@ -223,7 +231,11 @@ class LlmAgent(BaseAgent):
 
     @cached_property
     def _output(self) -> OutputSchema | None:
-        return None if self.output_schema is None else OutputSchema.of(self.output_schema, "output_schema")
+        if self.output_schema is None:
+            return None
+        from ..flows._output import OutputSchema  # few agents have a schema
+
+        return OutputSchema.of(self.output_schema, "output_schema")
 
     async def _run_async_impl(self, ctx: InvocationContext) -> None:
         turn, event, misses = Turn.ASKING, Event(), 0

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from .._json import freeze
 from ..errors import ArgumentError
 from ..events import Event
-from ..flows._output import OutputSchema
 from ..flows._prompts import Prompts
 from ..runtime import ToolContext
 from ..tools import BaseTool
 from ..types import FunctionDeclaration
+
+if TYPE_CHECKING:
+    from ..flows._output import OutputSchema
 
 __all__ = ["Answer", "AnswerTool", "accepted_answer", "refused_answers"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from copy import copy
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -14,7 +15,9 @@ from ..flows._prompts import Prompts
 from ..plugins import BasePlugin
 from ..plugins._manager import check_hooks
 from ..sessions._service import check_app_name
-from ._compaction import EventsCompactionConfig
+
+if TYPE_CHECKING:
+    from ._compaction import EventsCompactionConfig
 
 __all__ = ["App", "Prompts", "ResumabilityConfig"]
 
@@ -101,9 +104,12 @@ class App:
         if not isinstance(resumability_config, ResumabilityConfig | None):
             msg = f"expected resumability_config to be a ResumabilityConfig, found {resumability_config!r:.80}"
             raise ConfigurationError(msg)
-        if not isinstance(events_compaction_config, EventsCompactionConfig | None):
-            found = f"found {events_compaction_config!r:.80}"
-            raise ConfigurationError(f"expected events_compaction_config to be an EventsCompactionConfig, {found}")
+        if events_compaction_config is not None:
+            from ._compaction import EventsCompactionConfig  # few apps have one
+
+            if not isinstance(events_compaction_config, EventsCompactionConfig):
+                found = f"found {events_compaction_config!r:.80}"
+                raise ConfigurationError(f"expected events_compaction_config to be an EventsCompactionConfig, {found}")
         tree = AgentTree(root_agent)
         tree.check_models()
         self.__attrs_init__(

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ..runtime._compaction import find_job
 from ..sessions import GetSessionConfig, SessionKey
 from ..sessions._live import RunWindow
 from ..types import changed
@@ -62,6 +61,8 @@ async def compact(runner: Runner, key: SessionKey) -> bool:
     service, settings = runner.session_service, runner.app.events_compaction_config
     if settings is None:
         return False
+    from ..runtime._compaction import find_job  # few apps have summaries
+
     with service._used():
         live = await service._open(key, RunWindow(asked=_NOTHING, whole=True))
         job = None if live is None else await find_job(service, live, settings, runner.app._tree)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import trio
@@ -14,10 +14,6 @@ import trio
 from .._json import finite, freeze, shown
 from ..agents import BaseAgent
 from ..apps import App
-from ..artifacts import BaseArtifactService, InMemoryArtifactService
-from ..artifacts._run import RunArtifacts
-from ..credentials import AuthCredential, BaseCredentialService, InMemoryCredentialService
-from ..credentials._values import unusable
 from ..env import Env
 from ..errors import (
     AlreadyExistsError,
@@ -31,7 +27,6 @@ from ..errors import (
     StaleSessionError,
 )
 from ..events import Event, EventActions
-from ..memory import BaseMemoryService, InMemoryMemoryService
 from ..plugins import BasePlugin
 from ..plugins._manager import hooks_of
 from ..runtime import RunConfig, RunPlan, RunScope, Services
@@ -40,7 +35,6 @@ from ..runtime._failure import add_note
 from ..runtime._invocation import FinishedError
 from ..runtime._message import user_content
 from ..runtime._recovery import recover
-from ..runtime._rewind import Restoring, rewind_event
 from ..runtime._services import given
 from ..sessions import (
     BaseSessionService,
@@ -58,8 +52,12 @@ from ..sessions._state import Scope, check_key, scope_of
 from ..tools._limits import ToolLimits
 from ..types import Content, FunctionResponse, changed
 from ._compactions import Compactions
-from ._supervisor import Supervisor, Went, due, go_on
-from ._sync import SyncRun
+
+if TYPE_CHECKING:
+    from ..artifacts import BaseArtifactService
+    from ..credentials import AuthCredential, BaseCredentialService
+    from ..memory import BaseMemoryService
+    from ._sync import SyncRun
 
 __all__ = ["InMemoryRunner", "Runner"]
 
@@ -117,10 +115,7 @@ class Runner:
         if session_service is None:
             msg = "expected session_service to be a session service, found None; make one, or use InMemoryRunner"
             raise ConfigurationError(msg)
-        _check_service("session_service", session_service, BaseSessionService, session_service)
-        _check_service("artifact_service", artifact_service, BaseArtifactService, session_service)
-        _check_service("memory_service", memory_service, BaseMemoryService, session_service)
-        _check_service("credential_service", credential_service, BaseCredentialService, session_service)
+        _check_services(session_service, artifact_service, memory_service, credential_service)
         if env is not None and env is not session_service.env:
             msg = "expected the Env of the session service, found another one; pass the same env to both"
             raise ConfigurationError(msg)
@@ -366,6 +361,8 @@ class Runner:
             ServiceNotConfiguredError: There is no credential service.
             CredentialServiceError: The service has failed.
         """
+        from ..credentials._values import unusable  # few runs use credentials
+
         service, config = given(self.credential_service, "credential"), question.auth_config
         if config is None:
             msg = f"expected {question.call_id!r} to say which credential it asks for, found that it does not"
@@ -391,6 +388,8 @@ class Runner:
             ServiceNotConfiguredError: The Runner has no credential service.
             CredentialServiceError: The service has failed, and may have it or not.
         """
+        from ..credentials._values import AuthCredential, unusable  # few runs use credentials
+
         service = given(self.credential_service, "credential")
         config = pending.auth_config if isinstance(pending, PendingCall) else None
         if config is None:
@@ -450,6 +449,8 @@ class Runner:
         Raises:
             RuntimeError: Called inside trio; use `run_async` there.
         """
+        from ._sync import SyncRun  # few programs are synchronous
+
         scope = self.run_async(
             user_id=user_id,
             session_id=session_id,
@@ -484,6 +485,8 @@ class Runner:
         config = _checked_config(run_config)
         self._check_open()
         now = self._env.now() if now is None else now
+        from ._supervisor import Went, due, go_on  # few programs wait for a time
+
         went_on = []
         for place in await due(self.session_service, self.app_name, now):
             if await go_on(self, place, now=now, config=config) is Went.ON:
@@ -530,6 +533,8 @@ class Runner:
             msg = f"expected every_s to be seconds above 0, and not for ever, found {every_s!r:.40}"
             raise ConfigurationError(msg)
         config = attrs.evolve(_checked_config(run_config), on_busy="reject")  # who waits for a session takes a place
+        from ._supervisor import Supervisor  # few programs supervise
+
         await Supervisor(self, config, max_concurrent, every_s).run(task_status)
 
     async def rewind_async(
@@ -575,6 +580,8 @@ class Runner:
                 await writer.finish(None)
 
     async def _rewind(self, writer: SessionWriter, invocation_id: str, own_id: str, config: RunConfig) -> Event:
+        from ..runtime._rewind import rewind_event  # few programs rewind
+
         while True:
             try:
                 await recover(writer)
@@ -593,6 +600,9 @@ class Runner:
         service, key, seq = self.artifact_service, writer.live.key, event.actions.rewind_before_seq
         if service is None:
             return await writer.append(event)
+        from ..artifacts._run import RunArtifacts  # few programs rewind
+        from ..runtime._rewind import Restoring
+
         assert seq is not None
         staged = service._shares(self.session_service)
         live = writer.live
@@ -690,6 +700,10 @@ class InMemoryRunner(Runner):
         auto_create_session: bool = False,
         env: Env | None = None,
     ) -> None:
+        from ..artifacts._in_memory import InMemoryArtifactService  # a Runner without them does not pay for the three
+        from ..credentials._in_memory import InMemoryCredentialService
+        from ..memory._in_memory import InMemoryMemoryService
+
         super().__init__(
             app=app,
             agent=agent,
@@ -703,10 +717,25 @@ class InMemoryRunner(Runner):
         )
 
 
+def _check_services(sessions: BaseSessionService, artifact: Any, memory: Any, credential: Any) -> None:
+    """Raise unless each is a service of its kind, or None, and uses the same Env as the sessions do."""
+    _check_service("session_service", sessions, BaseSessionService, sessions)
+    if artifact is not None:
+        from ..artifacts._service import BaseArtifactService  # few programs have one; so are the two below
+
+        _check_service("artifact_service", artifact, BaseArtifactService, sessions)
+    if memory is not None:
+        from ..memory._service import BaseMemoryService
+
+        _check_service("memory_service", memory, BaseMemoryService, sessions)
+    if credential is not None:
+        from ..credentials._service import BaseCredentialService
+
+        _check_service("credential_service", credential, BaseCredentialService, sessions)
+
+
 def _check_service(name: str, service: Any, kind: type[Any], session_service: BaseSessionService) -> None:
-    """Raise unless *service* is one of that *kind*, or None, and uses the same Env as the sessions do."""
-    if service is None:
-        return
+    """Raise unless *service* is one of that *kind* and uses the same Env as the sessions do."""
     if not isinstance(service, kind):
         msg = f"expected {name} to be a {kind.__name__}, found {shown(service)}"
         raise ConfigurationError(msg)

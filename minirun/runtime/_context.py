@@ -12,15 +12,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
 
 from .._codec import event_to_json
 from .._json import freeze
-from ..artifacts import ArtifactReader, ArtifactVersion, Chunks
-from ..credentials import AuthConfig, AuthCredential
 from ..errors import (
     ConfigurationError,
     InvalidEventError,
@@ -28,33 +26,26 @@ from ..errors import (
     InvocationEndedError,
 )
 from ..events import Event, EventActions
-from ..memory import MemoryEntry, SearchMemoryResponse
 from ..sessions import InvocationStatus, Session
 from ..sessions._live import run_session
 from ..sessions._service import checked_event
 from ..sessions._state import Scope, State, Write, apply_write, scope_of, with_writes, writes_of
 from ..types import Content, Part, changed
-from ._artifacts import (
-    artifact_version,
-    check_artifact,
-    delete_artifact,
-    list_artifacts,
-    load_artifact,
-    open_artifact,
-    save_artifact,
-)
 from ._commits import CommitTimer, CommitWatcher
 from ._config import RunConfig
 from ._core import InvocationCore, derived_id
-from ._credentials import load_credential, request_credential, save_credential
 from ._durable import STEP_KEY, ask_for_input, run_step, sleep_until
 from ._escalation import Escalation
 from ._failure import is_pause
-from ._memory import add_events_to_memory, add_memory, search_memory
 from ._on_event import heard
 from ._place import Control, Inside, Place, Region
 from ._reads import EVENTS, Reads
 from ._threads import LateOutcome
+
+if TYPE_CHECKING:
+    from ..artifacts import ArtifactReader, ArtifactVersion, Chunks
+    from ..credentials import AuthConfig, AuthCredential
+    from ..memory import MemoryEntry, SearchMemoryResponse
 
 __all__ = [
     "ActionsDraft",
@@ -362,7 +353,7 @@ class _WritingContext(ReadonlyContext):
         """
         return await ask_for_input(self, message, response_schema, payload)
 
-    # --- artifacts
+    # --- artifacts; what few runs use is imported by the methods that do, here and below
 
     async def save_artifact(
         self, filename: str, artifact: Part, custom_metadata: Mapping[str, Any] | None = None
@@ -386,6 +377,8 @@ class _WritingContext(ReadonlyContext):
             ServiceNotConfiguredError: The runner has no artifact service.
             StorageError: The store failed.
         """
+        from ._artifacts import check_artifact, save_artifact
+
         check_artifact(self, filename, artifact, custom_metadata)
         return await save_artifact(self, filename, self._core.artifacts.to_save(filename, artifact, custom_metadata))
 
@@ -402,6 +395,8 @@ class _WritingContext(ReadonlyContext):
         It loads as a part with `inline_data`. An error of the chunks is raised as it is, and leaves no version. The
         chunks are not searched for secrets.
         """
+        from ._artifacts import check_artifact, save_artifact
+
         check_artifact(self, filename, None, custom_metadata)
         save = self._core.artifacts.to_save_stream(filename, chunks, mime_type, custom_metadata)
         return await save_artifact(self, filename, save)
@@ -417,24 +412,34 @@ class _WritingContext(ReadonlyContext):
             ServiceNotConfiguredError: The runner has no artifact service.
             StorageCorruptError: What is stored is not what was saved.
         """
+        from ._artifacts import load_artifact
+
         return await load_artifact(self, filename, version)
 
     @asynccontextmanager
     async def open_artifact(self, filename: str, version: int | None = None) -> AsyncIterator[ArtifactReader | None]:
         """Open a version, by default the newest, to be read in chunks; None if there is no such version."""
+        from ._artifacts import open_artifact
+
         async with await open_artifact(self, filename, version) as reader:
             yield reader
 
     async def list_artifacts(self) -> list[str]:
         """Return the names of the session's artifacts and of its user's, sorted."""
+        from ._artifacts import list_artifacts
+
         return await list_artifacts(self)
 
     async def get_artifact_version(self, filename: str, version: int | None = None) -> ArtifactVersion | None:
         """Return what is known of a version, by default the newest; None if there is no such version."""
+        from ._artifacts import artifact_version
+
         return await artifact_version(self, filename, version)
 
     async def delete_artifact(self, filename: str) -> None:
         """Delete all versions of an artifact, at once; events that name them name nothing any more."""
+        from ._artifacts import delete_artifact
+
         await delete_artifact(self, filename)
 
     # --- memory
@@ -453,10 +458,14 @@ class _WritingContext(ReadonlyContext):
             ServiceNotConfiguredError: The runner has no memory service.
             StorageError: The store failed.
         """
+        from ._memory import search_memory
+
         return await search_memory(self, query, limit, filter)
 
     async def add_session_to_memory(self) -> None:
         """Remember what was said in the session, as far as this context sees it; what is known already stays."""
+        from ._memory import add_events_to_memory
+
         await add_events_to_memory(self, self.session.events, None)
 
     async def add_events_to_memory(
@@ -470,6 +479,8 @@ class _WritingContext(ReadonlyContext):
             InvocationEndedError: The invocation, or the tool call that this context belonged to, has ended.
             ServiceNotConfiguredError: The runner has no memory service.
         """
+        from ._memory import add_events_to_memory
+
         await add_events_to_memory(self, events, custom_metadata)
 
     async def add_memory(
@@ -490,6 +501,8 @@ class _WritingContext(ReadonlyContext):
             InvocationEndedError: The invocation, or the tool call that this context belonged to, has ended.
             ServiceNotConfiguredError: The runner has no memory service.
         """
+        from ._memory import add_memory
+
         return await add_memory(self, memories, custom_metadata)
 
     # --- credentials
@@ -515,6 +528,8 @@ class _WritingContext(ReadonlyContext):
             ServiceNotConfiguredError: The Runner has no credential service.
             CredentialServiceError: The service has failed.
         """
+        from ._credentials import request_credential
+
         return await request_credential(self, auth_config)
 
     async def load_credential(self, auth_config: AuthConfig) -> AuthCredential | None:
@@ -525,6 +540,8 @@ class _WritingContext(ReadonlyContext):
             ServiceNotConfiguredError: The Runner has no credential service.
             CredentialServiceError: The service has failed.
         """
+        from ._credentials import load_credential
+
         return await load_credential(self, auth_config)
 
     async def save_credential(self, auth_config: AuthConfig, credential: AuthCredential) -> None:
@@ -536,6 +553,8 @@ class _WritingContext(ReadonlyContext):
             ServiceNotConfiguredError: The Runner has no credential service.
             CredentialServiceError: The service has failed, and may have it or not.
         """
+        from ._credentials import save_credential
+
         await save_credential(self, auth_config, credential)
 
     @property

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..artifacts._run import RunArtifacts
 from ..env import Env
 from ..errors import (
     InvalidEventError,
@@ -37,6 +36,9 @@ from ._journal import Journal
 from ._reads import Reads
 from ._secrets import Secrets
 from ._services import Services, given
+
+if TYPE_CHECKING:
+    from ..artifacts._run import RunArtifacts
 
 __all__ = ["InvocationCore", "derived_id"]
 
@@ -119,6 +121,8 @@ class InvocationCore:
             ServiceNotConfiguredError: The runner has no artifact service.
         """
         if self._artifacts is None:
+            from ..artifacts._run import RunArtifacts  # few runs use artifacts
+
             service, key = given(self.services.artifact, "artifact"), self.live.key
             staged = service._shares(self.committer.session_service)
             self._artifacts = RunArtifacts(

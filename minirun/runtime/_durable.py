@@ -19,7 +19,6 @@ import trio
 from .._json import dumps, finite, freeze, shown, thaw
 from ..errors import FatalError, InvalidValueError, NotSupportedError, ReplayError
 from ..events import Event, EventActions
-from ..flows._output import OutputSchema
 from ..flows._questions import REQUEST_INPUT, SLEEP_UNTIL
 from ..types import Content, FunctionCall, FunctionResponse, Part
 from ._failure import Pause
@@ -161,7 +160,11 @@ async def sleep_until(context: _WritingContext, when: float) -> None:
 
 async def ask_for_input(context: _WritingContext, message: str, schema: Any, payload: Any) -> Any:
     """See `InvocationContext.request_input`."""
-    form = None if schema is None else OutputSchema.of(schema, "response_schema").schema
+    form = None
+    if schema is not None:
+        from ..flows._output import OutputSchema  # few questions have a form
+
+        form = OutputSchema.of(schema, "response_schema").schema
     given = {"message": message, "payload": payload, "response_schema": form}
     args = freeze({name: value for name, value in given.items() if value is not None}, "question")
     call_id = _question_id(context, REQUEST_INPUT, args)

@@ -50,7 +50,6 @@ from ..sessions._state import ReadOnlyState, with_writes, writes_of
 from ..types import Content, changed
 from ._answer import is_answer_of_run
 from ._committer import Committer
-from ._compaction import due_tail, find_job
 from ._config import RunConfig
 from ._context import InvocationContext
 from ._core import InvocationCore, derived_id
@@ -469,6 +468,8 @@ class RunScope:
 
         The run has succeeded: leaving it, its deadline and whatever fails here only mean that there is no summary.
         """
+        from ._compaction import due_tail, find_job  # few apps have summaries
+
         plan, run, live = self._plan, self._run, self._core.live
         try:
             with self._compaction_scope:
@@ -498,6 +499,8 @@ class RunScope:
         return changed(event, id=event_id, invocation_id=name, custom_metadata=freeze(metadata) or None)
 
     def _note_what_is_due(self) -> None:
+        from ._compaction import due_tail  # few apps have summaries
+
         live = self._core.live
         if due_tail(live, self._plan.compaction) is not None:
             self._plan.compaction_is_due(live.key)

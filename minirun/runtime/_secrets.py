@@ -20,12 +20,11 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from .._json import dumps, freeze
-from ..credentials import AuthCredential
 from ..errors import SecretError
 from ..events import Event, EventActions
 from ..flows._questions import QUESTIONS
@@ -40,6 +39,9 @@ from ..types import (
     Value,
     changed,
 )
+
+if TYPE_CHECKING:
+    from ..credentials import AuthCredential
 
 __all__ = ["HIDDEN", "SECRET_CHARS_MIN", "SECRET_DIGITS_MIN", "Secrets"]
 

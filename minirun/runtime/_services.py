@@ -6,14 +6,16 @@ This layer knows them by what contexts ask of them; whoever asks for one that is
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 
-from ..artifacts import BaseArtifactService
-from ..credentials import BaseCredentialService
 from ..errors import ServiceNotConfiguredError
-from ..memory import BaseMemoryService
+
+if TYPE_CHECKING:
+    from ..artifacts import BaseArtifactService
+    from ..credentials import BaseCredentialService
+    from ..memory import BaseMemoryService
 
 __all__ = ["Services"]
 

@@ -10,19 +10,20 @@ of the call's id.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
 from .._json import JSON, shown
-from ..credentials._values import AuthConfig
 from ..errors import ConfigurationError, InvalidMessageError, InvalidValueError
 from ..events import Event
-from ..flows._json_schema import compile_schema
 from ..flows._questions import GET_USER_CHOICE, REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_INPUT, SLEEP_UNTIL
 from ..types import Content, FunctionResponse, Part
 from ._calls import OpenCall
 from ._live import SessionKey
+
+if TYPE_CHECKING:
+    from ..credentials import AuthConfig
 
 __all__ = ["PendingCall", "PendingKind", "check_answer", "pending_call"]
 
@@ -149,6 +150,8 @@ def _check_result(pending: PendingCall, answer: Mapping[str, Any]) -> None:
         raise InvalidMessageError(msg)
     if pending.schema is None:
         return
+    from ..flows._json_schema import compile_schema  # few questions have a schema
+
     try:
         problems = compile_schema(pending.schema, "response_schema").problems(answer["result"])
     except ConfigurationError as error:  # whoever asks checks it; this log was written by somebody else
@@ -200,6 +203,8 @@ def pending_call(key: SessionKey, call: OpenCall, event: Event, mark: Event) -> 
 
 
 def _auth_config(fields: object) -> AuthConfig | None:
+    from ..credentials._values import AuthConfig  # few questions are for credentials
+
     try:
         return AuthConfig.from_dict(_object(fields))
     except InvalidValueError:

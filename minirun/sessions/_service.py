@@ -31,7 +31,6 @@ import trio
 
 from .._json import check_text, freeze, shown
 from .._service import BaseService
-from ..credentials._values import AuthConfig
 from ..env import Env
 from ..errors import (
     InvalidEventError,
@@ -210,6 +209,8 @@ def _check_auth_configs(event: Event) -> None:
             "found something else; leave it out: `ctx.request_credential` asks, and fills it in"
         )
         raise InvalidEventError(msg)
+    from ..credentials._values import AuthConfig  # few events ask for credentials
+
     for fields in said.values():
         AuthConfig.from_dict(fields if isinstance(fields, dict) else {})
 

@@ -25,7 +25,6 @@ import trio
 from .._json import FrozenDict, freeze, thaw
 from ..errors import FatalError, InvalidValueError, ToolTimeoutError
 from ..runtime import ToolContext
-from ..runtime._artifacts import give_up
 from ..runtime._failure import Pause, first_failure, leaves
 from ..runtime._threads import LateOutcome
 from ._base import BaseTool
@@ -137,6 +136,8 @@ class Attempts:
                 self._keep(context)
             else:
                 context._start_over()
+                from ..runtime._artifacts import give_up  # few attempts are given up
+
                 give_up(context, self._context)
         return self.outcome
 
