@@ -38,77 +38,49 @@ from ..sessions import BaseSessionService, SessionWriter
 __all__ = ["Committer"]
 
 
-class _Credit:
-    """The right to have one event ahead of the caller; over once the caller has asked for the next one."""
-
-    __slots__ = ("over", "task")
-
-    def __init__(self) -> None:
-        self.over = False
-        self.task: trio.lowlevel.Task | None = None
-
-    async def turn(self) -> None:
-        """Sleep until it is over; a cancellation ends the wait without raising."""
-        if self.over:
-            return
-        task = self.task = trio.lowlevel.current_task()
-
-        def abort(_: Any) -> trio.lowlevel.Abort:
-            self.task = None
-            trio.lowlevel.reschedule(task)
-            return trio.lowlevel.Abort.FAILED
-
-        await trio.lowlevel.wait_task_rescheduled(abort)
-
-    def end(self) -> None:
-        self.over = True
-        if self.task is not None:
-            task, self.task = self.task, None
-            trio.lowlevel.reschedule(task)
-
-
 class _Request:
-    """An event on its way to the store, and its emitter, asleep."""
+    """
+    An event on its way to the store and to the caller, and its emitter, asleep.
+
+    It sleeps once: until the store has refused the event, or else until the caller asks for the next one.
+    """
 
     __slots__ = (
         "_raise_cancel",
-        "_task",
         "applied",
-        "credit",
         "error",
         "event",
         "finish",
+        "has_credit",
+        "over",
         "settled",
         "stored",
-        "withdrawal",
+        "task",
     )
 
-    def __init__(
-        self,
-        event: Event,
-        applied: Callable[[], None],
-        finish: Callable[[Event], Event],
-        credit: _Credit | None,
-    ) -> None:
+    def __init__(self, event: Event, applied: Callable[[], None], finish: Callable[[Event], Event]) -> None:
         self.event = event
         self.applied = applied
         self.finish = finish
-        self.credit = credit
-        self.settled = False
+        self.has_credit = False
+        self.over = False  # whether the caller has asked for the next event, or left
+        self.settled = False  # whether the store has answered, or the event was withdrawn
         self.stored: Event | None = None
         self.error: Exception | None = None
-        self.withdrawal = trio.CancelScope()
-        self._task: trio.lowlevel.Task | None = None
+        self.task: trio.lowlevel.Task | None = None  # that sleeps
         self._raise_cancel: Callable[[], Any] | None = None
 
-    async def answered(self) -> Event:
-        """Sleep until the store has answered. A cancellation asks for the event to be withdrawn, and waits on."""
-        if not self.settled:
-            self._task = trio.lowlevel.current_task()
+    async def answered(self, withdraw: Callable[[], None]) -> Event:
+        """Sleep. A cancellation asks for the event to be withdrawn, and waits on, until the store has answered."""
+        if not self.settled or self._waits_for_caller:
+            self.task = trio.lowlevel.current_task()
 
             def abort(raise_cancel: Callable[[], Any]) -> trio.lowlevel.Abort:
-                self._raise_cancel = raise_cancel
-                self.withdrawal.cancel()
+                if self.settled:
+                    self.wake()  # it is stored: the cancellation arrives at the next checkpoint
+                else:
+                    self._raise_cancel = raise_cancel
+                    withdraw()
                 return trio.lowlevel.Abort.FAILED
 
             await trio.lowlevel.wait_task_rescheduled(abort)
@@ -120,21 +92,27 @@ class _Request:
         assert self.stored is not None
         return self.stored
 
+    @property
+    def _waits_for_caller(self) -> bool:
+        return self.stored is not None and self.has_credit and not self.over and self._raise_cancel is None
+
     def settle(self) -> None:
-        """The store has answered, or the event was withdrawn: wake the emitter."""
+        """The store has answered, or the event was withdrawn."""
         self.settled = True
-        if self._task is not None:
-            trio.lowlevel.reschedule(self._task)
+        if not self._waits_for_caller:
+            self.wake()
 
+    def end(self) -> None:
+        """Nobody is to wait for the caller any more."""
+        self.over = True
+        if self.settled:
+            self.wake()
 
-class _Taker:
-    """A task that waits for the credit."""
-
-    __slots__ = ("credit", "task")
-
-    def __init__(self, task: trio.lowlevel.Task) -> None:
-        self.task = task
-        self.credit: _Credit | None = None
+    def wake(self) -> None:
+        """It goes on, if it sleeps."""
+        if self.task is not None:
+            task, self.task = self.task, None
+            trio.lowlevel.reschedule(task)
 
 
 class Committer:
@@ -161,16 +139,16 @@ class Committer:
         self._send, self._receive = trio.open_memory_channel[_Request](0)
         self._broken: StorageError | None = None
         # the caller's queue
-        self._queue: deque[tuple[Event, _Credit | None]] = deque()
+        self._queue: deque[tuple[Event, _Request | None]] = deque()
         self._reader: trio.lowlevel.Task | None = None
         self._asked = False
-        self._delivered: _Credit | None = None
+        self._delivered: _Request | None = None
         self._ended = False
         self._left = False
         self._idle = trio.lowlevel.ParkingLot()  # for who waits until the caller has had everything
         # credit and back-pressure
-        self._credit: _Credit | None = None
-        self._takers: deque[_Taker] = deque()
+        self._holder: _Request | None = None
+        self._takers: deque[_Request] = deque()
         self._room = partial_buffer
         self._room_waiters = trio.lowlevel.ParkingLot()
 
@@ -184,10 +162,13 @@ class Committer:
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """Store what is emitted, one event after another, until `end`."""
-        with trio.CancelScope(shield=True):
-            async for request in self._receive:
-                with request.withdrawal:
+        request = None
+        while not self._ended:
+            with trio.CancelScope(shield=True) as self._withdrawal:  # until an emitter cancels it
+                async for request in self._receive:
                     await self._commit(request)
+                    request.settle()
+            if request is not None and not request.settled:
                 request.settle()
 
     async def _commit(self, request: _Request) -> None:
@@ -204,7 +185,7 @@ class Committer:
             return
         request.applied()
         self._on_stored(request.stored)
-        self._publish(request.stored, request.credit)
+        self._publish(request.stored, request if request.has_credit else None)
 
     # --- for the logic
 
@@ -222,20 +203,22 @@ class Committer:
         *finish* is called when its turn has come, and gives it what depends on the events before it; *applied* when it
         is stored, before anybody sees it.
         """
-        credit = None if closing else await self._take()
-        request = _Request(event, applied, finish, credit)
+        request = _Request(event, applied, finish)
         try:
-            await self._send.send(request)
-            stored = await request.answered()
+            if not closing:
+                await self._take(request)
+            await trio.lowlevel.checkpoint_if_cancelled()
+            try:
+                self._send.send_nowait(request)  # its emitter sleeps below
+            except trio.WouldBlock:
+                await self._send.send(request)
+            return await request.answered(self._withdrawal.cancel)
         except trio.ClosedResourceError:
             msg = "this invocation has ended; an event that is emitted after its end is not stored"
             raise InvocationEndedError(msg) from None
         finally:
-            if credit is not None and request.stored is None:
-                self._give_back(credit)
-        if credit is not None:
-            await credit.turn()
-        return stored
+            if request.stored is None:
+                self._give_back(request)
 
     async def emit_partial(self, event: Event) -> None:
         """Show *event* to the caller; wait while too many are unread. Nothing is stored."""
@@ -279,9 +262,11 @@ class Committer:
 
     async def _next_event(self) -> Event | None:
         if self._delivered is not None:
-            credit, self._delivered = self._delivered, None
-            self._give_back(credit)
-        if self._queue or self._ended:
+            request, self._delivered = self._delivered, None
+            self._give_back(request)
+        if self._queue and self._queue[0][0].partial:
+            await trio.lowlevel.checkpoint_if_cancelled()  # who emits them runs when the buffer is empty, or not full
+        elif self._queue or self._ended:
             await trio.lowlevel.checkpoint()
         while not self._queue or self._left:
             if self._ended:
@@ -290,7 +275,8 @@ class Committer:
         event, self._delivered = self._queue.popleft()
         if event.partial:
             self._room += 1
-            self._room_waiters.unpark()
+            if not self._queue:
+                self._room_waiters.unpark_all()
         return event
 
     async def _wait_for_event(self) -> None:
@@ -307,10 +293,10 @@ class Committer:
         """The caller is gone: nobody waits for it any more, and nothing more is published."""
         self._left = True
         self._delivered = None
-        if self._credit is not None:
-            self._credit.end()
+        if self._holder is not None:
+            self._holder.end()
         while self._takers:
-            trio.lowlevel.reschedule(self._takers.popleft().task)
+            self._takers.popleft().wake()
         self._room_waiters.unpark_all()
         self._idle.unpark_all()
 
@@ -320,9 +306,9 @@ class Committer:
 
     # --- inside
 
-    def _publish(self, event: Event, credit: _Credit | None) -> None:
+    def _publish(self, event: Event, request: _Request | None) -> None:
         if not self._left:
-            self._queue.append((event, credit))
+            self._queue.append((event, request))
             self._wake_reader()
 
     def _wake_reader(self) -> None:
@@ -330,29 +316,31 @@ class Committer:
             reader, self._reader = self._reader, None
             trio.lowlevel.reschedule(reader)
 
-    async def _take(self) -> _Credit | None:
-        """Take the credit, in turn; None once the caller has left. A cancellation leaves it where it is."""
-        if self._credit is not None and not self._left:
-            taker = _Taker(trio.lowlevel.current_task())
-            self._takers.append(taker)
-
-            def abort(_: Any) -> trio.lowlevel.Abort:
-                self._takers.remove(taker)
-                return trio.lowlevel.Abort.SUCCEEDED
-
-            await trio.lowlevel.wait_task_rescheduled(abort)
-            return taker.credit
-        await trio.lowlevel.checkpoint_if_cancelled()
+    async def _take(self, request: _Request) -> None:
+        """Take the credit, in turn, unless the caller has left. A cancellation leaves it where it is."""
         if self._left:
-            return None
-        self._credit = _Credit()
-        return self._credit
+            return
+        if self._holder is None:
+            self._hand_to(request)
+            return
+        request.task = trio.lowlevel.current_task()
+        self._takers.append(request)
 
-    def _give_back(self, credit: _Credit) -> None:
-        credit.end()
-        if self._credit is credit:
-            self._credit = None
+        def abort(_: Any) -> trio.lowlevel.Abort:
+            self._takers.remove(request)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def _hand_to(self, request: _Request) -> None:
+        self._holder = request
+        request.has_credit = True
+
+    def _give_back(self, request: _Request) -> None:
+        request.end()
+        if self._holder is request:
+            self._holder = None
             if self._takers:
                 taker = self._takers.popleft()
-                taker.credit = self._credit = _Credit()
-                trio.lowlevel.reschedule(taker.task)
+                self._hand_to(taker)
+                taker.wake()
