@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncGenerator
 from typing import Any, cast
 
@@ -209,6 +210,27 @@ async def test_partial_events_are_shown_and_never_stored() -> None:
     assert texts(await stored_events(runner)) == ["go", "ab"]
 
 
+async def test_fragments_are_handed_over_by_the_buffer() -> None:
+    """A task that emits fragments and the one that reads them take turns once for each full buffer, not for each."""
+
+    class Turns(trio.abc.Instrument):
+        count = 0
+
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            self.count += 1
+
+    async def logic(ctx: InvocationContext) -> None:
+        for _ in range(800):
+            await ctx.emit(Event(message="x", partial=True))
+
+    turns = Turns()
+    trio.lowlevel.add_instrument(turns)
+    events, _ = await run_to_end(runner_for(logic), run_config=RunConfig(partial_buffer=16))
+    trio.lowlevel.remove_instrument(turns)
+    assert len(events) == 800
+    assert turns.count < 3 * 800 / 16
+
+
 async def test_unread_partial_events_hold_their_emitter_back() -> None:
     """At most partial_buffer partial events are ahead of the caller."""
     emitted = 0
@@ -226,6 +248,28 @@ async def test_unread_partial_events_hold_their_emitter_back() -> None:
             await trio.testing.wait_all_tasks_blocked()
             assert emitted <= read + 5
     assert emitted < 30
+
+
+@pytest.mark.parametrize("script", [["an answer"], [call("look"), "an answer"]], ids=["text", "tool"])
+async def test_a_run_leaves_nothing_to_the_garbage_collector(script: list[Any]) -> None:
+    """What a run has made is gone with its scope: nothing of it is in a cycle, which only the collector would find."""
+
+    async def look() -> str:
+        return "seen"
+
+    runner = runner_for(LlmAgent(name="agent", model=ScriptedLlm(script), tools=[look]))
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        await run_to_end(runner)
+        gc.collect()
+        left = {type(found).__qualname__ for found in gc.garbage if type(found).__module__.startswith("minirun")}
+    finally:
+        gc.set_debug(0)
+        gc.enable()
+        gc.garbage.clear()
+    assert left == set()
 
 
 # --- failures: one exception, with its own type -----------------------------------------------------------------------

@@ -744,12 +744,16 @@ def _check_service(name: str, service: Any, kind: type[Any], session_service: Ba
         raise ConfigurationError(msg)
 
 
+_DEFAULT_CONFIG = RunConfig()
+
+
 def _checked_config(run_config: RunConfig | None) -> RunConfig:
-    config = RunConfig() if run_config is None else run_config
-    if not isinstance(config, RunConfig):
-        msg = f"expected a RunConfig, found {config!r:.80}"
+    if run_config is None:
+        return _DEFAULT_CONFIG
+    if not isinstance(run_config, RunConfig):
+        msg = f"expected a RunConfig, found {run_config!r:.80}"
         raise ConfigurationError(msg)
-    return config
+    return run_config
 
 
 def _too_late(invocation: Invocation) -> str:

@@ -136,7 +136,9 @@ class Committer:
         self._writer = writer
         self._check = check
         self._on_stored = on_stored
-        self._send, self._receive = trio.open_memory_channel[_Request](0)
+        self._send: trio.MemorySendChannel[_Request]
+        self._receive: trio.MemoryReceiveChannel[_Request]
+        self._send, self._receive = trio.open_memory_channel(0)
         self._broken: StorageError | None = None
         # the caller's queue
         self._queue: deque[tuple[Event, _Request | None]] = deque()
@@ -170,6 +172,7 @@ class Committer:
                     request.settle()
             if request is not None and not request.settled:
                 request.settle()
+        del self._check, self._on_stored  # they know the run, which knows this: now nothing waits for the collector
 
     async def _commit(self, request: _Request) -> None:
         if self._broken is not None:

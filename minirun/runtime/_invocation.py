@@ -15,6 +15,7 @@ agent's task finish its clean-up, raise one exception (promises P5, P7).
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import cached_property
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -342,7 +343,6 @@ class RunScope:
         self._run = Run(plan, session, self._committer, core)
         for event in () if core.journal is None else core.journal.recorded:
             self._run._stored(event)
-        self._hook_context = self._context._for_run_hooks()
         if plan.yield_user_message:
             self._committer.show(message)
         self._left = False
@@ -351,7 +351,7 @@ class RunScope:
         self._others: list[Exception] = []  # what failed beside the first failure
         deadline = trio.current_time() + config.deadline_s if config.deadline_s is not None else float("inf")
         self._agent_scope = trio.CancelScope(shield=True, deadline=deadline)
-        self._compaction_scope = trio.CancelScope(deadline=deadline)
+        self._compaction_scope = None if plan.compaction is None else trio.CancelScope(deadline=deadline)
         self._looked_for_summary = False
         self._renewal_scope = trio.CancelScope()
         self._manager = trio.open_nursery()
@@ -364,6 +364,11 @@ class RunScope:
         if writer.service.renew_every_s is not None:
             nursery.start_soon(self._renew, writer.service.renew_every_s, name="minirun lease renewal")
         return self._run
+
+    @cached_property
+    def _hook_context(self) -> InvocationContext:
+        """Of the hooks of the run, and of what its end says; most runs have neither."""
+        return self._context._for_run_hooks()
 
     def _on_stored(self, event: Event) -> None:
         self._core.stored(event)
@@ -471,6 +476,7 @@ class RunScope:
         from ._compaction import due_tail, find_job  # few apps have summaries
 
         plan, run, live = self._plan, self._run, self._core.live
+        assert self._compaction_scope is not None
         try:
             with self._compaction_scope:
                 if due_tail(live, plan.compaction) is None or not await self._committer.delivered():
@@ -564,8 +570,11 @@ class RunScope:
 
     async def _close_open_calls(self, paused: bool) -> None:
         """Answer the calls that are still open, but not what waits, and store what the run failed with."""
-        run, context = self._run, self._hook_context
+        run = self._run
         still_open = self._core.open_calls()
+        if not still_open and run._failure is None:
+            return
+        context = self._hook_context
         try:
             kept = around_waiting(still_open) if paused else set()
             to_close = (call for call in still_open if not (paused and (call.pending or call.call_id in kept)))
@@ -621,7 +630,8 @@ class RunScope:
         self._left = True
         self._committer.leave()
         self._agent_scope.cancel()
-        self._compaction_scope.cancel()
+        if self._compaction_scope is not None:
+            self._compaction_scope.cancel()
         try:
             await self._manager.__aexit__(None, None, None)
         except BaseException as interrupt:  # Ctrl-C arrived while this task waited
