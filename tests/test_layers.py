@@ -107,6 +107,8 @@ LATER = frozenset(
         "flows._output",
         "memory._in_memory",
         "memory._service",
+        "models._draft",
+        "models._registry",
         "runners._supervisor",
         "runners._sync",
         "runtime._artifacts",
@@ -115,6 +117,7 @@ LATER = frozenset(
         "runtime._memory",
         "runtime._rewind",
         "tools._function",
+        "tools._retry",
     }
 )
 

@@ -12,7 +12,7 @@ import attrs
 from ..errors import ConfigurationError, FatalError, InvalidValueError, ModelError, NotSupportedError, OutputSchemaError
 from ..events import Event, EventActions
 from ..flows._turn import Input, Turn, input_of, step
-from ..models import BaseLlm, LlmRequestDraft, LlmResponse
+from ..models import BaseLlm, LlmResponse
 from ..runtime import InvocationContext, ReadonlyContext, StreamingMode
 from ..runtime._hooks import Hook, ask, expect
 from ..sessions._service import CALL_ID
@@ -317,6 +317,8 @@ class LlmAgent(BaseAgent):
         callback_context = ctx._for_model_hooks(question.event_id)
         before = self._hooks(ctx, "before_model_callback")
         if before or question.shapers:
+            from ..models._draft import LlmRequestDraft  # few agents change their requests
+
             draft = LlmRequestDraft.of(question.request)
             for tool in question.shapers:
                 await tool.process_llm_request(tool_context=callback_context, llm_request=draft)

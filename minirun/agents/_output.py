@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-import attrs
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._json import freeze
 from ..errors import ArgumentError
@@ -23,8 +21,7 @@ __all__ = ["Answer", "AnswerTool", "accepted_answer", "refused_answers"]
 NAME = "set_model_response"
 
 
-@attrs.frozen
-class Answer:
+class Answer(NamedTuple):
     """A final answer: its value, and the same as JSON text."""
 
     value: Any

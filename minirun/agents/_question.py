@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
@@ -25,20 +25,25 @@ if TYPE_CHECKING:
 __all__ = ["Question", "find_model", "prepare", "text_of", "toolbox", "transcript_of"]
 
 
-@attrs.define
 class Question:
     """A request, and what its answer may lead to."""
 
-    model: BaseLlm
-    event_id: str
-    """Of the event that has the answer, and of its fragments."""
-    request: LlmRequest
-    tools: dict[str, BaseTool]
-    """What the model may call, by name."""
-    shapers: Sequence[BaseTool] = ()
-    """The tools that have a say in the request."""
-    is_asked: bool = True
-    """Whether the model itself is; else a callback has answered."""
+    __slots__ = ("event_id", "is_asked", "model", "request", "shapers", "tools")
+
+    def __init__(
+        self,
+        model: BaseLlm,
+        event_id: str,
+        request: LlmRequest,
+        tools: dict[str, BaseTool],
+        shapers: Sequence[BaseTool] = (),
+    ) -> None:
+        self.model = model
+        self.event_id = event_id  # of the event that has the answer, and of its fragments
+        self.request = request
+        self.tools = tools  # what the model may call, by name
+        self.shapers = shapers  # the tools that have a say in the request
+        self.is_asked = True  # whether the model itself is; else a callback has answered
 
     def replace(self, request: LlmRequest) -> None:
         """Ask *request* instead; a tool that it does not show cannot be called."""
@@ -47,8 +52,7 @@ class Question:
         self.tools = {name: tool for name, tool in self.tools.items() if name in shown}
 
 
-@attrs.frozen
-class Toolbox:
+class Toolbox(NamedTuple):
     """A model, what it may call, and how it is to give its answer."""
 
     model: BaseLlm

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ..errors import ConfigurationError, InvalidEventError
 from ..events import Event
-from ..models import BaseLlm, LLMRegistry
+from ..models import BaseLlm
 from ..tools import BaseTool, BaseToolset
 from ._base import BaseAgent
 from ._llm import LlmAgent
@@ -103,7 +103,7 @@ class AgentTree:
         while at is not None:
             model = getattr(at, "model", None)
             if isinstance(at, LlmAgent) and model is not None:
-                return LLMRegistry.new_llm(model) if isinstance(model, str) else model
+                return _by_name(model) if isinstance(model, str) else model
             at = self._parents.get(at.name)
         return None
 
@@ -151,3 +151,9 @@ class AgentTree:
                 return False
             at = self._parents.get(at.name)
         return isinstance(agent, LlmAgent)
+
+
+def _by_name(name: str) -> BaseLlm:
+    from ..models._registry import LLMRegistry  # only for models that are given by their names
+
+    return LLMRegistry.new_llm(name)

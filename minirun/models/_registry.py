@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import ClassVar, TypeAlias, overload
-
-import attrs
+from typing import ClassVar, NamedTuple, TypeAlias, overload
 
 from ..errors import ConfigurationError
 from ._base import BaseLlm
@@ -22,11 +20,10 @@ __all__ = ["LLMRegistry"]
 Factory: TypeAlias = Callable[[str], BaseLlm]
 
 
-@attrs.frozen(eq=False)
-class _Entry:
+class _Entry(NamedTuple):
     pattern: re.Pattern[str]
     factory: Factory
-    models: dict[str, BaseLlm] = attrs.field(factory=dict)  # by name, those that were asked for
+    models: dict[str, BaseLlm]  # by name, those that were asked for
 
 
 class LLMRegistry:
@@ -135,7 +132,7 @@ def _entry(pattern: object, factory: object) -> _Entry:
         msg = f"expected a pattern and a function, {found}; write `LLMRegistry.register(pattern, lambda name: model)`"
         raise ConfigurationError(msg)
     try:
-        return _Entry(re.compile(pattern), factory)
+        return _Entry(re.compile(pattern), factory, {})
     except re.error as error:
         msg = f"expected names of models as a regular expression, found {pattern!r:.80} ({error})"
         raise ConfigurationError(msg) from None

@@ -266,6 +266,7 @@ class Runner:
             run_config=config,
             env=self._env,
             message=checked_event(message),
+            resumes=None,
             temp=temp,
             yield_user_message=yield_user_message,
             auto_create=self.auto_create_session,
@@ -330,8 +331,8 @@ class Runner:
                 raise
             return writer
 
-        return attrs.evolve(
-            plan, open=open_session, invocation_id=invocation_id, message=message, resumes=resumed, auto_create=False
+        return plan._replace(
+            open=open_session, invocation_id=invocation_id, message=message, resumes=resumed, auto_create=False
         )
 
     async def _questions(self, key: SessionKey, answers: Sequence[FunctionResponse]) -> list[PendingCall]:

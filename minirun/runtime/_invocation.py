@@ -17,9 +17,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import cached_property
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-import attrs
 import trio
 
 from .._json import freeze
@@ -63,8 +62,7 @@ from ._services import Services
 __all__ = ["FinishedError", "Run", "RunPlan", "RunScope"]
 
 
-@attrs.frozen(kw_only=True)
-class RunPlan:
+class RunPlan(NamedTuple):
     """What a Runner asks for."""
 
     tree: Any
@@ -76,7 +74,7 @@ class RunPlan:
     env: Env
     message: Event
     """The user's message or answer with the state_delta, checked; `temp:` keys are in `temp`."""
-    resumes: Invocation | None = None
+    resumes: Invocation | None
     """The invocation to go on with; its id is `invocation_id`."""
     temp: Mapping[str, Any]
     yield_user_message: bool

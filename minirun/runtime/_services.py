@@ -6,9 +6,7 @@ This layer knows them by what contexts ask of them; whoever asks for one that is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
-
-import attrs
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ..errors import ServiceNotConfiguredError
 
@@ -22,8 +20,7 @@ __all__ = ["Services"]
 T = TypeVar("T")
 
 
-@attrs.frozen(kw_only=True)
-class Services:
+class Services(NamedTuple):
     """What the contexts of a run can ask for."""
 
     artifact: BaseArtifactService | None = None

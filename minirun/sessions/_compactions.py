@@ -10,9 +10,7 @@ before it: where a rewind undoes the newest, that one is in force again, and is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
-
-import attrs
+from typing import Any, NamedTuple
 
 from .._codec import content_from_dict, content_to_dict
 from .._json import shown
@@ -25,8 +23,7 @@ __all__ = ["Compaction", "CompactionFold", "check_compaction", "compaction_actio
 _FIELDS = ("start_seq", "end_seq", "previous_seq", "speaker", "compacted_content")
 
 
-@attrs.frozen
-class Compaction:
+class Compaction(NamedTuple):
     """
     A stored compaction.
 

@@ -442,7 +442,7 @@ def _invocation(key: SessionKey, name: str, status: InvocationStatus, seq: int, 
 def _until(segments: Sequence[Segment], end: int) -> tuple[Segment, ...]:
     """What of the segments is below *end*."""
     below = (part for part in segments if part.first_seq < end)
-    return tuple(attrs.evolve(part, last_seq=min(part.last_seq, end - 1)) for part in below)
+    return tuple(part._replace(last_seq=min(part.last_seq, end - 1)) for part in below)
 
 
 def _path(past: Sequence[Segment], session: int) -> tuple[Segment, ...]:

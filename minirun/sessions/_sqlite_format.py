@@ -14,9 +14,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
-
-import attrs
+from typing import Final, NamedTuple
 
 from .._json import shown
 from ..env import Env
@@ -29,8 +27,7 @@ __all__ = ["Format", "check_place", "check_untouched", "make_format", "parse_pat
 APPLICATION_ID: Final = 0x6D72756E
 
 
-@attrs.frozen
-class Format:
+class Format(NamedTuple):
     """
     How a file is laid out.
 

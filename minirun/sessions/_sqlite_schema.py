@@ -30,7 +30,7 @@ import hashlib
 import sqlite3
 from collections.abc import Sequence
 from types import NoneType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import attrs
 
@@ -212,8 +212,7 @@ def link(before: bytes, seq: int, commit_no: int, data: str) -> bytes:
     return hashlib.sha256(b"%b%d %d %b" % (before, seq, commit_no, data.encode())).digest()
 
 
-@attrs.frozen
-class Row:
+class Row(NamedTuple):
     """A row of `sessions`."""
 
     id: int
@@ -251,8 +250,7 @@ def row_of(columns: Sequence[Any]) -> Row:
     return Row(*columns)
 
 
-@attrs.frozen
-class Segment:
+class Segment(NamedTuple):
     """Which log holds the events *first_seq* to *last_seq* of a session."""
 
     first_seq: int
@@ -291,7 +289,7 @@ def read_segments(db: sqlite3.Connection, session: int) -> tuple[Segment, ...]:
         "SELECT first_seq, last_seq, log FROM shared_pasts WHERE session = ? ORDER BY first_seq", (session,)
     )
     past = tuple(Segment(*columns) for columns in rows)
-    if any(type(number) is not int for segment in past for number in attrs.astuple(segment)):
+    if any(type(number) is not int for segment in past for number in segment):
         raise damage(f"the shared past of session row {session} makes no sense: {past!r:.80}")
     return (*past, Segment(past[-1].last_seq + 1 if past else 0, SEQ_MAX, session))
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import attrs
 import trio
@@ -34,8 +34,7 @@ __all__ = ["Attempts", "Failure", "Outcome", "Result", "result_of"]
 UNKNOWN = "outcome_unknown"
 
 
-@attrs.frozen
-class Result:
+class Result(NamedTuple):
     """What a tool has returned, and the response that it makes."""
 
     value: Any
@@ -52,8 +51,7 @@ def result_of(value: Any, name: str) -> Result:
     return Result(value, freeze(value if isinstance(value, dict) else {"result": value}, f"result of {name!r}"))
 
 
-@attrs.frozen
-class Failure:
+class Failure(NamedTuple):
     """Why a call has no result: what the model is told, and the exception behind it, if there is one."""
 
     kind: str
@@ -175,7 +173,7 @@ class Attempts:
                 return found
             return result_of(response if isinstance(value, dict) else response["result"], self._tool.name)
         except InvalidValueError as error:
-            return attrs.evolve(self._failed(error), is_final=True)
+            return self._failed(error)._replace(is_final=True)
 
     def _failed(self, error: Exception) -> Failure:
         first = self._first(error)
@@ -197,7 +195,7 @@ class Attempts:
         else:
             kind, is_final = UNKNOWN, True
             message = f"{took} and its thread did not end in time; it may still take effect"
-        return attrs.evolve(self._failure(kind, message, ToolTimeoutError(message)), is_final=is_final)
+        return self._failure(kind, message, ToolTimeoutError(message))._replace(is_final=is_final)
 
     def _ended_late(self, late: LateOutcome) -> Outcome | None:
         """What became of a thread after the call was cancelled; None if it had not begun."""

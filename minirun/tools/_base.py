@@ -6,15 +6,17 @@ import inspect
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from .._json import finite
 from ..errors import ConfigurationError
 from ..flows._prompts import Prompts
-from ..models import LlmRequestDraft
 from ..runtime import CallbackContext, ToolContext
 from ..types import FunctionDeclaration
-from ._retry import RetryConfig
+
+if TYPE_CHECKING:
+    from ..models import LlmRequestDraft
+    from ._retry import RetryConfig
 
 __all__ = ["BaseTool", "check_name"]
 
@@ -74,9 +76,12 @@ class BaseTool(ABC):
         if timeout_s is not None and not _is_seconds(timeout_s):
             msg = f"tool {name!r}: expected timeout_s to be seconds above 0, or None, found {timeout_s!r:.80}"
             raise ConfigurationError(msg)
-        if retry is not None and not isinstance(retry, RetryConfig):
-            msg = f"tool {name!r}: expected retry to be a RetryConfig, or None, found {retry!r:.80}"
-            raise ConfigurationError(msg)
+        if retry is not None:
+            from ._retry import RetryConfig  # few tools have one
+
+            if not isinstance(retry, RetryConfig):
+                msg = f"tool {name!r}: expected retry to be a RetryConfig, or None, found {retry!r:.80}"
+                raise ConfigurationError(msg)
         if max_concurrency is not None and not _is_count(max_concurrency):
             msg = f"tool {name!r}: expected max_concurrency to be an integer from 1 up, found {max_concurrency!r:.80}"
             raise ConfigurationError(msg)

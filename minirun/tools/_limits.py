@@ -8,7 +8,8 @@ somebody stands in it. Joining does not wait, so that the calls of one turn stan
 
 from __future__ import annotations
 
-import attrs
+from typing import NamedTuple
+
 import trio
 
 from ._base import BaseTool
@@ -16,13 +17,12 @@ from ._base import BaseTool
 __all__ = ["Slot", "ToolLimits"]
 
 
-@attrs.define(eq=False)
-class _Line:
+class _Line(NamedTuple):
     """Who calls one tool: those whose turn it is, and behind them those who wait."""
 
     tool: BaseTool  # held, so that its id is not another one's
     limit: int
-    slots: list[Slot] = attrs.field(factory=list)
+    slots: list[Slot]
 
 
 class Slot:
@@ -63,7 +63,7 @@ class ToolLimits:
         tool = tool.limited_as
         if tool.max_concurrency is None:
             return Slot(self, None)
-        line = self._lines.setdefault(id(tool), _Line(tool, tool.max_concurrency))
+        line = self._lines.setdefault(id(tool), _Line(tool, tool.max_concurrency, []))
         slot = Slot(self, line)
         line.slots.append(slot)
         self._move_up(line)

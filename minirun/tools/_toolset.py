@@ -10,14 +10,16 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import ConfigurationError
 from ..flows._prompts import Prompts
-from ..models import LlmRequestDraft
 from ..runtime import CallbackContext, ReadonlyContext, ToolContext
 from ..types import FunctionDeclaration, changed
 from ._base import BaseTool, check_name
+
+if TYPE_CHECKING:
+    from ..models import LlmRequestDraft
 
 __all__ = ["BaseToolset", "ToolPredicate"]
 
