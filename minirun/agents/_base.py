@@ -14,11 +14,13 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from reprlib import recursive_repr
 from typing import Any, dataclass_transform
 
 import attrs
 import trio
 
+from .._record import fields_shown
 from ..errors import ConfigurationError, UnfinishedAgentError
 from ..events import Event
 from ..runtime import InvocationContext
@@ -38,7 +40,11 @@ class _AgentFields:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        attrs.frozen(cls, slots=False, kw_only=True, eq=False, auto_detect=True)
+        attrs.frozen(cls, slots=False, kw_only=True, eq=False, repr=False, auto_detect=True)
+
+    @recursive_repr("...")
+    def __repr__(self) -> str:
+        return fields_shown(self)
 
 
 def _checked_name(instance: object, attribute: attrs.Attribute[str], name: object) -> None:

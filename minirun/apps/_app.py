@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from .._record import Record
 from ..agents import BaseAgent
 from ..agents._tree import AgentTree
 from ..errors import ConfigurationError, NotSupportedError
@@ -25,8 +26,8 @@ __all__ = ["App", "Prompts", "ResumabilityConfig"]
 _NOT_SUPPORTED = ("context_cache_config",)
 
 
-@attrs.frozen
-class ResumabilityConfig:
+@attrs.frozen(eq=False, repr=False)
+class ResumabilityConfig(Record):
     """
     That invocations can be resumed, for programs that say so; here they always can, and nothing depends on it.
 
@@ -51,8 +52,8 @@ class ResumabilityConfig:
             raise NotSupportedError(msg)
 
 
-@attrs.frozen(init=False)
-class App:
+@attrs.frozen(init=False, eq=False, repr=False)
+class App(Record):
     """
     A root agent, what is around it, and the name that its sessions are kept under.
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 
+from .._record import Record
 from ..errors import ConfigurationError
 
 __all__ = ["Prompts", "check_words"]
@@ -54,8 +55,8 @@ def check_words(text: object, names: Sequence[str], what: str) -> None:
         raise ConfigurationError(f"{expected} {problem}, found {text!r:.80}") from None
 
 
-@attrs.frozen(kw_only=True)
-class Prompts:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class Prompts(Record):
     """
     What models are told by the framework: `App(..., prompts=Prompts(go_on="Weiter."))`.
 

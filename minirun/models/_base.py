@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from .._record import Record
 from ..errors import ConfigurationError, InvalidValueError
 from ..types import (
     Content,
@@ -22,8 +23,8 @@ from ..types import (
 __all__ = ["BaseLlm", "LlmCapabilities", "LlmRequest", "LlmResponse"]
 
 
-@attrs.frozen(kw_only=True)
-class LlmRequest:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class LlmRequest(Record):
     """
     What a model is asked.
 
@@ -36,8 +37,8 @@ class LlmRequest:
     model: str | None = None
 
 
-@attrs.frozen(kw_only=True)
-class LlmResponse:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class LlmResponse(Record):
     """
     What a model answers: fragments with `partial=True`, if it was asked to stream, then one complete response.
 
@@ -65,8 +66,8 @@ class LlmResponse:
             raise InvalidValueError("LlmResponse.ask_again", problem)
 
 
-@attrs.frozen(kw_only=True)
-class LlmCapabilities:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class LlmCapabilities(Record):
     """
     What a model is able to do; a request asks for no more.
 

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, TypeAlias
 import attrs
 import trio
 
+from .._record import Record
+
 if TYPE_CHECKING:
     from ..events import Event
 
 __all__ = ["Commit", "CommitTimer", "CommitWatcher"]
 
 
-@attrs.frozen(kw_only=True)
-class Commit:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class Commit(Record):
     """One event that an agent, a tool or a hook has emitted, and that is stored."""
 
     event: Event

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import attrs
 
 from .._json import freeze
+from .._record import Record
 from ..errors import ConfigurationError, NotSupportedError
 from ..sessions import GetSessionConfig
 
@@ -44,8 +45,8 @@ _NOT_SUPPORTED = frozenset(
 )
 
 
-@attrs.frozen(init=False, kw_only=True)
-class RunConfig:
+@attrs.frozen(init=False, kw_only=True, eq=False, repr=False)
+class RunConfig(Record):
     """
     Settings of one run.
 

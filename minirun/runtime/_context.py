@@ -19,6 +19,7 @@ import trio
 
 from .._codec import event_to_json
 from .._json import freeze
+from .._record import Record
 from ..errors import (
     ConfigurationError,
     InvalidEventError,
@@ -138,8 +139,8 @@ class ActionsDraft:
         return {name: getattr(self, name) for name in ("skip_summarization", "escalate", "transfer_to_agent")}
 
 
-@attrs.frozen(kw_only=True)
-class ToolConfirmation:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class ToolConfirmation(Record):
     """A question whether a tool may do what it was called for, and what somebody has answered."""
 
     hint: str = ""

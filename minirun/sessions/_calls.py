@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 import attrs
 
+from .._record import Record
 from ..events import Event
 
 __all__ = [
@@ -47,8 +48,8 @@ class Pending(StrEnum):
     """Until something else that waits was answered."""
 
 
-@attrs.frozen
-class OpenCall:
+@attrs.frozen(eq=False, repr=False)
+class OpenCall(Record):
     """
     A stored function call that has no response yet.
 

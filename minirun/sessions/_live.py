@@ -41,7 +41,7 @@ class SessionKey:
         return f"session {self.session_id!r} of user {self.user_id!r} in app {self.app_name!r}"
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class RunWindow(GetSessionConfig):
     """
     What a run needs: the events that it was *asked* to show, and all that its prompts show.

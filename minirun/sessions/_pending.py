@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import attrs
 
 from .._json import JSON, shown
+from .._record import Record
 from ..errors import ConfigurationError, InvalidMessageError, InvalidValueError
 from ..events import Event
 from ..flows._questions import GET_USER_CHOICE, REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_INPUT, SLEEP_UNTIL
@@ -39,8 +40,8 @@ _KINDS: Final[Mapping[str, PendingKind]] = {
 INTERIM: Final = "interim"
 
 
-@attrs.frozen(kw_only=True)
-class PendingCall:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class PendingCall(Record):
     """
     An open question: a call that waits for an answer from outside.
 

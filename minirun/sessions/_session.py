@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from .._json import JSON, shown
+from .._record import Record
 from .._window import Window
 from ..errors import InvalidValueError
 from ..events import Event
@@ -111,8 +112,8 @@ class Session:
         self._events.push(event)
 
 
-@attrs.frozen(kw_only=True)
-class GetSessionConfig:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class GetSessionConfig(Record):
     """
     Which events to load; the state is always complete. What is given applies together.
 
@@ -136,8 +137,8 @@ class GetSessionConfig:
             raise InvalidValueError("GetSessionConfig.after_timestamp", problem)
 
 
-@attrs.frozen(kw_only=True)
-class ListSessionsResponse:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class ListSessionsResponse(Record):
     """A page of sessions, oldest first, without events and state. `next` is the `after` of the next page, or None."""
 
     sessions: list[Session]
@@ -162,8 +163,8 @@ class InvocationStatus(StrEnum):
         return self in (InvocationStatus.COMPLETED, InvocationStatus.FAILED, InvocationStatus.CANCELLED)
 
 
-@attrs.frozen(kw_only=True)
-class Invocation:
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class Invocation(Record):
     """
     One invocation of a session.
 

@@ -22,6 +22,7 @@ from typing import Any, Final, NoReturn
 import attrs
 
 from .._json import EMPTY_DICT, JSON, FrozenList, freeze
+from .._record import Record
 from ..errors import InvalidValueError, InvocationEndedError
 from ..events import EventActions
 from ..types import changed
@@ -83,15 +84,15 @@ KEYS: Final = "temp:keys"
 """Stands for the list of all keys where reads are recorded: those of a key of this name are not."""
 
 
-@attrs.frozen
-class Add:
+@attrs.frozen(eq=False, repr=False)
+class Add(Record):
     """Add a number to whatever the key holds; to 0 where there is no such key."""
 
     amount: int | float
 
 
-@attrs.frozen
-class Extend:
+@attrs.frozen(eq=False, repr=False)
+class Extend(Record):
     """Append items to the list that the key holds; to an empty one where there is no such key."""
 
     items: FrozenList
