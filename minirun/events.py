@@ -24,6 +24,7 @@ from .types import (
     Value,
     flag_field,
     int_field,
+    is_list,
     json_field,
     object_field,
     optional_object_field,
@@ -36,7 +37,7 @@ __all__ = ["Event", "EventActions", "NodeInfo"]
 
 
 def _names(value: Iterable[object], path: str) -> tuple[str, ...]:
-    if isinstance(value, (str, bytes, dict)) or not isinstance(value, Iterable):
+    if not is_list(value):
         raise InvalidValueError(path, f"expected a list of strings, found {shown(value)}")
     names = tuple(value)
     for name in names:

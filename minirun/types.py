@@ -165,6 +165,13 @@ def unknown_field() -> Any:
     )
 
 
+def is_list(value: object) -> bool:
+    """Whether *value* is a list of something, or can be made one; neither a text nor a dict is."""
+    if type(value) is list or type(value) is tuple:
+        return True
+    return isinstance(value, Iterable) and not isinstance(value, (str, bytes, dict))
+
+
 def changed(value: _T, /, **changes: Any) -> _T:
     """
     Return a copy of a value with some fields replaced by ones that are known to be valid.
@@ -338,7 +345,7 @@ class Part(Value):
 def _parts(value: Iterable[Part] | None) -> tuple[Part, ...]:
     if value is None:
         return ()
-    if isinstance(value, (str, bytes, dict)) or not isinstance(value, Iterable):
+    if not is_list(value):
         problem = f"expected a list of Part, found {type(value).__name__}; write [Part(text=...)]"
         raise InvalidValueError("Content.parts", problem)
     parts = tuple(value)
@@ -387,9 +394,10 @@ class FunctionDeclaration(Value):
     parameters: Mapping[str, Any] = object_field("FunctionDeclaration.parameters")
 
 
-def _declarations(value: Iterable[FunctionDeclaration]) -> tuple[FunctionDeclaration, ...]:
+def declarations(value: Iterable[FunctionDeclaration]) -> tuple[FunctionDeclaration, ...]:
+    """Return what the field `tools` holds; raise InvalidValueError if it cannot."""
     path = "GenerateContentConfig.tools"
-    if isinstance(value, (str, bytes, dict)) or not isinstance(value, Iterable):
+    if not is_list(value):
         raise InvalidValueError(path, f"expected a list of FunctionDeclaration, found {shown(value)}")
     tools = tuple(value)
     for index, tool in enumerate(tools):
@@ -432,7 +440,7 @@ class GenerateContentConfig(Value):
     """
 
     system_instruction: str | None = text_field(default=None)
-    tools: Sequence[FunctionDeclaration] = attrs.field(default=(), converter=_declarations)
+    tools: Sequence[FunctionDeclaration] = attrs.field(default=(), converter=declarations)
     temperature: float | None = number_field("GenerateContentConfig.temperature", least=0)
     top_p: float | None = number_field("GenerateContentConfig.top_p", least=0, most=1)
     top_k: int | None = int_field("GenerateContentConfig.top_k")

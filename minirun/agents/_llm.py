@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import attrs
 
+from .._json import freeze
 from ..errors import ConfigurationError, FatalError, InvalidValueError, ModelError, NotSupportedError, OutputSchemaError
 from ..events import Event, EventActions
 from ..flows._turn import Input, Turn, input_of, step
@@ -355,7 +356,7 @@ class LlmAgent(BaseAgent):
                 if not response.partial:
                     return response
                 if stream:
-                    await ctx.emit(_event(response, question.event_id, partial=True))
+                    await ctx.emit(_event(ctx, response, question.event_id, partial=True))
 
     async def _answer_to_error(self, ctx: InvocationContext, question: Question, error: Exception) -> LlmResponse:
         hooks = self._hooks(ctx, "on_model_error_callback")
@@ -375,13 +376,15 @@ class LlmAgent(BaseAgent):
         self, ctx: InvocationContext, question: Question, answer: LlmResponse
     ) -> tuple[Event, list[str]]:
         """Emit what the model has said; return it with what is wrong with its form."""
-        event = _event(answer, question.event_id, partial=None)
+        event = _event(ctx, answer, question.event_id, partial=None)
         if answer.ask_again is not None:
             return await ctx.emit(_not_taken(event, answer.ask_again)), []
         if not question.is_asked:
             event = changed(event, actions=EventActions(replay={"asked": False}))
         core = ctx._core
-        event = changed(event, content=_with_new_call_ids(event.content, core.has_call))
+        content = _with_new_call_ids(event.content, core.has_call)
+        if content is not event.content:
+            event = changed(event, content=content)
         core.call_ids.update(call.id for call in event.get_function_calls() if call.id is not None)
         problems: list[str] = []
         if not event.error_code and is_empty(event.content):
@@ -403,9 +406,10 @@ class LlmAgent(BaseAgent):
     def _with_output(self, event: Event, value: Any) -> Event:
         """Put the final answer where the agent's fields want it."""
         if self._output is not None:
-            event = attrs.evolve(event, output=value)
+            event = changed(event, output=freeze(value, "output"))
         if self.output_key is not None and (self._output is not None or value):
-            event = attrs.evolve(event, actions=attrs.evolve(event.actions, state_delta={self.output_key: value}))
+            delta = freeze({self.output_key: value}, "state_delta")
+            event = changed(event, actions=changed(event.actions, state_delta=delta))
         return event
 
     def _event_of(self, content: Content) -> Event:
@@ -441,12 +445,20 @@ def is_empty(content: Content | None) -> bool:
     )
 
 
-def _event(response: LlmResponse, event_id: str, *, partial: bool | None) -> Event:
+_EMPTY = Event()
+
+
+def _event(ctx: InvocationContext, response: LlmResponse, event_id: str, *, partial: bool | None) -> Event:
+    """The event that says *response*, complete already. Its fields were checked when the response was made."""
     content = response.content
     if content is not None and content.role != "model":
         content = changed(content, role="model")
-    return Event(
+    return changed(
+        _EMPTY,
         id=event_id,
+        invocation_id=ctx.invocation_id,
+        author=ctx.agent_name,
+        branch=ctx.branch,
         content=content,
         partial=partial,
         turn_complete=response.turn_complete,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
+from .._json import check_text
 from .._window import Extended, Window, inserted
 from ..errors import ConfigurationError, InvalidValueError
 from ..flows._instructions import artifacts_in, fill_in
@@ -15,7 +16,7 @@ from ..flows._transcript import Transcript
 from ..models import BaseLlm, LlmRequest
 from ..runtime import CallbackContext, InvocationContext, ReadonlyContext
 from ..tools import BaseTool
-from ..types import Content, FunctionDeclaration, GenerateContentConfig, Part
+from ..types import Content, FunctionDeclaration, GenerateContentConfig, Part, changed, declarations
 from ._output import AnswerTool
 from ._transfer import TransferTool
 
@@ -112,7 +113,7 @@ async def prepare(agent: LlmAgent, ctx: InvocationContext, event_id: str) -> Que
     config = agent.generate_content_config or _NO_CONFIG
     system = "\n\n".join(text for text in texts if text) or None
     if system or box.declarations or box.native:
-        config = attrs.evolve(config, system_instruction=system, tools=box.declarations, **box.native)
+        config = _with(config, system, box)
     contents: Window[Content] | Extended[Content] = transcript_of(agent, ctx).contents()
     if agent.static_instruction is not None and instruction:
         contents = _with_instruction(contents, instruction)
@@ -121,6 +122,13 @@ async def prepare(agent: LlmAgent, ctx: InvocationContext, event_id: str) -> Que
 
 
 _NO_CONFIG = GenerateContentConfig()
+
+
+def _with(config: GenerateContentConfig, system: str | None, box: Toolbox) -> GenerateContentConfig:
+    """*config* with what the agent says and has; only that is checked, the rest of it was."""
+    if system is not None:
+        check_text(system, "GenerateContentConfig.system_instruction")
+    return changed(config, system_instruction=system, tools=declarations(box.declarations), **box.native)
 
 
 def find_model(agent: Any, ctx: ReadonlyContext) -> BaseLlm | None:

@@ -213,7 +213,7 @@ class _WritingContext(ReadonlyContext):
     ) -> None:
         """With *reads*, what is read is recorded, and there is a layer of its own on top of *state*."""
         if reads is not None:
-            place = attrs.evolve(place, readers=(*place.readers, reads))
+            place = changed(place, readers=(*place.readers, reads))
             state = state.layer(reads.seen)
         super().__init__(core, agent, place, state)
         self._reads = reads
@@ -816,12 +816,17 @@ class _WritingContext(ReadonlyContext):
         if core.run_config.custom_metadata:
             metadata = freeze({**core.run_config.custom_metadata, **(metadata or {})})
         assert event.id is not None
+        content = event.content if event.partial else _with_call_ids(event.content, event.id)
+        branch = event.branch or self._place.branch
+        is_as_before = actions is event.actions and content is event.content and metadata is event.custom_metadata
+        if is_as_before and event.author and event.invocation_id is not None and event.branch == branch:
+            return event
         return changed(
             event,
             invocation_id=core.invocation_id,
             author=event.author or self._agent.name,
-            branch=event.branch or self._place.branch,
-            content=event.content if event.partial else _with_call_ids(event.content, event.id),
+            branch=branch,
+            content=content,
             actions=actions,
             custom_metadata=metadata,
         )
@@ -882,7 +887,7 @@ class InvocationContext(_WritingContext):
         count = self._core.count_run(path)
         path = path if count == 1 else f"{path}*{count}"  # so that rounds have nothing to do with each other
         strand = self._place.strand or trio.lowlevel.current_task()
-        place = attrs.evolve(self._place, path=path, control=Control(), strand=strand)
+        place = changed(self._place, path=path, control=Control(), strand=strand)
         if not agent._has_own_logic:
             return InvocationContext(self._core, agent, place, self._state.layer())
         reads = self._core.reads(path)
@@ -890,36 +895,36 @@ class InvocationContext(_WritingContext):
 
     def _in_region(self, region: Region, index: int, branch: str) -> InvocationContext:
         """The same context, for an agent that runs in a branch of its own, beside others."""
-        place = attrs.evolve(self._place, branch=branch, regions=(*self._place.regions, (region, index)), strand=None)
+        place = changed(self._place, branch=branch, regions=(*self._place.regions, (region, index)), strand=None)
         return InvocationContext(self._core, self._agent, place, self._state)
 
     def _in_loop(self) -> InvocationContext:
         """The same context, for agents whose escalation ends a loop and nothing beyond."""
-        place = attrs.evolve(self._place, escalation=Escalation())
+        place = changed(self._place, escalation=Escalation())
         return InvocationContext(self._core, self._agent, place, self._state)
 
     def _for_call(self, call_id: str, name: str, region: Region, index: int) -> ToolContext:
         """The context of a tool that this agent calls, beside others."""
         regions = (*self._place.regions, (region, index))
-        place = attrs.evolve(self._place, path=f"{self._path}/{name}#{call_id}", regions=regions)
+        place = changed(self._place, path=f"{self._path}/{name}#{call_id}", regions=regions)
         reads = self._core.reads(place.path)
         return ToolContext(self._core, self._agent, place, self._state, call_id, reads)
 
     def _for_model_hooks(self, event_id: str) -> ToolContext:
         """The context of the hooks around this agent's model, for one answer: what they write and do is the agent's."""
-        place = attrs.evolve(self._place, path=f"{self._path}!{event_id}")
+        place = changed(self._place, path=f"{self._path}!{event_id}")
         context = ToolContext(self._core, self._agent, place, self._state, "")
         context.actions = self.actions
         return context
 
     def _for_agent_hooks(self, name: str) -> ToolContext:
         """The context of the hooks around this agent, whose events and writes are their own."""
-        place = attrs.evolve(self._place, path=f"{self._path}!{name}")
+        place = changed(self._place, path=f"{self._path}!{name}")
         return ToolContext(self._core, self._agent, place, self._state.layer(), "")
 
     def _for_run_hooks(self) -> InvocationContext:
         """The context of the hooks around a run, of which an invocation that goes on has several."""
-        place = attrs.evolve(self._place, path=f"run!{self._core.run_id}")
+        place = changed(self._place, path=f"run!{self._core.run_id}")
         context = InvocationContext(self._core, self._agent, place, self._state)
         context._is_aside = True
         return context

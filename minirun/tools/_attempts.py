@@ -27,6 +27,7 @@ from ..errors import FatalError, InvalidValueError, ToolTimeoutError
 from ..runtime import ToolContext
 from ..runtime._failure import Pause, first_failure, leaves
 from ..runtime._threads import LateOutcome
+from ..types import changed
 from ._base import BaseTool
 
 __all__ = ["Attempts", "Failure", "Outcome", "Result", "result_of"]
@@ -114,7 +115,7 @@ class Attempts:
         self.made += 1
         self.outcome = None
         context = self._context._new_layer()
-        context.actions = attrs.evolve(self._context.actions)
+        context.actions = changed(self._context.actions)
         try:
             self.outcome = await self._within_time(context)
             if context._asked is not None and context.tool_confirmation is None:
