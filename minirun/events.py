@@ -22,21 +22,26 @@ from .types import (
     Part,
     UsageMetadata,
     Value,
-    flag_field,
-    int_field,
+    check_flag,
+    check_kind,
+    frozen_object,
     is_list,
-    json_field,
-    object_field,
-    optional_object_field,
+    opened,
+    plain_int,
+    plain_text,
     text_field,
     unknown_field,
-    value_field,
+    unknown_object,
 )
 
 __all__ = ["Event", "EventActions", "NodeInfo"]
 
 
-def _names(value: Iterable[object], path: str) -> tuple[str, ...]:
+NOTHING: tuple[()] = ()
+"""The default of lists, by which it is known that there is nothing to check."""
+
+
+def _names(value: object, path: str) -> tuple[str, ...]:
     if not is_list(value):
         raise InvalidValueError(path, f"expected a list of strings, found {shown(value)}")
     names = tuple(value)
@@ -46,23 +51,7 @@ def _names(value: Iterable[object], path: str) -> tuple[str, ...]:
     return tuple(freeze(name, path) for name in names)
 
 
-def _removed(value: Iterable[object]) -> tuple[str, ...]:
-    return _names(value, "state_removed")
-
-
-def _conflicts(value: Iterable[object]) -> tuple[str, ...]:
-    return _names(value, "state_conflicts")
-
-
-def _suspended(value: Iterable[object]) -> tuple[str, ...]:
-    return _names(value, "suspended_calls")
-
-
-def _ids(value: Iterable[object]) -> frozenset[str]:
-    return frozenset(_names(value, "Event.long_running_tool_ids"))
-
-
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+@attrs.frozen(kw_only=True, slots=True, init=False, weakref_slot=False, repr=False, unsafe_hash=False)
 class EventActions(Value):
     """
     What changes when the event is stored.
@@ -96,28 +85,126 @@ class EventActions(Value):
     on, up to this event, are undone.
     """
 
-    state_delta: Mapping[str, Any] = object_field("state_delta")
-    state_removed: Sequence[str] = attrs.field(default=(), converter=_removed, metadata={"json": True})
-    state_ops: Mapping[str, Any] = object_field("state_ops")
-    state_conflicts: Sequence[str] = attrs.field(default=(), converter=_conflicts, metadata={"json": True})
-    suspended_calls: Sequence[str] = attrs.field(default=(), converter=_suspended, metadata={"json": True})
-    replay: Mapping[str, Any] = object_field("replay")
-    artifact_delta: Mapping[str, Any] = object_field("artifact_delta")
-    artifact_versions: Mapping[str, Any] = object_field("artifact_versions")
-    transfer_to_agent: str | None = text_field(default=None)
-    escalate: bool | None = flag_field()
-    skip_summarization: bool | None = flag_field()
-    end_invocation: bool | None = flag_field()
-    requested_auth_configs: Mapping[str, Any] = object_field("requested_auth_configs")
-    requested_tool_confirmations: Mapping[str, Any] = object_field("requested_tool_confirmations")
-    compaction: Mapping[str, Any] | None = optional_object_field("compaction")
-    rewind_before_invocation_id: str | None = text_field(default=None)
-    rewind_before_seq: int | None = int_field("EventActions.rewind_before_seq")
-    agent_state: Mapping[str, Any] | None = optional_object_field("agent_state")
-    end_of_agent: bool | None = flag_field()
-    route: JSON = json_field("route", default=None)
-    render_ui_widgets: JSON = json_field("render_ui_widgets", default=None)
-    unknown_fields: Mapping[str, Any] = unknown_field()
+    state_delta: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata={"json": True})
+    state_removed: Sequence[str] = attrs.field(default=NOTHING, metadata={"json": True})
+    state_ops: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata={"json": True})
+    state_conflicts: Sequence[str] = attrs.field(default=NOTHING, metadata={"json": True})
+    suspended_calls: Sequence[str] = attrs.field(default=NOTHING, metadata={"json": True})
+    replay: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata={"json": True})
+    artifact_delta: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata={"json": True})
+    artifact_versions: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata={"json": True})
+    transfer_to_agent: str | None = None
+    escalate: bool | None = None
+    skip_summarization: bool | None = None
+    end_invocation: bool | None = None
+    requested_auth_configs: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata={"json": True})
+    requested_tool_confirmations: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata={"json": True})
+    compaction: Mapping[str, Any] | None = attrs.field(default=None, metadata={"json": True})
+    rewind_before_invocation_id: str | None = None
+    rewind_before_seq: int | None = None
+    agent_state: Mapping[str, Any] | None = attrs.field(default=None, metadata={"json": True})
+    end_of_agent: bool | None = None
+    route: JSON = attrs.field(default=None, metadata={"json": True})
+    render_ui_widgets: JSON = attrs.field(default=None, metadata={"json": True})
+    unknown_fields: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, repr=False, metadata={"unknown": True})
+
+    def __init__(
+        self,
+        *,
+        state_delta: Mapping[str, object] = EMPTY_DICT,
+        state_removed: Iterable[str] = NOTHING,
+        state_ops: Mapping[str, object] = EMPTY_DICT,
+        state_conflicts: Iterable[str] = NOTHING,
+        suspended_calls: Iterable[str] = NOTHING,
+        replay: Mapping[str, object] = EMPTY_DICT,
+        artifact_delta: Mapping[str, object] = EMPTY_DICT,
+        artifact_versions: Mapping[str, object] = EMPTY_DICT,
+        transfer_to_agent: str | None = None,
+        escalate: bool | None = None,
+        skip_summarization: bool | None = None,
+        end_invocation: bool | None = None,
+        requested_auth_configs: Mapping[str, object] = EMPTY_DICT,
+        requested_tool_confirmations: Mapping[str, object] = EMPTY_DICT,
+        compaction: Mapping[str, object] | None = None,
+        rewind_before_invocation_id: str | None = None,
+        rewind_before_seq: int | None = None,
+        agent_state: Mapping[str, object] | None = None,
+        end_of_agent: bool | None = None,
+        route: object = None,
+        render_ui_widgets: object = None,
+        unknown_fields: Mapping[str, object] = EMPTY_DICT,
+    ) -> None:
+        if state_delta is not EMPTY_DICT:
+            state_delta = frozen_object(state_delta, "state_delta")
+        if state_removed is not NOTHING:
+            state_removed = _names(state_removed, "state_removed")
+        if state_ops is not EMPTY_DICT:
+            state_ops = frozen_object(state_ops, "state_ops")
+        if state_conflicts is not NOTHING:
+            state_conflicts = _names(state_conflicts, "state_conflicts")
+        if suspended_calls is not NOTHING:
+            suspended_calls = _names(suspended_calls, "suspended_calls")
+        if replay is not EMPTY_DICT:
+            replay = frozen_object(replay, "replay")
+        if artifact_delta is not EMPTY_DICT:
+            artifact_delta = frozen_object(artifact_delta, "artifact_delta")
+        if artifact_versions is not EMPTY_DICT:
+            artifact_versions = frozen_object(artifact_versions, "artifact_versions")
+        if transfer_to_agent is not None:
+            transfer_to_agent = plain_text(transfer_to_agent, "EventActions.transfer_to_agent")
+        if escalate is not None:
+            check_flag(escalate, "EventActions.escalate")
+        if skip_summarization is not None:
+            check_flag(skip_summarization, "EventActions.skip_summarization")
+        if end_invocation is not None:
+            check_flag(end_invocation, "EventActions.end_invocation")
+        if requested_auth_configs is not EMPTY_DICT:
+            requested_auth_configs = frozen_object(requested_auth_configs, "requested_auth_configs")
+        if requested_tool_confirmations is not EMPTY_DICT:
+            requested_tool_confirmations = frozen_object(requested_tool_confirmations, "requested_tool_confirmations")
+        if compaction is not None:
+            compaction = frozen_object(compaction, "compaction")
+        if rewind_before_invocation_id is not None:
+            rewind_before_invocation_id = plain_text(
+                rewind_before_invocation_id, "EventActions.rewind_before_invocation_id"
+            )
+        if rewind_before_seq is not None:
+            rewind_before_seq = plain_int(rewind_before_seq, "EventActions.rewind_before_seq")
+        if agent_state is not None:
+            agent_state = frozen_object(agent_state, "agent_state")
+        if end_of_agent is not None:
+            check_flag(end_of_agent, "EventActions.end_of_agent")
+        if route is not None:
+            route = freeze(route, "route")
+        if render_ui_widgets is not None:
+            render_ui_widgets = freeze(render_ui_widgets, "render_ui_widgets")
+        cls = type(self)
+        if unknown_fields is not EMPTY_DICT:
+            unknown_fields = unknown_object(cls, unknown_fields)
+        draft = opened(self)
+        draft.state_delta = state_delta
+        draft.state_removed = state_removed
+        draft.state_ops = state_ops
+        draft.state_conflicts = state_conflicts
+        draft.suspended_calls = suspended_calls
+        draft.replay = replay
+        draft.artifact_delta = artifact_delta
+        draft.artifact_versions = artifact_versions
+        draft.transfer_to_agent = transfer_to_agent
+        draft.escalate = escalate
+        draft.skip_summarization = skip_summarization
+        draft.end_invocation = end_invocation
+        draft.requested_auth_configs = requested_auth_configs
+        draft.requested_tool_confirmations = requested_tool_confirmations
+        draft.compaction = compaction
+        draft.rewind_before_invocation_id = rewind_before_invocation_id
+        draft.rewind_before_seq = rewind_before_seq
+        draft.agent_state = agent_state
+        draft.end_of_agent = end_of_agent
+        draft.route = route
+        draft.render_ui_widgets = render_ui_widgets
+        draft.unknown_fields = unknown_fields
+        draft.__class__ = cls
 
     def named_artifacts(self) -> list[tuple[str, Any]]:
         """All versions of artifacts that the event names, each with its name."""
@@ -148,17 +235,15 @@ class NodeInfo(Value):
         return self.path.rpartition("/")[2].partition("@")[2]
 
 
-def _content(value: Content | str | None) -> Content | None:
+def _content(value: object) -> Content:
     if isinstance(value, str):
         return Content(parts=[Part(text=value)])
-    if value is not None and not isinstance(value, Content):
+    if not isinstance(value, Content):
         raise InvalidValueError("Event.content", f"expected Content or a string, found {type(value).__name__}")
     return value
 
 
-def _seconds(value: object) -> float | None:
-    if value is None:
-        return None
+def _seconds(value: object) -> float:
     seconds = finite(value)
     if seconds is None:
         raise InvalidValueError("Event.timestamp", f"expected seconds since the epoch, found {shown(value)}")
@@ -175,28 +260,26 @@ class Event(Value):
     `timestamp` is in seconds since the epoch; it tells people when, and orders nothing.
     """
 
-    id: str | None = text_field(default=None)
-    invocation_id: str | None = text_field(default=None)
-    author: str | None = text_field(default=None)
-    seq: int | None = int_field("Event.seq")
-    timestamp: float | None = attrs.field(default=None, converter=_seconds)
-    content: Content | None = attrs.field(default=None, converter=_content)
+    id: str | None = None
+    invocation_id: str | None = None
+    author: str | None = None
+    seq: int | None = None
+    timestamp: float | None = None
+    content: Content | None = None
     actions: EventActions = NO_ACTIONS
-    branch: str | None = text_field(default=None)
-    partial: bool | None = flag_field()
-    turn_complete: bool | None = flag_field()
-    finish_reason: str | None = text_field(default=None)
-    error_code: str | None = text_field(default=None)
-    error_message: str | None = text_field(default=None)
-    interrupted: bool | None = flag_field()
-    long_running_tool_ids: frozenset[str] | None = attrs.field(
-        default=None, converter=attrs.converters.optional(_ids), metadata={"set": True}
-    )
-    output: JSON = json_field("output", default=None)
-    node_info: NodeInfo | None = value_field(NodeInfo)
-    usage_metadata: UsageMetadata | None = value_field(UsageMetadata)
-    custom_metadata: Mapping[str, Any] | None = optional_object_field("custom_metadata")
-    unknown_fields: Mapping[str, Any] = unknown_field()
+    branch: str | None = None
+    partial: bool | None = None
+    turn_complete: bool | None = None
+    finish_reason: str | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    interrupted: bool | None = None
+    long_running_tool_ids: frozenset[str] | None = attrs.field(default=None, metadata={"set": True})
+    output: JSON = attrs.field(default=None, metadata={"json": True})
+    node_info: NodeInfo | None = None
+    usage_metadata: UsageMetadata | None = None
+    custom_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata={"json": True})
+    unknown_fields: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, repr=False, metadata={"unknown": True})
 
     def __init__(
         self,
@@ -235,28 +318,67 @@ class Event(Value):
                 raise InvalidValueError("Event.state", "it is short for actions.state_delta; give one of the two")
             fresh = actions is NO_ACTIONS  # the usual case, and evolving takes twice as long
             actions = EventActions(state_delta=state) if fresh else attrs.evolve(actions, state_delta=state)
-        self.__attrs_init__(
-            id=id,
-            invocation_id=invocation_id,
-            author=author,
-            seq=seq,
-            timestamp=timestamp,
-            content=content,
-            actions=actions,
-            branch=branch,
-            partial=partial,
-            turn_complete=turn_complete,
-            finish_reason=finish_reason,
-            error_code=error_code,
-            error_message=error_message,
-            interrupted=interrupted,
-            long_running_tool_ids=long_running_tool_ids,
-            output=output,
-            node_info=node_info,
-            usage_metadata=usage_metadata,
-            custom_metadata=custom_metadata,
-            unknown_fields=unknown_fields,
-        )
+        if id is not None:
+            id = plain_text(id, "Event.id")
+        if invocation_id is not None:
+            invocation_id = plain_text(invocation_id, "Event.invocation_id")
+        if author is not None:
+            author = plain_text(author, "Event.author")
+        if seq is not None:
+            seq = plain_int(seq, "Event.seq")
+        if timestamp is not None:
+            timestamp = _seconds(timestamp)
+        if content is not None:
+            content = _content(content)
+        if branch is not None:
+            branch = plain_text(branch, "Event.branch")
+        if partial is not None:
+            check_flag(partial, "Event.partial")
+        if turn_complete is not None:
+            check_flag(turn_complete, "Event.turn_complete")
+        if finish_reason is not None:
+            finish_reason = plain_text(finish_reason, "Event.finish_reason")
+        if error_code is not None:
+            error_code = plain_text(error_code, "Event.error_code")
+        if error_message is not None:
+            error_message = plain_text(error_message, "Event.error_message")
+        if interrupted is not None:
+            check_flag(interrupted, "Event.interrupted")
+        if long_running_tool_ids is not None:
+            long_running_tool_ids = frozenset(_names(long_running_tool_ids, "Event.long_running_tool_ids"))
+        if output is not None:
+            output = freeze(output, "output")
+        if node_info is not None:
+            check_kind(node_info, "Event.node_info", NodeInfo)
+        if usage_metadata is not None:
+            check_kind(usage_metadata, "Event.usage_metadata", UsageMetadata)
+        if custom_metadata is not None:
+            custom_metadata = frozen_object(custom_metadata, "custom_metadata")
+        cls = type(self)
+        if unknown_fields is not EMPTY_DICT:
+            unknown_fields = unknown_object(cls, unknown_fields)
+        draft = opened(self)
+        draft.id = id
+        draft.invocation_id = invocation_id
+        draft.author = author
+        draft.seq = seq
+        draft.timestamp = timestamp
+        draft.content = content
+        draft.actions = actions
+        draft.branch = branch
+        draft.partial = partial
+        draft.turn_complete = turn_complete
+        draft.finish_reason = finish_reason
+        draft.error_code = error_code
+        draft.error_message = error_message
+        draft.interrupted = interrupted
+        draft.long_running_tool_ids = long_running_tool_ids
+        draft.output = output
+        draft.node_info = node_info
+        draft.usage_metadata = usage_metadata
+        draft.custom_metadata = custom_metadata
+        draft.unknown_fields = unknown_fields
+        draft.__class__ = cls
 
     @property
     def message(self) -> Content | None:

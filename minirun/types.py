@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import attrs
 
@@ -38,43 +38,70 @@ _T = TypeVar("_T")
 # --- how fields are checked -------------------------------------------------------------------------------------------
 
 
-def _text(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    if type(value) is str:
-        if not value.isascii():
-            check_text(value, f"{type(instance).__name__}.{attribute.name}")
-    elif isinstance(value, str):  # a StrEnum, for example, becomes the plain string that will be read back
-        plain = check_text(str.__str__(value), f"{type(instance).__name__}.{attribute.name}")
-        object.__setattr__(instance, attribute.name, plain)
-    elif value is not None or attribute.default is not None:
-        raise _wrong(instance, attribute, "a string", value)
+def plain_text(value: object, path: str) -> str:
+    """
+    Return text that UTF-8 can write; a StrEnum, for example, as the plain string that will be read back.
+
+    Raises:
+        InvalidValueError: It is none; the message says that it was found at *path*.
+    """
+    if type(value) is str and value.isascii():
+        return value
+    if not isinstance(value, str):
+        raise _wrong(path, "a string", value)
+    return check_text(str.__str__(value), path)
 
 
-def _flag(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+def check_flag(value: object, path: str) -> None:
+    """Raise InvalidValueError unless *value* is True, False or None."""
     if not (value is None or value is True or value is False):
-        raise _wrong(instance, attribute, "True, False or None", value)
+        raise _wrong(path, "True, False or None", value)
 
 
-def _wrong(instance: object, attribute: attrs.Attribute[Any], expected: str, found: object) -> InvalidValueError:
-    path = f"{type(instance).__name__}.{attribute.name}"
+def check_kind(value: object, path: str, *kinds: type) -> None:
+    """Raise InvalidValueError unless *value* is one of *kinds*, or None."""
+    if value is not None and not isinstance(value, kinds):
+        raise _wrong(path, " or ".join(kind.__name__ for kind in kinds), value)
+
+
+def frozen_object(value: object, path: str) -> FrozenDict:
+    """Return a JSON object, frozen; raise InvalidValueError if it is none."""
+    if not isinstance(value, dict):
+        raise InvalidValueError(path, f"expected a dict, found {type(value).__name__}")
+    frozen: FrozenDict = freeze(value, path)
+    return frozen
+
+
+def check_unknown(cls: Any, value: FrozenDict) -> None:
+    """Raise InvalidValueError if one of the fields that *cls* shall not know is one that it has."""
+    known = [one.name for one in attrs.fields(cls) if one.name in value and one.name != "unknown_fields"]
+    if known:  # in JSON they would take the place of the fields themselves
+        path = f"{cls.__name__}.unknown_fields"
+        raise InvalidValueError(path, f"expected fields unknown to this version, found {', '.join(known)}")
+
+
+def unknown_object(cls: Any, value: object) -> FrozenDict:
+    """Return what a later version has written into a value of *cls*, frozen; raise InvalidValueError if it is wrong."""
+    frozen = frozen_object(value, "unknown_fields")
+    if frozen:
+        check_unknown(cls, frozen)
+    return frozen
+
+
+def _wrong(path: str, expected: str, found: object) -> InvalidValueError:
     return InvalidValueError(path, f"expected {expected}, found {shown(found)}")
 
 
-def _frozen_object(name: str) -> Any:
-    def convert(value: Mapping[str, object] | None) -> FrozenDict:
-        if not isinstance(value, dict):
-            raise InvalidValueError(name, f"expected a dict, found {type(value).__name__}")
-        frozen: FrozenDict = freeze(value, name)
-        return frozen
-
-    return convert
+def _text(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is None and attribute.default is None:
+        return
+    plain = plain_text(value, f"{type(instance).__name__}.{attribute.name}")
+    if plain is not value:
+        object.__setattr__(instance, attribute.name, plain)
 
 
-def _one_of(*kinds: type) -> Any:
-    def check(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-        if value is not None and not isinstance(value, kinds):
-            raise _wrong(instance, attribute, " or ".join(kind.__name__ for kind in kinds), value)
-
-    return check
+def _flag(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    check_flag(value, f"{type(instance).__name__}.{attribute.name}")
 
 
 def text_field(**options: Any) -> Any:
@@ -96,29 +123,26 @@ def object_field(name: str, **options: Any) -> Any:
     """A field that holds a JSON object, frozen."""
     if "default" not in options and "factory" not in options:
         options["default"] = EMPTY_DICT
-    return attrs.field(converter=_frozen_object(name), metadata={"json": True}, **options)
+    return attrs.field(converter=lambda value: frozen_object(value, name), metadata={"json": True}, **options)
 
 
 def optional_object_field(name: str) -> Any:
     """A field that holds a JSON object, frozen, or None."""
-    return attrs.field(default=None, converter=attrs.converters.optional(_frozen_object(name)), metadata={"json": True})
+    convert = attrs.converters.optional(lambda value: frozen_object(value, name))
+    return attrs.field(default=None, converter=convert, metadata={"json": True})
 
 
-def _integer(name: str, least: int | None) -> Any:
-    expected = "an integer" if least is None else f"an integer of at least {least}"
-
-    def convert(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
-            raise InvalidValueError(name, f"expected {expected}, found {shown(value)}")
-        plain: int = freeze(value, name)
-        return plain
-
-    return convert
+def plain_int(value: object, path: str, least: int | None = None) -> int:
+    """Return an integer that can be stored; raise InvalidValueError if it is none, or below *least*."""
+    if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
+        raise _wrong(path, "an integer" if least is None else f"an integer of at least {least}", value)
+    plain: int = freeze(value, path)
+    return plain
 
 
 def int_field(name: str, least: int | None = None) -> Any:
     """A field that holds an integer that can be stored, or None."""
-    return attrs.field(default=None, converter=attrs.converters.optional(_integer(name, least)))
+    return attrs.field(default=None, converter=attrs.converters.optional(lambda value: plain_int(value, name, least)))
 
 
 def _number(name: str, least: float | None, most: float | None) -> Any:
@@ -140,18 +164,9 @@ def number_field(name: str, least: float | None = None, most: float | None = Non
     return attrs.field(default=None, converter=attrs.converters.optional(_number(name, least, most)))
 
 
-def value_field(*kinds: type) -> Any:
-    """A field that holds one of *kinds*, or None."""
-    return attrs.field(default=None, validator=_one_of(*kinds))
-
-
-def _unknown(instance: attrs.AttrsInstance, attribute: attrs.Attribute[Any], value: Mapping[str, Any]) -> None:
-    if not value:
-        return
-    known = [one.name for one in attrs.fields(type(instance)) if one.name in value and one.name != attribute.name]
-    if known:  # in JSON they would take the place of the fields themselves
-        path = f"{type(instance).__name__}.unknown_fields"
-        raise InvalidValueError(path, f"expected fields unknown to this version, found {', '.join(known)}")
+def _unknown(instance: object, attribute: attrs.Attribute[Any], value: FrozenDict) -> None:
+    if value:
+        check_unknown(type(instance), value)
 
 
 def unknown_field() -> Any:
@@ -159,13 +174,13 @@ def unknown_field() -> Any:
     return attrs.field(
         default=EMPTY_DICT,
         repr=False,
-        converter=_frozen_object("unknown_fields"),
+        converter=lambda value: frozen_object(value, "unknown_fields"),
         validator=_unknown,
         metadata={"unknown": True},
     )
 
 
-def is_list(value: object) -> bool:
+def is_list(value: object) -> TypeGuard[Iterable[Any]]:
     """Whether *value* is a list of something, or can be made one; neither a text nor a dict is."""
     if type(value) is list or type(value) is tuple:
         return True
@@ -193,6 +208,23 @@ def draft_of(cls: type) -> type:
     return type(f"{cls.__name__}Draft", (cls,), {"__slots__": (), "__module__": cls.__module__, **free})
 
 
+class _Drafts(dict[type, type]):
+    """By class: its draft."""
+
+    def __missing__(self, cls: type) -> type:
+        made = self[cls] = draft_of(cls)
+        return made
+
+
+_DRAFTS = _Drafts()
+
+
+def opened(value: object) -> Any:
+    """Return the same object as a draft: for an `__init__` that has checked the fields and sets them one by one."""
+    object.__setattr__(value, "__class__", _DRAFTS[type(value)])
+    return value
+
+
 class _Copiers(dict[type, Any]):
     """By class: a function that copies a value and changes some fields, compiled when it is first asked for."""
 
@@ -207,7 +239,7 @@ class _Copiers(dict[type, Any]):
             "    made.__class__ = cls",
             "    return made",
         ]
-        scope = {"new": object.__new__, "Draft": draft_of(cls), "cls": cls}
+        scope = {"new": object.__new__, "Draft": _DRAFTS[cls], "cls": cls}
         exec("\n".join(lines), scope)
         self[cls] = scope["copy"]
         return scope["copy"]
@@ -264,24 +296,70 @@ class FileData(Value):
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+@attrs.frozen(kw_only=True, slots=True, init=False, weakref_slot=False, repr=False, unsafe_hash=False)
 class FunctionCall(Value):
     """What a model asks for. `id` is None until the call is emitted; then it matches `[A-Za-z0-9_-]{1,40}`."""
 
-    name: str = text_field()
-    args: Mapping[str, Any] = object_field("FunctionCall.args")
-    id: str | None = text_field(default=None)
-    unknown_fields: Mapping[str, Any] = unknown_field()
+    name: str
+    args: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata={"json": True})
+    id: str | None = None
+    unknown_fields: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, repr=False, metadata={"unknown": True})
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        args: Mapping[str, object] = EMPTY_DICT,
+        id: str | None = None,
+        unknown_fields: Mapping[str, object] = EMPTY_DICT,
+    ) -> None:
+        name = plain_text(name, "FunctionCall.name")
+        if args is not EMPTY_DICT:
+            args = frozen_object(args, "FunctionCall.args")
+        if id is not None:
+            id = plain_text(id, "FunctionCall.id")
+        cls = type(self)
+        if unknown_fields is not EMPTY_DICT:
+            unknown_fields = unknown_object(cls, unknown_fields)
+        draft = opened(self)
+        draft.name = name
+        draft.args = args
+        draft.id = id
+        draft.unknown_fields = unknown_fields
+        draft.__class__ = cls
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+@attrs.frozen(kw_only=True, slots=True, init=False, weakref_slot=False, repr=False, unsafe_hash=False)
 class FunctionResponse(Value):
     """What a tool answered. `id` is that of the call; an answer that holds the key `error` is a failure."""
 
-    name: str = text_field()
-    response: Mapping[str, Any] = object_field("FunctionResponse.response")
-    id: str | None = text_field(default=None)
-    unknown_fields: Mapping[str, Any] = unknown_field()
+    name: str
+    response: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata={"json": True})
+    id: str | None = None
+    unknown_fields: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, repr=False, metadata={"unknown": True})
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        response: Mapping[str, object] = EMPTY_DICT,
+        id: str | None = None,
+        unknown_fields: Mapping[str, object] = EMPTY_DICT,
+    ) -> None:
+        name = plain_text(name, "FunctionResponse.name")
+        if response is not EMPTY_DICT:
+            response = frozen_object(response, "FunctionResponse.response")
+        if id is not None:
+            id = plain_text(id, "FunctionResponse.id")
+        cls = type(self)
+        if unknown_fields is not EMPTY_DICT:
+            unknown_fields = unknown_object(cls, unknown_fields)
+        draft = opened(self)
+        draft.name = name
+        draft.response = response
+        draft.id = id
+        draft.unknown_fields = unknown_fields
+        draft.__class__ = cls
 
 
 @attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
@@ -313,7 +391,7 @@ _PAYLOADS = (
 )
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+@attrs.frozen(kw_only=True, slots=True, init=False, weakref_slot=False, repr=False, unsafe_hash=False)
 class Part(Value):
     """
     One piece of a message; it has exactly one payload.
@@ -321,22 +399,78 @@ class Part(Value):
     `thought` marks text that a model thought rather than said; `thought_signature` is the provider's seal on it.
     """
 
-    text: str | None = text_field(default=None)
-    thought: bool | None = flag_field()
-    thought_signature: bytes | None = attrs.field(
-        default=None, converter=attrs.converters.optional(_bytes), metadata={"bytes": True}
-    )
-    inline_data: Blob | None = value_field(Blob)
-    file_data: FileData | None = value_field(FileData)
-    function_call: FunctionCall | None = value_field(FunctionCall)
-    function_response: FunctionResponse | None = value_field(FunctionResponse)
-    executable_code: ExecutableCode | None = value_field(ExecutableCode)
-    code_execution_result: CodeExecutionResult | None = value_field(CodeExecutionResult)
-    unknown_fields: Mapping[str, Any] = unknown_field()
+    text: str | None = None
+    thought: bool | None = None
+    thought_signature: bytes | None = attrs.field(default=None, metadata={"bytes": True})
+    inline_data: Blob | None = None
+    file_data: FileData | None = None
+    function_call: FunctionCall | None = None
+    function_response: FunctionResponse | None = None
+    executable_code: ExecutableCode | None = None
+    code_execution_result: CodeExecutionResult | None = None
+    unknown_fields: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, repr=False, metadata={"unknown": True})
 
-    def __attrs_post_init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        text: str | None = None,
+        thought: bool | None = None,
+        thought_signature: bytes | str | None = None,
+        inline_data: Blob | None = None,
+        file_data: FileData | None = None,
+        function_call: FunctionCall | None = None,
+        function_response: FunctionResponse | None = None,
+        executable_code: ExecutableCode | None = None,
+        code_execution_result: CodeExecutionResult | None = None,
+        unknown_fields: Mapping[str, object] = EMPTY_DICT,
+    ) -> None:
+        count = 0
+        if text is not None:
+            text = plain_text(text, "Part.text")
+            count = 1
+        if thought is not None:
+            check_flag(thought, "Part.thought")
+        if thought_signature is not None:
+            thought_signature = _bytes(thought_signature)
+        if inline_data is not None:
+            check_kind(inline_data, "Part.inline_data", Blob)
+            count += 1
+        if file_data is not None:
+            check_kind(file_data, "Part.file_data", FileData)
+            count += 1
+        if function_call is not None:
+            check_kind(function_call, "Part.function_call", FunctionCall)
+            count += 1
+        if function_response is not None:
+            check_kind(function_response, "Part.function_response", FunctionResponse)
+            count += 1
+        if executable_code is not None:
+            check_kind(executable_code, "Part.executable_code", ExecutableCode)
+            count += 1
+        if code_execution_result is not None:
+            check_kind(code_execution_result, "Part.code_execution_result", CodeExecutionResult)
+            count += 1
+        cls = type(self)
+        if unknown_fields is not EMPTY_DICT:
+            unknown_fields = unknown_object(cls, unknown_fields)
+        draft = opened(self)
+        draft.text = text
+        draft.thought = thought
+        draft.thought_signature = thought_signature
+        draft.inline_data = inline_data
+        draft.file_data = file_data
+        draft.function_call = function_call
+        draft.function_response = function_response
+        draft.executable_code = executable_code
+        draft.code_execution_result = code_execution_result
+        draft.unknown_fields = unknown_fields
+        draft.__class__ = cls
+        if count != 1:
+            self._check_payload()
+
+    def _check_payload(self) -> None:
         found = [name for name in _PAYLOADS if getattr(self, name) is not None]
-        if len(found) == 1 or (not found and (self.unknown_fields or self.thought_signature is not None)):
+        if not found and (self.unknown_fields or self.thought_signature is not None):
             return
         problem = f"expected exactly one of {', '.join(_PAYLOADS)}, found {' and '.join(found) or 'none'}"
         raise InvalidValueError("Part", problem)
@@ -355,17 +489,32 @@ def _parts(value: Iterable[Part] | None) -> tuple[Part, ...]:
     return parts
 
 
-def _parts_field() -> Any:
-    return attrs.field(default=(), converter=_parts)
-
-
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+@attrs.frozen(kw_only=True, slots=True, init=False, weakref_slot=False, repr=False, unsafe_hash=False)
 class Content(Value):
     """What one side said, as parts. `role` is `user` (also for tools' answers) or `model`."""
 
-    parts: Sequence[Part] = _parts_field()
-    role: str | None = text_field(default=None)
-    unknown_fields: Mapping[str, Any] = unknown_field()
+    parts: Sequence[Part] = ()
+    role: str | None = None
+    unknown_fields: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, repr=False, metadata={"unknown": True})
+
+    def __init__(
+        self,
+        *,
+        parts: Iterable[Part] | None = (),
+        role: str | None = None,
+        unknown_fields: Mapping[str, object] = EMPTY_DICT,
+    ) -> None:
+        parts = _parts(parts)
+        if role is not None:
+            role = plain_text(role, "Content.role")
+        cls = type(self)
+        if unknown_fields is not EMPTY_DICT:
+            unknown_fields = unknown_object(cls, unknown_fields)
+        draft = opened(self)
+        draft.parts = parts
+        draft.role = role
+        draft.unknown_fields = unknown_fields
+        draft.__class__ = cls
 
     @property
     def text(self) -> str:

@@ -6,8 +6,6 @@ import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import attrs
-
 from .._json import check_text
 from .._window import Extended, Window, inserted
 from ..errors import ConfigurationError, InvalidValueError

@@ -14,10 +14,11 @@ from ..types import (
     Content,
     GenerateContentConfig,
     UsageMetadata,
-    flag_field,
-    optional_object_field,
-    text_field,
-    value_field,
+    check_flag,
+    check_kind,
+    frozen_object,
+    opened,
+    plain_text,
 )
 
 __all__ = ["BaseLlm", "LlmCapabilities", "LlmRequest", "LlmResponse"]
@@ -37,7 +38,7 @@ class LlmRequest(Record):
     model: str | None = None
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@attrs.frozen(kw_only=True, init=False, eq=False, repr=False)
 class LlmResponse(Record):
     """
     What a model answers: fragments with `partial=True`, if it was asked to stream, then one complete response.
@@ -49,21 +50,65 @@ class LlmResponse(Record):
     question for `RunConfig.max_llm_calls`, which is what bounds it.
     """
 
-    content: Content | None = value_field(Content)
-    partial: bool | None = flag_field()
-    turn_complete: bool | None = flag_field()
-    finish_reason: str | None = text_field(default=None)
-    error_code: str | None = text_field(default=None)
-    error_message: str | None = text_field(default=None)
-    interrupted: bool | None = flag_field()
-    usage_metadata: UsageMetadata | None = value_field(UsageMetadata)
-    custom_metadata: Mapping[str, Any] | None = optional_object_field("custom_metadata")
-    ask_again: str | None = text_field(default=None)
+    content: Content | None = None
+    partial: bool | None = None
+    turn_complete: bool | None = None
+    finish_reason: str | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    interrupted: bool | None = None
+    usage_metadata: UsageMetadata | None = None
+    custom_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata={"json": True})
+    ask_again: str | None = None
 
-    def __attrs_post_init__(self) -> None:
-        if self.ask_again is not None and self.partial:
-            problem = "expected None in a fragment, found a text; a model can be asked again after its whole answer"
-            raise InvalidValueError("LlmResponse.ask_again", problem)
+    def __init__(
+        self,
+        *,
+        content: Content | None = None,
+        partial: bool | None = None,
+        turn_complete: bool | None = None,
+        finish_reason: str | None = None,
+        error_code: str | None = None,
+        error_message: str | None = None,
+        interrupted: bool | None = None,
+        usage_metadata: UsageMetadata | None = None,
+        custom_metadata: Mapping[str, object] | None = None,
+        ask_again: str | None = None,
+    ) -> None:
+        check_kind(content, "LlmResponse.content", Content)
+        check_flag(partial, "LlmResponse.partial")
+        if turn_complete is not None:
+            check_flag(turn_complete, "LlmResponse.turn_complete")
+        if finish_reason is not None:
+            finish_reason = plain_text(finish_reason, "LlmResponse.finish_reason")
+        if error_code is not None:
+            error_code = plain_text(error_code, "LlmResponse.error_code")
+        if error_message is not None:
+            error_message = plain_text(error_message, "LlmResponse.error_message")
+        if interrupted is not None:
+            check_flag(interrupted, "LlmResponse.interrupted")
+        if usage_metadata is not None:
+            check_kind(usage_metadata, "LlmResponse.usage_metadata", UsageMetadata)
+        if custom_metadata is not None:
+            custom_metadata = frozen_object(custom_metadata, "custom_metadata")
+        if ask_again is not None:
+            ask_again = plain_text(ask_again, "LlmResponse.ask_again")
+            if partial:
+                problem = "expected None in a fragment, found a text; a model can be asked again after its whole answer"
+                raise InvalidValueError("LlmResponse.ask_again", problem)
+        cls = type(self)
+        draft = opened(self)
+        draft.content = content
+        draft.partial = partial
+        draft.turn_complete = turn_complete
+        draft.finish_reason = finish_reason
+        draft.error_code = error_code
+        draft.error_message = error_message
+        draft.interrupted = interrupted
+        draft.usage_metadata = usage_metadata
+        draft.custom_metadata = custom_metadata
+        draft.ask_again = ask_again
+        draft.__class__ = cls
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)

@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
-import attrs
 import trio
 
 from .._json import FrozenDict, freeze, thaw
