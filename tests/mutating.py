@@ -1,18 +1,19 @@
 """
-Planting bugs in a copy of minirun, and hunting for them with its own simulation.
+Planting bugs in copies of minirun's modules, and hunting for them with its own simulation.
 
-A mutant is a unified diff under tests/mutants, with a first line that says which promise it breaks, and perhaps a
-second one that says in which worlds that shows, so that no time is spent in others. Applying one is strict: what a hunk
-takes away, with the lines around it, must stand in its file exactly once, wherever; so a mutant either says what it
-says or fails the suite. A hunt runs in a fresh process that imports the copy, because modules that are imported already
-would be the true ones.
+A mutant is a unified diff under tests/mutants, with a first line that says which promise it breaks. A second one may
+say in which worlds that shows, and a third one which seed has shown it, so that no time is spent elsewhere; a seed that
+does not show it any more is no failure, it only takes longer. Applying a mutant is strict: what a hunk takes away, with
+the lines around it, must stand in its file exactly once, wherever; so a mutant either says what it says or fails the
+suite. A hunt runs in a fresh process that imports the copies (see planted.py), because modules that are imported
+already would be the true ones.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,13 +26,13 @@ from minirun.simulation import RecordedChoices, SeededChoices, shrink, simulate
 
 from .worlds import KEEPING, WORLDS
 
-__all__ = ["FOLDER", "Find", "Mutant", "hunt_in_process", "mutants", "plant"]
+__all__ = ["CHOICES_MAX", "FOLDER", "Find", "Mutant", "hunt_in_process", "mutants", "plant"]
 
 FOLDER = Path(__file__).parent / "mutants"
 PACKAGE = Path(minirun.__file__).parent
 TESTS = Path(__file__).parent
 
-WHERE = "# worlds: "
+HEADER = re.compile(r"# (?P<promise>.+)\n(?:# worlds: (?P<worlds>.+)\n)?(?:# seed: (?P<seed>\d+)\n)?")
 EVERYWHERE = {**WORLDS, **KEEPING}
 # A hunt that takes so long, on a machine however busy, has met a world that never ends.
 HUNT_S_MAX = 200.0
@@ -40,53 +41,59 @@ SEED_S_MAX = 0.1
 # CHOICES_MAX are left, there is a second go.
 CHOICES_MAX = 60
 SHRINKING: tuple[tuple[int, float], ...] = ((60, 3.0), (400, 30.0))
+# Enough to see that what is shrunk fails alike.
+SHRINKING_SOME: tuple[tuple[int, float], ...] = ((8, 1.0),)
 
 
 @attrs.frozen
 class Mutant:
-    """A planted bug: what it is called, which promise it breaks, its diff, and in which worlds to look for it."""
+    """A planted bug: what it is called, which promise it breaks, its diff, and where to look for it first."""
 
     name: str
     promise: str
     diff: str
     worlds: tuple[str, ...] = tuple(WORLDS)
+    seed: int = 0
 
 
 def mutants() -> list[Mutant]:
     """All mutants, by name."""
     found = []
     for path in sorted(FOLDER.glob("*.patch")):
-        promise, _, diff = path.read_text("utf-8").partition("\n")
-        assert promise.startswith("# "), f"{path.name}: expected a first line `# promise`, found {promise!r}"
-        worlds = tuple(WORLDS)
-        if diff.startswith(WHERE):
-            where, _, diff = diff.removeprefix(WHERE).partition("\n")
-            worlds = tuple(where.split(", "))
-            assert set(worlds) <= set(EVERYWHERE), f"{path.name}: expected worlds that there are, found {worlds}"
-        found.append(Mutant(path.stem, promise.removeprefix("# "), diff, worlds))
+        text = path.read_text("utf-8")
+        header = HEADER.match(text)
+        assert header is not None, f"{path.name}: expected a first line `# promise`, found {text[:80]!r}"
+        worlds = tuple(header["worlds"].split(", ")) if header["worlds"] else tuple(WORLDS)
+        assert set(worlds) <= set(EVERYWHERE), f"{path.name}: expected worlds that there are, found {worlds}"
+        seed = int(header["seed"] or 0)
+        found.append(Mutant(path.stem, header["promise"], text[header.end() :], worlds, seed))
     return found
 
 
 # --- planting ---------------------------------------------------------------------------------------------------------
 
 
-def plant(mutant: Mutant | None, folder: Path) -> None:
+def plant(mutant: Mutant | None, folder: Path) -> list[Path]:
     """
-    Copy the package into *folder*, with the mutant in it, if there is one.
+    Write the modules that the mutant changes, changed, into *folder*, and return their files.
 
     Raises:
         ValueError: The mutant does not fit the package as it is.
     """
-    shutil.copytree(PACKAGE, folder / "minirun", ignore=shutil.ignore_patterns("__pycache__"))
+    changed: dict[Path, str] = {}
     for name, old, new in _hunks(mutant) if mutant is not None else []:
-        path = folder / name
-        text = "\n" + path.read_text("utf-8") if path.is_file() else ""
+        source = PACKAGE.parent / name
+        text = changed.get(folder / name) or "\n" + (source.read_text("utf-8") if source.is_file() else "")
         if text.count("\n" + old) != 1:
             assert mutant is not None
             times = text.count("\n" + old)
             msg = f"{mutant.name}: expected these lines once in {name}, found them {times} times; renew it:\n{old}"
             raise ValueError(msg)
-        path.write_text(text.replace("\n" + old, "\n" + new)[1:], "utf-8")
+        changed[folder / name] = text.replace("\n" + old, "\n" + new)
+    for path, text in changed.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text[1:], "utf-8")
+    return list(changed)
 
 
 def _hunks(mutant: Mutant) -> list[tuple[str, str, str]]:
@@ -130,35 +137,52 @@ class Find:
     """What the shrunk choices fail with when they are replayed."""
 
 
-def hunt_in_process(mutant: Mutant | None, folder: Path, seeds: int) -> Find:
-    """Plant the mutant in a fresh folder and hunt for it in a process of its own."""
-    plant(mutant, folder)
+def hunt_in_process(mutant: Mutant | None, folder: Path, seeds: int, *, whole: bool = False) -> Find:
+    """
+    Plant the mutant in a fresh folder and hunt for it in a process of its own.
+
+    The *whole* hunt tries all seeds in order, and shrinks what it finds as far as it goes. Otherwise the mutant's own
+    seed is the first, and the failure is shrunk a little.
+    """
+    planted = plant(mutant, folder)
     names = list(EVERYWHERE if mutant is None else mutant.worlds)
+    first = 0 if mutant is None or whole else mutant.seed
+    hunt = f"hunt({seeds}, {names}, {first}, whole={whole})"
     done = subprocess.run(
-        [sys.executable, "-c", f"from tests.mutating import hunt; hunt({seeds}, {names})"],
+        [
+            sys.executable,
+            "-c",
+            f"from tests import planted; planted.use({str(folder)!r});from tests.mutating import hunt; {hunt}",
+        ],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), str(TESTS.parent)))},
+        env={**os.environ, "PYTHONPATH": str(TESTS.parent)},
         capture_output=True,
         text=True,
         timeout=HUNT_S_MAX + seeds * SEED_S_MAX,
     )
     assert done.returncode == 0, f"the hunt for {mutant} has ended badly:\n{done.stdout}{done.stderr}"
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    assert Path(told.pop("package")).is_relative_to(folder.resolve()), "expected the copy to be imported"
+    imported = {*told.pop("files")} & {*map(str, planted)}
+    assert imported == {*map(str, planted)}, f"expected {planted} to be imported, found {sorted(imported)}"
     return Find(**told)
 
 
-def hunt(seeds: int, names: list[str]) -> None:
-    """Try one world after another until one fails, and print what was found as JSON. Runs in the process of a hunt."""
+def hunt(seeds: int, names: list[str], first: int, *, whole: bool) -> None:
+    """
+    Try one world after another until one fails, and print what was found as JSON. Runs in the process of a hunt.
+
+    The *first* seed is tried before all others. What is printed has also the files of the modules that were imported.
+    """
     find = Find()
-    for seed in range(seeds):
+    for seed in dict.fromkeys((first, *range(seeds))):
         name = names[seed % len(names)]
         scenario, options = EVERYWHERE[name]
         small = simulate(scenario, SeededChoices(seed), **options)
         if small.failure is None:
             continue
         failure, message = type(small.failure).__name__, str(small.failure)
-        for runs, seconds in SHRINKING:
+        endless = failure == "LivelockError"  # takes seconds each time
+        for runs, seconds in SHRINKING if whole else () if endless else SHRINKING_SOME:
             if sum(choice.picked != 0 for choice in small.trace) > (CHOICES_MAX if runs > SHRINKING[0][0] else 0):
                 small = shrink(scenario, small, runs_max=runs, seconds_max=seconds, **options)
         again = simulate(scenario, RecordedChoices(small.picks), **options)
@@ -171,4 +195,5 @@ def hunt(seeds: int, names: list[str]) -> None:
             replayed=type(again.failure).__name__,
         )
         break
-    print(json.dumps({**attrs.asdict(find), "package": str(PACKAGE.resolve())}))
+    files = [getattr(module, "__file__", None) for module in sys.modules.values()]
+    print(json.dumps({**attrs.asdict(find), "files": files}))
