@@ -353,9 +353,7 @@ class RunScope:
         self._looked_for_summary = False
         self._renewal_scope = trio.CancelScope()
         self._manager = trio.open_nursery()
-        nursery = await self._manager.__aenter__()
-        self._caller_scope = trio.CancelScope()  # cancelled only for KeyboardInterrupt and SystemExit
-        self._caller_scope.__enter__()
+        self._nursery = nursery = await self._manager.__aenter__()
         writer.belongs_to(nursery)
         nursery.start_soon(self._committer.run, name=f"minirun committer of {plan.invocation_id}")
         nursery.start_soon(self._agent_task, name=f"minirun agent of {plan.invocation_id}")
@@ -564,7 +562,7 @@ class RunScope:
             add_note(run._failure, error)
         self._core.secrets.out_of_error(run._failure)
         if not isinstance(error, Exception):  # Ctrl-C hit the agent's code: the caller must hear of it now
-            self._caller_scope.cancel()
+            self._nursery.cancel_scope.cancel()  # it is around the caller's block; the tasks in it are shielded
 
     async def _close_open_calls(self, paused: bool) -> None:
         """Answer the calls that are still open, but not what waits, and store what the run failed with."""
@@ -620,11 +618,8 @@ class RunScope:
         if run._core is None:  # it had ended before
             return None
         failed_before = run._failure is not None
-        try:
-            if self._caller_scope.__exit__(kind, error, traceback):
-                error = None
-        except BaseException as rest:  # a group, without what the scope itself has caused
-            error = rest
+        if error is not None and self._nursery.cancel_scope.cancel_called and is_only_cancelled(error):
+            error = None  # that is how the caller has heard of it
         self._left = True
         self._committer.leave()
         self._agent_scope.cancel()
