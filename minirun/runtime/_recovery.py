@@ -65,8 +65,11 @@ def closing_event_at_end(calls: Sequence[OpenCall], unrecorded: Collection[str |
 
 async def close_calls(context: InvocationContext, calls: Iterable[OpenCall]) -> None:
     """Answer *calls*, whose maker has ended before they gave a result, what waits included: nobody waits any more."""
+    groups = by_event(calls)
+    if not groups:
+        return
     with trio.CancelScope(shield=True):
-        for group in by_event(calls):
+        for group in groups:
             try:
                 await context._emit(closing_event_at_end(group, context._core.unrecorded), closing=True)
             except Exception:  # the store fails: the end of the run tries again and reports it
