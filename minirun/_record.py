@@ -21,6 +21,8 @@ class Record:
     __slots__ = ()
 
     def __eq__(self, other: object) -> bool:
+        if other is self:
+            return True
         if other.__class__ is not self.__class__:
             return NotImplemented
         return all(getattr(self, field.name) == getattr(other, field.name) for field in _fields(self) if field.eq)

@@ -205,9 +205,9 @@ def transcript_of(agent: LlmAgent, ctx: InvocationContext | CallbackContext) -> 
         memo, start = live.memo, core.prompt_seq
     if agent.include_contents == "none":
         start = max(start, core.message_seq)
-    key = ("transcript", agent.name, place.branch, agent.include_contents, core.prompts)
+    key = ("transcript", agent.name, place.branch, agent.include_contents)
     transcript: Transcript | None = memo.get(key)
-    if transcript is None or transcript.start_seq != start:
+    if transcript is None or transcript.start_seq != start or transcript.prompts != core.prompts:
         outside = None if agent.include_contents == "none" else core.opening
         opening = outside if inside is None else inside.content
         transcript = Transcript(agent.name, start, place.branch, prompts=core.prompts, opening=opening)

@@ -54,10 +54,11 @@ class Transcript:
     """
     The contents of a history, as the agent of this name is shown it in its branch, from the event *start_seq* on.
 
-    `next_seq` is the `seq` of the first event that was not read yet. *opening* is what is shown before all of it.
+    `next_seq` is the `seq` of the first event that was not read yet, `prompts` the words for what stands in for others.
+    *opening* is what is shown before all of it.
     """
 
-    __slots__ = ("_agent_name", "_branch", "_contents", "_open", "_prompts", "_visible", "next_seq", "start_seq")
+    __slots__ = ("_agent_name", "_branch", "_contents", "_open", "_visible", "next_seq", "prompts", "start_seq")
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class Transcript:
         self.next_seq = start_seq
         self._agent_name = agent_name
         self._branch = branch
-        self._prompts = prompts
+        self.prompts = prompts
         self._contents: list[Content] = [] if opening is None else [opening]
         self._open: dict[str | None, _Unit] = {}  # by call id, in the order of the calls
         self._visible: dict[str | None, bool] = {}  # by branch
@@ -94,10 +95,10 @@ class Transcript:
         shared = Window(self._contents)
         own: list[Content] = []
         for unit in dict.fromkeys(self._open.values()):
-            self._extend(own, unit.contents(self._prompts), begins=not shared)
+            self._extend(own, unit.contents(self.prompts), begins=not shared)
         last = own[-1] if own else shared[-1] if shared else None
         if last is not None and last.role != "user":
-            own.append(Content(role="user", parts=[Part(text=self._prompts.go_on)]))
+            own.append(Content(role="user", parts=[Part(text=self.prompts.go_on)]))
         return Extended(shared, own) if own else shared
 
     def _take(self, event: Event, content: Content) -> None:
@@ -134,17 +135,17 @@ class Transcript:
             if unit is not None:
                 unit.answers[part.function_response.id] = part
                 if None not in unit.answers.values():
-                    self._extend(self._contents, unit.contents(self._prompts))
+                    self._extend(self._contents, unit.contents(self.prompts))
 
     def _extend(self, shown: list[Content], contents: Sequence[Content], *, begins: bool = True) -> None:
         """Add *contents* to *shown*, which *begins* what the model sees, or goes on with it."""
         if begins and not shown and contents[0].role != "user":
-            shown.append(Content(role="user", parts=[Part(text=self._prompts.earlier)]))
+            shown.append(Content(role="user", parts=[Part(text=self.prompts.earlier)]))
         shown.extend(contents)
 
     def _retold(self, event: Event, content: Content) -> list[Part]:
         """What another agent said and did, as text; its thoughts stay its own."""
-        prompts, author = self._prompts, event.author
+        prompts, author = self.prompts, event.author
         parts: list[Part] = []
         for part in content.parts:
             if part.text is not None:
