@@ -1,0 +1,125 @@
+"""
+Another codec of events, made by cattrs from the types of their fields: what minirun's own has to come to.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar, get_type_hints
+
+import attrs
+import cattrs
+import cattrs.gen
+
+from minirun import Event, EventActions
+from minirun.errors import InvalidValueError
+from minirun.events import NodeInfo
+from minirun.types import (
+    Blob,
+    CodeExecutionResult,
+    Content,
+    ExecutableCode,
+    FileData,
+    FunctionCall,
+    FunctionResponse,
+    Part,
+    UsageMetadata,
+)
+
+__all__ = ["structured", "unstructured"]
+
+_T = TypeVar("_T")
+
+# Each before the classes that hold it: cattrs looks up the hooks of a field's type when it makes those of its class.
+_CLASSES: tuple[type, ...] = (
+    Blob,
+    FileData,
+    FunctionCall,
+    FunctionResponse,
+    ExecutableCode,
+    CodeExecutionResult,
+    Part,
+    Content,
+    UsageMetadata,
+    NodeInfo,
+    EventActions,
+    Event,
+)
+
+
+@cache
+def _converter() -> Any:
+    converter = cattrs.Converter(detailed_validation=False)
+    for kind in (str, int, float, bool, bytes):
+        converter.register_structure_hook(kind, lambda value, _: value)  # the classes check their own fields
+    for cls in _CLASSES:
+        overrides = {a.name: _override(a, cattrs.gen.override) for a in attrs.fields(cls)}
+        unwritten = {**overrides, "unknown_fields": cattrs.gen.override(omit=True)}
+        write: Any = cattrs.gen.make_dict_unstructure_fn(cls, converter, _cattrs_omit_if_default=True, **unwritten)
+        read: Any = cattrs.gen.make_dict_structure_fn(
+            cls, converter, _cattrs_detailed_validation=False, _cattrs_use_alias=False, **overrides
+        )
+        converter.register_unstructure_hook(cls, _writer(write))
+        converter.register_structure_hook(cls, _reader(cls, read))
+    return converter
+
+
+def _override(attribute: attrs.Attribute[Any], override: Callable[..., Any]) -> Any:
+    if attribute.metadata.get("json") or attribute.metadata.get("unknown"):  # frozen already, and again when read
+        return override(struct_hook=lambda value, _: value, unstruct_hook=lambda value: value)
+    if attribute.metadata.get("set"):
+        return override(struct_hook=lambda value, _: value, unstruct_hook=_to_list)
+    if attribute.metadata.get("bytes"):
+        return override(struct_hook=lambda value, _: value, unstruct_hook=_to_base64)
+    return override()
+
+
+def _to_base64(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode("ascii")
+
+
+def _to_list(value: frozenset[str] | None) -> list[str] | None:
+    return None if value is None else sorted(value)
+
+
+def _writer(write: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
+    def unstructure(value: Any) -> dict[str, Any]:
+        fields = write(value)
+        if value.unknown_fields:
+            fields.update(value.unknown_fields)
+        return fields
+
+    return unstructure
+
+
+def _reader(cls: type, read: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    known = frozenset(get_type_hints(cls)) - {"unknown_fields"}
+
+    def structure(fields: Any, _: Any) -> Any:
+        if not isinstance(fields, dict):
+            raise InvalidValueError(cls.__name__, f"expected a JSON object, found {type(fields).__name__}")
+        if fields.keys() <= known:
+            return read(fields, cls)
+        unknown = {name: fields[name] for name in fields if name not in known}
+        return read({**{name: fields[name] for name in fields if name in known}, "unknown_fields": unknown}, cls)
+
+    return structure
+
+
+def structured(fields: Any, cls: type[_T]) -> _T:
+    """The value of a class that plain JSON values are."""
+    try:
+        value: _T = _converter().structure(fields, cls)
+    except InvalidValueError:
+        raise
+    except Exception as error:  # whatever a foreign JSON document provokes, told as one error that names the class
+        raise InvalidValueError(cls.__name__, f"cannot be read from this JSON ({error!r:.200})") from error
+    return value
+
+
+def unstructured(value: Any) -> dict[str, Any]:
+    """A value as plain JSON values."""
+    fields: dict[str, Any] = _converter().unstructure(value)
+    return fields
