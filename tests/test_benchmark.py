@@ -15,6 +15,7 @@ from minirun.simulation import why_unavailable
 from .benchmarks.chart import chart
 from .benchmarks.contest import Figure
 from .benchmarks.measuring import Ratio
+from .benchmarks.results import IN_README, readme_table
 from .benchmarks.sides import CHANNELS, MINIRUN, POWER
 from .benchmarks.targets import TARGETS, verdicts
 
@@ -139,3 +140,12 @@ def test_the_chart_draws_a_line_for_each_side() -> None:
     assert later > x
     assert higher < y
     assert "<peer>" in [text.text for text in svg.findall(f"{space}text")]
+
+
+def test_the_readme_tells_what_was_measured() -> None:
+    """Its table is that of the results beside the benchmark, line by line, and its chart is theirs."""
+    results, readme = SCRIPT.parent / "results", (SCRIPT.parents[2] / "README.md").read_text(encoding="utf-8")
+    lines = list(readme_table(results))
+    assert len(lines) == 2 + len(IN_README)
+    assert "\n".join(lines) in readme
+    assert f"({(results / 'turns.svg').relative_to(SCRIPT.parents[2])})" in readme

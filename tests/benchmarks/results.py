@@ -7,7 +7,7 @@ Only the JSON has everything: every round of every side, in the order in which t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -20,6 +20,17 @@ from .sides import CHANNELS, INLINE, MINIRUN, OURS, POWER, THEIRS
 from .targets import Verdict, fastest_peer, floor_of, verdicts
 
 NAMES = [side.name for side in (*OURS, *THEIRS)]
+IN_README = (
+    ("import", 0),
+    ("text-memory", 0),
+    ("text-memory", 5_000),
+    ("tool-memory", 0),
+    ("stream", 1_000),
+    ("text-file", 0),
+    ("text-file", 5_000),
+    ("crowd-file", 1_000),
+    ("window", 10_000),
+)
 
 
 def number(value: float) -> str:
@@ -41,11 +52,12 @@ def title_of(scenario: str, size: int) -> str:
     return SCENARIOS[scenario].title.format(number(size)) if scenario in SCENARIOS else scenario
 
 
-def summary(figures: Sequence[Figure]) -> Iterator[str]:
-    """One line for each scenario and size: minirun, its floor, the fastest peer."""
+def summary(figures: Sequence[Figure], wanted: Collection[tuple[str, int]] = ()) -> Iterator[str]:
+    """One line for each scenario and size, or the *wanted*: minirun, its floor, the fastest peer."""
     rows = []
     for mine in figures:
-        if mine.side in (MINIRUN, POWER) and mine.rounds and not mine.scenario.startswith("fsyncs"):
+        is_wanted = not wanted or (mine.scenario, mine.size) in wanted
+        if is_wanted and mine.side in (MINIRUN, POWER) and mine.rounds and not mine.scenario.startswith("fsyncs"):
             floor, peer = floor_of(figures, mine), fastest_peer(figures, mine)
             rows.append(
                 (
@@ -126,6 +138,12 @@ def markdown(about: Mapping[str, object], figures: Sequence[Figure], rows: Seque
         yield from ("", "## Parts", "", "```")
         yield from map(str, rows)
         yield "```"
+
+
+def readme_table(folder: Path) -> Iterator[str]:
+    """The lines of README's table, from the figures that were written to *folder*."""
+    raw = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    yield from summary([Figure(**figure) for figure in raw["figures"]], IN_README)
 
 
 def write(folder: Path, about: Mapping[str, object], figures: Sequence[Figure], rows: Sequence[Row]) -> None:
