@@ -3,16 +3,15 @@ Values to JSON and back.
 
 One line of JSON per event, fields at their default left out, bytes as base64, field names as in Python. What a later
 version wrote and this one does not know comes back from `unknown_fields`, at every level, so that reading and writing
-a log never loses anything. How a field is written follows from its metadata; what a class makes of its fields, and what
-it refuses, is its own.
+a log never loses anything. This is the only user of cattrs, which is imported when the first value is coded.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import attrs
 
@@ -35,101 +34,88 @@ __all__ = ["content_from_dict", "content_to_dict", "event_from_json", "event_to_
 
 _T = TypeVar("_T")
 
-_Coder: TypeAlias = Callable[[Any], Any]
-
-# The fields that hold values of these classes. All of them may be null, but for `actions`.
-_CLASSES: Final[dict[str, type]] = {
-    "actions": EventActions,
-    "code_execution_result": CodeExecutionResult,
-    "content": Content,
-    "executable_code": ExecutableCode,
-    "file_data": FileData,
-    "function_call": FunctionCall,
-    "function_response": FunctionResponse,
-    "inline_data": Blob,
-    "node_info": NodeInfo,
-    "usage_metadata": UsageMetadata,
-}
-
-
-class _Form(NamedTuple):
-    """How a class is read and written."""
-
-    known: frozenset[str]
-    required: tuple[str, ...]
-    readers: dict[str, _Coder]
-    """Of the fields that are not handed to the class as they stand in the JSON."""
-    writers: tuple[tuple[str, object, _Coder | None], ...]
-    """Of each field, in order: its name, its default, and what makes it JSON if it is not already."""
+# Each before the classes that hold it: cattrs looks up the hooks of a field's type when it makes those of its class.
+_CLASSES: tuple[type, ...] = (
+    Blob,
+    FileData,
+    FunctionCall,
+    FunctionResponse,
+    ExecutableCode,
+    CodeExecutionResult,
+    Part,
+    Content,
+    UsageMetadata,
+    NodeInfo,
+    EventActions,
+    Event,
+)
 
 
 @cache
-def _form(cls: Any) -> _Form:
-    fields = [field for field in attrs.fields(cls) if not field.metadata.get("unknown")]
-    readers = {field.name: _reader(field.name) for field in fields}
-    return _Form(
-        known=frozenset(readers),
-        required=tuple(field.name for field in fields if field.default is attrs.NOTHING),
-        readers={name: read for name, read in readers.items() if read is not None},
-        writers=tuple((field.name, field.default, _writer(field)) for field in fields),
-    )
+def _converter() -> Any:
+    import cattrs  # its import costs as much as the whole package; a program that stores nothing never pays it
+    import cattrs.gen
+
+    converter = cattrs.Converter(detailed_validation=False)
+    for kind in (str, int, float, bool, bytes):
+        converter.register_structure_hook(kind, lambda value, _: value)  # the classes check their own fields
+    for cls in _CLASSES:
+        overrides = {a.name: _override(a, cattrs.gen.override) for a in attrs.fields(cls)}
+        unwritten = {**overrides, "unknown_fields": cattrs.gen.override(omit=True)}
+        write: Any = cattrs.gen.make_dict_unstructure_fn(cls, converter, _cattrs_omit_if_default=True, **unwritten)
+        read: Any = cattrs.gen.make_dict_structure_fn(
+            cls, converter, _cattrs_detailed_validation=False, _cattrs_use_alias=False, **overrides
+        )
+        converter.register_unstructure_hook(cls, _writer(write))
+        converter.register_structure_hook(cls, _reader(cls, read))
+    return converter
 
 
-def _reader(name: str) -> _Coder | None:
-    if name == "parts":
-        return lambda items: [_read(item, Part) for item in items]
-    cls = _CLASSES.get(name)
-    if cls is None:
-        return None
-    is_never_null = cls is EventActions
-    return lambda fields: None if fields is None and not is_never_null else _read(fields, cls)
+def _override(attribute: attrs.Attribute[Any], override: Callable[..., Any]) -> Any:
+    if attribute.metadata.get("json") or attribute.metadata.get("unknown"):  # frozen already, and again when read
+        return override(struct_hook=lambda value, _: value, unstruct_hook=lambda value: value)
+    if attribute.metadata.get("set"):
+        return override(struct_hook=lambda value, _: value, unstruct_hook=_to_list)
+    if attribute.metadata.get("bytes"):
+        return override(struct_hook=lambda value, _: value, unstruct_hook=_to_base64)
+    return override()
 
 
-def _writer(field: attrs.Attribute[Any]) -> _Coder | None:
-    cls = _CLASSES.get(field.name)
-    if cls is not None:
-        return lambda value: None if value is None else _written(value, cls)
-    if field.name == "parts":
-        return lambda parts: [_written(part, Part) for part in parts]
-    if field.metadata.get("bytes"):
-        return lambda value: None if value is None else base64.b64encode(value).decode("ascii")
-    return _sorted if field.metadata.get("set") else None
+def _to_base64(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode("ascii")
 
 
-def _sorted(names: Iterable[str] | None) -> list[str] | None:
-    return None if names is None else sorted(names)
+def _to_list(value: frozenset[str] | None) -> list[str] | None:
+    return None if value is None else sorted(value)
 
 
-def _read(fields: Any, cls: Any) -> Any:
-    if not isinstance(fields, dict):
-        raise InvalidValueError(cls.__name__, f"expected a JSON object, found {type(fields).__name__}")
-    form = _form(cls)
-    given: dict[str, Any] = {**fields}
-    if not fields.keys() <= form.known:
-        given["unknown_fields"] = {name: given.pop(name) for name in fields if name not in form.known}
-    for name, read in form.readers.items():
-        if name in given:
-            given[name] = read(given[name])
-    for name in form.required:
-        if name not in given:
-            raise KeyError(name)
-    return cls(**given)
+def _writer(write: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
+    def unstructure(value: Any) -> dict[str, Any]:
+        fields = write(value)
+        if value.unknown_fields:
+            fields.update(value.unknown_fields)
+        return fields
+
+    return unstructure
 
 
-def _written(value: Any, cls: type) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    for name, default, write in _form(cls).writers:
-        item = getattr(value, name)
-        if item is not default and item != default:  # most are their default, by identity
-            fields[name] = item if write is None else write(item)
-    if value.unknown_fields:
-        fields.update(value.unknown_fields)
-    return fields
+def _reader(cls: type, read: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    known = frozenset(get_type_hints(cls)) - {"unknown_fields"}
+
+    def structure(fields: Any, _: Any) -> Any:
+        if not isinstance(fields, dict):
+            raise InvalidValueError(cls.__name__, f"expected a JSON object, found {type(fields).__name__}")
+        if fields.keys() <= known:
+            return read(fields, cls)
+        unknown = {name: fields[name] for name in fields if name not in known}
+        return read({**{name: fields[name] for name in fields if name in known}, "unknown_fields": unknown}, cls)
+
+    return structure
 
 
 def _structure(fields: Any, cls: type[_T]) -> _T:
     try:
-        value: _T = _read(fields, cls)
+        value: _T = _converter().structure(fields, cls)
     except InvalidValueError:
         raise
     except Exception as error:  # whatever a foreign JSON document provokes, told as one error that names the class
@@ -139,7 +125,8 @@ def _structure(fields: Any, cls: type[_T]) -> _T:
 
 def event_to_dict(event: Event) -> dict[str, Any]:
     """Return *event* as plain JSON values."""
-    return _written(event, Event)
+    fields: dict[str, Any] = _converter().unstructure(event)
+    return fields
 
 
 def event_to_json(event: Event) -> str:
@@ -163,7 +150,8 @@ def event_from_json(line: str | bytes) -> Event:
 
 def content_to_dict(content: Content) -> dict[str, Any]:
     """Return *content* as plain JSON values."""
-    return _written(content, Content)
+    fields: dict[str, Any] = _converter().unstructure(content)
+    return fields
 
 
 def content_from_dict(fields: dict[str, Any]) -> Content:

@@ -256,7 +256,7 @@ def test_no_task_outlives_a_run_of_services_never_entered(tmp_path: Path) -> Non
 
 def test_importing_the_package_alone_imports_no_dependency() -> None:
     """
-    `import minirun` alone imports itself and the standard library: neither trio nor attrs.
+    `import minirun` alone imports itself and the standard library: neither trio nor attrs nor cattrs.
     """
     seen = {*changes_under(NEW_MODULES, "import minirun")} - sys.stdlib_module_names
     assert seen == {"minirun"}
@@ -264,7 +264,7 @@ def test_importing_the_package_alone_imports_no_dependency() -> None:
 
 # Every module of the core; of `testing` only its public list, because its other modules may use pytest and hypothesis.
 WHOLE_CORE = """
-import attrs, trio  # and what they import
+import attrs, cattrs, trio  # and what they import
 old |= {*sys.modules}
 
 import importlib, pkgutil
@@ -287,7 +287,7 @@ assert "minirun.sessions._sqlite" in sys.modules and "minirun.testing" in sys.mo
 
 def test_importing_the_core_imports_no_extra() -> None:
     """
-    All modules of the core together, but those for an extra, import the standard library, trio and attrs.
+    All modules of the core together, but those for an extra, import the standard library, trio, attrs and cattrs.
     """
     seen = {*changes_under(NEW_MODULES, WHOLE_CORE)} - sys.stdlib_module_names
     assert seen == {"minirun"}
