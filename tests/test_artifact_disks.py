@@ -238,9 +238,9 @@ async def seen_and_used(sessions: SqliteSessionService, path: Path) -> Seen:
 
 
 def some_cuts(number: int) -> list[Cut]:
-    if number % 2:
+    if number % 4:
         return []
-    return ["nothing"] if number % 3 else ["everything", CUTS[1 + number // 3 % (len(CUTS) - 1)]]
+    return ["nothing"] if number % 3 else ["everything", CUTS[1 + number // 12 % (len(CUTS) - 1)]]
 
 
 def many_cuts(_: int) -> list[Cut]:

@@ -698,18 +698,23 @@ async def test_at_every_checkpoint_a_cancellation_leaves_a_log_whose_versions_ca
     turns = ScriptedLlm(
         lambda request: "done" if _answered(request) else [call("write", name=name, text=name) for name in ("a", "b")]
     )
-    await store.sessions.create_session(**WHERE)
     for agent in (Logic(name="a", work=work), LlmAgent(name="b", model=turns, tools=[write])):
         for step in range(400):
+            where: Where = {**WHERE, "session_id": f"{agent.name}{step // 10}"}  # or each would read all before it
+            if step % 10 == 0:
+                await store.sessions.create_session(**where)
             with trio.CancelScope() as scope:
                 trio.lowlevel.add_instrument(countdown := _Countdown(step, scope))
                 try:
-                    await run(store.runner(agent))
+                    async with store.runner(agent).run_async(
+                        user_id="u", session_id=where["session_id"], new_message="go"
+                    ) as entered:
+                        await entered.wait()
                 finally:
                     trio.lowlevel.remove_instrument(countdown)
-            for delta in await store.deltas():
-                for name, number in delta.items():
-                    assert number in await store.versions(name)
+            for event in await store.sessions.read_events(**where):
+                for name, number in event.actions.artifact_delta.items():
+                    assert number in await store.artifacts.list_versions(**where, filename=name)
             if not scope.cancelled_caught:
                 break
         assert step > 5

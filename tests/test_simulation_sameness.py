@@ -74,7 +74,7 @@ def test_a_recorded_list_of_choices_is_the_same_world() -> None:
 
 @needs_the_disk
 @pytest.mark.parametrize(
-    "processes", [pytest.param(4, id="some"), pytest.param(20, id="twenty", marks=pytest.mark.slow)]
+    "processes", [pytest.param(2, id="some"), pytest.param(20, id="twenty", marks=pytest.mark.slow)]
 )
 def test_every_process_comes_to_the_same(processes: int) -> None:
     """Fresh processes, in which strings have other hashes, agree with this one, faults of the disk included."""
@@ -92,7 +92,7 @@ def test_every_process_comes_to_the_same(processes: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "seeds", [pytest.param(200, id="some"), pytest.param(1_000, id="a thousand", marks=pytest.mark.slow)]
+    "seeds", [pytest.param(100, id="some"), pytest.param(1_000, id="a thousand", marks=pytest.mark.slow)]
 )
 def test_other_seeds_are_other_worlds(seeds: int) -> None:
     """Of as many seeds, nearly as many orders in which four agents say five things each."""
