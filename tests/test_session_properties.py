@@ -829,12 +829,31 @@ def template() -> Iterator[Path]:
         yield path
 
 
-@settings(max_examples=200)
-@given(st.lists(st.tuples(OPERATION, st.integers(0, 1)), min_size=4, max_size=40), st.sampled_from([0, 400, 2**20]))
+MANY_OPERATIONS = st.lists(st.tuples(OPERATION, st.integers(0, 1)), min_size=4, max_size=40)
+CACHES_BYTES = st.sampled_from([0, 400, 2**20])
+
+
+@settings(max_examples=80)
+@given(MANY_OPERATIONS, CACHES_BYTES)
 def test_both_services_agree_with_the_model(
     template: Path, operations: list[tuple[Operation, int]], cache_bytes: int
 ) -> None:
     """Any operations, on both services, from two objects on one file, reopened at will, do what the pure fold says."""
+    assert_agreement(template, operations, cache_bytes)
+
+
+@pytest.mark.slow
+@settings(max_examples=1_000)
+@given(MANY_OPERATIONS, CACHES_BYTES)
+def test_both_services_agree_with_the_model_often(
+    template: Path, operations: list[tuple[Operation, int]], cache_bytes: int
+) -> None:
+    """The same, for a thousand lists of operations."""
+    assert_agreement(template, operations, cache_bytes)
+
+
+def assert_agreement(template: Path, operations: list[tuple[Operation, int]], cache_bytes: int) -> None:
+    """Both services do the operations, and are compared with the fold."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "sessions.db"
         path.write_bytes(template.read_bytes())
