@@ -12,11 +12,14 @@ An agent has *said* something only once it is stored. So there is one writer per
 A crash between two steps loses no event that anyone has seen: nothing is visible before step 1, and everything after
 it can be replayed.
 
-Emitting waits twice. *Commit*: the event is handed over a channel without a buffer, and its emitter sleeps until the
-store has answered. A cancellation before the hand-over stores nothing; after it, it asks the committer to withdraw,
-which succeeds until the store has begun. Then the answer comes first, whatever happens. *Turn*: until the caller asks
-for the next event. This second wait must never be shielded — a caller that has left will never ask — so a
+Emitting is one sleep, for two things. *Commit*: the event is handed over a channel without a buffer, and its emitter
+sleeps until the store has answered. A cancellation before the hand-over stores nothing; after it, it asks the committer
+to withdraw, which succeeds until the store has begun. Then the answer comes first, whatever happens. *Turn*: until the
+caller asks for the next event. This must never be shielded — a caller that has left will never ask — so a
 cancellation, or leaving, simply ends it, and `Cancelled` arrives at the next checkpoint.
+
+Partial events wait for nothing of this: they go into a bounded buffer, whose reader takes them without a pause until it
+is empty. Only then do those go on that wait for room, so that there is a handoff for each buffer, not for each event.
 
 There is one *credit* per run: an ordinary emit takes it first, and the ask that follows the delivery of its event
 gives it back. So at most one event is ahead of the caller, however many agents speak at once. Closing events (the
@@ -253,7 +256,10 @@ class Committer:
     # --- for the caller
 
     async def ask(self) -> Event | None:
-        """Give the last event's credit back, and return the next event, or None after the last. A checkpoint."""
+        """
+        Give the last event's credit back, and return the next event, or None after the last. A checkpoint, but one of
+        cancellation only where a partial event is there already.
+        """
         if self._asked:
             msg = "two tasks are asking the same run for its next event; let one read and pass the events on"
             raise RuntimeError(msg)
@@ -268,7 +274,7 @@ class Committer:
             request, self._delivered = self._delivered, None
             self._give_back(request)
         if self._queue and self._queue[0][0].partial:
-            await trio.lowlevel.checkpoint_if_cancelled()  # who emits them runs when the buffer is empty, or not full
+            await trio.lowlevel.checkpoint_if_cancelled()
         elif self._queue or self._ended:
             await trio.lowlevel.checkpoint()
         while not self._queue or self._left:

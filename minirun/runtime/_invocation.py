@@ -155,7 +155,12 @@ class Run:
         return self
 
     async def __anext__(self) -> Event:
-        """Let the logic that emitted the last event go on, and return the next event. A checkpoint."""
+        """
+        Let the logic that emitted the last event go on, and return the next event.
+
+        A checkpoint; where a partial event is there already, one of cancellation only: at most `partial_buffer` of them
+        come in a row before other tasks have their turn.
+        """
         if self._committer is None:  # it had ended before
             await trio.lowlevel.checkpoint()
             raise StopAsyncIteration
