@@ -248,6 +248,31 @@ class _Copiers(dict[type, Any]):
 _COPIERS = _Copiers()
 
 
+class _Makers(dict[Any, Any]):
+    """
+    By class: a function that makes a value of fields, given by name, that are known to be valid; compiled on first use.
+
+    Fields that are left out have their defaults. What somebody else may have made goes through the class itself.
+    """
+
+    def __missing__(self, cls: Any) -> Any:
+        defaults = {field.name: field.default for field in attrs.fields(cls)}
+        lines = [
+            f"def make({', '.join(f'{name}=defaults[{name!r}]' for name in defaults)}):",
+            "    made = new(Draft)",
+            *(f"    made.{name} = {name}" for name in defaults),
+            "    made.__class__ = cls",
+            "    return made",
+        ]
+        scope = {"new": object.__new__, "Draft": _DRAFTS[cls], "cls": cls, "defaults": defaults}
+        exec("\n".join(lines), scope)
+        self[cls] = scope["make"]
+        return scope["make"]
+
+
+MAKE = _Makers()
+
+
 # --- the values ----------------------------------------------------------------------------------------------------
 
 
@@ -426,7 +451,8 @@ class Part(Value):
     ) -> None:
         count = 0
         if text is not None:
-            text = plain_text(text, "Part.text")
+            if type(text) is not str or not text.isascii():
+                text = plain_text(text, "Part.text")
             count = 1
         if thought is not None:
             check_flag(thought, "Part.thought")
@@ -479,7 +505,7 @@ class Part(Value):
 def _parts(value: Iterable[Part] | None) -> tuple[Part, ...]:
     if value is None:
         return ()
-    if not is_list(value):
+    if type(value) is not list and not is_list(value):
         problem = f"expected a list of Part, found {type(value).__name__}; write [Part(text=...)]"
         raise InvalidValueError("Content.parts", problem)
     parts = tuple(value)
@@ -505,7 +531,7 @@ class Content(Value):
         unknown_fields: Mapping[str, object] = EMPTY_DICT,
     ) -> None:
         parts = _parts(parts)
-        if role is not None:
+        if role is not None and (type(role) is not str or not role.isascii()):
             role = plain_text(role, "Content.role")
         cls = type(self)
         if unknown_fields is not EMPTY_DICT:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -20,7 +20,7 @@ from ..sessions._service import CALL_ID
 from ..sessions._state import check_key
 from ..tools import BaseTool, BaseToolset
 from ..tools._batch import run_calls
-from ..types import Content, FunctionCall, GenerateContentConfig, Part, changed
+from ..types import MAKE, Content, FunctionCall, GenerateContentConfig, Part, changed
 from ._base import BaseAgent, hooks_field
 from ._output import NAME as OUTPUT
 from ._output import accepted_answer, answer_tool, refused_answers
@@ -315,8 +315,10 @@ class LlmAgent(BaseAgent):
         """The model's complete answer, or that of a callback; None if a callback has ended the invocation."""
         core = ctx._core
         model = question.model
-        callback_context = ctx._for_model_hooks(question.event_id)
-        before = self._hooks(ctx, "before_model_callback")
+        before, after = self._hooks(ctx, "before_model_callback"), self._hooks(ctx, "after_model_callback")
+        callback_context: Any = None  # few agents have somebody who needs it
+        if before or after or question.shapers:
+            callback_context = ctx._for_model_hooks(question.event_id)
         if before or question.shapers:
             from ..models._draft import LlmRequestDraft  # few agents change their requests
 
@@ -337,11 +339,10 @@ class LlmAgent(BaseAgent):
         core.count_llm_call()
         await core.env.point(f"model {ctx._path}")
         stream = core.run_config.streaming_mode is StreamingMode.SSE
-        after = self._hooks(ctx, "after_model_callback")
         async with aclosing(model.generate_content_async(request, stream)) as responses:
             while True:
                 try:
-                    response = await _next_of(responses, model)
+                    response = _checked_response(await anext(responses, None), model)
                 except FatalError:
                     raise
                 except Exception as error:
@@ -356,7 +357,7 @@ class LlmAgent(BaseAgent):
                 if not response.partial:
                     return response
                 if stream:
-                    await ctx.emit(_event(ctx, response, question.event_id, partial=True))
+                    await ctx._emit(_event(ctx, response, question.event_id, partial=True))
 
     async def _answer_to_error(self, ctx: InvocationContext, question: Question, error: Exception) -> LlmResponse:
         hooks = self._hooks(ctx, "on_model_error_callback")
@@ -423,14 +424,14 @@ class LlmAgent(BaseAgent):
             raise OutputSchemaError(f"{msg} tries; at last: {problems}")
 
 
-async def _next_of(responses: AsyncGenerator[LlmResponse, None], model: BaseLlm) -> LlmResponse:
-    response = await anext(responses, None)
+def _checked_response(response: object, model: BaseLlm) -> LlmResponse:
+    """What the model has yielded; None if it is through."""
+    if isinstance(response, LlmResponse):
+        return response
     if response is None:
         msg = f"the model {model.name!r} ended its stream without a complete response; the answer is cut off"
         raise ModelError(msg)
-    if not isinstance(response, LlmResponse):
-        raise ModelError(f"expected the model {model.name!r} to yield LlmResponse, found {response!r:.80}")
-    return response
+    raise ModelError(f"expected the model {model.name!r} to yield LlmResponse, found {response!r:.80}")
 
 
 def _said(text: str) -> Content:
@@ -445,16 +446,12 @@ def is_empty(content: Content | None) -> bool:
     )
 
 
-_EMPTY = Event()
-
-
 def _event(ctx: InvocationContext, response: LlmResponse, event_id: str, *, partial: bool | None) -> Event:
     """The event that says *response*, complete already. Its fields were checked when the response was made."""
     content = response.content
     if content is not None and content.role != "model":
         content = changed(content, role="model")
-    return changed(
-        _EMPTY,
+    event: Event = MAKE[Event](
         id=event_id,
         invocation_id=ctx.invocation_id,
         author=ctx.agent_name,
@@ -469,6 +466,7 @@ def _event(ctx: InvocationContext, response: LlmResponse, event_id: str, *, part
         usage_metadata=response.usage_metadata,
         custom_metadata=response.custom_metadata,
     )
+    return event
 
 
 def _not_taken(event: Event, again: str) -> Event:

@@ -75,8 +75,10 @@ class LlmResponse(Record):
         custom_metadata: Mapping[str, object] | None = None,
         ask_again: str | None = None,
     ) -> None:
-        check_kind(content, "LlmResponse.content", Content)
-        check_flag(partial, "LlmResponse.partial")
+        if type(content) is not Content:
+            check_kind(content, "LlmResponse.content", Content)
+        if partial is not None and partial is not True:
+            check_flag(partial, "LlmResponse.partial")
         if turn_complete is not None:
             check_flag(turn_complete, "LlmResponse.turn_complete")
         if finish_reason is not None:
