@@ -146,6 +146,9 @@ def _checked_contents(instance: object, attribute: attrs.Attribute[Any], include
         raise ConfigurationError(f"expected include_contents 'default' or 'none', found {include!r:.80}")
 
 
+_NOTHING = Event()  # what an agent has said before it says something
+
+
 # --- the agent --------------------------------------------------------------------------------------------------------
 
 
@@ -239,7 +242,7 @@ class LlmAgent(BaseAgent):
         return OutputSchema.of(self.output_schema, "output_schema")
 
     async def _run_async_impl(self, ctx: InvocationContext) -> None:
-        turn, event, misses = Turn.ASKING, Event(), 0
+        turn, event, misses = Turn.ASKING, _NOTHING, 0
         tools: dict[str, BaseTool] | None = None  # of the last request; None if it was made before
         while turn is not Turn.DONE:
             if ctx.end_invocation:
@@ -386,7 +389,9 @@ class LlmAgent(BaseAgent):
         content = _with_new_call_ids(event.content, core.has_call)
         if content is not event.content:
             event = changed(event, content=content)
-        core.call_ids.update(call.id for call in event.get_function_calls() if call.id is not None)
+        for call in event.get_function_calls():
+            if call.id is not None:
+                core.call_ids.add(call.id)
         problems: list[str] = []
         if not event.error_code and is_empty(event.content):
             message = f"the model {question.model.name!r} has said nothing"
@@ -494,15 +499,14 @@ _ABOUT_RESPONSES = ("turn_complete", "usage_metadata", "finish_reason")
 
 def _with_new_call_ids(content: Content | None, is_known: Callable[[str], bool]) -> Content | None:
     """Take away the ids of calls that are malformed or were used before; they get new ones when they are emitted."""
-    if content is None or all(part.function_call is None for part in content.parts):
-        return content
     parts: list[Part] = []
     seen: set[str] = set()
-    for part in content.parts:
+    is_changed = False
+    for part in content.parts if content is not None else ():
         call = part.function_call
         if call is not None and call.id is not None:
             if not CALL_ID.fullmatch(call.id) or call.id in seen or is_known(call.id):
-                part = changed(part, function_call=changed(call, id=None))
+                part, is_changed = changed(part, function_call=changed(call, id=None)), True
             seen.add(call.id)
         parts.append(part)
-    return changed(content, parts=tuple(parts))
+    return changed(content, parts=tuple(parts)) if content is not None and is_changed else content

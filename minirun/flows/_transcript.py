@@ -102,10 +102,11 @@ class Transcript:
         return Extended(shared, own) if own else shared
 
     def _take(self, event: Event, content: Content) -> None:
-        if any(_is_question(part) for part in content.parts):
-            content = changed(content, parts=tuple(part for part in content.parts if not _is_question(part)))
-            if not content.parts:
+        told = [part for part in content.parts if not _is_question(part)]
+        if len(told) < len(content.parts):
+            if not told:
                 return
+            content = changed(content, parts=tuple(told))
         if event.author not in ("user", self._agent_name):
             content = Content(role="user", parts=self._retold(event, content))
             if content.parts:

@@ -1020,12 +1020,11 @@ def _lasting(writes: Mapping[str, Write]) -> dict[str, Write]:
 
 
 def _with_call_ids(content: Content | None, event_id: str) -> Content | None:
-    if content is None or all(p.function_call is None or p.function_call.id is not None for p in content.parts):
-        return content
-    parts = []
-    for place, part in enumerate(content.parts):
+    parts: list[Part] = []
+    is_changed = False
+    for place, part in enumerate(content.parts if content is not None else ()):
         if part.function_call is not None and part.function_call.id is None:
             call = changed(part.function_call, id=f"call-{derived_id(event_id, place)}")
-            part = changed(part, function_call=call)
+            part, is_changed = changed(part, function_call=call), True
         parts.append(part)
-    return changed(content, parts=tuple(parts))
+    return changed(content, parts=tuple(parts)) if content is not None and is_changed else content

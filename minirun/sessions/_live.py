@@ -142,7 +142,8 @@ class LiveSession:
         self.revision = event.seq
         self.last_update_time = event.timestamp
         self.values.apply(changes)
-        self.call_ids.update(call.id for call in event.get_function_calls())
+        for call in event.get_function_calls():
+            self.call_ids.add(call.id)
 
     def index_of(self, seq: int) -> int:
         """Where in `events` the first one stands whose `seq` is not below *seq*."""

@@ -42,7 +42,7 @@ from ..errors import (
     StaleSessionError,
     StorageError,
 )
-from ..events import Event, EventActions
+from ..events import NO_ACTIONS, Event, EventActions
 from ..flows._questions import REQUEST_CREDENTIAL
 from ..types import changed
 from ._calls import OpenCall, marks_of
@@ -128,20 +128,13 @@ def checked_event(event: Event, *, history: bool = False) -> Event:
     if event.partial:
         msg = "expected a complete event, found partial=True; partial events are shown and never stored"
         raise InvalidEventError(msg)
-    for name in _WITHOUT_EFFECT:
-        if getattr(event.actions, name):
-            msg = f"EventActions.{name} has no effect in this version of minirun; leave it out"
-            raise NotSupportedError(msg)
-    if event.actions.compaction is not None:
-        if not history:
-            msg = "expected an event that covers no others, found actions.compaction; "
-            raise InvalidEventError(msg + "App(events_compaction_config=...) lets runs make such events")
-        check_compaction(event)
-    if not history and (event.actions.rewind_before_seq, event.actions.rewind_before_invocation_id) != (None, None):
-        msg = "expected an event that undoes nothing, found rewind_before_...; use Runner.rewind_async"
-        raise InvalidEventError(msg)
+    has_actions = event.actions is not NO_ACTIONS  # most have none
+    if has_actions:
+        _check_use(event, history=history)
     _check_call_ids(event)
     _check_marks(event)
+    if not has_actions:
+        return event
     _check_artifacts(event)
     _check_auth_configs(event)
     writes = writes_of(event.actions)
@@ -151,13 +144,31 @@ def checked_event(event: Event, *, history: bool = False) -> Event:
     return event
 
 
+def _check_use(event: Event, *, history: bool) -> None:
+    """Raise if its actions are none that an event of a *history*, or a new one, may have in this version."""
+    actions = event.actions
+    for name in _WITHOUT_EFFECT:
+        if getattr(actions, name):
+            msg = f"EventActions.{name} has no effect in this version of minirun; leave it out"
+            raise NotSupportedError(msg)
+    if actions.compaction is not None:
+        if not history:
+            msg = "expected an event that covers no others, found actions.compaction; "
+            raise InvalidEventError(msg + "App(events_compaction_config=...) lets runs make such events")
+        check_compaction(event)
+    if not history and (actions.rewind_before_seq is not None or actions.rewind_before_invocation_id is not None):
+        msg = "expected an event that undoes nothing, found rewind_before_...; use Runner.rewind_async"
+        raise InvalidEventError(msg)
+
+
 def _check_call_ids(event: Event) -> None:
-    if event.content is None:
+    calls, responses = event.get_function_calls(), event.get_function_responses()
+    if not calls and not responses:
         return
-    if event.author == "user" and event.get_function_calls():
+    if event.author == "user" and calls:
         msg = "expected no function calls of the user, found one; calls are made by models, in an event of their agent"
         raise InvalidEventError(msg)
-    for what, items in (("call", event.get_function_calls()), ("response", event.get_function_responses())):
+    for what, items in (("call", calls), ("response", responses)):
         ids = [item.id for item in items]
         for item in items:
             if item.id is None or not CALL_ID.fullmatch(item.id):

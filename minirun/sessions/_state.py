@@ -198,6 +198,8 @@ def _operation(operation: JSON, path: str) -> Write:
 
 def with_writes(actions: EventActions, writes: Mapping[str, Write]) -> EventActions:
     """Return *actions* with exactly these writes as its state changes."""
+    if not (writes or actions.state_delta or actions.state_removed or actions.state_ops):
+        return actions
     delta: dict[str, JSON] = {}
     removed: list[str] = []
     operations: dict[str, JSON] = {}
@@ -431,6 +433,8 @@ class State(MutableMapping[str, Any]):
             InvalidValueError: Two writes to a key do not fit each other. Nothing is taken.
         """
         keys = dict.fromkeys((*self._writes, *own))  # in their order: a set would have another in each process
+        if not keys:
+            return Flight({}, [])
         parts: list[tuple[State, dict[str, Write]]] = []
         layer: State | Values = self
         while isinstance(layer, State):
