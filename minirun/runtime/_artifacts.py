@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ..artifacts import ArtifactReader, ArtifactVersion
-from ..artifacts._run import RunArtifacts, Save
+from ..artifacts._run import Save
 from ..artifacts._values import check_filename
 from ..types import Part
 from ._durable import run_step
@@ -115,34 +115,22 @@ async def delete_artifact(context: _WritingContext, filename: str) -> None:
 
 async def load_artifact(context: _WritingContext, filename: str, version: int | None) -> Part | None:
     """See `InvocationContext.load_artifact`."""
-    artifacts = context._core.artifacts
-    if version is None and context._reads is not None:
-        version = await _newest(context, artifacts, filename)
-        if version is None:
-            return None
-    return await artifacts.load(filename, version)
+    number, exists = await _asked_for(context, filename, version)
+    return await context._core.artifacts.load(filename, number) if exists else None
 
 
 async def open_artifact(
     context: _WritingContext, filename: str, version: int | None
 ) -> AbstractAsyncContextManager[ArtifactReader | None]:
     """See `InvocationContext.open_artifact`."""
-    artifacts = context._core.artifacts
-    if version is None and context._reads is not None:
-        version = await _newest(context, artifacts, filename)
-        if version is None:
-            return nullcontext()
-    return artifacts.open(filename, version)
+    number, exists = await _asked_for(context, filename, version)
+    return context._core.artifacts.open(filename, number) if exists else nullcontext()
 
 
 async def artifact_version(context: _WritingContext, filename: str, version: int | None) -> ArtifactVersion | None:
     """See `InvocationContext.get_artifact_version`."""
-    artifacts = context._core.artifacts
-    if version is None and context._reads is not None:
-        version = await _newest(context, artifacts, filename)
-        if version is None:
-            return None
-    return await artifacts.version(filename, version)
+    number, exists = await _asked_for(context, filename, version)
+    return await context._core.artifacts.version(filename, number) if exists else None
 
 
 async def list_artifacts(context: _WritingContext) -> list[str]:
@@ -151,11 +139,15 @@ async def list_artifacts(context: _WritingContext) -> list[str]:
     return names if context._reads is None else list(context._reads.seen(NAMES, names))
 
 
-async def _newest(context: _WritingContext, artifacts: RunArtifacts, filename: str) -> int | None:
-    """The number of the version that is the newest for this reader, now or when it was run first."""
-    assert context._reads is not None
-    found = await artifacts.version(filename, None)
+async def _asked_for(context: _WritingContext, filename: str, version: int | None) -> tuple[int | None, bool]:
+    """
+    Which version is meant, and whether there may be one. Where reads are served as they were, the newest is the one
+    that was the newest when this was run first.
+    """
+    if version is not None or context._reads is None:
+        return version, True
+    found = await context._core.artifacts.version(filename, None)
     if found is None:  # else its name is known
         context._core.secrets.check_name(filename, "filename")
     number: int | None = context._reads.seen(f"{NEWEST}{filename}", None if found is None else found.version)
-    return number
+    return number, number is not None
