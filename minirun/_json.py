@@ -28,6 +28,7 @@ __all__ = [
     "FrozenDict",
     "FrozenList",
     "Secret",
+    "check_id",
     "check_text",
     "dumps",
     "finite",
@@ -39,6 +40,9 @@ __all__ = [
 
 JSON: TypeAlias = Any
 """A frozen JSON value: None, bool, int, float, str, FrozenList or FrozenDict."""
+
+# Of ids and names. SQLite and every file system can hold it; longer ones are mistakes.
+ID_CHARS_MAX = 1024
 
 # Deep enough for any real data; CPython's own encoder recurses once per level and gives up near 1 000.
 DEPTH_MAX = 100
@@ -233,6 +237,21 @@ def check_text(text: str, path: str) -> str:
         except UnicodeEncodeError as error:
             problem = f"expected text that UTF-8 can write, found a lone surrogate at character {error.start}"
             raise InvalidValueError(path, problem) from None
+    return text
+
+
+def check_id(name: str, value: object) -> str:
+    """
+    Return the id, or the name, that is the argument *name*; space around it does not count.
+
+    Raises:
+        InvalidValueError: It cannot be one: it is blank or no string, too long, or has a NUL.
+    """
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidValueError(name, f"expected a string that is not blank, found {shown(value)}")
+    text = check_text(str.__str__(value).strip(), name)
+    if "\0" in text or len(text) > ID_CHARS_MAX:
+        raise InvalidValueError(name, f"expected at most {ID_CHARS_MAX} characters and no NUL, found {shown(value)}")
     return text
 
 

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import attrs
 
 from .._codec import content_from_dict, content_to_dict
-from .._json import EMPTY_DICT, check_text, freeze, shown
+from .._json import EMPTY_DICT, check_id, check_text, freeze, shown
 from ..errors import AlreadyExistsError, InvalidValueError, NotSupportedError
 from ..types import Blob, Content, Part, Value, changed
 
@@ -171,14 +171,8 @@ def artifact_scope(app_name: object, user_id: object, session_id: object) -> Sco
     Raises:
         InvalidValueError: One of the ids cannot be one.
     """
-    session = None if session_id is None else _check_id("session_id", session_id)
-    return _check_id("app_name", app_name), _check_id("user_id", user_id), session
-
-
-def _check_id(name: str, value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise InvalidValueError(name, f"expected a string that is not blank, found {shown(value)}")
-    return _check_length(name, check_text(str.__str__(value).strip(), name))
+    session = None if session_id is None else check_id("session_id", session_id)
+    return check_id("app_name", app_name), check_id("user_id", user_id), session
 
 
 def _check_length(name: str, text: str) -> str:

@@ -16,13 +16,10 @@ from typing import Any, Final, NoReturn, SupportsIndex
 
 import attrs
 
-from .._json import Secret, check_text, finite, shown
+from .._json import Secret, check_id, check_text, finite, shown
 from ..errors import InvalidValueError, SecretError
 
 __all__ = ["AuthConfig", "AuthCredential", "CredentialKey", "credential_key", "unusable"]
-
-# Every store can hold it; longer ones are mistakes. It is the bound of the ids of sessions, too.
-ID_CHARS_MAX = 1024
 
 # By scheme: the names of what a credential has to hold, the one that `reveal()` returns first, and of what it may hold.
 SCHEMES: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = MappingProxyType(
@@ -39,13 +36,7 @@ SCHEMES: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = MappingP
 def _checked_id(name: str, value: object) -> str:
     if isinstance(value, Secret):
         raise SecretError(name, "expected a name, found a credential")
-    if not isinstance(value, str) or not value.strip():
-        raise InvalidValueError(name, f"expected a string that is not blank, found {shown(value)}")
-    text = check_text(str.__str__(value).strip(), name)
-    if "\0" in text or len(text) > ID_CHARS_MAX:
-        problem = f"expected at most {ID_CHARS_MAX} characters and no NUL, found {shown(value)}"
-        raise InvalidValueError(name, problem)
-    return text
+    return check_id(name, value)
 
 
 def _checked_scheme(value: object) -> str:

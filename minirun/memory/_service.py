@@ -32,7 +32,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from .._json import check_text, shown
+from .._json import check_id, check_text, shown
 from .._service import BaseService
 from ..errors import InvalidValueError
 from ..events import Event
@@ -45,7 +45,6 @@ from ._values import (
     Query,
     Scope,
     SearchMemoryResponse,
-    check_id,
     check_limit,
     check_metadata,
     entry_of_event,

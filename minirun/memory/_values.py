@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from .._json import check_text, dumps, freeze, shown
+from .._json import check_id, check_text, dumps, freeze, shown
 from ..errors import InvalidValueError
 from ..events import Event
 from ..types import Content, Part, Value, number_field, object_field, text_field
@@ -26,7 +26,6 @@ __all__ = [
     "Query",
     "Scope",
     "SearchMemoryResponse",
-    "check_id",
     "check_limit",
     "check_metadata",
     "entry_of_event",
@@ -41,7 +40,6 @@ Scope: TypeAlias = tuple[str, str]
 LIMIT: Final = 10
 LIMIT_MAX: Final = 500
 
-ID_CHARS_MAX: Final = 1024
 FILTERS: Final = ("author", "session_id", "after", "before", "custom_metadata")
 
 
@@ -101,21 +99,6 @@ class Query:
 
 
 # --- checks, all before anything is stored --------------------------------------------------------------------------
-
-
-def check_id(name: str, value: object) -> str:
-    """
-    Return an id; space around it does not count.
-
-    Raises:
-        InvalidValueError: It cannot be one.
-    """
-    if not isinstance(value, str) or not value.strip():
-        raise InvalidValueError(name, f"expected a string that is not blank, found {shown(value)}")
-    text = check_text(str.__str__(value).strip(), name)
-    if "\0" in text or len(text) > ID_CHARS_MAX:
-        raise InvalidValueError(name, f"expected at most {ID_CHARS_MAX} characters and no NUL, found {shown(value)}")
-    return text
 
 
 def check_limit(limit: object) -> int:

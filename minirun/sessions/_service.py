@@ -29,7 +29,7 @@ from weakref import WeakValueDictionary
 import attrs
 import trio
 
-from .._json import check_text, freeze, shown
+from .._json import check_id, freeze, shown
 from .._service import BaseService
 from ..env import Env
 from ..errors import (
@@ -61,8 +61,6 @@ __all__ = ["BaseSessionService", "SessionWriter", "check_app_name"]
 CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _APP_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _PAGE = re.compile(r"[0-9]{1,18}")
-# SQLite and every file system can hold it; longer ones are mistakes.
-ID_CHARS_MAX = 1024
 # Numbers of events and of sessions: beyond what any store will ever hold, and within SQLite's 64 bits.
 NUMBER_MAX = 2**62
 
@@ -90,16 +88,6 @@ def check_app_name(name: object) -> str:
     return str.__str__(name)
 
 
-def _check_id(name: str, value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise InvalidValueError(name, f"expected a string that is not blank, found {shown(value)}")
-    text = check_text(str.__str__(value).strip(), name)
-    if "\0" in text or len(text) > ID_CHARS_MAX:
-        problem = f"expected at most {ID_CHARS_MAX} characters and no NUL, found {shown(value)}"
-        raise InvalidValueError(name, problem)
-    return text
-
-
 def session_key(app_name: object, user_id: object, session_id: object) -> SessionKey:
     """
     Return the key of a session; space around the ids does not count.
@@ -107,7 +95,7 @@ def session_key(app_name: object, user_id: object, session_id: object) -> Sessio
     Raises:
         InvalidValueError: One of the three cannot be a name or an id.
     """
-    return SessionKey(check_app_name(app_name), _check_id("user_id", user_id), _check_id("session_id", session_id))
+    return SessionKey(check_app_name(app_name), check_id("user_id", user_id), check_id("session_id", session_id))
 
 
 def checked_event(event: Event, *, history: bool = False) -> Event:
@@ -577,7 +565,7 @@ class BaseSessionService(BaseService, ABC):
         if app_name is not None:
             check_app_name(app_name)
         if user_id is not None:
-            user_id = _check_id("user_id", user_id)
+            user_id = check_id("user_id", user_id)
         limit = _checked_limit(limit)
         if after is not None and not (isinstance(after, str) and _PAGE.fullmatch(after)):
             raise InvalidValueError("after", f"expected the `next` of an earlier page, found {shown(after)}")
@@ -771,9 +759,9 @@ class BaseSessionService(BaseService, ABC):
         if app_name is not None:
             check_app_name(app_name)
         if user_id is not None:
-            user_id = _check_id("user_id", user_id)
+            user_id = check_id("user_id", user_id)
         if session_id is not None:
-            session_id = _check_id("session_id", session_id)
+            session_id = check_id("session_id", session_id)
         with self._used():
             await trio.lowlevel.checkpoint()
             found = await self._list_waiting(app_name, user_id, session_id)
