@@ -27,8 +27,9 @@ from typing import Final
 import trio
 
 from ..env import Env
-from ..errors import ConfigurationError, ServiceClosedError, StorageCorruptError, StorageError
+from ..errors import StorageCorruptError, StorageError
 from ..sessions import SqliteSessionService
+from ..sessions._guest import FileGuest
 from ..sessions._lease import owner_is_gone
 from ..sessions._sqlite_artifacts import copy_artifacts, delete_artifacts
 from ..sessions._sqlite_errors import ADVICE
@@ -65,7 +66,7 @@ DROPPED_CHUNKS: Final = 16
 PAGE_ROWS: Final = 500
 
 
-class SqliteArtifactService(BaseArtifactService):
+class SqliteArtifactService(FileGuest, BaseArtifactService):
     """
     Keeps artifacts in one SQLite file, which several processes may share.
 
@@ -89,30 +90,11 @@ class SqliteArtifactService(BaseArtifactService):
         durability: Durability | None = None,
         env: Env | None = None,
     ) -> None:
-        self._is_guest = isinstance(place, SqliteSessionService)
-        if isinstance(place, SqliteSessionService):
-            if durability is not None or env not in (None, place.env):
-                msg = "expected no durability and no env beside a session service, which has its own; leave them out"
-                raise ConfigurationError(msg)
-            self._sessions = place
-        else:
-            self._sessions = SqliteSessionService(place, durability=durability or "power", cache_bytes=0, env=env)
-        super().__init__(env=self._sessions.env)
-        self._file = self._sessions._file
+        super().__init__(place, durability=durability, env=env)
         self._late: set[Use] = set()  # uses that could not be ended
-
-    def _check_open(self) -> None:
-        super()._check_open()
-        if self._sessions._closed:
-            msg = "expected the session service of this artifact service to be open, found it closed; make new ones"
-            raise ServiceClosedError(msg)
 
     def _shares(self, session_service: object) -> bool:
         return isinstance(session_service, SqliteSessionService) and session_service._file is self._file
-
-    async def _close(self) -> None:
-        if not self._is_guest:
-            await self._sessions.aclose()
 
     def _owner(self) -> str:
         """Who writes, for others: known to be gone as soon as this process has ended."""

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from ..env import Env
-from ..errors import ConfigurationError, ServiceClosedError
 from ..sessions import SqliteSessionService
+from ..sessions._guest import FileGuest
 from ..sessions._sqlite_file import Durability, Transaction
 from ._ranking import look
 from ._service import BaseMemoryService, Memory
@@ -20,7 +20,7 @@ from ._values import MemoryEntry, Query, Scope
 __all__ = ["SqliteMemoryService"]
 
 
-class SqliteMemoryService(BaseMemoryService):
+class SqliteMemoryService(FileGuest, BaseMemoryService):
     """
     Keeps memories in a SQLite file with a full-text index (FTS5), which several processes may share.
 
@@ -48,17 +48,7 @@ class SqliteMemoryService(BaseMemoryService):
         durability: Durability | None = None,
         env: Env | None = None,
     ) -> None:
-        self._is_guest = isinstance(store, SqliteSessionService)
-        if isinstance(store, SqliteSessionService):
-            if durability is not None or env not in (None, store.env):
-                msg = "expected no durability and no env beside a session service, which has its own; leave them out"
-                raise ConfigurationError(msg)
-            self._sessions = store
-        else:
-            durability = "power" if durability is None else durability
-            self._sessions = SqliteSessionService(store, durability=durability, cache_bytes=0, env=env)
-        super().__init__(env=self._sessions.env)
-        self._file = self._sessions._file
+        super().__init__(store, durability=durability, env=env)
         self._generation = 0  # of the file that is known to have the tables
 
     # --- the storage primitives
@@ -119,17 +109,7 @@ class SqliteMemoryService(BaseMemoryService):
 
         return await self._file.write(delete)
 
-    async def _close(self) -> None:
-        if not self._is_guest:
-            await self._sessions.aclose()
-
     # --- helpers
-
-    def _check_open(self) -> None:
-        super()._check_open()
-        if self._sessions._closed:
-            msg = "expected the session service of this memory service to be open, found it closed; make new ones"
-            raise ServiceClosedError(msg)
 
     def _make_tables(self, transaction: Transaction) -> None:
         generation = self._file.generation
