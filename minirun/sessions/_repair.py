@@ -334,7 +334,7 @@ class _Repair:
             assert found is not None
             kept.append((found[0], _invocation(key, name, InvocationStatus.PAUSED, waiting[name], log.last.seq)))
         for number, run in sorted(kept, key=lambda each: (each[1].seq, each[1].invocation_id)):
-            write_invocation(self._new, session, run, -1, number)
+            write_invocation(self._new, session, run.invocation_id, run.status, -1, run.seq, run.end_seq, number)
 
     def _first_event(self, segments: Sequence[Segment], seq: Any, revision: int) -> tuple[int, str | None] | None:
         """The number and the invocation of the event *seq*, if it was kept."""

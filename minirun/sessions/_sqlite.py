@@ -105,6 +105,22 @@ _INVOCATIONS = (
     " FROM invocations i JOIN sessions s ON s.id = i.session"
 )
 
+# A session's row, and whether its shared scopes have anything newer than two numbers: that of the app's, the user's.
+_NEWER = "EXISTS (SELECT 1 FROM shared_state WHERE app_name = s.app_name AND user_id = {} AND commit_no > ?)"
+_ROW_AND_NEWS = (
+    f"SELECT {ROW}, {_NEWER.format(repr(NO_USER))} OR {_NEWER.format('s.user_id')} FROM sessions s"
+    " WHERE app_name = ? AND user_id = ? AND session_id = ?"
+)
+
+# A session goes on by an event, if it is at the event before and its lease is as expected: if a row was changed, both
+# were so. With the lease that was taken before (its own task renews it), and with one that is taken, ended or left.
+_EVENT = "revision = ?, update_time = ?, chain = ?, compaction = ?"
+_GO_ON = f"UPDATE sessions SET {_EVENT} WHERE id = ? AND revision = ? AND chain = ? AND lease_epoch = ?"
+_ENTER = (
+    f"UPDATE sessions SET {_EVENT}, lease_epoch = ?, lease_owner = ?, lease_expires = ?"
+    " WHERE id = ? AND revision = ? AND chain = ? AND lease_epoch = ? AND lease_owner IS ?"
+)
+
 
 class _Scope:
     """The cached values of one `user:` or `app:` scope, current up to `commit_no`."""
@@ -117,14 +133,15 @@ class _Scope:
 
 
 class _Notes:
-    """What the service remembers with a live session: its shared scopes, and where its events are."""
+    """What the service remembers with a live session: its shared scopes, where its events are, the epoch last seen."""
 
-    __slots__ = ("app", "segments", "user")
+    __slots__ = ("app", "epoch", "segments", "user")
 
-    def __init__(self, app: _Scope, user: _Scope, segments: tuple[Segment, ...]) -> None:
+    def __init__(self, app: _Scope, user: _Scope, segments: tuple[Segment, ...], epoch: int) -> None:
         self.app = app
         self.user = user
         self.segments = segments
+        self.epoch = epoch
 
 
 class _Uncommitted:
@@ -222,7 +239,10 @@ class SqliteSessionService(BaseSessionService):
         history = current.copy() if len(events) > 1 else None  # each event stands on those before it
         chain, done, calls = CHAIN_START, [], CallFold()
         for event, line in zip(events, lines, strict=True):
-            changes, chain, number = self._write_event(transaction, live, history or current, event, line, chain)
+            assert event.seq is not None
+            number = _next_no(transaction)
+            chain = link(chain, event.seq, number, line)
+            changes = self._write_event(transaction, live, history or current, event, line, chain, number)
             if history is not None:
                 history.apply(changes)
             called = calls.take(event, tracked=is_of_a_run(event)) if event.seq else {}
@@ -232,8 +252,7 @@ class SqliteSessionService(BaseSessionService):
         compaction = CompactionFold.over(events).seq
         db.execute("UPDATE sessions SET chain = ?, compaction = ? WHERE id = ?", (chain, compaction, row.id))
         for name, seq in calls.paused().items():
-            run = self._invocation_of(key, name, InvocationStatus.PAUSED, seq, newest.seq)
-            write_invocation(db, row.id, run, 0, done[seq][-1])
+            write_invocation(db, row.id, name, InvocationStatus.PAUSED, 0, seq, newest.seq, done[seq][-1])
 
         def apply() -> None:
             for event, line, changes, called, number in done:
@@ -388,10 +407,10 @@ class SqliteSessionService(BaseSessionService):
             paused.pop(run.invocation_id, None)
             waits = run.invocation_id in waiting and (past is None or past.cut != run.invocation_id)
             # Nobody runs them in the fork: what was running there is interrupted here.
-            write_invocation(db, row.id, invocation_at(run, at, waits=waits), 0, newest_number)
+            run = invocation_at(run, at, waits=waits)
+            write_invocation(db, row.id, run.invocation_id, run.status, 0, run.seq, run.end_seq, newest_number)
         for name, seq in paused.items():  # an import records only those that wait at the end of its log
-            run = self._invocation_of(new, name, InvocationStatus.PAUSED, seq, at)
-            write_invocation(db, row.id, run, 0, newest_number)
+            write_invocation(db, row.id, name, InvocationStatus.PAUSED, 0, seq, at, newest_number)
         return True
 
     # --- reading
@@ -419,17 +438,34 @@ class SqliteSessionService(BaseSessionService):
 
     async def _open_row(self, key: SessionKey, config: GetSessionConfig | None) -> tuple[LiveSession, Row] | None:
         while True:
-            async with self._file.reading() as db:
-                row = find_session(db, key)
-                if row is None:
-                    self._uncache(key)
-                    return None
-                live = self._current(db, key, row)
+            found = await self._file.look(partial(self._unchanged, key)) if key in self._cache else None
+            if found is None:
+                async with self._file.reading() as db:
+                    row = find_session(db, key)
+                    if row is None:
+                        self._uncache(key)
+                        return None
+                    found = self._current(db, key, row), row
+            live, row = found
+            live.notes.epoch = row.epoch
             for wanted in live.wanted(config):
                 if not await self._load_earlier(live, wanted):
                     break
             else:
                 return self._cached(live), row
+
+    def _unchanged(self, key: SessionKey, db: sqlite3.Connection) -> tuple[LiveSession, Row] | None:
+        """The cached live session and its row, if nobody has written to it or its shared scopes; None: look closer."""
+        live = self._cache.get(key)
+        if live is None or self._generation != self._file.generation:
+            return None
+        known = (live.notes.app.commit_no, live.notes.user.commit_no)
+        columns = db.execute(_ROW_AND_NEWS, (*known, key.app_name, key.user_id, key.session_id)).fetchone()
+        if columns is None or columns[-1]:
+            return None
+        row = row_of(columns[:-1])
+        is_same = (live.incarnation, live.revision, live.mark) == (row.id, row.revision, row.chain)
+        return (live, row) if is_same else None
 
     def _current(self, db: sqlite3.Connection, key: SessionKey, row: Row) -> LiveSession:
         """The live session at *row*'s revision: the cached one brought up to date, or a new one without events."""
@@ -471,7 +507,7 @@ class SqliteSessionService(BaseSessionService):
             size=sum(len(data) for _, data in rows),
         )
         live.mark = row.chain
-        live.notes = _Notes(app, user, read_segments(db, row.id))
+        live.notes = _Notes(app, user, read_segments(db, row.id), row.epoch)
         live.compaction = self._compaction(db, live, row.compaction)
         self._refresh_scopes(db, live, until)
         return live
@@ -588,22 +624,25 @@ class SqliteSessionService(BaseSessionService):
 
     def _do_append(self, append: _Append, transaction: Transaction) -> None:
         db, live, event, writer = transaction.db, append.live, append.event, append.writer
-        row = read_session(db, live.incarnation)
-        epoch = append.epoch = self._check_turn(live, row, writer, append)
-        assert row is not None
+        if event.actions.rewind_before_seq is not None:  # what it undoes is read, which must be what it knows
+            self._check_turn(append, read_session(db, live.incarnation))
         values = live.values if _stays_within(event) else self._within(transaction, live)
-        changes, chain, number = self._write_event(transaction, live, values, event, append.line, row.chain)
+        number = _next_no(transaction)
+        assert event.seq is not None
+        assert append.mark is not None, "a session of a file has a link always"
+        chain = link(append.mark, event.seq, number, append.line)
+        compaction = self._compaction_with(db, live, event)
+        epoch = append.epoch = self._take_turn(db, append, chain, 0 if compaction is None else compaction.seq)
+        changes = self._write_event(transaction, live, values, event, append.line, chain, number)
         calls = live.call_changes(event, tracked=writer is not None, visible=self._undoable(db, live, event))
         write_calls(db, live.incarnation, calls, number)
-        compaction = self._compaction_with(db, live, event)
-        self._write_session(db, live, event, epoch, chain, compaction, writer)
         publish_artifacts(db, live.key, event.seq, event.actions.named_artifacts())
         if event.actions.rewind_before_seq is not None:
             self._rewind_invocations(db, live, event, writer)
         if writer is not None and append.begins:
-            run = self._invocation_of(live.key, writer.invocation_id, InvocationStatus.RUNNING, event.seq, None)
-            if not write_invocation(db, live.incarnation, run, epoch, number):
-                msg = f"the invocation {run.invocation_id!r} of {live.key} has just been ended by another process"
+            name, running = writer.invocation_id, InvocationStatus.RUNNING
+            if not write_invocation(db, live.incarnation, name, running, epoch, event.seq, None, number):
+                msg = f"the invocation {name!r} of {live.key} has just been ended by another process"
                 raise StaleSessionError(f"{msg}; look at it again")
 
         _note_shared(transaction, live, changes)
@@ -612,6 +651,7 @@ class SqliteSessionService(BaseSessionService):
             if writer is not None:
                 writer.epoch = epoch
                 self._running.add((live.incarnation, writer.invocation_id))
+            live.notes.epoch = epoch
             live.advance(event, changes, calls)
             live.compaction = compaction
             live.mark = chain
@@ -620,8 +660,30 @@ class SqliteSessionService(BaseSessionService):
 
         transaction.after_commit(apply)
 
-    def _check_turn(self, live: LiveSession, row: Row | None, writer: SessionWriter | None, append: _Append) -> int:
+    def _take_turn(self, db: sqlite3.Connection, append: _Append, chain: bytes, compaction: int) -> int:
+        """Let the session's row go on by the event, and return the epoch of that; raises as `_check_turn`."""
+        live, event, writer = append.live, append.event, append.writer
+        moved = (event.seq, event.timestamp, chain, compaction)
+        place = (live.incarnation, append.revision, append.mark)
+        if writer is not None and writer.epoch is not None:
+            if db.execute(_GO_ON, (*moved, *place, writer.epoch)).rowcount == 1:
+                return writer.epoch
+            return self._check_turn(append, read_session(db, live.incarnation))
+        owner = None if writer is None else self._owner
+        expires = None if writer is None else self._env.now() + LEASE_S
+        # Nobody has the lease, in most cases, and its epoch is the one last seen: then there is nothing to ask.
+        epoch: int = live.notes.epoch + (writer is not None)
+        if db.execute(_ENTER, (*moved, epoch, owner, expires, *place, live.notes.epoch, None)).rowcount == 1:
+            return epoch
+        row = read_session(db, live.incarnation)
+        epoch = self._check_turn(append, row)
+        assert row is not None
+        db.execute(_ENTER, (*moved, epoch, owner, expires, *place, row.epoch, row.owner))
+        return epoch
+
+    def _check_turn(self, append: _Append, row: Row | None) -> int:
         """Return the epoch to write under, or raise because it is not the writer's turn (any more)."""
+        live, writer = append.live, append.writer
         if row is None:
             msg = f"{live.key} was deleted"
             raise SessionNotFoundError(msg)
@@ -656,17 +718,15 @@ class SqliteSessionService(BaseSessionService):
         event: Event,
         line: str,
         chain: bytes,
-    ) -> tuple[dict[str, JSON | _Missing], bytes, int]:
-        """Write the event and the state it changes; return the changes, the new link of the chain, and its number."""
+        number: int,
+    ) -> dict[str, JSON | _Missing]:
+        """Write the event and the state it changes; return the changes."""
         db = transaction.db
-        assert event.seq is not None
-        number = _next_no(transaction)
-        chain = link(chain, event.seq, number, line)
         db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", (number, live.incarnation, event.seq, chain, line))
         changes = apply_event(values, event)
         for key, value in changes.items():
             _write_value(db, live, key, value, number)
-        return changes, chain, number
+        return changes
 
     def _undoable(self, db: sqlite3.Connection, live: LiveSession, event: Event) -> list[Event] | None:
         """All that is visible, if the event undoes a part of it and not all of it is loaded."""
@@ -704,31 +764,6 @@ class SqliteSessionService(BaseSessionService):
                 "UPDATE invocations SET status = ?, end_seq = ? WHERE session = ? AND invocation_id = ?",
                 (stored_status(run.status), run.end_seq, live.incarnation, run.invocation_id),
             )
-
-    def _write_session(
-        self,
-        db: sqlite3.Connection,
-        live: LiveSession,
-        event: Event,
-        epoch: int,
-        chain: bytes,
-        compaction: Compaction | None,
-        writer: SessionWriter | None,
-    ) -> None:
-        newest = 0 if compaction is None else compaction.seq
-        if writer is not None and writer.epoch is not None:  # the lease is renewed by its own task
-            db.execute(
-                "UPDATE sessions SET revision = ?, update_time = ?, chain = ?, compaction = ? WHERE id = ?",
-                (event.seq, event.timestamp, chain, newest, live.incarnation),
-            )
-            return
-        owner = None if writer is None else self._owner
-        expires = None if writer is None else self._env.now() + LEASE_S
-        db.execute(
-            "UPDATE sessions SET revision = ?, update_time = ?, chain = ?, compaction = ?, lease_epoch = ?,"
-            " lease_owner = ?, lease_expires = ? WHERE id = ?",
-            (event.seq, event.timestamp, chain, newest, epoch, owner, expires, live.incarnation),
-        )
 
     # --- shared scopes
 

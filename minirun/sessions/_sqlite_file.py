@@ -148,7 +148,7 @@ class SqliteFile:
             StorageError: One whose `stored` is False.
         """
         deadline = trio.current_time() + BUSY_WAIT_S
-        connection = await self._begun("BEGIN", deadline)
+        connection = await self._first(self._begin_reading, deadline, "beginning a transaction")
         try:
             yield connection
         except SQLITE_ERRORS as error:
@@ -156,6 +156,17 @@ class SqliteFile:
         finally:
             self._roll_back(connection)
             self._lock.release()
+
+    async def look(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """
+        Return what *work* finds by a single statement, which sees one view of the file without a transaction.
+
+        Raises:
+            StorageError: One whose `stored` is False.
+        """
+        found = await self._first(work, trio.current_time() + BUSY_WAIT_S, "reading")
+        self._lock.release()
+        return found
 
     # --- writing
 
@@ -190,7 +201,7 @@ class SqliteFile:
         """Commit for all who wait, and let the first of those who came meanwhile lead the next group."""
         try:
             await self._gather()
-            connection = await self._begun("BEGIN IMMEDIATE", leader.deadline)
+            connection = await self._first(self._begin_writing, leader.deadline, "beginning a transaction")
         except BaseException:
             self._queue.remove(leader)
             self._pass_on()
@@ -286,8 +297,8 @@ class SqliteFile:
 
     # --- beginning and ending
 
-    async def _begun(self, begin: str, deadline: float) -> sqlite3.Connection:
-        """Take the lock and begin a transaction; wait for other processes up to *deadline*, without the lock."""
+    async def _first(self, work: Callable[[sqlite3.Connection], T], deadline: float, doing: str) -> T:
+        """Take the lock and do *work*, keeping it; wait for other processes up to *deadline*, without the lock."""
         pause, longest = BUSY_POLL_S
         while True:
             try:
@@ -295,17 +306,18 @@ class SqliteFile:
             except trio.WouldBlock:
                 await self._lock.acquire()
             try:
-                return self._begin(begin)
+                return work(self._opened())
             except BaseException as error:
                 self._lock.release()
                 if not isinstance(error, SQLITE_ERRORS):
                     raise
                 if not is_busy(error) or trio.current_time() >= deadline:
-                    raise storage_error(error, self.name, "beginning a transaction") from error
+                    raise storage_error(error, self.name, doing) from error
             await self._env.sleep(pause)
             pause = min(2 * pause, longest)
 
-    def _begin(self, begin: str) -> sqlite3.Connection:
+    def _opened(self) -> sqlite3.Connection:
+        """The connection to the file that has the name."""
         if self._connection is not None and self._identity != self._identity_now():
             if self._has_lost_its_log():
                 self._disconnect()  # which writes what is in the log, still open, into the file
@@ -313,14 +325,21 @@ class SqliteFile:
                 self._abandon()
             msg = f"{self.name}: the file was deleted or replaced while it was open; put it back, or use another name"
             raise StorageMissingError(msg)
-        connection = self._connection or self._connect()
+        return self._connection or self._connect()
+
+    def _begin_reading(self, connection: sqlite3.Connection) -> sqlite3.Connection:
         try:
-            if begin == "BEGIN":
-                connection.execute(begin)
-                connection.execute("PRAGMA user_version").fetchone()  # a plain BEGIN is put off to the first reading
-            else:
-                self._synchronize(connection)
-                connection.execute(begin)
+            connection.execute("BEGIN")
+            connection.execute("PRAGMA user_version").fetchone()  # a plain BEGIN is put off to the first reading
+        except BaseException:
+            self._roll_back(connection)
+            raise
+        return connection
+
+    def _begin_writing(self, connection: sqlite3.Connection) -> sqlite3.Connection:
+        try:
+            self._synchronize(connection)
+            connection.execute("BEGIN IMMEDIATE")
         except BaseException:
             self._roll_back(connection)
             raise

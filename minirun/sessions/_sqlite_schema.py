@@ -29,6 +29,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Sequence
+from itertools import product
 from types import NoneType
 from typing import Any, Final, NamedTuple
 
@@ -36,7 +37,7 @@ import attrs
 
 from ._calls import CallChanges, OpenCall, Pending
 from ._live import SessionKey
-from ._session import Invocation, InvocationStatus
+from ._session import InvocationStatus
 from ._sqlite_errors import damage
 from ._sqlite_format import Format
 from ._state import Scope, scope_of
@@ -235,6 +236,7 @@ ROW: Final = (
 
 
 _ROW_TYPES: Final = ((int,), (int,), (float,), (float,), (int,), (str, NoneType), (float, NoneType), (bytes,), (int,))
+_ROWS_TYPES: Final = frozenset(product(*_ROW_TYPES))
 
 
 def row_of(columns: Sequence[Any]) -> Row:
@@ -244,9 +246,10 @@ def row_of(columns: Sequence[Any]) -> Row:
     Raises:
         sqlite3.DatabaseError: They have types that were never written: the file is damaged.
     """
-    for value, kinds in zip(columns, _ROW_TYPES, strict=True):
-        if type(value) not in kinds:
-            raise damage(f"a session's row has {value!r:.80} where {kinds[0].__name__} was written")
+    if tuple(map(type, columns)) not in _ROWS_TYPES:
+        for value, kinds in zip(columns, _ROW_TYPES, strict=True):
+            if type(value) not in kinds:
+                raise damage(f"a session's row has {value!r:.80} where {kinds[0].__name__} was written")
     return Row(*columns)
 
 
@@ -350,7 +353,16 @@ def write_call(db: sqlite3.Connection, session: int, call: OpenCall, number: int
     )
 
 
-def write_invocation(db: sqlite3.Connection, session: int, run: Invocation, epoch: int, number: int) -> bool:
+def write_invocation(
+    db: sqlite3.Connection,
+    session: int,
+    invocation_id: str,
+    status: InvocationStatus,
+    epoch: int,
+    seq: int,
+    end_seq: int | None,
+    number: int,
+) -> bool:
     """
     Note an invocation; one that is noted already goes on, and keeps its beginning and its place in the list.
 
@@ -360,7 +372,7 @@ def write_invocation(db: sqlite3.Connection, session: int, run: Invocation, epoc
     cursor = db.execute(
         "INSERT INTO invocations VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session, invocation_id) DO UPDATE SET"
         f" status = excluded.status, epoch = excluded.epoch, end_seq = excluded.end_seq WHERE {UNFINISHED}",
-        (session, run.invocation_id, stored_status(run.status), epoch, run.seq, run.end_seq, number),
+        (session, invocation_id, stored_status(status), epoch, seq, end_seq, number),
     )
     return cursor.rowcount == 1
 

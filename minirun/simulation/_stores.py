@@ -506,7 +506,7 @@ class SqliteStore(Store):
         creation = _creation(state)
         self.unlock()
         with self._nothing_fails():
-            db = service._file._begin("BEGIN IMMEDIATE")
+            db = service._file._begin_writing(service._file._opened())
             transaction = Transaction(db, {})
             service._do_create(key, [creation], [event_to_json(creation)], transaction)
             service._do_delete(key, transaction)
