@@ -30,7 +30,6 @@ from ..errors import (
     ReplayError,
     SessionNotFoundError,
     StaleSessionError,
-    StorageError,
 )
 from ..events import Event, EventActions
 from ..flows._prompts import Prompts
@@ -356,14 +355,12 @@ class RunScope:
         self._agent_scope = trio.CancelScope(shield=True, deadline=deadline)
         self._compaction_scope = None if plan.compaction is None else trio.CancelScope(deadline=deadline)
         self._looked_for_summary = False
-        self._renewal_scope = trio.CancelScope()
         self._manager = trio.open_nursery()
         self._nursery = nursery = await self._manager.__aenter__()
         writer.belongs_to(nursery)
         nursery.start_soon(self._committer.run, name=f"minirun committer of {plan.invocation_id}")
         nursery.start_soon(self._agent_task, name=f"minirun agent of {plan.invocation_id}")
-        if writer.service.renew_every_s is not None:
-            nursery.start_soon(self._renew, writer.service.renew_every_s, name="minirun lease renewal")
+        writer.keep(nursery)
         return self._run
 
     @cached_property
@@ -414,7 +411,7 @@ class RunScope:
                 status = self._final_status(cancelled)
                 if plan.compaction is not None and status is InvocationStatus.COMPLETED and not core.open_calls():
                     await self._compact()  # the run stays completed, whatever becomes of that
-                self._renewal_scope.cancel()
+                self._writer.stop_renewing()
                 if status is not InvocationStatus.PAUSED and core.open_calls():
                     status = InvocationStatus.INTERRUPTED  # the store has failed: what is open is left to who goes on
                 run._status = status
@@ -602,16 +599,6 @@ class RunScope:
             ids = [call.call_id for call in left]
             await self._hook_context._emit(Event(actions=EventActions(suspended_calls=ids)), closing=True)
         return [call for call in calls if call not in left]
-
-    async def _renew(self, every_s: float) -> None:
-        """Keep the session's lease while the run lives; another process may take it if this stops."""
-        with trio.CancelScope(shield=True), self._renewal_scope:
-            while True:
-                await self._plan.env.sleep(every_s)
-                try:
-                    await self._writer.renew()
-                except StorageError:
-                    pass  # the lease is still good for two more tries
 
     # --- leaving
 

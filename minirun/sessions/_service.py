@@ -51,6 +51,7 @@ from ._fold import apply_event
 from ._gate import INSIDE, Hold, acquire
 from ._live import LiveSession, SessionKey
 from ._pending import PendingCall, pending_call
+from ._renewals import Renewals
 from ._session import GetSessionConfig, Invocation, InvocationStatus, ListSessionsResponse, Session
 from ._state import TEMP_PREFIX, Scope, check_key, scope_of, with_writes, writes_of
 
@@ -359,10 +360,23 @@ class SessionWriter:
         self.live = live
         self.epoch = None
 
+    def keep(self, nursery: trio.Nursery) -> None:
+        """Have the lease renewed every `service.renew_every_s` seconds, by a task in this nursery if there is none."""
+        service = self.service
+        if service.renew_every_s is not None:
+            if service._renewals is None:
+                service._renewals = Renewals(service._env, service.renew_every_s, service._renew)
+            service._renewals.add(self, nursery)
+
+    def stop_renewing(self) -> None:
+        """Leave the lease to run out; *keep*'s nursery can close then."""
+        renewals = self.service._renewals
+        if renewals is not None and not renewals.remove(self):
+            self.service._renewals = None
+
     async def renew(self) -> None:
-        """Extend the lease; called every `service.renew_every_s` seconds while the run lives."""
-        if self.epoch is not None:
-            await self.service._renew(self)
+        """Extend the lease now."""
+        await self.service._renew([self])
 
     async def record_end(self, status: InvocationStatus) -> None:
         """
@@ -422,6 +436,7 @@ class BaseSessionService(BaseService, ABC):
         self._token: trio.lowlevel.TrioToken | None = None
         self._accompanying: WeakValueDictionary[int, SessionParts] = WeakValueDictionary()
         self._numbers = count()
+        self._renewals: Renewals[SessionWriter] | None = None  # while there are runs with a lease
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -949,8 +964,8 @@ class BaseSessionService(BaseService, ABC):
         the log. Found without looking at others.
         """
 
-    async def _renew(self, writer: SessionWriter) -> None:
-        """Extend the writer's lease."""
+    async def _renew(self, writers: Sequence[SessionWriter]) -> None:
+        """Extend the leases of those of the writers that have one."""
 
     async def _record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
         """

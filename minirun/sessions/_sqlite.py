@@ -818,12 +818,14 @@ class SqliteSessionService(BaseSessionService):
                 msg = f"{self._path}: cannot make a lock file beside it: {error}; make the folder writable"
                 raise StorageReadOnlyError(msg) from error
 
-    async def _renew(self, writer: SessionWriter) -> None:
+    async def _renew(self, writers: Sequence[SessionWriter]) -> None:
         def renew(transaction: Transaction) -> None:
-            transaction.db.execute(
-                "UPDATE sessions SET lease_expires = ? WHERE id = ? AND lease_epoch = ? AND lease_owner = ?",
-                (self._env.now() + LEASE_S, writer.live.incarnation, writer.epoch, self._owner),
-            )
+            expires = self._env.now() + LEASE_S
+            for writer in writers:
+                transaction.db.execute(
+                    "UPDATE sessions SET lease_expires = ? WHERE id = ? AND lease_epoch = ? AND lease_owner = ?",
+                    (expires, writer.live.incarnation, writer.epoch, self._owner),
+                )
 
         await self._file.write(renew, durable=False)
 
