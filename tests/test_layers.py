@@ -116,6 +116,7 @@ LATER = frozenset(
         "runtime._credentials",
         "runtime._memory",
         "runtime._rewind",
+        "sessions._pending",
         "tools._function",
         "tools._retry",
     }

@@ -36,6 +36,7 @@ from minirun import (
 )
 from minirun.apps import Prompts
 from minirun.errors import ConfigurationError, LlmCallsLimitExceededError
+from minirun.flows._prompts import check_words
 from minirun.models import LlmRequest
 from minirun.plugins import BasePlugin
 from minirun.testing import ScriptedLlm, call
@@ -335,6 +336,15 @@ async def test_the_state_has_no_secret_switches() -> None:
     _, run = await run_to_end(runner, state_delta={"_adk_replay_config": {"dir": "x"}, "model": "y"})
     assert run.answer is not None
     assert run.answer.text == "mine"
+
+
+@pytest.mark.parametrize("field", attrs.fields(Prompts), ids=lambda field: field.name)
+def test_the_words_that_the_framework_has_of_itself_would_be_taken_from_an_app(field: attrs.Attribute[str]) -> None:
+    """
+    Each default of Prompts, which is not checked again, names only what is filled in there.
+    """
+    assert field.default is not None
+    check_words(field.default, field.metadata["names"], field.name)
 
 
 async def test_every_word_of_the_framework_can_be_replaced() -> None:

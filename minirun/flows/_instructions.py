@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from ..errors import MissingArtifactError, MissingStateKeyError
@@ -25,16 +26,20 @@ _FILE = r"(?:user:)?[^\s{}:\"'?](?:[^{}:\"'?]*[^\s{}:\"'?])?"
 _ANY = rf"(?:{_NAME}|artifact\.{_FILE})"
 NO_ARTIFACTS: Mapping[str, str] = {}
 
-_HOLE = re.compile(
-    rf"\{{\{{(?P<escaped>\s*{_ANY}\??\s*)\}}\}}|\{{\s*(?:artifact\.(?P<file>{_FILE})|(?P<key>{_NAME}))(?P<optional>\?)?\s*\}}"
-)
+
+@cache
+def _hole() -> re.Pattern[str]:
+    """Compiled for the first instruction that may have one."""
+    return re.compile(
+        rf"\{{\{{(?P<escaped>\s*{_ANY}\??\s*)\}}\}}|\{{\s*(?:artifact\.(?P<file>{_FILE})|(?P<key>{_NAME}))(?P<optional>\?)?\s*\}}"
+    )
 
 
 def artifacts_in(template: str) -> list[str]:
     """The names of the artifacts that *template* wants filled in."""
     if "artifact." not in template:
         return []
-    return list(dict.fromkeys(hole["file"] for hole in _HOLE.finditer(template) if hole["file"] is not None))
+    return list(dict.fromkeys(hole["file"] for hole in _hole().finditer(template) if hole["file"] is not None))
 
 
 def fill_in(template: str, state: Mapping[str, Any], artifacts: Mapping[str, str] = NO_ARTIFACTS) -> str:
@@ -68,4 +73,4 @@ def fill_in(template: str, state: Mapping[str, Any], artifacts: Mapping[str, str
         value = state[key]
         return "" if value is None else str(value)
 
-    return _HOLE.sub(value_of, template)
+    return _hole().sub(value_of, template)

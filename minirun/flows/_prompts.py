@@ -22,12 +22,8 @@ NUMBERS = frozenset({"max_retries", "retry", "size", "version"})
 
 
 def _text(*names: str, default: str) -> str:
-    field: str = attrs.field(default=default, validator=_checked, metadata={"names": names})
+    field: str = attrs.field(default=default, metadata={"names": names})
     return field
-
-
-def _checked(instance: object, attribute: attrs.Attribute[str], text: object) -> None:
-    check_words(text, attribute.metadata["names"], f"Prompts.{attribute.name}")
 
 
 def check_words(text: object, names: Sequence[str], what: str) -> None:
@@ -121,6 +117,12 @@ class Prompts(Record):
     )
     """What is told to a model whose agent has the tool preload_memory."""
     memory: str = _text("time", "author", "text", default="- {time}, {author}: {text}")
+
+    def __attrs_post_init__(self) -> None:
+        for field in attrs.fields(Prompts):
+            text = getattr(self, field.name)
+            if text is not field.default:
+                check_words(text, field.metadata["names"], f"Prompts.{field.name}")
 
     def about_transfers(self, agent: Any, targets: Sequence[Any]) -> list[str]:
         """What *agent* is told about itself and the agents it can hand over to; all have a name and a description."""

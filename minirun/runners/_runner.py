@@ -41,12 +41,10 @@ from ..sessions import (
     GetSessionConfig,
     InMemorySessionService,
     Invocation,
-    PendingCall,
     SessionKey,
     SessionWriter,
 )
 from ..sessions._live import RunWindow
-from ..sessions._pending import check_answer
 from ..sessions._service import checked_event, session_key
 from ..sessions._state import Scope, check_key, scope_of
 from ..tools._limits import ToolLimits
@@ -57,6 +55,7 @@ if TYPE_CHECKING:
     from ..artifacts import BaseArtifactService
     from ..credentials import AuthCredential, BaseCredentialService
     from ..memory import BaseMemoryService
+    from ..sessions import PendingCall
     from ._sync import SyncRun
 
 __all__ = ["InMemoryRunner", "Runner"]
@@ -337,6 +336,8 @@ class Runner:
 
     async def _questions(self, key: SessionKey, answers: Sequence[FunctionResponse]) -> list[PendingCall]:
         """The open questions that *answers* are for, each checked for its form."""
+        from ..sessions._pending import check_answer  # few messages are answers
+
         app, user, session = key.app_name, key.user_id, key.session_id
         pending = await self.session_service.list_pending(app_name=app, user_id=user, session_id=session)
         by_id = {question.call_id: question for question in pending}
@@ -390,6 +391,7 @@ class Runner:
             CredentialServiceError: The service has failed, and may have it or not.
         """
         from ..credentials._values import AuthCredential, unusable  # few runs use credentials
+        from ..sessions._pending import PendingCall
 
         service = given(self.credential_service, "credential")
         config = pending.auth_config if isinstance(pending, PendingCall) else None

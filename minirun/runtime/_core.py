@@ -23,9 +23,8 @@ from ..errors import (
 from ..events import Event
 from ..flows._prompts import Prompts
 from ..flows._questions import SLEEP_UNTIL
-from ..sessions import InvocationStatus, OpenCall, PendingCall
+from ..sessions import InvocationStatus, OpenCall
 from ..sessions._live import LiveSession
-from ..sessions._pending import pending_call
 from ..sessions._state import Values
 from ..types import Content, Part, UsageMetadata
 from ._commits import CommitTimer, CommitWatcher
@@ -39,6 +38,7 @@ from ._services import Services, given
 
 if TYPE_CHECKING:
     from ..artifacts._run import RunArtifacts
+    from ..sessions import PendingCall
 
 __all__ = ["InvocationCore", "derived_id"]
 
@@ -216,6 +216,8 @@ class InvocationCore:
         found = []
         for call in sorted(self.open_calls(), key=lambda call: (call.pending_seq or 0, call.seq)):
             if call.pending == "waits" and call.name != SLEEP_UNTIL:
+                from ..sessions._pending import pending_call  # few runs ask something
+
                 asked, mark = (live.events[live.index_of(seq)] for seq in (call.seq, call.pending_seq))
                 found.append(pending_call(live.key, call, asked, mark))
         return found

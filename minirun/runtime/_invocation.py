@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import cached_property
 from types import TracebackType
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import trio
 
@@ -38,7 +38,6 @@ from ..sessions import (
     Invocation,
     InvocationStatus,
     OpenCall,
-    PendingCall,
     Session,
     SessionKey,
     SessionWriter,
@@ -57,6 +56,9 @@ from ._hooks import PluginHooks, ask, expect, tell, with_cleanup
 from ._message import user_content
 from ._recovery import around_waiting, by_event, closing_event_at_end, recover
 from ._services import Services
+
+if TYPE_CHECKING:
+    from ..sessions import PendingCall
 
 __all__ = ["FinishedError", "Run", "RunPlan", "RunScope"]
 

@@ -48,7 +48,7 @@ class Region:
         self._writers.update(dict.fromkeys(writes, branch))
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Inside:
     """The inside of a call: what an agent that is used as a tool was asked, and where its own history begins."""
 
@@ -59,7 +59,7 @@ class Inside:
     transcripts: dict[Any, Any] = attrs.field(factory=dict)
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Place:
     """See the module."""
 

@@ -23,7 +23,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from types import TracebackType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakValueDictionary
 
 import attrs
@@ -50,10 +50,12 @@ from ._compactions import Compaction, CompactionFold, check_compaction
 from ._fold import apply_event
 from ._gate import INSIDE, Hold, acquire
 from ._live import LiveSession, SessionKey
-from ._pending import PendingCall, pending_call
 from ._renewals import Renewals
 from ._session import GetSessionConfig, Invocation, InvocationStatus, ListSessionsResponse, Session
 from ._state import TEMP_PREFIX, Scope, check_key, scope_of, with_writes, writes_of
+
+if TYPE_CHECKING:
+    from ._pending import PendingCall
 
 __all__ = ["BaseSessionService", "SessionWriter", "check_app_name"]
 
@@ -780,6 +782,8 @@ class BaseSessionService(BaseService, ABC):
         with self._used():
             await trio.lowlevel.checkpoint()
             found = await self._list_waiting(app_name, user_id, session_id)
+        from ._pending import pending_call  # few programs ask
+
         pending = (pending_call(key, call, event, mark) for key, call, event, mark in found)
         return [each for each in pending if include_timers or each.kind != "timer"]
 
