@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import attrs
 import trio
 
 from .._json import freeze, thaw
@@ -33,6 +32,7 @@ from ..runtime._recovery import INTERRUPTED_MESSAGE, close_calls, failure_respon
 from ..types import Content, FunctionCall, FunctionDeclaration, FunctionResponse, Part
 from ._attempts import UNKNOWN, Attempts, Failure, Outcome, Result, result_of
 from ._base import BaseTool
+from ._permission import Permission
 
 __all__ = ["run_calls"]
 
@@ -136,6 +136,7 @@ class _Call:
         tool = tools.get(call.name)
         self._tool = UnknownTool(call.name, tools) if tool is None else tool
         self._attempts = Attempts(self.context, self._tool)
+        self._permission = Permission(self.context, call)
 
     @property
     def is_long_running(self) -> bool:
@@ -153,7 +154,7 @@ class _Call:
                     raise
                 self.waits, self.outcome = True, None
             if self.context._asked is not None and self.waits:
-                await self._ask("confirm", self.context._asked)
+                await self._permission.ask("confirm", self.context._asked)
         finally:
             self._attempts.withdraw()
             self.context._close(f"the call {self.call.id} of {self.call.name!r} has ended")
@@ -170,7 +171,7 @@ class _Call:
         elif context.end_invocation:
             self.outcome = Failure("cancelled", "the invocation was ended before the call began", None)
         elif await self._is_allowed(args):
-            args = self._allowed_args(args)
+            args = self._permission.allowed_args(args)
             try:
                 await self._attempts.run(freeze(args, "args") if hooks.changes_args else args)
             finally:
@@ -207,15 +208,17 @@ class _Call:
             return False
         times = sum(name == REQUEST_CONFIRMATION for name in asked.values())  # each crash is a question of its own
         fresh = any(question in journal.fresh for question in asked)  # it has waited for what has just been answered
-        again = next((what for what in map("again{}".format, range(times)) if self._is_fresh(what)), None)
+        again = next((what for what in map("again{}".format, range(times)) if self._permission.is_fresh(what)), None)
         if again is None and (fresh or open_still or journal.has_asked_inside(self.call.id or "")):
             return True
         if again is None and self._tool.on_interrupted == "ask":
             again = f"again{times}"
         if self._tool.on_interrupted == "rerun":
             return True
-        if again is not None and (await self._permission(again, ToolConfirmation(hint=INTERRUPTED_MESSAGE))).confirmed:
-            return True
+        if again is not None:
+            answer = await self._permission.given(again, ToolConfirmation(hint=INTERRUPTED_MESSAGE))
+            if answer.confirmed:
+                return True
         self.outcome = Failure(UNKNOWN, INTERRUPTED_MESSAGE, None)
         return False
 
@@ -227,57 +230,13 @@ class _Call:
             self.fail(error)
             return False
         asked = self.context._asked  # by a callback before it
-        if not required and asked is None and self._answer_to("confirm") is None:
+        if not required and asked is None and self._permission.answer_to("confirm") is None:
             return True
-        confirmation = await self._permission("confirm", asked or ToolConfirmation(), args)
+        confirmation = await self._permission.given("confirm", asked or ToolConfirmation(), args)
         self.context.tool_confirmation = confirmation
         if not confirmation.confirmed:
             self.outcome = Failure("rejected", "the call was not allowed; it was not made", None)
         return confirmation.confirmed
-
-    def _allowed_args(self, args: dict[str, Any]) -> dict[str, Any]:
-        """What somebody has allowed the call to be made with, whatever callbacks make of it since; else *args*."""
-        journal = self.context._core.journal
-        asked = None if journal is None else journal.find(f"{self._question_id('confirm')}-asked")
-        if asked is None:
-            return args
-        return dict(thaw(asked.get_function_calls()[0].args["originalFunctionCall"]["args"]))
-
-    async def _permission(
-        self, what: str, question: ToolConfirmation, args: Mapping[str, Any] | None = None
-    ) -> ToolConfirmation:
-        answer = self._answer_to(what)
-        if answer is None:
-            await self._ask(what, question, args)
-            raise Pause("for a confirmation")
-        return attrs.evolve(question, confirmed=answer.get("confirmed") is True, payload=answer.get("payload"))
-
-    def _answer_to(self, what: str) -> Mapping[str, Any] | None:
-        journal = self.context._core.journal
-        response = None if journal is None else journal.response_to(self._question_id(what))
-        return None if response is None else response.response
-
-    def _is_fresh(self, what: str) -> bool:
-        journal = self.context._core.journal
-        return journal is not None and self._question_id(what) in journal.fresh
-
-    def _question_id(self, what: str) -> str:
-        return f"q-{derived_id(self.context.invocation_id, self.call.id, what)}"
-
-    async def _ask(self, what: str, question: ToolConfirmation, args: Mapping[str, Any] | None = None) -> None:
-        """Ask somebody outside about this call, unless they were asked already."""
-        question_id, call_id = self._question_id(what), self.call.id or ""
-        if question_id in self.context._core.live.open_calls:
-            return
-        told = {"hint": question.hint, "confirmed": False, "payload": question.payload}
-        original = {"id": call_id, "name": self.call.name, "args": self.call.args if args is None else args}
-        asked = {"originalFunctionCall": original, "toolConfirmation": told}
-        part = Part(function_call=FunctionCall(id=question_id, name=REQUEST_CONFIRMATION, args=asked))
-        actions = EventActions(suspended_calls=[call_id])
-        content = Content(role="model", parts=[part])
-        await self.context._emit(
-            Event(id=f"{question_id}-asked", content=content, long_running_tool_ids=[question_id], actions=actions)
-        )
 
     async def _recover(self, hooks: _Hooks, args: dict[str, Any]) -> None:
         if isinstance(self.outcome, Failure) and self.outcome.error is not None:
