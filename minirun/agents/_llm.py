@@ -360,7 +360,8 @@ class LlmAgent(BaseAgent):
                 if not response.partial:
                     return response
                 if stream:
-                    await ctx._emit(_event(ctx, response, question.event_id, partial=True))
+                    fragment = _event(ctx, response, question.event_id, partial=True)
+                    await ctx._show(ctx._to_be_said(fragment))  # as `emit` does
 
     async def _answer_to_error(self, ctx: InvocationContext, question: Question, error: Exception) -> LlmResponse:
         hooks = self._hooks(ctx, "on_model_error_callback")

@@ -578,13 +578,16 @@ class _WritingContext(ReadonlyContext):
     def _call_id(self) -> str | None:
         return None
 
-    async def _emit(self, event: Event, *, closing: bool = False) -> Event:
-        core = self._core
+    def _to_be_said(self, event: Event, *, closing: bool = False) -> Event:
+        """*event* with an id, if it may be said here and now."""
         self._check_open(event)
         if not closing:
-            core.secrets.check_event(event, None, "user", self._agent.name)
-        if event.id is None:
-            event = changed(event, id=self._id_of(event))
+            self._core.secrets.check_event(event, None, "user", self._agent.name)
+        return changed(event, id=self._id_of(event)) if event.id is None else event
+
+    async def _emit(self, event: Event, *, closing: bool = False) -> Event:
+        core = self._core
+        event = self._to_be_said(event, closing=closing)
         assert event.id is not None
         if event.partial:
             return await self._show(event)

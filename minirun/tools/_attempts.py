@@ -16,7 +16,6 @@ FatalError, what a hook has raised, and what is no `Exception`, is raised.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
 import trio
@@ -142,18 +141,25 @@ class Attempts:
     async def _within_time(self, context: ToolContext) -> Outcome:
         """An attempt that its time has cancelled is a timeout; one that gave a result or an error is not, even then."""
         limit = self._tool.timeout_s
-        label = "tool" if self.made == 1 else "retry of"
         also: Exception | None = None
+        if limit is None:
+            try:
+                return await self._called(context)
+            except Exception as error:
+                return self._failed(error)
         try:
-            with trio.CancelScope(deadline=inf if limit is None else trio.current_time() + limit) as scope:
-                await context._core.env.point(f"{label} {context._path}")
-                value = await self._tool.run_async(args=thaw(self._args), tool_context=context)
-                return self._returned(value)
+            with trio.CancelScope(deadline=trio.current_time() + limit) as scope:
+                return await self._called(context)
         except Exception as error:
             also = self._first(error)
             if not scope.cancelled_caught:
                 return self._failed(error)
         return self._timed_out(f"the call took longer than timeout_s={limit} seconds", context.late, also)
+
+    async def _called(self, context: ToolContext) -> Outcome:
+        label = "tool" if self.made == 1 else "retry of"
+        await context._core.env.point(f"{label} {context._path}")
+        return self._returned(await self._tool.run_async(args=thaw(self._args), tool_context=context))
 
     def _keep(self, context: ToolContext) -> None:
         try:
