@@ -34,20 +34,19 @@ __all__ = ["content_from_dict", "content_to_dict", "event_from_json", "event_to_
 
 _T = TypeVar("_T")
 
-# Each before the classes that hold it: cattrs looks up the hooks of a field's type when it makes those of its class.
 _CLASSES: tuple[type, ...] = (
     Blob,
+    CodeExecutionResult,
+    Content,
+    Event,
+    EventActions,
+    ExecutableCode,
     FileData,
     FunctionCall,
     FunctionResponse,
-    ExecutableCode,
-    CodeExecutionResult,
-    Part,
-    Content,
-    UsageMetadata,
     NodeInfo,
-    EventActions,
-    Event,
+    Part,
+    UsageMetadata,
 )
 
 
@@ -59,15 +58,23 @@ def _converter() -> Any:
     converter = cattrs.Converter(detailed_validation=False)
     for kind in (str, int, float, bool, bytes):
         converter.register_structure_hook(kind, lambda value, _: value)  # the classes check their own fields
-    for cls in _CLASSES:
-        overrides = {a.name: _override(a, cattrs.gen.override) for a in attrs.fields(cls)}
-        unwritten = {**overrides, "unknown_fields": cattrs.gen.override(omit=True)}
-        write: Any = cattrs.gen.make_dict_unstructure_fn(cls, converter, _cattrs_omit_if_default=True, **unwritten)
+
+    def overrides(cls: Any) -> dict[str, Any]:
+        return {field.name: _override(field, cattrs.gen.override) for field in attrs.fields(cls)}
+
+    def writer(cls: type) -> Callable[[Any], dict[str, Any]]:
+        unwritten = {**overrides(cls), "unknown_fields": cattrs.gen.override(omit=True)}
+        return _writer(cattrs.gen.make_dict_unstructure_fn(cls, converter, _cattrs_omit_if_default=True, **unwritten))
+
+    def reader(cls: type) -> Callable[[Any, Any], Any]:
         read: Any = cattrs.gen.make_dict_structure_fn(
-            cls, converter, _cattrs_detailed_validation=False, _cattrs_use_alias=False, **overrides
+            cls, converter, _cattrs_detailed_validation=False, _cattrs_use_alias=False, **overrides(cls)
         )
-        converter.register_unstructure_hook(cls, _writer(write))
-        converter.register_structure_hook(cls, _reader(cls, read))
+        return _reader(cls, read)
+
+    # Made when a class is first written, or read: who only writes does not pay for reading.
+    converter.register_unstructure_hook_factory(_CLASSES.__contains__, writer)
+    converter.register_structure_hook_factory(_CLASSES.__contains__, reader)
     return converter
 
 
