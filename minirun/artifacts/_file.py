@@ -60,7 +60,7 @@ from ._disk import (
     supported,
     sweep,
 )
-from ._service import BaseArtifactService, closed_reader
+from ._service import BaseArtifactService, closed_reader, damaged_content
 from ._values import (
     ArtifactKey,
     ArtifactVersion,
@@ -523,11 +523,7 @@ class _Content:
         self._hash.update(data)
         self._size += len(data)
         if not data and self._hash.hexdigest() != self._version.sha256:
-            msg = (
-                f"{self._version.canonical_uri}: expected {self._version.size} bytes with the sha256 "
-                f"{self._version.sha256}, found {self._size} others; the file is damaged, save the artifact again"
-            )
-            raise StorageCorruptError(msg)
+            raise damaged_content(self._version, self._size)
         return data
 
 

@@ -39,7 +39,7 @@ from ._values import (
     taken_apart,
 )
 
-__all__ = ["ArtifactReader", "BaseArtifactService", "Chunks", "closed_reader"]
+__all__ = ["ArtifactReader", "BaseArtifactService", "Chunks", "closed_reader", "damaged_content"]
 
 Chunks: TypeAlias = AsyncIterable[bytes | bytearray | memoryview] | Iterable[bytes | bytearray | memoryview]
 """Content, a piece after the other, from any iterable or async iterable."""
@@ -377,6 +377,12 @@ def closed_reader(version: ArtifactVersion) -> ServiceClosedError:
     """The error for who reads what is not open any more."""
     msg = f"expected to be read within `async with open_artifact(...)`, found {version.canonical_uri} closed"
     return ServiceClosedError(f"{msg}; open it again")
+
+
+def damaged_content(version: ArtifactVersion, size: int) -> StorageCorruptError:
+    """The error for who has read *size* bytes, and they are not those that were saved."""
+    msg = f"{version.canonical_uri}: expected {version.size} bytes with the sha256 {version.sha256}"
+    return StorageCorruptError(f"{msg}, found {size} others; the file is damaged, save the artifact again")
 
 
 async def _checked(chunks: Chunks) -> AsyncGenerator[bytes, None]:

@@ -34,7 +34,7 @@ from ..sessions._lease import owner_is_gone
 from ..sessions._sqlite_artifacts import copy_artifacts, delete_artifacts
 from ..sessions._sqlite_errors import ADVICE
 from ..sessions._sqlite_file import Durability, Transaction
-from ._service import BaseArtifactService, closed_reader
+from ._service import BaseArtifactService, closed_reader, damaged_content
 from ._sqlite_rows import (
     Use,
     add_version,
@@ -465,9 +465,5 @@ class _Chunks:
         if data:
             return data
         if self._content.sha256 != self._version.sha256:
-            msg = (
-                f"{self._version.canonical_uri}: expected {self._version.size} bytes with the sha256 "
-                f"{self._version.sha256}, found {self._content.size} others; the file is damaged, save it again"
-            )
-            raise StorageCorruptError(msg)
+            raise damaged_content(self._version, self._content.size)
         raise StopAsyncIteration
