@@ -816,18 +816,18 @@ class BaseSessionService(BaseService, ABC):
         Raises:
             SessionBusyError: It is held and *reject* is set, or waiting could never end.
         """
-        with self._used():
+        self._begin_use()  # until the writer is finished
+        hold: Hold | None = None
+        live: LiveSession | None = None
+        try:
             hold = await self._acquire(key, reject=reject)
-            try:
-                live = await self._open_free(key, config, reject=reject)
-            except BaseException:
-                hold.release()
-                raise
+            live = await self._open_free(key, config, reject=reject)
+            return None if live is None else SessionWriter(self, hold, live, invocation_id)
+        finally:
             if live is None:
-                hold.release()
-                return None
-            self._begin_use()  # until the writer is finished
-            return SessionWriter(self, hold, live, invocation_id)
+                self._users -= 1
+                if hold is not None:
+                    hold.release()
 
     async def _acquire(self, key: SessionKey, *, reject: bool = False) -> Hold:
         return await acquire((self._store_id(), key), str(key), reject=reject)

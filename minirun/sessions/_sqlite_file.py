@@ -126,6 +126,7 @@ class SqliteFile:
         self._connection: sqlite3.Connection | None = None
         self.path = path
         self._address = ":memory:" if path is None else str(path)
+        self._log, self._index = f"{self._address}-wal", f"{self._address}-shm"
         self.name = self._address
         """What messages call it."""
         self._format = wanted
@@ -397,7 +398,7 @@ class SqliteFile:
         if self.path is None:
             return ()
         try:
-            file, log, index = (os.stat(f"{self._address}{suffix}") for suffix in ("", "-wal", "-shm"))
+            file, log, index = os.stat(self._address), os.stat(self._log), os.stat(self._index)
         except OSError:
             return (None,)
         return (file.st_dev, file.st_ino, index.st_ino, log.st_ino)
@@ -408,12 +409,13 @@ class SqliteFile:
             file = os.stat(self._address)
         except OSError:
             return False
-        log, index = f"{self._address}-wal", f"{self._address}-shm"
         is_ours = (file.st_dev, file.st_ino) == self._identity[:2]
-        return is_ours and not os.path.lexists(log) and (not os.path.lexists(index) or self._has_its_index(index))
+        return (
+            is_ours and not os.path.lexists(self._log) and (not os.path.lexists(self._index) or self._has_its_index())
+        )
 
-    def _has_its_index(self, index: str) -> bool:
-        return len(self._identity) > 2 and os.stat(index).st_ino == self._identity[2]
+    def _has_its_index(self) -> bool:
+        return len(self._identity) > 2 and os.stat(self._index).st_ino == self._identity[2]
 
     def _abandon(self) -> None:
         """Close a connection whose file is not ours any more, and leave alone what has its names now."""
