@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 import pytest
+from hypothesis import given
 
 from minirun import Content, Event, EventActions, Part
 from minirun._codec import content_from_dict, content_to_dict, event_from_json, event_to_dict, event_to_json
@@ -22,6 +23,7 @@ from minirun.errors import InvalidValueError, MinirunError
 from minirun.events import NodeInfo
 from minirun.sessions import GetSessionConfig
 from minirun.types import (
+    MAKE,
     Blob,
     CodeExecutionResult,
     ExecutableCode,
@@ -29,7 +31,10 @@ from minirun.types import (
     FunctionCall,
     FunctionResponse,
     UsageMetadata,
+    changed,
 )
+
+from .strategies import events
 
 
 class Colour(StrEnum):
@@ -412,6 +417,34 @@ def test_values_cannot_be_changed() -> None:
         event.actions.state_delta["k"] = 2  # type: ignore[index]  # that is the point
     with pytest.raises(AttributeError):
         event.content.parts.append(Part(text="x"))  # type: ignore[attr-defined]  # that is the point
+
+
+@given(one=events, other=events)
+def test_values_made_of_checked_fields_are_what_their_class_makes_of_them(one: Event, other: Event) -> None:
+    """The ways around the checks give the same values as the way through them: complete, frozen, of the same class."""
+    for value in (one, one.actions, *([one.content, *one.content.parts] if one.content is not None else [])):
+        fields = {field.name: getattr(value, field.name) for field in attrs.fields(type(value))}  # type: ignore[arg-type]  # mypy does not see that they are attrs classes
+        assert type(value)(**fields) == MAKE[type(value)](**fields) == changed(value) == value
+        assert type(changed(value)) is type(MAKE[type(value)](**fields)) is type(value)
+    mixed = changed(one, content=other.content, actions=other.actions)
+    assert mixed == attrs.evolve(one, content=other.content, actions=other.actions)
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        mixed.author = "a"  # type: ignore[misc]  # that is the point
+
+
+def test_a_subclass_of_a_value_is_made_like_the_value() -> None:
+    """Who derives from a value gets the checks of the value, and objects of the own class, which cannot be changed."""
+
+    class Aside(Part):
+        pass
+
+    aside = Aside(text="hi", thought=True)
+    assert (type(aside), aside.text, aside.thought) == (Aside, "hi", True)
+    assert type(changed(Content(parts=[aside]), role="user").parts[0]) is Aside
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        aside.text = None  # type: ignore[misc]  # that is the point
+    with pytest.raises(InvalidValueError, match=r"Part.thought: expected True, False or None, found 'yes'"):
+        Aside(text="hi", thought="yes")  # type: ignore[arg-type]  # that is the point
 
 
 def test_an_event_shares_nothing_with_what_it_was_made_from() -> None:
