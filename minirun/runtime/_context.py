@@ -119,10 +119,13 @@ class ActionsDraft:
 
     def is_empty(self) -> bool:
         """Whether nothing has been set."""
-        return not (self.artifact_delta or self._saved) and all(value is None for value in self._flags().values())
+        says_nothing = self.skip_summarization is None and self.escalate is None and self.transfer_to_agent is None
+        return says_nothing and not (self.artifact_delta or self._saved)
 
     def on(self, actions: EventActions) -> EventActions:
         """What an event does that had *actions* of its own."""
+        if self.is_empty():
+            return actions
         flags = {name: value for name, value in self._flags().items() if value is not None}
         return self.named_in(changed(actions, **flags) if flags else actions)
 
