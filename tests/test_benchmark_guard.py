@@ -59,13 +59,13 @@ async def taking_turns(name: str, runner: Runner, history: int = 0, config: RunC
 async def test_a_turn_in_memory_costs_a_few_times_its_floor() -> None:
     """A text turn in memory costs a few times what handing its two events to a list costs."""
     mine = await taking_turns("a text turn", runner_of(text_agent(), InMemorySessionService()))
-    await assert_at_most(12, mine, Work("its floor", partial(floor_run, FloorMemory(), 0, [ANSWER], last=True), TURNS))
+    await assert_at_most(9, mine, Work("its floor", partial(floor_run, FloorMemory(), 0, [ANSWER], last=True), TURNS))
 
 
 async def test_a_tool_turn_in_memory_costs_a_few_times_its_floor() -> None:
     """A turn that calls a tool costs a few times what handing its four events to a list costs."""
     mine = await taking_turns("a tool turn", runner_of(tool_agent(), InMemorySessionService()))
-    await assert_at_most(15, mine, Work("its floor", partial(floor_run, FloorMemory(), 0, [ANSWER] * 3), TURNS))
+    await assert_at_most(11, mine, Work("its floor", partial(floor_run, FloorMemory(), 0, [ANSWER] * 3), TURNS))
 
 
 async def test_a_turn_in_a_file_costs_a_few_times_its_floor(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ async def test_a_turn_in_a_file_costs_a_few_times_its_floor(tmp_path: Path) -> N
 
     async with SqliteSessionService(tmp_path / "mine.db", durability="process") as service:
         mine = await taking_turns("a text turn in a file", runner_of(text_agent(), service))
-        await assert_at_most(32, mine, Work("its floor", two_events, TURNS))
+        await assert_at_most(22, mine, Work("its floor", two_events, TURNS))
     file.close()
 
 
@@ -88,7 +88,7 @@ async def test_a_chunk_costs_a_few_times_its_floor() -> None:
     bare = partial(floor_stream, CHUNKS, CHUNK, PARTIAL_BUFFER)
     runner = runner_of(chunk_agent(CHUNKS), InMemorySessionService())
     mine = await taking_turns("a streamed chunk", runner, config=RunConfig(streaming_mode=StreamingMode.SSE))
-    await assert_at_most(20, mine, Work("its floor", bare, TURNS))
+    await assert_at_most(6, mine, Work("its floor", bare, TURNS))
 
 
 @pytest.mark.parametrize("store", ["memory", "file"])
