@@ -40,7 +40,7 @@ class Scale:
 
 
 FULL = Scale(
-    rounds=9,
+    rounds=5,
     slow_rounds=3,
     sizes=(0, 100, 1_000, 5_000, 50_000),
     windows=(10_000, 1_000_000),
