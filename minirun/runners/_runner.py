@@ -26,7 +26,7 @@ from ..errors import (
     ServiceNotConfiguredError,
     StaleSessionError,
 )
-from ..events import Event, EventActions
+from ..events import NO_ACTIONS, Event, EventActions
 from ..plugins import BasePlugin
 from ..plugins._manager import hooks_of
 from ..runtime import RunConfig, RunPlan, RunScope, Services
@@ -252,7 +252,7 @@ class Runner:
             invocation_id=own_id,
             author="user",
             content=content,
-            actions=EventActions(state_delta=lasting),
+            actions=EventActions(state_delta=lasting) if lasting else NO_ACTIONS,
             custom_metadata=config.custom_metadata or None,
         )
         plan = RunPlan(
