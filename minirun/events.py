@@ -51,7 +51,7 @@ def _names(value: object, path: str) -> tuple[str, ...]:
     return tuple(freeze(name, path) for name in names)
 
 
-@attrs.frozen(kw_only=True, slots=True, init=False, weakref_slot=False, repr=False, unsafe_hash=False)
+@attrs.frozen(kw_only=True, slots=True, init=False, weakref_slot=False, eq=False, repr=False)
 class EventActions(Value):
     """
     What changes when the event is stored.
@@ -217,7 +217,7 @@ class EventActions(Value):
 NO_ACTIONS = EventActions()
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, eq=False, repr=False)
 class NodeInfo(Value):
     """Which execution of which workflow node made the event, as a path: `my_wf/classify@1/billing@2`."""
 
@@ -250,7 +250,7 @@ def _seconds(value: object) -> float:
     return seconds
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, init=False, repr=False, unsafe_hash=False)
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, init=False, eq=False, repr=False)
 class Event(Value):
     """
     One thing that was said or done in a session.

@@ -293,6 +293,14 @@ class Value:
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]  # they hold dicts
 
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        fields = attrs.fields(type(self))  # type: ignore[arg-type]  # every subclass is an attrs class
+        return all(getattr(self, field.name) == getattr(other, field.name) for field in fields)
+
     def __repr__(self) -> str:
         fields = attrs.fields(type(self))  # type: ignore[arg-type]  # every subclass is an attrs class
         # None for what is not there yet: a value that is refused is shown half made by tracebacks with locals.
@@ -301,7 +309,7 @@ class Value:
         return f"{type(self).__name__}({shown})"
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, eq=False, repr=False)
 class Blob(Value):
     """Bytes and what they are (`image/png`). In JSON the bytes are base64."""
 
@@ -311,7 +319,7 @@ class Blob(Value):
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, eq=False, repr=False)
 class FileData(Value):
     """A file that lies elsewhere, by its URI."""
 
@@ -321,7 +329,7 @@ class FileData(Value):
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 
-@attrs.frozen(kw_only=True, slots=True, init=False, weakref_slot=False, repr=False, unsafe_hash=False)
+@attrs.frozen(kw_only=True, slots=True, init=False, weakref_slot=False, eq=False, repr=False)
 class FunctionCall(Value):
     """What a model asks for. `id` is None until the call is emitted; then it matches `[A-Za-z0-9_-]{1,40}`."""
 
@@ -354,7 +362,7 @@ class FunctionCall(Value):
         draft.__class__ = cls
 
 
-@attrs.frozen(kw_only=True, slots=True, init=False, weakref_slot=False, repr=False, unsafe_hash=False)
+@attrs.frozen(kw_only=True, slots=True, init=False, weakref_slot=False, eq=False, repr=False)
 class FunctionResponse(Value):
     """What a tool answered. `id` is that of the call; an answer that holds the key `error` is a failure."""
 
@@ -387,7 +395,7 @@ class FunctionResponse(Value):
         draft.__class__ = cls
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, eq=False, repr=False)
 class ExecutableCode(Value):
     """Code that a model wants to be run."""
 
@@ -396,7 +404,7 @@ class ExecutableCode(Value):
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, eq=False, repr=False)
 class CodeExecutionResult(Value):
     """What running the code gave."""
 
@@ -416,7 +424,7 @@ _PAYLOADS = (
 )
 
 
-@attrs.frozen(kw_only=True, slots=True, init=False, weakref_slot=False, repr=False, unsafe_hash=False)
+@attrs.frozen(kw_only=True, slots=True, init=False, weakref_slot=False, eq=False, repr=False)
 class Part(Value):
     """
     One piece of a message; it has exactly one payload.
@@ -515,7 +523,7 @@ def _parts(value: Iterable[Part] | None) -> tuple[Part, ...]:
     return parts
 
 
-@attrs.frozen(kw_only=True, slots=True, init=False, weakref_slot=False, repr=False, unsafe_hash=False)
+@attrs.frozen(kw_only=True, slots=True, init=False, weakref_slot=False, eq=False, repr=False)
 class Content(Value):
     """What one side said, as parts. `role` is `user` (also for tools' answers) or `model`."""
 
@@ -548,7 +556,7 @@ class Content(Value):
         return "".join(part.text for part in self.parts if part.text and not part.thought)
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, eq=False, repr=False)
 class UsageMetadata(Value):
     """Token counts as the provider reported them."""
 
@@ -560,7 +568,7 @@ class UsageMetadata(Value):
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, eq=False, repr=False)
 class FunctionDeclaration(Value):
     """A tool as a model sees it: `parameters` is a JSON schema of type object."""
 
@@ -592,7 +600,7 @@ def _stop_sequences(value: Sequence[str]) -> tuple[str, ...]:
     return tuple(freeze(text, f"{path}[{index}]") for index, text in enumerate(value))
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, eq=False, repr=False)
 class GenerateContentConfig(Value):
     """
     What goes to a model beside the contents. None leaves the choice to the provider.
