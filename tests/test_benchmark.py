@@ -15,7 +15,7 @@ from minirun.simulation import why_unavailable
 from .benchmarks.chart import chart
 from .benchmarks.contest import Figure
 from .benchmarks.measuring import Ratio
-from .benchmarks.results import IN_README, readme_table
+from .benchmarks.report import IN_README, readme_table
 from .benchmarks.sides import CHANNELS, MINIRUN, POWER
 from .benchmarks.targets import TARGETS, verdicts
 

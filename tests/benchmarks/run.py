@@ -17,7 +17,7 @@ Rules of this file:
 
 Where things are: `scenarios` in which `sides` take turns (`contest`), each a program below `programs/` that is asked by
 `protocol`; the `floors`; `imports` and `fsyncs`, which are measured from outside; `details` of single parts; `targets`;
-`results` and the `chart`; `environments` of the peers; the `scale`.
+the `report` and the `chart`; `environments` of the peers; the `scale`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from .details import DETAILS
 from .fsyncs import fsyncs
 from .imports import imports
 from .measuring import Ratio, Row
-from .results import number, title_of, write
+from .report import number, title_of, write
 from .scale import FULL, QUICK, Scale
 from .scenarios import SCENARIOS
 from .sides import OURS, PEERS, THEIRS
