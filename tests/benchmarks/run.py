@@ -130,23 +130,25 @@ def main() -> None:
         scale = attrs.evolve(scale, memories_on_disk=1_000_000)
     machine = about(scale, options.peers)
     print(", ".join(f"{name} {value}" for name, value in machine.items()))
-    figures, rows = [], []
+    whole = options.peers and not options.only and attrs.evolve(scale, memories_on_disk=0) == FULL
+    folder = options.results or (RESULTS if whole else None)
+    figures: list[Figure] = []
+    rows: list[Row] = []
     for name in options.only or NAMES:
         if name in DETAILS:
             found = detail_rows(name, scale)
             rows += found
             for row in found:
                 print(row, flush=True)
-            continue
-        for together in measured(name, scale, options.peers):
-            figures += together
-            for figure in together:
-                print(line(figure, together), flush=True)
+        else:
+            for together in measured(name, scale, options.peers):
+                figures += together
+                for figure in together:
+                    print(line(figure, together), flush=True)
+        if folder is not None:  # each time, so that who has had enough keeps what there is
+            write(folder, machine, figures, rows)
     for verdict in verdicts(figures):
         print(verdict)
-    whole = options.peers and not options.only and attrs.evolve(scale, memories_on_disk=0) == FULL
-    if options.results or whole:
-        write(options.results or RESULTS, machine, figures, rows)
 
 
 def arguments() -> argparse.Namespace:
