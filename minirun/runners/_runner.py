@@ -255,12 +255,13 @@ class Runner:
             actions=EventActions(state_delta=lasting) if lasting else NO_ACTIONS,
             custom_metadata=config.custom_metadata or None,
         )
+        window = self._window(config)
         plan = RunPlan(
             tree=self.app._tree,
             plugins=self._hooks,
             prompts=self.app.prompts,
             cleanup_s=self.plugin_close_timeout,
-            open=lambda: self._open(key, own_id, config),
+            open=lambda: self._open(key, own_id, window, config.on_busy),
             invocation_id=own_id,
             run_config=config,
             env=self._env,
@@ -270,7 +271,7 @@ class Runner:
             yield_user_message=yield_user_message,
             auto_create=self.auto_create_session,
             services=self._services,
-            window=self._window(config),
+            window=window,
             compaction=self.app.events_compaction_config,
             compaction_is_due=self._compactions.note,
             tool_limits=self._tool_limits,
@@ -310,7 +311,7 @@ class Runner:
         message = changed(message, invocation_id=invocation_id, branch=branch)
 
         async def open_session() -> SessionWriter:
-            writer = await self._open(key, invocation_id, plan.run_config)
+            writer = await self._open(key, invocation_id, plan.window, plan.run_config.on_busy)
             try:
                 await self.session_service._open(key, GetSessionConfig(after_seq=resumed.seq - 1))  # what is recorded
                 now = await self._invocation_of(writer, resumed)
@@ -662,11 +663,12 @@ class Runner:
             msg = "this Runner was closed; make a new one"
             raise ServiceClosedError(msg)
 
-    async def _open(self, key: SessionKey, invocation_id: str, config: RunConfig) -> SessionWriter:
+    async def _open(
+        self, key: SessionKey, invocation_id: str, window: GetSessionConfig | None, on_busy: str
+    ) -> SessionWriter:
         service = self.session_service
-        reject = config.on_busy == "reject"
         while True:
-            writer = await service.open_writer(key, invocation_id, self._window(config), reject=reject)
+            writer = await service.open_writer(key, invocation_id, window, reject=on_busy == "reject")
             if writer is not None:
                 return writer
             if not self.auto_create_session:
@@ -675,8 +677,8 @@ class Runner:
 
     def _window(self, config: RunConfig) -> RunWindow:
         """What a run has to load."""
-        compacts = self.app.events_compaction_config is not None
-        return RunWindow(asked=config.get_session_config, whole=compacts)
+        asked, compacts = config.get_session_config, self.app.events_compaction_config is not None
+        return _NOT_ASKED[compacts] if asked is None else RunWindow(asked=asked, whole=compacts)
 
     async def _create_if_missing(self, key: SessionKey) -> None:
         app, user, session = key.app_name, key.user_id, key.session_id
@@ -748,6 +750,7 @@ def _check_service(name: str, service: Any, kind: type[Any], session_service: Ba
 
 
 _DEFAULT_CONFIG = RunConfig()
+_NOT_ASKED = {whole: RunWindow(whole=whole) for whole in (False, True)}
 
 
 def _checked_config(run_config: RunConfig | None) -> RunConfig:

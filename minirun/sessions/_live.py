@@ -149,6 +149,9 @@ class LiveSession:
         """Where in `events` the first one stands whose `seq` is not below *seq*."""
         if seq > self.revision:
             return len(self.events)
+        place = len(self.events) - 1 - (self.revision - seq)  # if nothing from there on is undone
+        if place >= 0 and self.events[place].seq == seq:
+            return place
         return bisect_left(self.events, seq, key=_seq_of)
 
     def prepend(self, earlier: list[Event], first_seq: int) -> None:
