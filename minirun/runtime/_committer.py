@@ -284,13 +284,14 @@ class Committer:
         event, self._delivered = self._queue.popleft()
         if event.partial:
             self._room += 1
-            if not self._queue:
+            if not self._queue and self._room_waiters:
                 self._room_waiters.unpark_all()
         return event
 
     async def _wait_for_event(self) -> None:
         self._reader = trio.lowlevel.current_task()
-        self._idle.unpark_all()
+        if self._idle:
+            self._idle.unpark_all()
 
         def abort(_: Any) -> trio.lowlevel.Abort:
             self._reader = None
@@ -306,8 +307,9 @@ class Committer:
             self._holder.end()
         while self._takers:
             self._takers.popleft().wake()
-        self._room_waiters.unpark_all()
-        self._idle.unpark_all()
+        for waiters in (self._room_waiters, self._idle):
+            if waiters:
+                waiters.unpark_all()
 
     def show(self, event: Event) -> None:
         """Put a stored event into the caller's queue that was stored before this committer began."""
