@@ -272,6 +272,31 @@ async def test_a_run_leaves_nothing_to_the_garbage_collector(script: list[Any]) 
     assert left == set()
 
 
+@pytest.mark.parametrize("partial_buffer", [1, 16])
+async def test_fragments_go_on_after_an_event_that_stood_behind_them(
+    partial_buffer: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Who waits for room in the buffer has it when the buffer is empty, whatever was the last thing in it."""
+
+    async def fragments(ctx: InvocationContext) -> None:
+        for _ in range(partial_buffer + 2):
+            await ctx.emit(Event(message="x", partial=True))
+
+    async def logic(ctx: InvocationContext) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fragments, ctx)
+            await trio.testing.wait_all_tasks_blocked()
+            await ctx.emit(Event(message="beside"))
+
+    runner = runner_for(logic)
+    config = RunConfig(partial_buffer=partial_buffer)
+    async with runner.run_async(**PLACE, new_message="go", run_config=config) as run:
+        await trio.testing.wait_all_tasks_blocked(0.1)  # the buffer is full, somebody waits for room, and an event came
+        with trio.fail_after(5):
+            events = [event async for event in run]
+    assert texts(events) == [*["x"] * partial_buffer, "beside", "x", "x"]
+
+
 # --- failures: one exception, with its own type -----------------------------------------------------------------------
 
 

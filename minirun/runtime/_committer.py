@@ -214,17 +214,21 @@ class Committer:
             if not closing:
                 await self._take(request)
             await trio.lowlevel.checkpoint_if_cancelled()
-            try:
-                self._send.send_nowait(request)  # its emitter sleeps below
-            except trio.WouldBlock:
-                await self._send.send(request)
+            await self._hand_over(request)
             return await request.answered(self._withdrawal.cancel)
-        except trio.ClosedResourceError:
-            msg = "this invocation has ended; an event that is emitted after its end is not stored"
-            raise InvocationEndedError(msg) from None
         finally:
             if request.stored is None:
                 self._give_back(request)
+
+    async def _hand_over(self, request: _Request) -> None:
+        try:
+            try:
+                self._send.send_nowait(request)  # its emitter sleeps afterwards
+            except trio.WouldBlock:
+                await self._send.send(request)
+        except trio.ClosedResourceError:
+            msg = "this invocation has ended; an event that is emitted after its end is not stored"
+            raise InvocationEndedError(msg) from None
 
     async def emit_partial(self, event: Event) -> None:
         """Show *event* to the caller; wait while too many are unread. Nothing is stored."""
@@ -284,8 +288,8 @@ class Committer:
         event, self._delivered = self._queue.popleft()
         if event.partial:
             self._room += 1
-            if not self._queue and self._room_waiters:
-                self._room_waiters.unpark_all()
+        if self._room_waiters and not self._queue:
+            self._room_waiters.unpark_all()
         return event
 
     async def _wait_for_event(self) -> None:
