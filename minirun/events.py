@@ -31,6 +31,7 @@ from .types import (
     plain_text,
     text_field,
     unknown_field,
+    unknown_field_written_out,
     unknown_object,
 )
 
@@ -106,7 +107,7 @@ class EventActions(Value):
     end_of_agent: bool | None = None
     route: JSON = attrs.field(default=None, metadata={"json": True})
     render_ui_widgets: JSON = attrs.field(default=None, metadata={"json": True})
-    unknown_fields: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, repr=False, metadata={"unknown": True})
+    unknown_fields: Mapping[str, Any] = unknown_field_written_out()
 
     def __init__(
         self,
@@ -279,7 +280,7 @@ class Event(Value):
     node_info: NodeInfo | None = None
     usage_metadata: UsageMetadata | None = None
     custom_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata={"json": True})
-    unknown_fields: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, repr=False, metadata={"unknown": True})
+    unknown_fields: Mapping[str, Any] = unknown_field_written_out()
 
     def __init__(
         self,

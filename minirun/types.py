@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeGuard, TypeVar
 
 import attrs
@@ -180,6 +180,11 @@ def unknown_field() -> Any:
     )
 
 
+def unknown_field_written_out() -> Any:
+    """The same in a class whose constructor is written out; in subclasses it has the other fields checked, too."""
+    return attrs.field(default=EMPTY_DICT, repr=False, validator=check_in_subclass, metadata={"unknown": True})
+
+
 def is_list(value: object) -> TypeGuard[Iterable[Any]]:
     """Whether *value* is a list of something, or can be made one; neither a text nor a dict is."""
     if type(value) is list or type(value) is tuple:
@@ -193,59 +198,112 @@ def changed(value: _T, /, **changes: Any) -> _T:
 
     `attrs.evolve` checks every field again; this one is for fields that the runtime itself has made.
     """
-    made: _T = _COPIERS[type(value)](value, changes)
+    cls = type(value)
+    copier = _COPIERS.get(cls) or (_copier_of(cls) if _is_ours(cls) else _copied)
+    made: _T = copier(value, changes)
     return made
 
 
-def draft_of(cls: type) -> type:
+def _is_ours(cls: type) -> bool:
+    return cls.__module__.startswith("minirun.")
+
+
+_DRAFTS: dict[type, type] = {}
+_COPIERS: dict[type, Callable[[Any, dict[str, Any]], Any]] = {}
+
+
+def draft_of(cls: Any) -> type:
     """
-    A subclass of a frozen class, of the same layout, whose instances may be changed.
+    The draft of one of minirun's own frozen classes: another class of the same layout, whose instances may be changed.
 
     What is made as a draft becomes a value by `draft.__class__ = cls`. Until then its fields are set as ordinary
     attributes, which takes a tenth of the time of going around the guard of a frozen class, field by field.
     """
-    free = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
-    return type(f"{cls.__name__}Draft", (cls,), {"__slots__": (), "__module__": cls.__module__, **free})
+    made = _DRAFTS.get(cls)
+    if made is None:
+        bases, names = cls.__bases__, {"__slots__": cls.__slots__, "__module__": cls.__module__}
+        if "__weakref__" in cls.__slots__:  # before Python 3.12 only a subclass has the same layout, then
+            free = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
+            bases, names = (cls,), {**names, "__slots__": (), **free}
+        made = _DRAFTS[cls] = type(f"{cls.__name__}Draft", bases, names)
+    return made
 
 
-class _Drafts(dict[type, type]):
-    """By class: its draft."""
+class _AroundTheGuard:
+    """Sets the fields of a value whose class is somebody else's: of such a class no other one is made."""
 
-    def __missing__(self, cls: type) -> type:
-        made = self[cls] = draft_of(cls)
-        return made
+    __slots__ = ("_value",)
+    _value: object
 
+    def __init__(self, value: object) -> None:
+        object.__setattr__(self, "_value", value)
 
-_DRAFTS = _Drafts()
+    def __setattr__(self, name: str, field: object) -> None:
+        object.__setattr__(self._value, name, field)
 
 
 def opened(value: object) -> Any:
-    """Return the same object as a draft: for an `__init__` that has checked the fields and sets them one by one."""
-    object.__setattr__(value, "__class__", _DRAFTS[type(value)])
+    """
+    Return what lets an `__init__`, which has checked the fields, set them one by one, and at last `__class__`: the same
+    object as a draft.
+    """
+    cls = type(value)
+    draft = _DRAFTS.get(cls)
+    if draft is None:
+        if not _is_ours(cls):
+            return _AroundTheGuard(value)
+        draft = draft_of(cls)
+    object.__setattr__(value, "__class__", draft)
     return value
 
 
-class _Copiers(dict[type, Any]):
-    """By class: a function that copies a value and changes some fields, compiled when it is first asked for."""
+def check_in_subclass(instance: Any, attribute: attrs.Attribute[Any], value: object) -> None:
+    """
+    The validator of one field of each class whose constructor is written out, and so runs no validators.
 
-    def __missing__(self, cls: Any) -> Any:
-        names = [name for name in cls.__slots__ if name != "__weakref__"]  # attrs has put them there
-        lines = [
-            "def copy(value, changes):",
-            "    made = new(Draft)",
-            *(f"    made.{name} = value.{name}" for name in names),
-            "    for name in changes:",
-            "        setattr(made, name, changes[name])",
-            "    made.__class__ = cls",
-            "    return made",
-        ]
-        scope = {"new": object.__new__, "Draft": _DRAFTS[cls], "cls": cls}
-        exec("\n".join(lines), scope)
-        self[cls] = scope["copy"]
-        return scope["copy"]
+    A subclass whose constructor attrs makes does run it, when all fields are set: they become what the constructor
+    that is written out makes of them, or it raises.
+    """
+    cls: Any = next(base for base in type(instance).__mro__ if _is_ours(base) and "__attrs_init__" in vars(base))
+    names = [field.name for field in attrs.fields(cls)]
+    checked = cls(**{name: getattr(instance, name) for name in names})
+    for name in names:
+        object.__setattr__(instance, name, getattr(checked, name))
 
 
-_COPIERS = _Copiers()
+def _copied(value: Any, changes: dict[str, Any]) -> Any:
+    """Copy a value of somebody else's class, whose fields may stand in slots of several classes, or in a dict."""
+    cls = type(value)
+    copy = object.__new__(cls)
+    for base in cls.__mro__:
+        slots = vars(base).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__weakref__", "__dict__") and hasattr(value, name):
+                object.__setattr__(copy, name, getattr(value, name))
+    if hasattr(value, "__dict__"):
+        copy.__dict__.update(value.__dict__)
+    for name, field in changes.items():
+        object.__setattr__(copy, name, field)
+    return copy
+
+
+def _copier_of(cls: Any) -> Callable[[Any, dict[str, Any]], Any]:
+    """The function that copies a value of this class and changes some fields, compiled when it is first asked for."""
+    names = [name for name in cls.__slots__ if name != "__weakref__"]  # attrs has put them there
+    lines = [
+        "def copy(value, changes):",
+        "    made = new(Draft)",
+        *(f"    made.{name} = value.{name}" for name in names),
+        "    for name in changes:",
+        "        setattr(made, name, changes[name])",
+        "    made.__class__ = cls",
+        "    return made",
+    ]
+    scope: dict[str, Any] = {"new": object.__new__, "Draft": draft_of(cls), "cls": cls}
+    exec("\n".join(lines), scope)
+    copier: Callable[[Any, dict[str, Any]], Any] = scope["copy"]
+    _COPIERS[cls] = copier
+    return copier
 
 
 class _Makers(dict[Any, Any]):
@@ -264,7 +322,7 @@ class _Makers(dict[Any, Any]):
             "    made.__class__ = cls",
             "    return made",
         ]
-        scope = {"new": object.__new__, "Draft": _DRAFTS[cls], "cls": cls, "defaults": defaults}
+        scope = {"new": object.__new__, "Draft": draft_of(cls), "cls": cls, "defaults": defaults}
         exec("\n".join(lines), scope)
         self[cls] = scope["make"]
         return scope["make"]
@@ -336,7 +394,7 @@ class FunctionCall(Value):
     name: str
     args: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata={"json": True})
     id: str | None = None
-    unknown_fields: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, repr=False, metadata={"unknown": True})
+    unknown_fields: Mapping[str, Any] = unknown_field_written_out()
 
     def __init__(
         self,
@@ -369,7 +427,7 @@ class FunctionResponse(Value):
     name: str
     response: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata={"json": True})
     id: str | None = None
-    unknown_fields: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, repr=False, metadata={"unknown": True})
+    unknown_fields: Mapping[str, Any] = unknown_field_written_out()
 
     def __init__(
         self,
@@ -441,7 +499,7 @@ class Part(Value):
     function_response: FunctionResponse | None = None
     executable_code: ExecutableCode | None = None
     code_execution_result: CodeExecutionResult | None = None
-    unknown_fields: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, repr=False, metadata={"unknown": True})
+    unknown_fields: Mapping[str, Any] = unknown_field_written_out()
 
     def __init__(
         self,
@@ -529,7 +587,7 @@ class Content(Value):
 
     parts: Sequence[Part] = ()
     role: str | None = None
-    unknown_fields: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, repr=False, metadata={"unknown": True})
+    unknown_fields: Mapping[str, Any] = unknown_field_written_out()
 
     def __init__(
         self,

@@ -21,6 +21,7 @@ from minirun._json import DEPTH_MAX, FrozenDict, FrozenList, dumps, freeze, load
 from minirun._window import Extended, Window, inserted
 from minirun.errors import InvalidValueError, MinirunError
 from minirun.events import NodeInfo
+from minirun.models import LlmResponse
 from minirun.sessions import GetSessionConfig
 from minirun.types import (
     MAKE,
@@ -445,6 +446,51 @@ def test_a_subclass_of_a_value_is_made_like_the_value() -> None:
         aside.text = None  # type: ignore[misc]  # that is the point
     with pytest.raises(InvalidValueError, match=r"Part.thought: expected True, False or None, found 'yes'"):
         Aside(text="hi", thought="yes")  # type: ignore[arg-type]  # that is the point
+
+
+WRITTEN_OUT: list[tuple[type, dict[str, Any], dict[str, Any]]] = [
+    (Part, {"text": "hi"}, {"text": 3}),
+    (Part, {"text": "hi"}, {}),
+    (Content, {"parts": [Part(text="hi")]}, {"parts": "hi"}),
+    (FunctionCall, {"name": "f", "args": {"a": 1}}, {"name": "f", "args": {"a": object()}}),
+    (FunctionResponse, {"name": "f", "response": {"a": 1}}, {"name": "f", "response": "done"}),
+    (EventActions, {"state_delta": {"a": [1]}}, {"state_delta": {"a": object()}}),
+    (Event, {"author": "a", "custom_metadata": {"a": [1]}}, {"timestamp": "now"}),
+    (LlmResponse, {"custom_metadata": {"a": [1]}}, {"finish_reason": 3}),
+]
+
+
+@pytest.mark.parametrize(("cls", "right", "wrong"), WRITTEN_OUT)
+@pytest.mark.parametrize("slots", [True, False])
+def test_a_subclass_with_fields_of_its_own_is_checked_as_the_value_is(
+    cls: type, right: dict[str, Any], wrong: dict[str, Any], slots: bool
+) -> None:
+    """Its constructor is made by attrs, not by us: what it is given is refused, frozen and copied all the same."""
+    made = type("Own", (cls,), {"__annotations__": {"raw": "object"}, "raw": None, "__module__": __name__})
+    own: Any = attrs.frozen(made, kw_only=True, slots=slots, eq=False, repr=False)
+    value = own(**right, raw=1)
+    fields = [field.name for field in attrs.fields(cls)]
+    assert [getattr(value, name) for name in fields] == [getattr(cls(**right), name) for name in fields]
+    with pytest.raises(InvalidValueError):
+        own(**wrong, raw=1)
+    copied = changed(value, raw=2)
+    assert (type(copied), copied.raw, value.raw) == (own, 2, 1)
+    assert [getattr(copied, name) for name in fields] == [getattr(value, name) for name in fields]
+
+
+def test_making_values_makes_no_classes_that_others_see() -> None:
+    """Neither a class of ours nor one that derives from it has subclasses because values of it were made or copied."""
+    told: list[str] = []
+
+    class Telling(Part):
+        def __init_subclass__(cls) -> None:
+            told.append(cls.__name__)
+
+    part, telling = Part(text="a"), Telling(text="a")
+    assert changed(telling, text="b").text == "b"
+    assert changed(part, text="b") == Part(text="b")
+    assert told == []
+    assert [cls for cls in Part.__subclasses__() if cls.__module__.startswith("minirun.")] == []
 
 
 def test_an_event_shares_nothing_with_what_it_was_made_from() -> None:

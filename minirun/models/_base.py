@@ -15,6 +15,7 @@ from ..types import (
     GenerateContentConfig,
     UsageMetadata,
     check_flag,
+    check_in_subclass,
     check_kind,
     frozen_object,
     opened,
@@ -38,7 +39,7 @@ class LlmRequest(Record):
     model: str | None = None
 
 
-@attrs.frozen(kw_only=True, init=False, eq=False, repr=False)
+@attrs.frozen(kw_only=True, init=False, weakref_slot=False, eq=False, repr=False)
 class LlmResponse(Record):
     """
     What a model answers: fragments with `partial=True`, if it was asked to stream, then one complete response.
@@ -59,7 +60,7 @@ class LlmResponse(Record):
     interrupted: bool | None = None
     usage_metadata: UsageMetadata | None = None
     custom_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata={"json": True})
-    ask_again: str | None = None
+    ask_again: str | None = attrs.field(default=None, validator=check_in_subclass)
 
     def __init__(
         self,
