@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from .types import Part as Part
 else:
     __getattr__, __dir__, __all__ = names_of(
-        __name__,
+        globals(),
         {
             ".agents": "AgentTool BaseAgent InvocationContext LlmAgent LoopAgent ParallelAgent "
             "ReadonlyContext SequentialAgent",

@@ -6,7 +6,6 @@ So a program pays for what it uses: who keeps sessions in memory never imports w
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -15,14 +14,17 @@ __all__ = ["names_of"]
 
 
 def names_of(
-    package: str, where: Mapping[str, str], *, unlisted: Mapping[str, str] | None = None
+    namespace: dict[str, Any], where: Mapping[str, str], *, unlisted: Mapping[str, str] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """
     Return `__getattr__`, `__dir__` and `__all__` of a package, whose names stand in the modules that *where* says.
 
+    *namespace* is the package's `globals()`, where a name is kept once it was found: a package that was taken out of
+    `sys.modules`, or was imported anew, still answers for itself.
     *where* and *unlisted* map a module, relative to the package, to its names. Those of *unlisted* are not in
     `__all__`: what needs an extra, so that `import *` needs none.
     """
+    package = namespace["__name__"]
     listed = {name: module for module, names in where.items() for name in names.split()}
     modules = {**listed, **{name: module for module, names in (unlisted or {}).items() for name in names.split()}}
 
@@ -31,10 +33,10 @@ def names_of(
             msg = f"module {package!r} has no attribute {name!r}"
             raise AttributeError(msg)
         value = getattr(import_module(modules[name], package), name)
-        vars(sys.modules[package])[name] = value
+        namespace[name] = value
         return value
 
     def everything() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *modules})
+        return sorted({*namespace, *modules})
 
     return find, everything, sorted(listed)

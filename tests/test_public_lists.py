@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,3 +58,24 @@ def test_a_name_that_is_not_listed_is_no_attribute(package: str) -> None:
         importlib.import_module(package).nobody  # noqa: B018
     with pytest.raises(ImportError, match="nobody"):
         exec(f"from {package} import nobody")
+
+
+REIMPORTED = """
+import sys, minirun
+old = minirun
+del sys.modules["minirun"]
+assert "LoopAgent" in dir(old)
+import minirun as new
+assert new is not old
+assert old.LoopAgent.__name__ == "LoopAgent"
+assert "LoopAgent" in vars(old)
+assert "LoopAgent" not in vars(new)
+"""
+
+
+def test_a_package_that_was_imported_anew_leaves_the_old_one_its_names() -> None:
+    """
+    A package that is no longer in `sys.modules` still finds its names, and keeps them to itself.
+    """
+    done = subprocess.run([sys.executable, "-c", REIMPORTED], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ._llm import LlmAgent as LlmAgent
 else:
     __getattr__, __dir__, __all__ = names_of(
-        __name__,
+        globals(),
         {
             "..runtime": "CallbackContext InvocationContext ReadonlyContext RunConfig StreamingMode",
             "._agent_tool": "AgentTool",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ._compaction import LlmEventSummarizer as LlmEventSummarizer
 else:
     __getattr__, __dir__, __all__ = names_of(
-        __name__,
+        globals(),
         {
             "._app": "App Prompts ResumabilityConfig",
             "._compaction": "BaseEventsSummarizer EventsCompactionConfig FirstLinesSummarizer LlmEventSummarizer",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ._values import Stored as Stored
 else:
     __getattr__, __dir__, __all__ = names_of(
-        __name__,
+        globals(),
         {
             "._file": "FileArtifactService",
             "._in_memory": "InMemoryArtifactService",

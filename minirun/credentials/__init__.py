@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ._values import CredentialKey as CredentialKey
 else:
     __getattr__, __dir__, __all__ = names_of(
-        __name__,
+        globals(),
         {
             "._in_memory": "InMemoryCredentialService",
             "._service": "BaseCredentialService",

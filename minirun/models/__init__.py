@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ._scripted import call as call
 else:
     __getattr__, __dir__, __all__ = names_of(
-        __name__,
+        globals(),
         {
             "._base": "BaseLlm LlmCapabilities LlmRequest LlmResponse",
             "._check": "RequestChecker",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ._tracing import TracingPlugin as TracingPlugin
 else:
     __getattr__, __dir__, __all__ = names_of(
-        __name__,
+        globals(),
         {
             "._base": "BasePlugin",
             "._context_filter": "ContextFilterPlugin",

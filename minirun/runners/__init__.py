@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ._sync import SyncRun as SyncRun
 else:
     __getattr__, __dir__, __all__ = names_of(
-        __name__,
+        globals(),
         {
             "._runner": "InMemoryRunner Runner",
             "._sync": "SyncRun",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ._services import Services as Services
 else:
     __getattr__, __dir__, __all__ = names_of(
-        __name__,
+        globals(),
         {
             "._commits": "Commit",
             "._config": "RunConfig StreamingMode",

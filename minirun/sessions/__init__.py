@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ._verify import verify as verify
 else:
     __getattr__, __dir__, __all__ = names_of(
-        __name__,
+        globals(),
         {
             "._calls": "OpenCall Pending",
             "._in_memory": "InMemorySessionService",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ._session_contract import session_service_checks as session_service_checks
 else:
     __getattr__, __dir__, __all__ = names_of(
-        __name__,
+        globals(),
         {
             "..models": "ScriptedLlm call",
             "._artifact_contract": "artifact_service_checks check_artifact_service",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ._toolset import BaseToolset as BaseToolset
 else:
     __getattr__, __dir__, __all__ = names_of(
-        __name__,
+        globals(),
         {
             "..runtime": "ToolContext",
             "._base": "BaseTool",
