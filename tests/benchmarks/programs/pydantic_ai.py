@@ -20,6 +20,7 @@ from itertools import count
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.usage import RequestUsage
 
 from .protocol import (
     ANSWER,
@@ -38,14 +39,19 @@ from .protocol import (
 NUMBERS = count()
 
 
+def response(part):
+    """A model's answer with its usage, as providers tell it: else the library would count the words of all history."""
+    return ModelResponse(parts=[part], usage=RequestUsage(input_tokens=10, output_tokens=10))
+
+
 async def answers(messages, info):
-    return ModelResponse(parts=[TextPart(ANSWER)])
+    return response(TextPart(ANSWER))
 
 
 async def calls_once(messages, info):
     if any(isinstance(part, ToolReturnPart) for part in messages[-1].parts):
-        return ModelResponse(parts=[TextPart(ANSWER)])
-    return ModelResponse(parts=[ToolCallPart(TOOL, dict(TOOL_ARGUMENTS), tool_call_id=f"c{next(NUMBERS)}")])
+        return response(TextPart(ANSWER))
+    return response(ToolCallPart(TOOL, dict(TOOL_ARGUMENTS), tool_call_id=f"c{next(NUMBERS)}"))
 
 
 async def weather(city: str) -> dict:
