@@ -65,6 +65,12 @@ def floor_event(seq: int, text: str) -> FloorEvent:
     return FloorEvent(os.urandom(12).hex(), "e-0123456789abcdef", "agent", seq, time.time(), content)
 
 
+def floor_fragment(seq: int, text: str) -> FloorEvent:
+    """Make the event of a chunk: all of an answer share an id, and nobody asks when each was said."""
+    content = FloorContent("model", (FloorPart(text),))
+    return FloorEvent("0123456789abcdef01234567", "e-0123456789abcdef", "agent", seq, 0.0, content)
+
+
 def floor_line(event: FloorEvent) -> str:
     """The event as a line of JSON, field by field."""
     content = {"role": event.content.role, "parts": [{"text": part.text} for part in event.content.parts]}
@@ -234,7 +240,7 @@ async def floor_stream(chunks: int, text: str, buffer: int) -> int:
             if len(queue) == buffer:
                 filled.unpark_all()
                 await emptied.park()
-            queue.append(floor_event(number, text))
+            queue.append(floor_fragment(number, text))
         filled.unpark_all()
 
     async with trio.open_nursery() as nursery:
