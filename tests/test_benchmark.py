@@ -10,10 +10,14 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
+
+import minirun
 from minirun.simulation import why_unavailable
 
 from .benchmarks.chart import chart
-from .benchmarks.contest import Figure
+from .benchmarks.contest import Figure, SideFailedError
+from .benchmarks.imports import import_once
 from .benchmarks.measuring import Ratio
 from .benchmarks.report import IN_README, readme_table
 from .benchmarks.sides import CHANNELS, MINIRUN, POWER
@@ -96,6 +100,22 @@ def test_a_world_is_measured_in_seeds_per_second() -> None:
     on_disk = 0 if why_unavailable() else 2
     assert sum(row.endswith("target >= 100/s (aim 300/s)") for row in rows) == on_disk
     assert len(rows) == 2 + on_disk
+
+
+def test_the_import_of_this_minirun_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another minirun in the current folder is not the one whose import is measured."""
+    (tmp_path / "minirun.py").write_text("", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    found = import_once(f"import minirun; assert minirun.__file__ == {minirun.__file__!r}", environment)
+    assert "minirun._lazy" in found.modules
+
+
+def test_an_import_that_fails_says_why() -> None:
+    """What the interpreter says about a statement that it cannot run is in the error, all of it as its note."""
+    with pytest.raises(SideFailedError, match="No module named 'nobody'") as caught:
+        import_once("import nobody", dict(os.environ))
+    assert "Traceback" in caught.value.__notes__[0]
 
 
 def text_turns(side: str, rounds: list[float], size: int = 0, *, peer: bool = False, failed: int = 0) -> Figure:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from .contest import Figure
+from .contest import ROOT, Figure, SideFailedError
 from .environments import QUIET, python_of
 from .scale import Scale
 from .sides import CHANNELS, MINIRUN, Peer
@@ -47,14 +47,29 @@ class Import:
 
 
 def import_once(statement: str, environment: dict[str, str], python: str = sys.executable) -> Import:
-    """Run *statement* in a fresh interpreter."""
+    """
+    Run *statement* in a fresh interpreter, which finds minirun where this benchmark is.
+
+    Raises:
+        SideFailedError: It cannot be run; what the interpreter has said about it is its note.
+    """
     program = [python, "-c", TIMED_IMPORT.format(statement=statement)]
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run(program, check=True, capture_output=True, text=True, env=environment)
+    done = subprocess.run(program, check=False, capture_output=True, text=True, env=environment, cwd=ROOT)
+    if done.returncode != 0:
+        raise failed(done)
     wall_s, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_ms, wall_ms, *modules = done.stdout.split()
     user_ms = (after.ru_utime - before.ru_utime) * 1e3
     return Import(float(cpu_ms), float(wall_ms), user_ms, wall_s * 1e3, tuple(modules))
+
+
+def failed(done: subprocess.CompletedProcess[str]) -> SideFailedError:
+    """What to raise: the last line in short, and all that was said."""
+    said = done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"]
+    error = SideFailedError(said[-1])
+    error.add_note("\n".join(said))
+    return error
 
 
 def imports(scale: Scale, peers: tuple[Peer, ...]) -> Iterator[Figure]:
