@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import venv
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -16,11 +17,14 @@ import minirun
 from minirun.simulation import why_unavailable
 
 from .benchmarks.chart import chart
-from .benchmarks.contest import Figure, SideFailedError
-from .benchmarks.imports import import_once
+from .benchmarks.contest import Figure, play
+from .benchmarks.environments import folder_of
+from .benchmarks.imports import import_once, imports
 from .benchmarks.measuring import Ratio
 from .benchmarks.report import IN_README, readme_table
-from .benchmarks.sides import CHANNELS, MINIRUN, POWER
+from .benchmarks.scale import QUICK
+from .benchmarks.scenarios import SCENARIOS as PLAYED
+from .benchmarks.sides import CHANNELS, MINIRUN, OURS, POWER, Peer, Side, SideFailedError
 from .benchmarks.targets import TARGETS, verdicts
 
 SCRIPT = Path(__file__).parent / "benchmarks" / "run.py"
@@ -116,6 +120,33 @@ def test_an_import_that_fails_says_why() -> None:
     with pytest.raises(SideFailedError, match="No module named 'nobody'") as caught:
         import_once("import nobody", dict(os.environ))
     assert "Traceback" in caught.value.__notes__[0]
+
+
+NOT_THERE = Peer("nobody", "floor", ("nobody",), "import nobody")
+
+
+def test_a_peer_that_cannot_be_installed_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are measured, and the reason stands where the figures of the peer would."""
+    (tmp_path / "file").touch()  # below which there can be no environment
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    theirs = Side("nobody", "floor", "memory", "channels", frozenset({"text"}), peer=NOT_THERE)
+    *others, peer = list(imports(QUICK, (NOT_THERE,)))
+    assert all(figure.rounds for figure in others)
+    played = [peer, *(figure for figure in play(PLAYED["text-memory"], (*OURS, theirs), QUICK) if figure.peer)]
+    assert len(played) > 1
+    assert [figure.rounds for figure in played] == [[]] * len(played)
+    assert {figure.note.partition(":")[0] for figure in played} == {"cannot be installed"}
+
+
+def test_a_peer_that_cannot_be_imported_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer whose statement fails ends nothing: its own figure says why there is none."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    installed = Peer("hollow", "floor", (), "import nobody")
+    venv.create(folder_of(installed))
+    (folder_of(installed) / "ready").touch()
+    *others, peer = list(imports(QUICK, (installed,)))
+    assert all(figure.rounds for figure in others)
+    assert (peer.side, peer.rounds, peer.note) == ("hollow", [], "ModuleNotFoundError: No module named 'nobody'")
 
 
 def text_turns(side: str, rounds: list[float], size: int = 0, *, peer: bool = False, failed: int = 0) -> Figure:

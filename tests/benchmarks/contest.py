@@ -30,13 +30,9 @@ import attrs
 from .environments import QUIET, python_of
 from .programs.protocol import SHORT_HISTORY_EVENTS
 from .scale import Scale
-from .sides import Kind, Side
+from .sides import Kind, Side, SideFailedError
 
 ROOT = Path(__file__).parents[2]
-
-
-class SideFailedError(Exception):
-    """A process has ended before it had answered."""
 
 
 @attrs.frozen

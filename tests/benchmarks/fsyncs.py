@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from .contest import Figure, Process, SideFailedError
+from .contest import Figure, Process
 from .programs.protocol import SHORT_HISTORY_EVENTS
-from .sides import Side
+from .sides import Side, SideFailedError
 
 CALLS = "fsync,fdatasync,sync_file_range,msync"
 # More turns than these would reach SQLite's checkpoint of the WAL, whose fsyncs belong to no turn.

@@ -18,10 +18,10 @@ from collections.abc import Iterator
 
 import attrs
 
-from .contest import ROOT, Figure, SideFailedError
+from .contest import ROOT, Figure
 from .environments import QUIET, python_of
 from .scale import Scale
-from .sides import CHANNELS, MINIRUN, Peer
+from .sides import CHANNELS, MINIRUN, Peer, SideFailedError
 
 MINIRUN_IMPORT = "from minirun import Runner, LlmAgent, InMemorySessionService, SqliteSessionService"
 FLOOR_IMPORT = "import trio, attrs, sqlite3, json"
@@ -73,15 +73,22 @@ def failed(done: subprocess.CompletedProcess[str]) -> SideFailedError:
 
 
 def imports(scale: Scale, peers: tuple[Peer, ...]) -> Iterator[Figure]:
-    """What each takes, in turns."""
+    """What each takes, in turns; a peer that cannot be installed or imported is left out with its reason."""
     with tempfile.TemporaryDirectory() as folder:
         # Compiled, in a folder of their own: whether a machine keeps bytecode is not what is measured.
         ours = {**os.environ, "PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}
         tasks = {
             MINIRUN: (MINIRUN_IMPORT, ours, sys.executable),
             CHANNELS: (FLOOR_IMPORT, ours, sys.executable),
-            **{peer.name: (peer.statement, {**os.environ, **QUIET}, python_of(peer)) for peer in peers},
         }
+        left_out: dict[str, str] = {}
+        for peer in peers:
+            try:
+                task = peer.statement, {**os.environ, **QUIET}, python_of(peer)
+                import_once(*task)  # whether it can be, and its bytecode
+                tasks[peer.name] = task
+            except SideFailedError as error:
+                left_out[peer.name] = str(error)
         taken: dict[str, list[Import]] = {name: [] for name in tasks}
         for number in range(2 * scale.rounds + 1):
             for name, task in list(tasks.items())[:: 1 if number % 2 == 0 else -1]:
@@ -89,6 +96,8 @@ def imports(scale: Scale, peers: tuple[Peer, ...]) -> Iterator[Figure]:
     for name, (_, *rounds) in taken.items():
         figures = [one.cpu_ms for one in rounds]
         yield Figure("import", name, 0, "ms", figures, note=modules(name, taken), peer=name not in (MINIRUN, CHANNELS))
+    for name, reason in left_out.items():
+        yield Figure("import", name, 0, "ms", [], note=reason, peer=True)
 
 
 def modules(name: str, taken: dict[str, list[Import]]) -> str:

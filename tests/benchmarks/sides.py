@@ -20,6 +20,10 @@ WITH_STATE = frozenset({"keys"})
 WITH_WINDOW = frozenset({"window"})
 
 
+class SideFailedError(Exception):
+    """A side cannot be measured: it cannot be installed, or its process has ended before it had answered."""
+
+
 @attrs.frozen
 class Peer:
     """Another framework: what pip installs, pinned, and the statement that imports the least that can run an agent."""
