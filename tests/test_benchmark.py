@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import venv
@@ -22,6 +23,7 @@ from .benchmarks.environments import folder_of
 from .benchmarks.imports import import_once, imports
 from .benchmarks.measuring import Ratio
 from .benchmarks.report import IN_README, readme_table
+from .benchmarks.run import arguments
 from .benchmarks.scale import QUICK
 from .benchmarks.scenarios import SCENARIOS as PLAYED
 from .benchmarks.sides import CHANNELS, MINIRUN, OURS, POWER, Peer, Side, SideFailedError
@@ -83,6 +85,8 @@ def test_every_figure_stands_beside_its_floor(tmp_path: Path) -> None:
     assert [row for row in rows if "sessions failed" in row] == []
     assert sum(row.startswith("target: ") for row in rows) == len(TARGETS)
     assert_complete(tmp_path)
+    command = f"Written by `python tests/benchmarks/run.py --quick --results {shlex.quote(str(tmp_path))}`."
+    assert command in (tmp_path / "results.md").read_text(encoding="utf-8")
 
 
 def assert_complete(results: Path) -> None:
@@ -104,6 +108,26 @@ def test_a_world_is_measured_in_seeds_per_second() -> None:
     on_disk = 0 if why_unavailable() else 2
     assert sum(row.endswith("target >= 100/s (aim 300/s)") for row in rows) == on_disk
     assert len(rows) == 2 + on_disk
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--windows", "19"], "--windows: expected an integer of at least 20, found '19'"),
+        (["--sizes", "0", "-1"], "--sizes: expected an integer of at least 0, found '-1'"),
+        (["--rounds", "0"], "--rounds: expected an integer of at least 1, found '0'"),
+        (["--sessions", "few"], "--sessions: expected an integer of at least 1, found 'few'"),
+        (["--results", str(SCRIPT)], "--results: expected a folder, or where one can be made"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(
+    options: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A number that is too small, and results where no folder can be, are refused before anything is measured."""
+    monkeypatch.setattr(sys, "argv", ["run.py", *options])
+    with pytest.raises(SystemExit):
+        arguments()
+    assert said in capsys.readouterr().err
 
 
 def test_the_import_of_this_minirun_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

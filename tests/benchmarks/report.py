@@ -111,11 +111,13 @@ def target_table(judged: Sequence[Verdict]) -> Iterator[str]:
     yield from table(("", "target", "measured [least–greatest]", ""), rows, words=(0, 1, 2, 3))
 
 
-def markdown(about: Mapping[str, object], figures: Sequence[Figure], rows: Sequence[Row]) -> Iterator[str]:
+def markdown(
+    command: str, about: Mapping[str, object], figures: Sequence[Figure], rows: Sequence[Row]
+) -> Iterator[str]:
     """Everything, for people."""
     yield "# What minirun costs, beside the floor and its peers"
     yield ""
-    yield f"Written by `python tests/benchmarks/run.py --peers`. {', '.join(f'{k} {v}' for k, v in about.items())}."
+    yield f"Written by `{command}`. {', '.join(f'{k} {v}' for k, v in about.items())}."
     yield ""
     yield "Medians of rounds in which the sides took turns; in brackets the least and the greatest round. The floor is"
     yield "bare trio, sqlite3, attrs and json doing only the unavoidable work. Machines and hours differ by a factor of"
@@ -146,10 +148,13 @@ def readme_table(folder: Path) -> Iterator[str]:
     yield from summary([Figure(**figure) for figure in raw["figures"]], IN_README)
 
 
-def write(folder: Path, about: Mapping[str, object], figures: Sequence[Figure], rows: Sequence[Row]) -> None:
-    """Write `results.json`, `results.md` and `turns.svg`."""
+def write(
+    folder: Path, command: str, about: Mapping[str, object], figures: Sequence[Figure], rows: Sequence[Row]
+) -> None:
+    """Write `results.json`, `results.md` and `turns.svg`: what the command line *command* has found."""
     folder.mkdir(parents=True, exist_ok=True)
     raw = {
+        "command": command,
         "about": dict(about),
         "figures": [attrs.asdict(figure) for figure in figures],
         "targets": [
@@ -159,7 +164,7 @@ def write(folder: Path, about: Mapping[str, object], figures: Sequence[Figure], 
         "parts": [attrs.asdict(row) for row in rows],
     }
     (folder / "results.json").write_text(json.dumps(raw, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    (folder / "results.md").write_text("\n".join(markdown(about, figures, rows)) + "\n", encoding="utf-8")
+    (folder / "results.md").write_text("\n".join(markdown(command, about, figures, rows)) + "\n", encoding="utf-8")
     left_out = {CHANNELS: "", INLINE: ""}
     drawn = [f for f in figures if f.scenario in ("text-memory", "text-file") and f.rounds and f.side not in left_out]
     floors = [f for f in figures if f.scenario == "text-memory" and f.side == CHANNELS and f.rounds]

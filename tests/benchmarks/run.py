@@ -25,10 +25,11 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import shlex
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 if not __package__:  # started as a script
@@ -43,6 +44,7 @@ from .details import DETAILS
 from .fsyncs import fsyncs
 from .imports import imports
 from .measuring import Ratio, Row
+from .programs.protocol import WINDOW_EVENTS
 from .report import number, title_of, write
 from .scale import FULL, QUICK, Scale
 from .scenarios import SCENARIOS
@@ -132,6 +134,7 @@ def main() -> None:
     print(", ".join(f"{name} {value}" for name, value in machine.items()))
     whole = options.peers and not options.only and attrs.evolve(scale, memories_on_disk=0) == FULL
     folder = options.results or (RESULTS if whole else None)
+    command = shlex.join(["python", "tests/benchmarks/run.py", *sys.argv[1:]])
     figures: list[Figure] = []
     rows: list[Row] = []
     for name in options.only or NAMES:
@@ -146,7 +149,7 @@ def main() -> None:
                 for figure in together:
                     print(line(figure, together), flush=True)
         if folder is not None:  # each time, so that who has had enough keeps what there is
-            write(folder, machine, figures, rows)
+            write(folder, command, machine, figures, rows)
     for verdict in verdicts(figures):
         print(verdict)
 
@@ -156,14 +159,36 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="What minirun costs, beside the floor and its peers.")
     parser.add_argument("--peers", action="store_true", help="measure google-adk, openai-agents, … in the same run")
     parser.add_argument("--only", nargs="+", choices=NAMES, metavar="NAME", help=f"of {', '.join(NAMES)}")
-    parser.add_argument("--rounds", type=int, help="how often the sides take turns")
-    parser.add_argument("--sizes", type=int, nargs="+", help="stored events before a turn")
-    parser.add_argument("--windows", type=int, nargs="+", help="stored events of which a turn sees the last 20")
-    parser.add_argument("--sessions", type=int, help="sessions at once")
+    parser.add_argument("--rounds", type=at_least(1), help="how often the sides take turns")
+    parser.add_argument("--sizes", type=at_least(0), nargs="+", help="stored events before a turn")
+    window = f"stored events of which a turn sees the last {WINDOW_EVENTS}"
+    parser.add_argument("--windows", type=at_least(WINDOW_EVENTS), nargs="+", help=window)
+    parser.add_argument("--sessions", type=at_least(1), help="sessions at once")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: to see that it works, not to measure")
     parser.add_argument("--large", action="store_true", help="also a million memories, which takes minutes")
     parser.add_argument("--results", type=Path, help="where to write the table, the figures and the chart")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.results is not None:
+        try:
+            options.results.mkdir(parents=True, exist_ok=True)
+        except OSError as error:  # said now, not after an hour of measuring
+            parser.error(f"argument --results: expected a folder, or where one can be made: {error}")
+    return options
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """What argparse reads a number with, that is not below *least*."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            raise argparse.ArgumentTypeError(f"expected an integer of at least {least}, found {text!r}")
+        return value
+
+    return read
 
 
 if __name__ == "__main__":
