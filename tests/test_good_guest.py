@@ -262,6 +262,22 @@ def test_importing_the_package_alone_imports_no_dependency() -> None:
     assert seen == {"minirun"}
 
 
+FEW_USE = """
+import sys
+from minirun import InMemorySessionService, LlmAgent, Runner, SqliteSessionService
+
+print(sorted(name for name in sys.modules if name.startswith(("minirun.credentials", "minirun.sessions._pending"))))
+"""
+
+
+def test_who_runs_an_agent_imports_nothing_of_questions_and_credentials() -> None:
+    """
+    What few programs use is imported when it is used: a runner, an agent and the session services do without.
+    """
+    done = subprocess.run([sys.executable, "-c", FEW_USE], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
 # Every module of the core; of `testing` only its public list, because its other modules may use pytest and hypothesis.
 WHOLE_CORE = """
 import attrs, cattrs, trio  # and what they import

@@ -11,15 +11,17 @@ import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import attrs
+import cattrs
 import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minirun import Event, EventActions, InMemorySessionService
+from minirun.credentials import AuthConfig
 from minirun.errors import (
     InvalidEventError,
     InvalidMessageError,
@@ -605,3 +607,15 @@ async def test_marks_are_stored_and_read_as_they_are(kind: str, tmp_path: Path) 
         with pytest.raises(InvalidEventError, match="in both"):
             both = EventActions(suspended_calls=["a"])
             await service.append_event(session, attrs.evolve(event, actions=both))
+
+
+# --- for programs that read types -------------------------------------------------------------------------------------
+
+
+def test_the_types_of_a_question_can_be_read() -> None:
+    """Each annotation of a question names something that is there, and a converter of the program's own takes it."""
+    assert get_type_hints(PendingCall)["auth_config"] == AuthConfig | None
+    names = ("app_name", "user_id", "session_id", "invocation_id", "call_id", "tool", "author")
+    fields: dict[str, Any] = {name: name for name in names}
+    question = PendingCall(kind="input", args={}, **fields)
+    assert cattrs.Converter().unstructure(question)["call_id"] == "call_id"

@@ -10,21 +10,19 @@ of the call's id.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
 from .._json import JSON, shown
 from .._record import Record
+from ..credentials._values import AuthConfig
 from ..errors import ConfigurationError, InvalidMessageError, InvalidValueError
 from ..events import Event
 from ..flows._questions import GET_USER_CHOICE, REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_INPUT, SLEEP_UNTIL
 from ..types import Content, FunctionResponse, Part
 from ._calls import OpenCall
 from ._live import SessionKey
-
-if TYPE_CHECKING:
-    from ..credentials import AuthConfig
 
 __all__ = ["PendingCall", "PendingKind", "check_answer", "pending_call"]
 
@@ -204,8 +202,6 @@ def pending_call(key: SessionKey, call: OpenCall, event: Event, mark: Event) -> 
 
 
 def _auth_config(fields: object) -> AuthConfig | None:
-    from ..credentials._values import AuthConfig  # few questions are for credentials
-
     try:
         return AuthConfig.from_dict(_object(fields))
     except InvalidValueError:
