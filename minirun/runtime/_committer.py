@@ -21,6 +21,9 @@ cancellation, or leaving, simply ends it, and `Cancelled` arrives at the next ch
 Partial events wait for nothing of this: they go into a bounded buffer, whose reader takes them without a pause until it
 is empty. Only then do those go on that wait for room, so that there is a handoff for each buffer, not for each event.
 
+What is written here is all or nothing to Ctrl-C: between two lines of it, somebody would be left asleep. So trio defers
+a `KeyboardInterrupt` to the main task's next checkpoint.
+
 There is one *credit* per run: an ordinary emit takes it first, and the ask that follows the delivery of its event
 gives it back. So at most one event is ahead of the caller, however many agents speak at once. Closing events (the
 responses of cancelled calls, the error event) take none: they must be stored although nobody asks any more.
@@ -37,6 +40,7 @@ import trio
 from ..errors import InvocationEndedError, StorageError
 from ..events import Event
 from ..sessions import BaseSessionService, SessionWriter
+from ._failure import is_only_cancelled
 
 __all__ = ["Committer"]
 
@@ -69,7 +73,7 @@ class _Request:
         self.over = False  # whether the caller has asked for the next event, or left
         self.settled = False  # whether the store has answered, or the event was withdrawn
         self.stored: Event | None = None
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.task: trio.lowlevel.Task | None = None  # that sleeps
         self._raise_cancel: Callable[[], Any] | None = None
 
@@ -184,7 +188,9 @@ class Committer:
         try:
             self._check(request.event)
             request.stored = await self._writer.append(request.finish(request.event))
-        except Exception as error:  # whatever a service raises belongs to the one who emitted
+        except BaseException as error:  # whatever a service raises belongs to the one who emitted
+            if is_only_cancelled(error):
+                raise  # it was withdrawn
             request.error = error
             if isinstance(error, StorageError) and error.stored is None:
                 self._broken = error  # what follows would stand after an event that nobody knows to be there
@@ -195,6 +201,7 @@ class Committer:
 
     # --- for the logic
 
+    @trio.lowlevel.enable_ki_protection
     async def emit(
         self,
         event: Event,
@@ -230,6 +237,7 @@ class Committer:
             msg = "this invocation has ended; an event that is emitted after its end is not stored"
             raise InvocationEndedError(msg) from None
 
+    @trio.lowlevel.enable_ki_protection
     async def emit_partial(self, event: Event) -> None:
         """Show *event* to the caller; wait while too many are unread. Nothing is stored."""
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -244,6 +252,7 @@ class Committer:
         """How many events the caller has not read."""
         return len(self._queue)
 
+    @trio.lowlevel.enable_ki_protection
     async def delivered(self) -> bool:
         """Wait until the caller has had all events and asks for one more; False if it has left instead."""
         await trio.lowlevel.checkpoint()
@@ -251,6 +260,7 @@ class Committer:
             await self._idle.park()
         return not self._left
 
+    @trio.lowlevel.enable_ki_protection
     def end(self) -> None:
         """The logic is through: nothing more will come."""
         self._send.close()
@@ -259,6 +269,7 @@ class Committer:
 
     # --- for the caller
 
+    @trio.lowlevel.enable_ki_protection
     async def ask(self) -> Event | None:
         """
         Give the last event's credit back, and return the next event, or None after the last. A checkpoint, but one of
@@ -303,6 +314,7 @@ class Committer:
 
         await trio.lowlevel.wait_task_rescheduled(abort)
 
+    @trio.lowlevel.enable_ki_protection
     def leave(self) -> None:
         """The caller is gone: nobody waits for it any more, and nothing more is published."""
         self._left = True

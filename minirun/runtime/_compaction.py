@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
+import trio
 
 from .._window import Window
 from ..events import Event
@@ -43,6 +44,7 @@ class CompactionJob:
     tail: Tail
     """Where it is remembered that there was no shorter summary."""
 
+    @trio.lowlevel.disable_ki_protection  # the summariser is the application's
     async def event(self, summarizer: Any) -> Event | None:
         """
         The event that covers the events, without an id; None if there is no summary, or none that is shorter.

@@ -29,6 +29,7 @@ PluginHooks: TypeAlias = Mapping[str, Sequence[Hook]]
 _CONTEXTS = ("callback_context", "tool_context", "invocation_context")
 
 
+@trio.lowlevel.disable_ki_protection  # also at the end of a run
 async def ask(hooks: Iterable[Hook], /, **arguments: Any) -> Any:
     """Call *hooks* one after another; return the first answer that is not None."""
     for hook in hooks:

@@ -10,6 +10,9 @@ There is one path for all endings. The agent's scope is shielded from whatever s
 and its deadline cancel it. A failure is kept and raised from the caller's next ask, or from leaving. So a `break`, a
 cancellation from outside, an exception in the caller's block and a failing agent all come down to: leave, let the
 agent's task finish its clean-up, raise one exception (promises P5, P7).
+
+Ctrl-C is raised where code of the application runs: in agents, hooks and summarisers, also where these never wait. In
+what begins and ends a run it is deferred to the main task's next checkpoint, so that nothing stays half done.
 """
 
 from __future__ import annotations
@@ -213,6 +216,7 @@ class RunScope:
 
     # --- entering
 
+    @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> Run:
         """
         Wait for the session, recover it, and store the message.
@@ -376,6 +380,7 @@ class RunScope:
 
     # --- running and ending
 
+    @trio.lowlevel.enable_ki_protection
     async def _agent_task(self) -> None:
         plan, run, core = self._plan, self._run, self._core
         context = self._context
@@ -424,6 +429,7 @@ class RunScope:
         finally:
             self._committer.end()
 
+    @trio.lowlevel.disable_ki_protection
     async def _run_agent(self, context: InvocationContext) -> None:
         """Run who answers, between the hooks of the run."""
         plugins, core = self._plan.plugins, self._core
@@ -585,8 +591,8 @@ class RunScope:
                 code, message = type(error).__name__, self._message_of(error)
                 event = Event(author=author, branch=branch, error_code=code, error_message=message)
                 await context._emit(event, closing=True)
-        except Exception as error:  # the store fails, or another process has taken over: the next run closes them
-            self._fail(error)
+        except BaseException as error:  # the store fails, or another process has taken over: the next run closes them
+            self._fail(first_failure(error))
 
     async def _kept_for_later(self, calls: list[OpenCall]) -> list[OpenCall]:
         """
@@ -604,6 +610,7 @@ class RunScope:
 
     # --- leaving
 
+    @trio.lowlevel.enable_ki_protection
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:

@@ -60,6 +60,7 @@ class Renewals(Generic[W]):
         self._scope = trio.CancelScope(shield=True)  # the lease is needed for the clean-up of a cancelled run, too
         self._nurseries[host].start_soon(self._go_on, self._scope, name="minirun lease renewal")
 
+    @trio.lowlevel.enable_ki_protection
     async def _go_on(self, scope: trio.CancelScope) -> None:
         with scope:
             while True:

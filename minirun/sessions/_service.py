@@ -362,6 +362,7 @@ class SessionWriter:
         self.live = live
         self.epoch = None
 
+    @trio.lowlevel.enable_ki_protection
     def keep(self, nursery: trio.Nursery) -> None:
         """Have the lease renewed every `service.renew_every_s` seconds, by a task in this nursery if there is none."""
         service = self.service
@@ -370,6 +371,7 @@ class SessionWriter:
                 service._renewals = Renewals(service._env, service.renew_every_s, service._renew)
             service._renewals.add(self, nursery)
 
+    @trio.lowlevel.enable_ki_protection
     def stop_renewing(self) -> None:
         """Leave the lease to run out; *keep*'s nursery can close then."""
         renewals = self.service._renewals
@@ -390,6 +392,7 @@ class SessionWriter:
         if self.epoch is not None:
             self._has_recorded_end = await self.service._record_end(self, status)
 
+    @trio.lowlevel.enable_ki_protection
     async def finish(self, status: InvocationStatus | None) -> None:
         """
         Record how the invocation ended, or that it is paused, give the lease back and let the next one in. None: it
