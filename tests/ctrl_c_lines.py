@@ -27,6 +27,7 @@ PACKAGE = Path(minirun.__file__).parent
 PLACES = ("runtime/_invocation.py", "runtime/_committer.py", "sessions/_renewals.py")
 FILES = {str(PACKAGE / place) for place in PLACES}
 LIMIT_S = 2.0
+ENOUGH = 10  # problems, so that a run that hangs often fails soon
 
 
 class TookTooLongError(BaseException):
@@ -133,6 +134,8 @@ def main(store: str, step: int, runs: int) -> None:
             interrupts += bool(trace.where)
             if wrong:
                 bad.append(f"{trace.where}: {wrong}")
+            if len(bad) == ENOUGH:
+                break
     print(json.dumps({"lines": whole.count, "interrupts": interrupts, "bad": bad}))
 
 
