@@ -144,8 +144,16 @@ def markdown(
 
 def readme_table(folder: Path) -> Iterator[str]:
     """The lines of README's table, from the figures that were written to *folder*."""
-    raw = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    yield from summary([Figure(**figure) for figure in raw["figures"]], IN_README)
+    yield from summary(written(folder)[1], IN_README)
+
+
+def written(folder: Path) -> tuple[str, list[Figure], list[Row]]:
+    """What was written to *folder* before: by which command lines, and what they have found; nothing if it is empty."""
+    file = folder / "results.json"
+    if not file.exists():
+        return "", [], []
+    raw = json.loads(file.read_text(encoding="utf-8"))
+    return raw["command"], [Figure(**figure) for figure in raw["figures"]], [Row(**row) for row in raw["parts"]]
 
 
 def write(

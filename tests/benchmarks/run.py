@@ -45,7 +45,7 @@ from .fsyncs import fsyncs
 from .imports import imports
 from .measuring import Ratio, Row
 from .programs.protocol import WINDOW_EVENTS
-from .report import number, title_of, write
+from .report import number, title_of, write, written
 from .scale import FULL, QUICK, Scale
 from .scenarios import SCENARIOS
 from .sides import OURS, PEERS, THEIRS
@@ -137,6 +137,11 @@ def main() -> None:
     command = shlex.join(["python", "tests/benchmarks/run.py", *sys.argv[1:]])
     figures: list[Figure] = []
     rows: list[Row] = []
+    if options.only and folder is not None:  # what is not measured again stays
+        before, figures, rows = written(folder)
+        command = f"{before}; {command}" if before else command
+        figures = [figure for figure in figures if not figure.scenario.startswith(tuple(options.only))]
+        rows = [] if any(name in DETAILS for name in options.only) else rows
     for name in options.only or NAMES:
         if name in DETAILS:
             found = detail_rows(name, scale)
@@ -166,7 +171,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--sessions", type=at_least(1), help="sessions at once")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: to see that it works, not to measure")
     parser.add_argument("--large", action="store_true", help="also a million memories, which takes minutes")
-    parser.add_argument("--results", type=Path, help="where to write the table, the figures and the chart")
+    parser.add_argument("--results", type=Path, help="where to write table, figures, chart; with --only beside what is there")
     options = parser.parse_args()
     if options.results is not None:
         try:

@@ -97,7 +97,9 @@ def _verdict(target: Target, figures: Sequence[Figure]) -> Verdict:
         return Verdict(target, "", "not measured")
     if target.of != "time":
         alone = {"peak_mb": mine.peak_mb, "failed": mine.failed, "count": mine.median}[target.of]
-        return _judged(target, f"{alone:.3g}", alone is not None and alone <= target.bound)
+        if alone is None:
+            return Verdict(target, "", "not measured")
+        return _judged(target, f"{alone:.3g}", alone <= target.bound)
     if target.beside == FASTEST_PEER:
         peer = fastest_peer(figures, mine)
         if peer is None:
