@@ -171,7 +171,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--sessions", type=at_least(1), help="sessions at once")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: to see that it works, not to measure")
     parser.add_argument("--large", action="store_true", help="also a million memories, which takes minutes")
-    parser.add_argument("--results", type=Path, help="where to write table, figures, chart; with --only beside what is there")
+    told = "where to write the table, the figures and the chart; with --only beside what is there"
+    parser.add_argument("--results", type=Path, help=told)
     options = parser.parse_args()
     if options.results is not None:
         try:
