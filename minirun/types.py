@@ -100,23 +100,9 @@ def _text(instance: object, attribute: attrs.Attribute[Any], value: object) -> N
         object.__setattr__(instance, attribute.name, plain)
 
 
-def _flag(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-    check_flag(value, f"{type(instance).__name__}.{attribute.name}")
-
-
 def text_field(**options: Any) -> Any:
     """A field that holds text that UTF-8 can write; None is accepted where the default is None."""
     return attrs.field(validator=_text, **options)
-
-
-def flag_field() -> Any:
-    """A field that holds True, False or None."""
-    return attrs.field(default=None, validator=_flag)
-
-
-def json_field(name: str, **options: Any) -> Any:
-    """A field that holds any JSON value, frozen."""
-    return attrs.field(converter=lambda value: freeze(value, name), metadata={"json": True}, **options)
 
 
 def object_field(name: str, **options: Any) -> Any:
