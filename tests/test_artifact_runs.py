@@ -931,3 +931,24 @@ async def test_an_in_memory_runner_keeps_artifacts_too() -> None:
         assert runner.artifact_service is not None
         keys = await runner.artifact_service.list_artifact_keys(app_name=runner.app_name, **PLACE)
     assert keys == ["a"]
+
+
+async def test_a_session_is_let_go_whatever_an_artifact_service_raises_at_the_end(tmp_path: Path) -> None:
+    """What a service of somebody else raises while leftovers are dropped fails its run, and the next run can begin."""
+
+    class Odd(SqliteArtifactService):
+        async def _discard(self, *args: Any, **options: Any) -> None:
+            raise LookupError("odd")
+
+    async def spoil(tool_context: ToolContext) -> None:
+        await tool_context.save_artifact("a", Part(text="x"))
+        raise ValueError("spoilt")
+
+    agent = LlmAgent(name="a", model=ScriptedLlm([call("spoil"), "done", "again"]), tools=[spoil])
+    async with SqliteSessionService(tmp_path / "s.db") as sessions:
+        runner = Runner(
+            app=App("app", agent), session_service=sessions, artifact_service=Odd(sessions), auto_create_session=True
+        )
+        with pytest.raises(LookupError, match="odd"):
+            await run(runner)
+        assert [event.text for event in await run(runner)] == ["again"]

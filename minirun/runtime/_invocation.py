@@ -422,10 +422,12 @@ class RunScope:
                 if status is not InvocationStatus.PAUSED and core.open_calls():
                     status = InvocationStatus.INTERRUPTED  # the store has failed: what is open is left to who goes on
                 run._status = status
-                await core.drop_unnamed()
-                if plan.compaction is not None and status.has_ended and not self._looked_for_summary:
-                    self._note_what_is_due()
-                await self._writer.finish(None if status is InvocationStatus.INTERRUPTED else status)
+                try:
+                    await core.drop_unnamed()
+                    if plan.compaction is not None and status.has_ended and not self._looked_for_summary:
+                        self._note_what_is_due()
+                finally:  # whatever a service of somebody else raises, the session is let go
+                    await self._writer.finish(None if status is InvocationStatus.INTERRUPTED else status)
         finally:
             self._committer.end()
 
