@@ -110,8 +110,7 @@ def test_ctrl_c_ends_the_run_cleanly(folder: Path) -> None:
     program = [sys.executable, "-W", "error", "-m", "minirun", "run", "echo.py", "--db", "s.db", "slow"]
     process = subprocess.Popen(program, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    while process.stdout.readline().strip() != "slow begins":
-        pass
+    assert "slow begins\n" in process.stdout
     os.kill(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130

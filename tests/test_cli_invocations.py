@@ -184,8 +184,7 @@ def test_ctrl_c_leaves_it_interrupted(message: str, shell: Shell) -> None:
         command, cwd=shell.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     assert process.stdout is not None
-    while process.stdout.readline().strip() != f"{message} begins":
-        pass
+    assert f"{message} begins\n" in process.stdout
     os.kill(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, errors) == (130, "")

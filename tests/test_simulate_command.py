@@ -55,7 +55,7 @@ async def takes_more(world, more):
     pass
 
 async def endless(world):
-    print("worker", os.getpid(), file=sys.stderr, flush=True)
+    os.write(2, f"worker {os.getpid()}\\n".encode())  # one write: two workers share the pipe
     while True:
         await world.sleep(1e-9)
 
@@ -197,20 +197,22 @@ def test_what_cannot_be_done_is_told(folder: Path, arguments: list[str], status:
 
 def test_ctrl_c_ends_all_processes(folder: Path) -> None:
     """SIGINT to all of them at once, as a terminal sends it: exit status 130, no traceback, nobody left."""
-    process = subprocess.Popen(
+    with subprocess.Popen(
         program("scenarios.py::endless", "--jobs", "2", "--storage", "memory"),
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-    )
-    assert process.stderr is not None
-    workers: set[int] = set()
-    while len(workers) < 2:
-        workers.add(int(process.stderr.readline().split()[1]))
-    os.killpg(process.pid, signal.SIGINT)
-    output, errors = process.communicate(timeout=PATIENCE_S)
+    ) as process:
+        assert process.stderr is not None
+        workers: set[int] = set()
+        try:
+            while len(workers) < 2:
+                workers.add(int(process.stderr.readline().split()[1]))
+        finally:
+            os.killpg(process.pid, signal.SIGINT)
+        output, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert "Traceback" not in errors
     assert errors.endswith("interrupted\n")
