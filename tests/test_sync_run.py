@@ -179,8 +179,7 @@ def test_ctrl_c_cancels_the_run_and_waits_for_its_clean_up(tmp_path: Path) -> No
     """KeyboardInterrupt while waiting for an event: the agent cleans up, then the program ends with it."""
     process = start(tmp_path, "next(events)")
     assert process.stdout is not None
-    while process.stdout.readline().strip() != "waiting":
-        pass
+    assert "waiting\n" in process.stdout
     os.kill(process.pid, signal.SIGINT)
     out, error = process.communicate(timeout=PATIENCE_S)
     assert out == "cleaned up\n"
