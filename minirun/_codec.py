@@ -16,6 +16,7 @@ from typing import Any, TypeVar, get_type_hints
 import attrs
 
 from ._json import dumps, loads
+from ._values import Checked
 from .errors import InvalidValueError
 from .events import Event, EventActions, NodeInfo
 from .types import (
@@ -57,7 +58,7 @@ def _converter() -> Any:
 
     converter = cattrs.Converter(detailed_validation=False)
     for kind in (str, int, float, bool, bytes):
-        converter.register_structure_hook(kind, lambda value, _: value)  # the classes check their own fields
+        converter.register_structure_hook(kind, _as_it_is)  # the classes check their own fields
 
     def overrides(cls: Any) -> dict[str, Any]:
         return {field.name: _override(field, cattrs.gen.override) for field in attrs.fields(cls)}
@@ -79,13 +80,12 @@ def _converter() -> Any:
 
 
 def _override(attribute: attrs.Attribute[Any], override: Callable[..., Any]) -> Any:
-    if attribute.metadata.get("json") or attribute.metadata.get("unknown"):  # frozen already, and again when read
-        return override(struct_hook=lambda value, _: value, unstruct_hook=lambda value: value)
-    if attribute.metadata.get("set"):
-        return override(struct_hook=lambda value, _: value, unstruct_hook=_to_list)
-    if attribute.metadata.get("bytes"):
-        return override(struct_hook=lambda value, _: value, unstruct_hook=_to_base64)
-    return override()
+    form = attribute.validator.form if isinstance(attribute.validator, Checked) else None
+    return override() if form is None else override(struct_hook=_as_it_is, unstruct_hook=_UNSTRUCTURE[form])
+
+
+def _as_it_is(value: Any, _: Any = None) -> Any:
+    return value  # JSON is frozen already, and the class itself checks and freezes what was read
 
 
 def _to_base64(value: bytes | None) -> str | None:
@@ -94,6 +94,9 @@ def _to_base64(value: bytes | None) -> str | None:
 
 def _to_list(value: frozenset[str] | None) -> list[str] | None:
     return None if value is None else sorted(value)
+
+
+_UNSTRUCTURE: dict[str, Callable[[Any], Any]] = {"json": _as_it_is, "bytes": _to_base64, "set": _to_list}
 
 
 def _writer(write: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:

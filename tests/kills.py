@@ -42,6 +42,7 @@ from minirun import (
     ToolContext,
 )
 from minirun._codec import event_from_json, event_to_json
+from minirun._values import changed
 from minirun.errors import (
     AlreadyExistsError,
     SessionBusyError,
@@ -50,7 +51,6 @@ from minirun.errors import (
 )
 from minirun.sessions import Session, SessionWriter, _sqlite
 from minirun.testing import ScriptedLlm, call
-from minirun.types import changed
 
 __all__ = ["BROKEN", "OftenCheckpointed", "Teller", "main", "planned"]
 

@@ -18,13 +18,14 @@ from minirun import (
     Part,
     Runner,
 )
+from minirun._values import changed
 from minirun.apps import ResumabilityConfig
 from minirun.errors import ConfigurationError, InvalidMessageError, NotSupportedError
 from minirun.models import LlmRequest
 from minirun.sessions import SessionKey
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import get_user_choice
-from minirun.types import FunctionResponse, changed
+from minirun.types import FunctionResponse
 
 PLACE: Any = {"user_id": "u", "session_id": "s"}
 

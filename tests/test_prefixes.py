@@ -29,13 +29,13 @@ from minirun import (
     SequentialAgent,
     SqliteSessionService,
 )
+from minirun._values import changed
 from minirun.models import LlmRequest
 from minirun.runtime import Run
 from minirun.runtime._recovery import recover
 from minirun.sessions import PendingCall
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import LongRunningFunctionTool
-from minirun.types import changed
 
 from .stores import Clock
 from .test_resume import KEY, PLACE, SCENARIOS, Asks, log_of, nested, note

@@ -21,11 +21,11 @@ from minirun import (
     SequentialAgent,
     ToolContext,
 )
+from minirun._values import changed
 from minirun.errors import InvalidMessageError, InvocationNotFoundError, NotSupportedError, ReplayError
 from minirun.sessions import BaseSessionService, InMemorySessionService, PendingCall, SessionKey
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import LongRunningFunctionTool, get_user_choice
-from minirun.types import changed
 
 from .resuming import agent_inside, handing_over, noting, rounds_of, side_by_side, steps
 

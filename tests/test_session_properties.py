@@ -28,6 +28,7 @@ from hypothesis import strategies as st
 from minirun import Event, EventActions, InMemorySessionService
 from minirun._codec import event_from_json, event_to_dict, event_to_json
 from minirun._json import FrozenDict, FrozenList, dumps, freeze, loads, thaw
+from minirun._values import changed
 from minirun._window import Window
 from minirun.errors import (
     AlreadyExistsError,
@@ -64,7 +65,6 @@ from minirun.sessions._state import (
     with_writes,
     writes_of,
 )
-from minirun.types import changed
 
 from . import strategies
 from .stores import Elsewhere

@@ -18,13 +18,13 @@ from hypothesis import given
 from minirun import Content, Event, EventActions, Part
 from minirun._codec import content_from_dict, content_to_dict, event_from_json, event_to_dict, event_to_json
 from minirun._json import DEPTH_MAX, FrozenDict, FrozenList, dumps, freeze, loads, shown, thaw
+from minirun._values import MAKE, changed
 from minirun._window import Extended, Window, inserted
 from minirun.errors import InvalidValueError, MinirunError
 from minirun.events import NodeInfo
 from minirun.models import LlmResponse
 from minirun.sessions import GetSessionConfig
 from minirun.types import (
-    MAKE,
     Blob,
     CodeExecutionResult,
     ExecutableCode,
@@ -32,7 +32,6 @@ from minirun.types import (
     FunctionCall,
     FunctionResponse,
     UsageMetadata,
-    changed,
 )
 
 from .strategies import events
@@ -342,9 +341,9 @@ WRONG_KINDS: list[tuple[Callable[..., object], dict[str, Any], str]] = [
     (Part, {"text": "\ud800"}, "Part.text"),
     (Part, {"text": "x", "thought": "yes"}, "Part.thought"),
     (Part, {"inline_data": b"x"}, "Part.inline_data"),
-    (Blob, {"data": 5, "mime_type": "a/b"}, "data"),
-    (Blob, {"data": "not base64!", "mime_type": "a/b"}, "data"),
-    (Blob, {"data": "é", "mime_type": "a/b"}, "data"),
+    (Blob, {"data": 5, "mime_type": "a/b"}, "Blob.data"),
+    (Blob, {"data": "not base64!", "mime_type": "a/b"}, "Blob.data"),
+    (Blob, {"data": "é", "mime_type": "a/b"}, "Blob.data"),
     (FunctionCall, {"name": "f", "args": [1]}, "FunctionCall.args"),
     (FunctionCall, {"name": "f", "args": {"a": {1}}}, r"FunctionCall.args\['a'\]"),
     (FunctionResponse, {"name": "f", "response": {"a": b""}}, r"FunctionResponse.response\['a'\]"),
@@ -365,16 +364,16 @@ WRONG_KINDS: list[tuple[Callable[..., object], dict[str, Any], str]] = [
     (Event, {"partial": "no"}, "Event.partial"),
     (Event, {"actions": None}, "Event.actions"),
     (Event, {"actions": {}, "state": {"a": 1}}, "Event.actions"),
-    (Event, {"state": [("a", 1)]}, "state_delta"),
+    (Event, {"state": [("a", 1)]}, "EventActions.state_delta"),
     (Event, {"long_running_tool_ids": "abc"}, "Event.long_running_tool_ids"),
     (Event, {"long_running_tool_ids": [1]}, "Event.long_running_tool_ids"),
     (Event, {"long_running_tool_ids": 5}, "Event.long_running_tool_ids"),
-    (Event, {"custom_metadata": {"a": object()}}, r"custom_metadata\['a'\]"),
-    (Event, {"output": {1, 2}}, "output"),
-    (EventActions, {"state_removed": "key"}, "state_removed"),
-    (EventActions, {"state_removed": None}, "state_removed"),
-    (EventActions, {"state_removed": [1]}, "state_removed"),
-    (EventActions, {"state_delta": {"a": [1, math.nan]}}, r"state_delta\['a'\]\[1\]"),
+    (Event, {"custom_metadata": {"a": object()}}, r"Event.custom_metadata\['a'\]"),
+    (Event, {"output": {1, 2}}, "Event.output"),
+    (EventActions, {"state_removed": "key"}, "EventActions.state_removed"),
+    (EventActions, {"state_removed": None}, "EventActions.state_removed"),
+    (EventActions, {"state_removed": [1]}, "EventActions.state_removed"),
+    (EventActions, {"state_delta": {"a": [1, math.nan]}}, r"EventActions.state_delta\['a'\]\[1\]"),
     (EventActions, {"escalate": 1}, "EventActions.escalate"),
     (Event, {"content": "a", "message": "b"}, "Event.message"),
     (Event, {"actions": EventActions(state_delta={"a": 1}), "state": {"b": 1}}, "Event.state"),
@@ -444,11 +443,11 @@ def test_a_subclass_of_a_value_is_made_like_the_value() -> None:
     assert type(changed(Content(parts=[aside]), role="user").parts[0]) is Aside
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         aside.text = None  # type: ignore[misc]  # that is the point
-    with pytest.raises(InvalidValueError, match=r"Part.thought: expected True, False or None, found 'yes'"):
+    with pytest.raises(InvalidValueError, match=r"Aside.thought: expected True, False or None, found 'yes'"):
         Aside(text="hi", thought="yes")  # type: ignore[arg-type]  # that is the point
 
 
-WRITTEN_OUT: list[tuple[type, dict[str, Any], dict[str, Any]]] = [
+CONSTRUCTED: list[tuple[type, dict[str, Any], dict[str, Any]]] = [
     (Part, {"text": "hi"}, {"text": 3}),
     (Part, {"text": "hi"}, {}),
     (Content, {"parts": [Part(text="hi")]}, {"parts": "hi"}),
@@ -460,7 +459,7 @@ WRITTEN_OUT: list[tuple[type, dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("cls", "right", "wrong"), WRITTEN_OUT)
+@pytest.mark.parametrize(("cls", "right", "wrong"), CONSTRUCTED)
 @pytest.mark.parametrize("slots", [True, False])
 def test_a_subclass_with_fields_of_its_own_is_checked_as_the_value_is(
     cls: type, right: dict[str, Any], wrong: dict[str, Any], slots: bool
@@ -499,7 +498,7 @@ def test_an_event_shares_nothing_with_what_it_was_made_from() -> None:
     parts = [Part(text="a")]
     data = bytearray(b"abc")
     ids = {"x"}
-    blob = Blob(data=data, mime_type="a/b")
+    blob = Blob(data=data, mime_type="a/b")  # type: ignore[arg-type]  # a bytearray is copied
     event = Event(author="a", content=Content(parts=parts), state=state, long_running_tool_ids=ids)
     line = event_to_json(event)
     state["k"][1]["a"] = 2

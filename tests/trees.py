@@ -21,6 +21,7 @@ import attrs
 import trio
 
 from minirun import AgentTool, App, Event, InvocationContext, LlmAgent, RunConfig, Runner
+from minirun._values import changed
 from minirun.agents import BaseAgent, LoopAgent, ParallelAgent, SequentialAgent, StreamingMode
 from minirun.errors import (
     CleanupTimeoutError,
@@ -36,7 +37,7 @@ from minirun.sessions import InvocationStatus
 from minirun.simulation import ChaosLlm, Choices, World
 from minirun.simulation._world import current_world
 from minirun.tools import BaseTool, BaseToolset, FunctionTool, RetryConfig, ToolContext, exit_loop
-from minirun.types import Content, FunctionResponse, Part, changed
+from minirun.types import Content, FunctionResponse, Part
 
 from .laws import check_calls, expect, read_logs
 

@@ -21,12 +21,13 @@ import attrs
 import trio
 
 from .._record import fields_shown
+from .._values import changed
 from ..errors import ConfigurationError, UnfinishedAgentError
 from ..events import Event
 from ..runtime import InvocationContext
 from ..runtime._failure import first_failure, is_pause, leaves
 from ..runtime._hooks import Hook, ask, expect, hooks_field_value, tell, with_cleanup
-from ..types import Content, changed
+from ..types import Content
 
 __all__ = ["BaseAgent", "as_answer", "hooks_field"]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import attrs
 
 from .._json import freeze
+from .._values import MAKE, changed
 from ..errors import ConfigurationError, FatalError, InvalidValueError, ModelError, NotSupportedError, OutputSchemaError
 from ..events import Event, EventActions
 from ..flows._turn import Input, Turn, input_of, step
@@ -20,7 +21,7 @@ from ..sessions._service import CALL_ID
 from ..sessions._state import check_key
 from ..tools import BaseTool, BaseToolset
 from ..tools._batch import run_calls
-from ..types import MAKE, Content, FunctionCall, GenerateContentConfig, Part, changed
+from ..types import Content, FunctionCall, GenerateContentConfig, Part
 from ._base import BaseAgent, hooks_field
 from ._output import NAME as OUTPUT
 from ._output import accepted_answer, answer_tool, refused_answers

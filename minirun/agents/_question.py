@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._json import check_text
+from .._values import changed
 from .._window import Extended, Window, inserted
 from ..errors import ConfigurationError, InvalidValueError
 from ..flows._instructions import artifacts_in, fill_in
@@ -14,7 +15,7 @@ from ..flows._transcript import Transcript
 from ..models import BaseLlm, LlmRequest
 from ..runtime import CallbackContext, InvocationContext, ReadonlyContext
 from ..tools import BaseTool
-from ..types import Content, FunctionDeclaration, GenerateContentConfig, Part, changed, declarations
+from ..types import Content, FunctionDeclaration, GenerateContentConfig, Part, declarations
 from ._output import AnswerTool
 from ._transfer import TransferTool
 

@@ -14,9 +14,10 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from .._json import freeze
+from .._values import changed
 from ..errors import InvalidEventError
 from ..events import Event, EventActions
-from ..types import Part, changed
+from ..types import Part
 from ._service import ArtifactReader, BaseArtifactService, Chunks
 from ._values import (
     ArtifactKey,

@@ -17,8 +17,9 @@ import attrs
 
 from .._codec import content_from_dict, content_to_dict
 from .._json import EMPTY_DICT, check_id, check_text, freeze, shown
+from .._values import Value, changed
 from ..errors import AlreadyExistsError, InvalidValueError, NotSupportedError
-from ..types import Blob, Content, Part, Value, changed
+from ..types import Blob, Content, Part
 
 __all__ = [
     "ArtifactKey",

@@ -19,9 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from .._json import dumps
+from .._values import changed
 from .._window import Extended, Window
 from ..events import Event
-from ..types import Content, FunctionResponse, Part, changed
+from ..types import Content, FunctionResponse, Part
 from ._prompts import Prompts
 from ._questions import QUESTIONS
 

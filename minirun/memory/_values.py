@@ -14,10 +14,11 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from .._json import check_id, check_text, dumps, freeze, shown
+from .._json import EMPTY_DICT, check_id, check_text, dumps, freeze, shown
+from .._values import OBJECT, TEXT, Value, number
 from ..errors import InvalidValueError
 from ..events import Event
-from ..types import Content, Part, Value, number_field, object_field, text_field
+from ..types import Content, Part
 
 __all__ = [
     "LIMIT",
@@ -61,12 +62,12 @@ class MemoryEntry(Value):
     """
 
     content: Content = attrs.field(converter=_content)
-    id: str | None = text_field(default=None)
-    author: str | None = text_field(default=None)
-    timestamp: float | None = number_field("MemoryEntry.timestamp")
-    session_id: str | None = text_field(default=None)
-    custom_metadata: Mapping[str, Any] = object_field("MemoryEntry.custom_metadata")
-    score: float | None = number_field("MemoryEntry.score")
+    id: str | None = attrs.field(default=None, validator=TEXT)
+    author: str | None = attrs.field(default=None, validator=TEXT)
+    timestamp: float | None = attrs.field(default=None, validator=number())
+    session_id: str | None = attrs.field(default=None, validator=TEXT)
+    custom_metadata: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, validator=OBJECT)
+    score: float | None = attrs.field(default=None, validator=number())
 
     @property
     def text(self) -> str:

@@ -9,18 +9,9 @@ from typing import Any
 import attrs
 
 from .._record import Record
+from .._values import FLAG, OBJECT, TEXT, constructed, instance_of
 from ..errors import ConfigurationError, InvalidValueError
-from ..types import (
-    Content,
-    GenerateContentConfig,
-    UsageMetadata,
-    check_flag,
-    check_in_subclass,
-    check_kind,
-    frozen_object,
-    opened,
-    plain_text,
-)
+from ..types import Content, GenerateContentConfig, UsageMetadata
 
 __all__ = ["BaseLlm", "LlmCapabilities", "LlmRequest", "LlmResponse"]
 
@@ -39,7 +30,8 @@ class LlmRequest(Record):
     model: str | None = None
 
 
-@attrs.frozen(kw_only=True, init=False, weakref_slot=False, eq=False, repr=False)
+@constructed
+@attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
 class LlmResponse(Record):
     """
     What a model answers: fragments with `partial=True`, if it was asked to stream, then one complete response.
@@ -51,67 +43,21 @@ class LlmResponse(Record):
     question for `RunConfig.max_llm_calls`, which is what bounds it.
     """
 
-    content: Content | None = None
-    partial: bool | None = None
-    turn_complete: bool | None = None
-    finish_reason: str | None = None
-    error_code: str | None = None
-    error_message: str | None = None
-    interrupted: bool | None = None
-    usage_metadata: UsageMetadata | None = None
-    custom_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata={"json": True})
-    ask_again: str | None = attrs.field(default=None, validator=check_in_subclass)
+    content: Content | None = attrs.field(default=None, validator=instance_of(Content))
+    partial: bool | None = attrs.field(default=None, validator=FLAG)
+    turn_complete: bool | None = attrs.field(default=None, validator=FLAG)
+    finish_reason: str | None = attrs.field(default=None, validator=TEXT)
+    error_code: str | None = attrs.field(default=None, validator=TEXT)
+    error_message: str | None = attrs.field(default=None, validator=TEXT)
+    interrupted: bool | None = attrs.field(default=None, validator=FLAG)
+    usage_metadata: UsageMetadata | None = attrs.field(default=None, validator=instance_of(UsageMetadata))
+    custom_metadata: Mapping[str, Any] | None = attrs.field(default=None, validator=OBJECT)
+    ask_again: str | None = attrs.field(default=None, validator=TEXT)
 
-    def __init__(
-        self,
-        *,
-        content: Content | None = None,
-        partial: bool | None = None,
-        turn_complete: bool | None = None,
-        finish_reason: str | None = None,
-        error_code: str | None = None,
-        error_message: str | None = None,
-        interrupted: bool | None = None,
-        usage_metadata: UsageMetadata | None = None,
-        custom_metadata: Mapping[str, object] | None = None,
-        ask_again: str | None = None,
-    ) -> None:
-        if type(content) is not Content:
-            check_kind(content, "LlmResponse.content", Content)
-        if partial is not None and partial is not True:
-            check_flag(partial, "LlmResponse.partial")
-        if turn_complete is not None:
-            check_flag(turn_complete, "LlmResponse.turn_complete")
-        if finish_reason is not None:
-            finish_reason = plain_text(finish_reason, "LlmResponse.finish_reason")
-        if error_code is not None:
-            error_code = plain_text(error_code, "LlmResponse.error_code")
-        if error_message is not None:
-            error_message = plain_text(error_message, "LlmResponse.error_message")
-        if interrupted is not None:
-            check_flag(interrupted, "LlmResponse.interrupted")
-        if usage_metadata is not None:
-            check_kind(usage_metadata, "LlmResponse.usage_metadata", UsageMetadata)
-        if custom_metadata is not None:
-            custom_metadata = frozen_object(custom_metadata, "custom_metadata")
-        if ask_again is not None:
-            ask_again = plain_text(ask_again, "LlmResponse.ask_again")
-            if partial:
-                problem = "expected None in a fragment, found a text; a model can be asked again after its whole answer"
-                raise InvalidValueError("LlmResponse.ask_again", problem)
-        cls = type(self)
-        draft = opened(self)
-        draft.content = content
-        draft.partial = partial
-        draft.turn_complete = turn_complete
-        draft.finish_reason = finish_reason
-        draft.error_code = error_code
-        draft.error_message = error_message
-        draft.interrupted = interrupted
-        draft.usage_metadata = usage_metadata
-        draft.custom_metadata = custom_metadata
-        draft.ask_again = ask_again
-        draft.__class__ = cls
+    def __attrs_post_init__(self) -> None:
+        if self.ask_again is not None and self.partial:
+            problem = "expected None in a fragment, found a text; a model can be asked again after its whole answer"
+            raise InvalidValueError("LlmResponse.ask_again", problem)
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)

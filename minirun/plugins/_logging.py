@@ -35,8 +35,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
+from .._values import Value
 from ..errors import ConfigurationError
-from ..types import Content, UsageMetadata, Value
+from ..types import Content, UsageMetadata
 from ._base import BasePlugin
 from ._traced import SECRETS, Shower
 

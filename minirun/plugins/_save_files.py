@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._json import dumps
+from .._values import changed
 from ..artifacts._values import USER_PREFIX, check_filename
 from ..errors import InvalidValueError
 from ..flows._prompts import check_words
-from ..types import Blob, Content, Part, changed
+from ..types import Blob, Content, Part
 from ._base import BasePlugin
 
 if TYPE_CHECKING:

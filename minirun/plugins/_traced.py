@@ -19,8 +19,8 @@ from typing import Any
 
 import attrs
 
+from .._values import Value
 from .._window import Extended, Window
-from ..types import Value
 
 __all__ = ["REDACTED", "SECRETS", "Shower", "shared_prefix"]
 

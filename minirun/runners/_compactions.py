@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from .._values import changed
 from ..sessions import GetSessionConfig, SessionKey
 from ..sessions._live import RunWindow
-from ..types import changed
 
 if TYPE_CHECKING:
     from ._runner import Runner

@@ -12,6 +12,7 @@ import attrs
 import trio
 
 from .._json import finite, freeze, shown
+from .._values import changed
 from ..agents import BaseAgent
 from ..apps import App
 from ..env import Env
@@ -48,7 +49,7 @@ from ..sessions._live import RunWindow
 from ..sessions._service import checked_event, session_key
 from ..sessions._state import Scope, check_key, scope_of
 from ..tools._limits import ToolLimits
-from ..types import Content, FunctionResponse, changed
+from ..types import Content, FunctionResponse
 from ._compactions import Compactions
 
 if TYPE_CHECKING:

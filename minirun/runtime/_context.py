@@ -20,6 +20,7 @@ import trio
 from .._codec import event_to_json
 from .._json import freeze
 from .._record import Record
+from .._values import changed
 from ..errors import (
     ConfigurationError,
     InvalidEventError,
@@ -31,7 +32,7 @@ from ..sessions import InvocationStatus, Session
 from ..sessions._live import run_session
 from ..sessions._service import checked_event
 from ..sessions._state import Scope, State, Write, apply_write, scope_of, with_writes, writes_of
-from ..types import Content, Part, changed
+from ..types import Content, Part
 from ._commits import CommitTimer, CommitWatcher
 from ._config import RunConfig
 from ._core import InvocationCore, derived_id

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import trio
 
 from .._json import freeze
+from .._values import changed
 from .._window import Window
 from ..env import Env
 from ..errors import (
@@ -48,7 +49,7 @@ from ..sessions import (
 from ..sessions._live import run_session
 from ..sessions._service import checked_event
 from ..sessions._state import ReadOnlyState, with_writes, writes_of
-from ..types import Content, changed
+from ..types import Content
 from ._answer import is_answer_of_run
 from ._committer import Committer
 from ._config import RunConfig

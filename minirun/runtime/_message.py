@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from .._values import changed
 from ..errors import InvalidMessageError
-from ..types import Content, Part, changed
+from ..types import Content, Part
 
 __all__ = ["user_content"]
 

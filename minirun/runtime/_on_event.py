@@ -19,11 +19,11 @@ from typing import Any
 import attrs
 import trio
 
+from .._values import changed
 from ..errors import CleanupTimeoutError, InvalidEventError
 from ..events import Event
 from ..sessions._service import checked_event
 from ..sessions._state import Write, merge_writes, writes_of
-from ..types import changed
 from ._failure import leaves
 from ._hooks import Hook, ask, expect
 

@@ -25,20 +25,11 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from .._json import dumps, freeze
+from .._values import Value, changed
 from ..errors import SecretError
 from ..events import Event, EventActions
 from ..flows._questions import QUESTIONS
-from ..types import (
-    CodeExecutionResult,
-    Content,
-    ExecutableCode,
-    FileData,
-    FunctionCall,
-    FunctionResponse,
-    Part,
-    Value,
-    changed,
-)
+from ..types import CodeExecutionResult, Content, ExecutableCode, FileData, FunctionCall, FunctionResponse, Part
 
 if TYPE_CHECKING:
     from ..credentials import AuthCredential

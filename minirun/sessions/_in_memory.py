@@ -13,11 +13,11 @@ from itertools import count, islice
 from operator import attrgetter
 
 from .._json import JSON
+from .._values import changed
 from .._window import Window
 from ..env import Env
 from ..errors import AlreadyExistsError, SessionNotFoundError, StaleSessionError
 from ..events import Event
-from ..types import changed
 from ._calls import CallChanges, CallFold, OpenCall, Pending, cut_invocation, in_order, is_of_a_run, waiting_invocations
 from ._fold import apply_event, fold
 from ._live import LiveSession, SessionKey

@@ -31,6 +31,7 @@ import trio
 
 from .._json import check_id, freeze, shown
 from .._service import BaseService
+from .._values import changed
 from ..env import Env
 from ..errors import (
     InvalidEventError,
@@ -44,7 +45,6 @@ from ..errors import (
 )
 from ..events import NO_ACTIONS, Event, EventActions
 from ..flows._questions import REQUEST_CREDENTIAL
-from ..types import changed
 from ._calls import OpenCall, marks_of
 from ._compactions import Compaction, CompactionFold, check_compaction
 from ._fold import apply_event

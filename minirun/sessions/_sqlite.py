@@ -30,6 +30,7 @@ import trio
 
 from .._codec import event_from_json, event_to_json
 from .._json import JSON, dumps, freeze, loads, shown
+from .._values import changed
 from .._window import Window
 from ..env import Env
 from ..errors import (
@@ -44,7 +45,6 @@ from ..errors import (
     StorageReadOnlyError,
 )
 from ..events import Event
-from ..types import changed
 from ._calls import CallFold, OpenCall, is_of_a_run, waiting_invocations
 from ._compactions import Compaction, CompactionFold
 from ._fold import apply_event

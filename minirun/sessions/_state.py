@@ -23,9 +23,9 @@ import attrs
 
 from .._json import EMPTY_DICT, JSON, FrozenList, freeze
 from .._record import Record
+from .._values import changed
 from ..errors import InvalidValueError, InvocationEndedError
 from ..events import EventActions
-from ..types import changed
 
 __all__ = ["REMOVED", "Add", "Extend", "ReadOnlyState", "State", "Values", "Write", "apply_write", "scope_of"]
 

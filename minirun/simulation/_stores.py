@@ -22,6 +22,7 @@ import trio
 
 from .._codec import event_from_json, event_to_json
 from .._json import JSON, loads
+from .._values import changed
 from ..artifacts import ArtifactKey, BaseArtifactService, InMemoryArtifactService
 from ..env import Env
 from ..errors import StaleSessionError, StorageRolledBackError
@@ -43,7 +44,6 @@ from ..sessions._sqlite_artifacts import NO_SESSION
 from ..sessions._sqlite_file import Transaction
 from ..sessions._sqlite_schema import NO_USER
 from ..sessions._state import Values
-from ..types import changed
 from ._artifacts import ArtifactLedger, KeptArtifacts, SharedArtifacts, StoredArtifacts, stored_artifacts
 from ._checks import FIRST, State
 from ._choices import Choices

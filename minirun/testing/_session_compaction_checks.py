@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from .._values import changed
 from ..errors import InvalidEventError, InvalidValueError, SessionBusyError
 from ..events import Event, EventActions
 from ..sessions import GetSessionConfig, InvocationStatus, SessionWriter
 from ..sessions._compactions import compaction_actions
 from ..sessions._live import RunWindow
-from ..types import Content, Part, changed
+from ..types import Content, Part
 from ._contract import Body, expect, listed_in, raises
 from ._session_bench import Bench
 

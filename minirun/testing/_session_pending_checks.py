@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from .._values import changed
 from ..credentials import AuthConfig
 from ..errors import InvalidEventError, InvalidValueError, ServiceClosedError, StaleSessionError
 from ..events import Event, EventActions
 from ..flows._questions import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_INPUT, SLEEP_UNTIL
 from ..sessions import Invocation, InvocationStatus, PendingCall, SessionWriter
-from ..types import Content, FunctionCall, FunctionResponse, Part, changed
+from ..types import Content, FunctionCall, FunctionResponse, Part
 from ._contract import Body, expect, listed_in, raises
 from ._session_bench import Bench
 

@@ -21,11 +21,11 @@ from typing import Any, NamedTuple, TypeAlias
 import trio
 
 from .._json import FrozenDict, freeze, thaw
+from .._values import changed
 from ..errors import FatalError, InvalidValueError, ToolTimeoutError
 from ..runtime import ToolContext
 from ..runtime._failure import Pause, first_failure, leaves
 from ..runtime._threads import LateOutcome
-from ..types import changed
 from ._base import BaseTool
 
 __all__ = ["Attempts", "Failure", "Outcome", "Result", "result_of"]

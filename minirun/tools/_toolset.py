@@ -12,10 +12,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from .._values import changed
 from ..errors import ConfigurationError
 from ..flows._prompts import Prompts
 from ..runtime import CallbackContext, ReadonlyContext, ToolContext
-from ..types import FunctionDeclaration, changed
+from ..types import FunctionDeclaration
 from ._base import BaseTool, check_name
 
 if TYPE_CHECKING:

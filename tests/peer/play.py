@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
+import attrs
 import trio
 
 from minirun import App, BaseAgent, Event, EventActions, InMemoryRunner, LlmAgent, RunConfig, Runner
@@ -176,7 +177,8 @@ class Play:
 
 def _actions(actions: EventActions) -> dict[str, Any]:
     """The actions that are set; not what minirun notes for itself."""
-    plain = {name: getattr(actions, name) for name in actions.__slots__ if name != "replay"}
+    names = [field.name for field in attrs.fields(EventActions) if field.name != "replay"]
+    plain = {name: getattr(actions, name) for name in names}
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in plain.items()
