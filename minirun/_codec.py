@@ -16,7 +16,6 @@ from typing import Any, TypeVar, get_type_hints
 import attrs
 
 from ._json import dumps, loads
-from ._values import Checked
 from .errors import InvalidValueError
 from .events import Event, EventActions, NodeInfo
 from .types import (
@@ -80,7 +79,7 @@ def _converter() -> Any:
 
 
 def _override(attribute: attrs.Attribute[Any], override: Callable[..., Any]) -> Any:
-    form = attribute.validator.form if isinstance(attribute.validator, Checked) else None
+    form = attribute.metadata["form"]
     return override() if form is None else override(struct_hook=_as_it_is, unstruct_hook=_UNSTRUCTURE[form])
 
 

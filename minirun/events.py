@@ -15,15 +15,15 @@ import attrs
 
 from ._json import EMPTY_DICT, JSON, finite, shown
 from ._values import (
+    EMPTY_LIST,
     FLAG,
     JSON_VALUE,
     NAME_SET,
     NAMES,
-    NOTHING,
     OBJECT,
     TEXT,
-    Checked,
     Value,
+    checked,
     constructed,
     instance_of,
     integer,
@@ -70,27 +70,27 @@ class EventActions(Value):
     on, up to this event, are undone.
     """
 
-    state_delta: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, validator=OBJECT)
-    state_removed: Sequence[str] = attrs.field(default=NOTHING, validator=NAMES)
-    state_ops: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, validator=OBJECT)
-    state_conflicts: Sequence[str] = attrs.field(default=NOTHING, validator=NAMES)
-    suspended_calls: Sequence[str] = attrs.field(default=NOTHING, validator=NAMES)
-    replay: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, validator=OBJECT)
-    artifact_delta: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, validator=OBJECT)
-    artifact_versions: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, validator=OBJECT)
-    transfer_to_agent: str | None = attrs.field(default=None, validator=TEXT)
-    escalate: bool | None = attrs.field(default=None, validator=FLAG)
-    skip_summarization: bool | None = attrs.field(default=None, validator=FLAG)
-    end_invocation: bool | None = attrs.field(default=None, validator=FLAG)
-    requested_auth_configs: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, validator=OBJECT)
-    requested_tool_confirmations: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, validator=OBJECT)
-    compaction: Mapping[str, Any] | None = attrs.field(default=None, validator=OBJECT)
-    rewind_before_invocation_id: str | None = attrs.field(default=None, validator=TEXT)
-    rewind_before_seq: int | None = attrs.field(default=None, validator=integer())
-    agent_state: Mapping[str, Any] | None = attrs.field(default=None, validator=OBJECT)
-    end_of_agent: bool | None = attrs.field(default=None, validator=FLAG)
-    route: JSON = attrs.field(default=None, validator=JSON_VALUE)
-    render_ui_widgets: JSON = attrs.field(default=None, validator=JSON_VALUE)
+    state_delta: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
+    state_removed: Sequence[str] = attrs.field(default=EMPTY_LIST, metadata=NAMES)
+    state_ops: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
+    state_conflicts: Sequence[str] = attrs.field(default=EMPTY_LIST, metadata=NAMES)
+    suspended_calls: Sequence[str] = attrs.field(default=EMPTY_LIST, metadata=NAMES)
+    replay: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
+    artifact_delta: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
+    artifact_versions: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
+    transfer_to_agent: str | None = attrs.field(default=None, metadata=TEXT)
+    escalate: bool | None = attrs.field(default=None, metadata=FLAG)
+    skip_summarization: bool | None = attrs.field(default=None, metadata=FLAG)
+    end_invocation: bool | None = attrs.field(default=None, metadata=FLAG)
+    requested_auth_configs: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
+    requested_tool_confirmations: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
+    compaction: Mapping[str, Any] | None = attrs.field(default=None, metadata=OBJECT)
+    rewind_before_invocation_id: str | None = attrs.field(default=None, metadata=TEXT)
+    rewind_before_seq: int | None = attrs.field(default=None, metadata=integer())
+    agent_state: Mapping[str, Any] | None = attrs.field(default=None, metadata=OBJECT)
+    end_of_agent: bool | None = attrs.field(default=None, metadata=FLAG)
+    route: JSON = attrs.field(default=None, metadata=JSON_VALUE)
+    render_ui_widgets: JSON = attrs.field(default=None, metadata=JSON_VALUE)
     unknown_fields: Mapping[str, Any] = unknown_field()
 
     def named_artifacts(self) -> list[tuple[str, Any]]:
@@ -104,11 +104,12 @@ class EventActions(Value):
 NO_ACTIONS = EventActions()
 
 
+@constructed
 @attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
 class NodeInfo(Value):
     """Which execution of which workflow node made the event, as a path: `my_wf/classify@1/billing@2`."""
 
-    path: str = attrs.field(validator=TEXT)
+    path: str = attrs.field(metadata=TEXT)
     unknown_fields: Mapping[str, Any] = unknown_field()
 
     @property
@@ -148,25 +149,25 @@ class Event(Value):
     `timestamp` is in seconds since the epoch; it tells people when, and orders nothing.
     """
 
-    id: str | None = attrs.field(default=None, validator=TEXT)
-    invocation_id: str | None = attrs.field(default=None, validator=TEXT)
-    author: str | None = attrs.field(default=None, validator=TEXT)
-    seq: int | None = attrs.field(default=None, validator=integer())
-    timestamp: float | None = attrs.field(default=None, validator=Checked(_seconds))
-    content: Content | None = attrs.field(default=None, validator=Checked(_content))
-    actions: EventActions = attrs.field(default=NO_ACTIONS, validator=instance_of(EventActions))
-    branch: str | None = attrs.field(default=None, validator=TEXT)
-    partial: bool | None = attrs.field(default=None, validator=FLAG)
-    turn_complete: bool | None = attrs.field(default=None, validator=FLAG)
-    finish_reason: str | None = attrs.field(default=None, validator=TEXT)
-    error_code: str | None = attrs.field(default=None, validator=TEXT)
-    error_message: str | None = attrs.field(default=None, validator=TEXT)
-    interrupted: bool | None = attrs.field(default=None, validator=FLAG)
-    long_running_tool_ids: frozenset[str] | None = attrs.field(default=None, validator=NAME_SET)
-    output: JSON = attrs.field(default=None, validator=JSON_VALUE)
-    node_info: NodeInfo | None = attrs.field(default=None, validator=instance_of(NodeInfo))
-    usage_metadata: UsageMetadata | None = attrs.field(default=None, validator=instance_of(UsageMetadata))
-    custom_metadata: Mapping[str, Any] | None = attrs.field(default=None, validator=OBJECT)
+    id: str | None = attrs.field(default=None, metadata=TEXT)
+    invocation_id: str | None = attrs.field(default=None, metadata=TEXT)
+    author: str | None = attrs.field(default=None, metadata=TEXT)
+    seq: int | None = attrs.field(default=None, metadata=integer())
+    timestamp: float | None = attrs.field(default=None, metadata=checked(_seconds))
+    content: Content | None = attrs.field(default=None, metadata=checked(_content))
+    actions: EventActions = attrs.field(default=NO_ACTIONS, metadata=instance_of(EventActions))
+    branch: str | None = attrs.field(default=None, metadata=TEXT)
+    partial: bool | None = attrs.field(default=None, metadata=FLAG)
+    turn_complete: bool | None = attrs.field(default=None, metadata=FLAG)
+    finish_reason: str | None = attrs.field(default=None, metadata=TEXT)
+    error_code: str | None = attrs.field(default=None, metadata=TEXT)
+    error_message: str | None = attrs.field(default=None, metadata=TEXT)
+    interrupted: bool | None = attrs.field(default=None, metadata=FLAG)
+    long_running_tool_ids: frozenset[str] | None = attrs.field(default=None, metadata=NAME_SET)
+    output: JSON = attrs.field(default=None, metadata=JSON_VALUE)
+    node_info: NodeInfo | None = attrs.field(default=None, metadata=instance_of(NodeInfo))
+    usage_metadata: UsageMetadata | None = attrs.field(default=None, metadata=instance_of(UsageMetadata))
+    custom_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata=OBJECT)
     unknown_fields: Mapping[str, Any] = unknown_field()
 
     def __init__(
@@ -204,8 +205,9 @@ class Event(Value):
                 raise InvalidValueError("Event.state", "it is short for actions.state_delta; give one of the two")
             fresh = actions is NO_ACTIONS  # the usual case, and evolving takes twice as long
             actions = EventActions(state_delta=state) if fresh else attrs.evolve(actions, state_delta=state)
-        construct: Any = self.__attrs_init__  # its checks take more than the fields hold: a string as content
+        construct: Any = Event.__attrs_init__  # a subclass may have another one; mypy takes the types of the fields
         construct(
+            self,
             id=id,
             invocation_id=invocation_id,
             author=author,

@@ -9,19 +9,20 @@ names that `google.genai.types` gives them. Fields that a later version writes a
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from ._json import EMPTY_DICT, freeze, shown
 from ._values import (
+    EMPTY_LIST,
     FLAG,
-    NOTHING,
     OBJECT,
     TEXT,
-    Checked,
     Value,
+    check_in_subclass,
+    checked,
     constructed,
     instance_of,
     integer,
@@ -57,26 +58,28 @@ def _bytes(value: object, path: str) -> bytes:
     raise InvalidValueError(path, f"expected bytes, found {type(value).__name__}")
 
 
-_BYTES = Checked(_bytes, "bytes")
+_BYTES = checked(_bytes, "bytes")
 
 
+@constructed
 @attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
 class Blob(Value):
     """Bytes and what they are (`image/png`). In JSON the bytes are base64."""
 
-    data: bytes = attrs.field(validator=_BYTES)
-    mime_type: str = attrs.field(validator=TEXT)
-    display_name: str | None = attrs.field(default=None, validator=TEXT)
+    data: bytes = attrs.field(metadata=_BYTES)
+    mime_type: str = attrs.field(metadata=TEXT)
+    display_name: str | None = attrs.field(default=None, metadata=TEXT)
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 
+@constructed
 @attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
 class FileData(Value):
     """A file that lies elsewhere, by its URI."""
 
-    file_uri: str = attrs.field(validator=TEXT)
-    mime_type: str | None = attrs.field(default=None, validator=TEXT)
-    display_name: str | None = attrs.field(default=None, validator=TEXT)
+    file_uri: str = attrs.field(metadata=TEXT)
+    mime_type: str | None = attrs.field(default=None, metadata=TEXT)
+    display_name: str | None = attrs.field(default=None, metadata=TEXT)
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 
@@ -85,9 +88,9 @@ class FileData(Value):
 class FunctionCall(Value):
     """What a model asks for. `id` is None until the call is emitted; then it matches `[A-Za-z0-9_-]{1,40}`."""
 
-    name: str = attrs.field(validator=TEXT)
-    args: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, validator=OBJECT)
-    id: str | None = attrs.field(default=None, validator=TEXT)
+    name: str = attrs.field(metadata=TEXT)
+    args: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
+    id: str | None = attrs.field(default=None, metadata=TEXT)
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 
@@ -96,27 +99,29 @@ class FunctionCall(Value):
 class FunctionResponse(Value):
     """What a tool answered. `id` is that of the call; an answer that holds the key `error` is a failure."""
 
-    name: str = attrs.field(validator=TEXT)
-    response: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, validator=OBJECT)
-    id: str | None = attrs.field(default=None, validator=TEXT)
+    name: str = attrs.field(metadata=TEXT)
+    response: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
+    id: str | None = attrs.field(default=None, metadata=TEXT)
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 
+@constructed
 @attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
 class ExecutableCode(Value):
     """Code that a model wants to be run."""
 
-    code: str = attrs.field(validator=TEXT)
-    language: str | None = attrs.field(default=None, validator=TEXT)
+    code: str = attrs.field(metadata=TEXT)
+    language: str | None = attrs.field(default=None, metadata=TEXT)
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 
+@constructed
 @attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
 class CodeExecutionResult(Value):
     """What running the code gave."""
 
-    outcome: str | None = attrs.field(default=None, validator=TEXT)
-    output: str | None = attrs.field(default=None, validator=TEXT)
+    outcome: str | None = attrs.field(default=None, metadata=TEXT)
+    output: str | None = attrs.field(default=None, metadata=TEXT)
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 
@@ -140,20 +145,20 @@ class Part(Value):
     `thought` marks text that a model thought rather than said; `thought_signature` is the provider's seal on it.
     """
 
-    text: str | None = attrs.field(default=None, validator=TEXT)
-    thought: bool | None = attrs.field(default=None, validator=FLAG)
-    thought_signature: bytes | None = attrs.field(default=None, validator=_BYTES)
-    inline_data: Blob | None = attrs.field(default=None, validator=instance_of(Blob))
-    file_data: FileData | None = attrs.field(default=None, validator=instance_of(FileData))
-    function_call: FunctionCall | None = attrs.field(default=None, validator=instance_of(FunctionCall))
-    function_response: FunctionResponse | None = attrs.field(default=None, validator=instance_of(FunctionResponse))
-    executable_code: ExecutableCode | None = attrs.field(default=None, validator=instance_of(ExecutableCode))
+    text: str | None = attrs.field(default=None, metadata=TEXT)
+    thought: bool | None = attrs.field(default=None, metadata=FLAG)
+    thought_signature: bytes | None = attrs.field(default=None, metadata=_BYTES)
+    inline_data: Blob | None = attrs.field(default=None, metadata=instance_of(Blob))
+    file_data: FileData | None = attrs.field(default=None, metadata=instance_of(FileData))
+    function_call: FunctionCall | None = attrs.field(default=None, metadata=instance_of(FunctionCall))
+    function_response: FunctionResponse | None = attrs.field(default=None, metadata=instance_of(FunctionResponse))
+    executable_code: ExecutableCode | None = attrs.field(default=None, metadata=instance_of(ExecutableCode))
     code_execution_result: CodeExecutionResult | None = attrs.field(
-        default=None, validator=instance_of(CodeExecutionResult)
+        default=None, metadata=instance_of(CodeExecutionResult)
     )
     unknown_fields: Mapping[str, Any] = unknown_field()
 
-    def __attrs_post_init__(self) -> None:
+    def _check_whole(self) -> None:
         count = (self.text is not None) + (self.inline_data is not None) + (self.file_data is not None)
         count += (self.function_call is not None) + (self.function_response is not None)
         count += (self.executable_code is not None) + (self.code_execution_result is not None)
@@ -184,8 +189,8 @@ def _parts(value: object, path: str) -> tuple[Part, ...]:
 class Content(Value):
     """What one side said, as parts. `role` is `user` (also for tools' answers) or `model`."""
 
-    parts: Sequence[Part] = attrs.field(default=NOTHING, validator=Checked(_parts))
-    role: str | None = attrs.field(default=None, validator=TEXT)
+    parts: Sequence[Part] = attrs.field(default=EMPTY_LIST, metadata=checked(_parts))
+    role: str | None = attrs.field(default=None, metadata=TEXT)
     unknown_fields: Mapping[str, Any] = unknown_field()
 
     @property
@@ -194,30 +199,31 @@ class Content(Value):
         return "".join(part.text for part in self.parts if part.text and not part.thought)
 
 
+@constructed
 @attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
 class UsageMetadata(Value):
     """Token counts as the provider reported them."""
 
-    prompt_token_count: int | None = attrs.field(default=None, validator=integer())
-    candidates_token_count: int | None = attrs.field(default=None, validator=integer())
-    total_token_count: int | None = attrs.field(default=None, validator=integer())
-    cached_content_token_count: int | None = attrs.field(default=None, validator=integer())
-    thoughts_token_count: int | None = attrs.field(default=None, validator=integer())
+    prompt_token_count: int | None = attrs.field(default=None, metadata=integer())
+    candidates_token_count: int | None = attrs.field(default=None, metadata=integer())
+    total_token_count: int | None = attrs.field(default=None, metadata=integer())
+    cached_content_token_count: int | None = attrs.field(default=None, metadata=integer())
+    thoughts_token_count: int | None = attrs.field(default=None, metadata=integer())
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 
+@constructed
 @attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
 class FunctionDeclaration(Value):
     """A tool as a model sees it: `parameters` is a JSON schema of type object."""
 
-    name: str = attrs.field(validator=TEXT)
-    description: str = attrs.field(default="", validator=TEXT)
-    parameters: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, validator=OBJECT)
+    name: str = attrs.field(metadata=TEXT)
+    description: str = attrs.field(default="", metadata=TEXT)
+    parameters: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, validator=check_in_subclass, metadata=OBJECT)
 
 
-def declarations(value: Iterable[FunctionDeclaration]) -> tuple[FunctionDeclaration, ...]:
+def declarations(value: object, path: str = "GenerateContentConfig.tools") -> tuple[FunctionDeclaration, ...]:
     """Return what the field `tools` holds; raise InvalidValueError if it cannot."""
-    path = "GenerateContentConfig.tools"
     if not is_list(value):
         raise InvalidValueError(path, f"expected a list of FunctionDeclaration, found {shown(value)}")
     tools = tuple(value)
@@ -228,8 +234,7 @@ def declarations(value: Iterable[FunctionDeclaration]) -> tuple[FunctionDeclarat
     return tools
 
 
-def _stop_sequences(value: Sequence[str]) -> tuple[str, ...]:
-    path = "GenerateContentConfig.stop_sequences"
+def _stop_sequences(value: object, path: str) -> tuple[str, ...]:
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         raise InvalidValueError(path, f"expected a list of strings, found {shown(value)}")
     for index, text in enumerate(value):
@@ -238,6 +243,7 @@ def _stop_sequences(value: Sequence[str]) -> tuple[str, ...]:
     return tuple(freeze(text, f"{path}[{index}]") for index, text in enumerate(value))
 
 
+@constructed
 @attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
 class GenerateContentConfig(Value):
     """
@@ -260,17 +266,15 @@ class GenerateContentConfig(Value):
         response_schema: The JSON schema of the answer, a dict.
     """
 
-    system_instruction: str | None = attrs.field(default=None, validator=TEXT)
-    tools: Sequence[FunctionDeclaration] = attrs.field(default=(), converter=declarations)
-    temperature: float | None = attrs.field(default=None, validator=number(least=0))
-    top_p: float | None = attrs.field(default=None, validator=number(least=0, most=1))
-    top_k: int | None = attrs.field(default=None, validator=integer())
-    max_output_tokens: int | None = attrs.field(default=None, validator=integer(least=1))
-    stop_sequences: Sequence[str] | None = attrs.field(
-        default=None, converter=attrs.converters.optional(_stop_sequences)
-    )
-    presence_penalty: float | None = attrs.field(default=None, validator=number())
-    frequency_penalty: float | None = attrs.field(default=None, validator=number())
-    seed: int | None = attrs.field(default=None, validator=integer())
-    response_mime_type: str | None = attrs.field(default=None, validator=TEXT)
-    response_schema: Mapping[str, Any] | None = attrs.field(default=None, validator=OBJECT)
+    system_instruction: str | None = attrs.field(default=None, metadata=TEXT)
+    tools: Sequence[FunctionDeclaration] = attrs.field(default=EMPTY_LIST, metadata=checked(declarations))
+    temperature: float | None = attrs.field(default=None, metadata=number(least=0))
+    top_p: float | None = attrs.field(default=None, metadata=number(least=0, most=1))
+    top_k: int | None = attrs.field(default=None, metadata=integer())
+    max_output_tokens: int | None = attrs.field(default=None, metadata=integer(least=1))
+    stop_sequences: Sequence[str] | None = attrs.field(default=None, metadata=checked(_stop_sequences))
+    presence_penalty: float | None = attrs.field(default=None, metadata=number())
+    frequency_penalty: float | None = attrs.field(default=None, metadata=number())
+    seed: int | None = attrs.field(default=None, metadata=integer())
+    response_mime_type: str | None = attrs.field(default=None, metadata=TEXT)
+    response_schema: Mapping[str, Any] | None = attrs.field(default=None, validator=check_in_subclass, metadata=OBJECT)

@@ -6,6 +6,8 @@ import copy
 import json
 import math
 import pickle
+import subprocess
+import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum, IntEnum, StrEnum
@@ -443,7 +445,7 @@ def test_a_subclass_of_a_value_is_made_like_the_value() -> None:
     assert type(changed(Content(parts=[aside]), role="user").parts[0]) is Aside
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         aside.text = None  # type: ignore[misc]  # that is the point
-    with pytest.raises(InvalidValueError, match=r"Aside.thought: expected True, False or None, found 'yes'"):
+    with pytest.raises(InvalidValueError, match=r"Part.thought: expected True, False or None, found 'yes'"):
         Aside(text="hi", thought="yes")  # type: ignore[arg-type]  # that is the point
 
 
@@ -475,6 +477,79 @@ def test_a_subclass_with_fields_of_its_own_is_checked_as_the_value_is(
     copied = changed(value, raw=2)
     assert (type(copied), copied.raw, value.raw) == (own, 2, 1)
     assert [getattr(copied, name) for name in fields] == [getattr(value, name) for name in fields]
+
+
+def test_no_subclass_gets_around_the_checks_of_its_value() -> None:
+    """Whatever of a value a subclass replaces: a field, the rule about all fields, the constructor, or attrs' own."""
+
+    @attrs.frozen(kw_only=True, eq=False, repr=False)
+    class OwnField(Content):
+        role: Any = attrs.Factory(list)
+        parts: Any = attrs.Factory(list)
+
+    class NoRule(Part):
+        def __attrs_post_init__(self) -> None:
+            pass
+
+        def _check_whole(self) -> None:
+            pass
+
+    @attrs.frozen(kw_only=True, eq=False, repr=False)
+    class OwnConstructor(Event):
+        extra: int
+
+        def __init__(self, extra: int, **fields: Any) -> None:
+            super().__init__(**fields)
+            object.__setattr__(self, "extra", extra)
+
+    own: Any = OwnConstructor  # mypy has its own mind about it
+    parts = [Part(text="a")]
+    assert OwnField(role="user", parts=parts).parts == tuple(parts)
+    assert (own(extra=3, message="hi").extra, own(extra=3, message="hi").text) == (3, "hi")
+    refused: list[Callable[[], object]] = [
+        lambda: OwnField(),
+        lambda: OwnField(role=5),
+        lambda: OwnField(role="user", parts="hi"),
+        lambda: NoRule(),
+        lambda: NoRule(text="a", function_call=FunctionCall(name="f")),
+        lambda: attrs.frozen(NoRule, kw_only=True, eq=False, repr=False)(text="a", file_data=FileData(file_uri="b")),
+        lambda: own(extra=3, author=5),
+    ]
+    for make in refused:
+        with pytest.raises(InvalidValueError):
+            make()
+
+
+@pytest.mark.parametrize("cls", [Blob, FunctionCall, NodeInfo])
+def test_what_must_be_given_is_not_what_attrs_puts_for_nothing(cls: type) -> None:
+    """`attrs.NOTHING` is no value of any field, in a subclass neither."""
+    with pytest.raises(InvalidValueError):
+        cls(**{field.name: attrs.NOTHING for field in attrs.fields(cls) if field.default is attrs.NOTHING})
+
+
+def test_values_are_checked_whether_or_not_attrs_runs_validators() -> None:
+    """`attrs.validators.disabled()`, which is for the whole process, changes nothing about them."""
+    line = event_to_json(Event(content=Content(parts=[Part(inline_data=Blob(data=b"xx", mime_type="a/b"))])))
+    with attrs.validators.disabled():
+        assert event_to_json(event_from_json(line)) == line
+        for cls, _, wrong in CONSTRUCTED:
+            with pytest.raises(InvalidValueError):
+                cls(**wrong)
+            with pytest.raises(InvalidValueError):
+                type("Plain", (cls,), {"__slots__": ()})(**wrong)
+
+
+def test_a_constructor_that_somebody_has_replaced_stays_replaced() -> None:
+    """Whoever wraps the constructor of a value before the first one was made sees all of them."""
+    program = (
+        "from minirun.types import FunctionCall\n"
+        "made, seen = FunctionCall.__init__, []\n"
+        "def spy(self, **fields):\n    seen.append(fields)\n    made(self, **fields)\n"
+        "FunctionCall.__init__ = spy\n"
+        "names = [FunctionCall(name=name).name for name in 'abc']\n"
+        "assert names == [fields['name'] for fields in seen] == ['a', 'b', 'c'], seen\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_making_values_makes_no_classes_that_others_see() -> None:

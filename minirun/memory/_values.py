@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from .._json import EMPTY_DICT, check_id, check_text, dumps, freeze, shown
-from .._values import OBJECT, TEXT, Value, number
+from .._values import OBJECT, TEXT, Value, check_in_subclass, constructed, number
 from ..errors import InvalidValueError
 from ..events import Event
 from ..types import Content, Part
@@ -44,7 +44,7 @@ LIMIT_MAX: Final = 500
 FILTERS: Final = ("author", "session_id", "after", "before", "custom_metadata")
 
 
-def _content(value: object) -> Content:
+def _content(value: Content | str) -> Content:
     if isinstance(value, str):
         return Content(parts=[Part(text=value)])
     if not isinstance(value, Content):
@@ -52,7 +52,8 @@ def _content(value: object) -> Content:
     return value
 
 
-@attrs.frozen(kw_only=True, slots=True, weakref_slot=False, repr=False, unsafe_hash=False)
+@constructed
+@attrs.frozen(kw_only=True, weakref_slot=False, repr=False, unsafe_hash=False)
 class MemoryEntry(Value):
     """
     One thing that is remembered of a user.
@@ -62,12 +63,12 @@ class MemoryEntry(Value):
     """
 
     content: Content = attrs.field(converter=_content)
-    id: str | None = attrs.field(default=None, validator=TEXT)
-    author: str | None = attrs.field(default=None, validator=TEXT)
-    timestamp: float | None = attrs.field(default=None, validator=number())
-    session_id: str | None = attrs.field(default=None, validator=TEXT)
-    custom_metadata: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, validator=OBJECT)
-    score: float | None = attrs.field(default=None, validator=number())
+    id: str | None = attrs.field(default=None, metadata=TEXT)
+    author: str | None = attrs.field(default=None, metadata=TEXT)
+    timestamp: float | None = attrs.field(default=None, metadata=number())
+    session_id: str | None = attrs.field(default=None, metadata=TEXT)
+    custom_metadata: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
+    score: float | None = attrs.field(default=None, validator=check_in_subclass, metadata=number())
 
     @property
     def text(self) -> str:

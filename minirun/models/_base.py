@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from .._record import Record
-from .._values import FLAG, OBJECT, TEXT, constructed, instance_of
+from .._values import FLAG, OBJECT, TEXT, check_in_subclass, constructed, instance_of
 from ..errors import ConfigurationError, InvalidValueError
 from ..types import Content, GenerateContentConfig, UsageMetadata
 
@@ -43,18 +43,18 @@ class LlmResponse(Record):
     question for `RunConfig.max_llm_calls`, which is what bounds it.
     """
 
-    content: Content | None = attrs.field(default=None, validator=instance_of(Content))
-    partial: bool | None = attrs.field(default=None, validator=FLAG)
-    turn_complete: bool | None = attrs.field(default=None, validator=FLAG)
-    finish_reason: str | None = attrs.field(default=None, validator=TEXT)
-    error_code: str | None = attrs.field(default=None, validator=TEXT)
-    error_message: str | None = attrs.field(default=None, validator=TEXT)
-    interrupted: bool | None = attrs.field(default=None, validator=FLAG)
-    usage_metadata: UsageMetadata | None = attrs.field(default=None, validator=instance_of(UsageMetadata))
-    custom_metadata: Mapping[str, Any] | None = attrs.field(default=None, validator=OBJECT)
-    ask_again: str | None = attrs.field(default=None, validator=TEXT)
+    content: Content | None = attrs.field(default=None, metadata=instance_of(Content))
+    partial: bool | None = attrs.field(default=None, metadata=FLAG)
+    turn_complete: bool | None = attrs.field(default=None, metadata=FLAG)
+    finish_reason: str | None = attrs.field(default=None, metadata=TEXT)
+    error_code: str | None = attrs.field(default=None, metadata=TEXT)
+    error_message: str | None = attrs.field(default=None, metadata=TEXT)
+    interrupted: bool | None = attrs.field(default=None, metadata=FLAG)
+    usage_metadata: UsageMetadata | None = attrs.field(default=None, metadata=instance_of(UsageMetadata))
+    custom_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata=OBJECT)
+    ask_again: str | None = attrs.field(default=None, validator=check_in_subclass, metadata=TEXT)
 
-    def __attrs_post_init__(self) -> None:
+    def _check_whole(self) -> None:
         if self.ask_again is not None and self.partial:
             problem = "expected None in a fragment, found a text; a model can be asked again after its whole answer"
             raise InvalidValueError("LlmResponse.ask_again", problem)
