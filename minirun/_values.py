@@ -288,12 +288,16 @@ def _constructor_of(cls: Any) -> Callable[..., None]:
                 self.id = id
                 self.__class__ = cls
             else:
-                set_field(self, 'name', name)
-                set_field(self, 'id', id)
+                set_fields(self, (name, id))
             check_whole(self)
     """
+
+    def set_fields(value: object, held: tuple[object, ...]) -> None:
+        for field, each in zip(fields, held, strict=True):
+            object.__setattr__(value, field.name, each)
+
     fields = attrs.fields(cls)
-    scope: dict[str, Any] = {"set_field": object.__setattr__, "check_whole": vars(cls).get("_check_whole")}
+    scope: dict[str, Any] = {"set_fields": set_fields, "check_whole": vars(cls).get("_check_whole")}
     parameters, checks = [], []
     for field in fields:
         name, must_be_given = field.name, field.default is attrs.NOTHING
@@ -312,7 +316,7 @@ def _constructor_of(cls: Any) -> Callable[..., None]:
         *(f"    self.{field.name} = {field.name}" for field in fields),
         "    self.__class__ = cls",
         "else:",
-        *(f"    set_field(self, '{field.name}', {field.name})" for field in fields),
+        f"    set_fields(self, ({', '.join(field.name for field in fields)},))",
         *(["check_whole(self)"] if scope["check_whole"] else []),
     ]
     constructor: Callable[..., None] = _compiled(cls, f"construct(self, *, {', '.join(parameters)})", body, **scope)
