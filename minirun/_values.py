@@ -1,199 +1,25 @@
 """
-What values are made of: fields that are checked, constructors compiled from these checks, and copies that cost little.
+How values are made and copied: constructors that are compiled from the checks of fields, and copies that cost little.
 
 A value is an attrs class, frozen and with slots, that is `constructed`; each of its fields says in its metadata how it
-is checked: `TEXT`, `OBJECT`, …. The constructor takes half of the time of one that attrs makes with as many validators.
+is checked (`_fields`). The constructor takes half of the time of one that attrs makes with as many validators.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from functools import partial, update_wrapper
-from typing import Any, TypeAlias, TypeGuard, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 
-from ._json import EMPTY_DICT, FrozenDict, check_text, freeze, shown
-from .errors import InvalidValueError
+from ._fields import OBJECT, check_unknown
+from ._json import EMPTY_DICT
 
-__all__ = [
-    "EMPTY_LIST",
-    "FLAG",
-    "JSON_VALUE",
-    "MAKE",
-    "NAMES",
-    "NAME_SET",
-    "OBJECT",
-    "TEXT",
-    "Value",
-    "changed",
-    "check_in_subclass",
-    "checked",
-    "constructed",
-    "instance_of",
-    "integer",
-    "is_list",
-    "number",
-    "unknown_field",
-]
+__all__ = ["MAKE", "Value", "changed", "check_in_subclass", "constructed", "unknown_field"]
 
 _T = TypeVar("_T")
 _Class = TypeVar("_Class", bound=type)
-
-EMPTY_LIST: tuple[()] = ()
-"""The default of lists, by which it is known that there is nothing to check."""
-
-
-# --- how fields are checked -------------------------------------------------------------------------------------------
-
-
-Check: TypeAlias = Callable[[Any, str], Any]
-"""Returns what a field holds for the value that it is given; raises InvalidValueError, with the path of the field."""
-
-
-def checked(check: Check, form: str | None = None) -> dict[str, Any]:
-    """
-    The metadata of a field that is checked, unless it is given its default.
-
-    `form` is what the codec has to know: `"json"` is JSON already, `"bytes"` becomes base64, `"set"` a sorted list;
-    what is none of these is written and read by its type.
-    """
-    return {"check": check, "form": form}
-
-
-def _wrong(path: str, expected: str, found: object) -> InvalidValueError:
-    return InvalidValueError(path, f"expected {expected}, found {shown(found)}")
-
-
-def _text(value: object, path: str) -> str:
-    if type(value) is str and value.isascii():
-        return value
-    if not isinstance(value, str):
-        raise _wrong(path, "a string", value)
-    return check_text(str.__str__(value), path)  # a StrEnum, too, as the plain string that will be read back
-
-
-def _flag(value: object, path: str) -> object:
-    if not (value is True or value is False):
-        raise _wrong(path, "True, False or None", value)
-    return value
-
-
-def _object(value: object, path: str) -> FrozenDict:
-    if not isinstance(value, dict):
-        raise InvalidValueError(path, f"expected a dict, found {type(value).__name__}")
-    frozen: FrozenDict = freeze(value, path)
-    return frozen
-
-
-def _names(value: object, path: str) -> tuple[str, ...]:
-    if not is_list(value):
-        raise _wrong(path, "a list of strings", value)
-    names = tuple(value)
-    for name in names:
-        if not isinstance(name, str):
-            raise _wrong(path, "strings", name)
-    return tuple(freeze(name, path) for name in names)
-
-
-def _unknown(fields: Iterable[attrs.Attribute[Any]], value: object, path: str) -> FrozenDict:
-    frozen = _object(value, path)
-    known = [field.name for field in fields if field.name in frozen and field.name != "unknown_fields"]
-    if known:  # in JSON they would take the place of the fields themselves
-        raise InvalidValueError(path, f"expected fields unknown to this version, found {', '.join(known)}")
-    return frozen
-
-
-def _converted(convert: Callable[[Any], Any], value: object, path: str) -> Any:
-    return convert(value)
-
-
-TEXT = checked(_text)
-"""Text that UTF-8 can write."""
-
-FLAG = checked(_flag)
-"""True, False or None."""
-
-JSON_VALUE = checked(freeze, "json")
-"""A JSON value, frozen."""
-
-OBJECT = checked(_object, "json")
-"""A JSON object, frozen."""
-
-NAMES = checked(_names, "json")
-"""A list of strings, as a tuple."""
-
-NAME_SET = checked(lambda value, path: frozenset(_names(value, path)), "set")
-"""A set of strings."""
-
-
-def instance_of(kind: type) -> dict[str, Any]:
-    """One of *kind*."""
-
-    def check(value: object, path: str) -> object:
-        if not isinstance(value, kind):
-            raise _wrong(path, kind.__name__, value)
-        return value
-
-    return checked(check)
-
-
-def integer(least: int | None = None) -> dict[str, Any]:
-    """An integer that can be stored, of at least *least*."""
-    expected = "an integer" if least is None else f"an integer of at least {least}"
-
-    def check(value: object, path: str) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
-            raise _wrong(path, expected, value)
-        plain: int = freeze(value, path)
-        return plain
-
-    return checked(check)
-
-
-def number(least: float | None = None, most: float | None = None) -> dict[str, Any]:
-    """A finite number within these bounds, as a float."""
-    bounds = [f"at {word} {bound}" for word, bound in (("least", least), ("most", most)) if bound is not None]
-    expected = f"a finite number of {' and '.join(bounds)}" if bounds else "a finite number"
-    low = -sys.float_info.max if least is None else least
-    high = sys.float_info.max if most is None else most
-
-    def check(value: object, path: str) -> float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-            raise _wrong(path, expected, value)
-        return float(value)
-
-    return checked(check)
-
-
-def check_in_subclass(instance: Any, attribute: attrs.Attribute[Any], value: object) -> None:
-    """
-    The validator of the last field of each value: what attrs calls in subclasses whose constructor it has made.
-
-    All fields are set then. They become what the constructor of the value itself makes of them, or that raises.
-    """
-    cls: Any = next(base for base in type(instance).__mro__ if _is_ours(base))
-    names = [field.name for field in attrs.fields(cls)]
-    own = cls(**{name: getattr(instance, name) for name in names})
-    for name in names:
-        object.__setattr__(instance, name, getattr(own, name))
-
-
-def unknown_field() -> Any:
-    """Where a value keeps the fields that a later version wrote into its JSON; it stands last."""
-    metadata = checked(_object, "json")
-    return attrs.field(default=EMPTY_DICT, repr=False, validator=check_in_subclass, metadata=metadata)
-
-
-def is_list(value: object) -> TypeGuard[Iterable[Any]]:
-    """Whether *value* is a list of something, or can be made one; neither a text nor a dict is."""
-    if type(value) is list or type(value) is tuple:
-        return True
-    return isinstance(value, Iterable) and not isinstance(value, (str, bytes, dict))
-
-
-# --- how values are made and copied -----------------------------------------------------------------------------------
 
 
 class Value:
@@ -303,7 +129,7 @@ def _constructor_of(cls: Any) -> Callable[..., None]:
         name, must_be_given = field.name, field.default is attrs.NOTHING
         check = field.metadata.get("check") or partial(_converted, field.converter)
         if name == "unknown_fields":
-            check = partial(_unknown, fields)
+            check = partial(check_unknown, fields)
         scope |= {f"default_{name}": field.default, f"check_{name}": check}
         parameters.append(name if must_be_given else f"{name}=default_{name}")
         default = "None" if field.default is None else f"default_{name}"
@@ -321,6 +147,28 @@ def _constructor_of(cls: Any) -> Callable[..., None]:
     ]
     constructor: Callable[..., None] = _compiled(cls, f"construct(self, *, {', '.join(parameters)})", body, **scope)
     return constructor
+
+
+def _converted(convert: Callable[[Any], Any], value: object, path: str) -> Any:
+    return convert(value)
+
+
+def check_in_subclass(instance: Any, attribute: attrs.Attribute[Any], value: object) -> None:
+    """
+    The validator of the last field of each value: what attrs calls in subclasses whose constructor it has made.
+
+    All fields are set then. They become what the constructor of the value itself makes of them, or that raises.
+    """
+    cls: Any = next(base for base in type(instance).__mro__ if _is_ours(base))
+    names = [field.name for field in attrs.fields(cls)]
+    own = cls(**{name: getattr(instance, name) for name in names})
+    for name in names:
+        object.__setattr__(instance, name, getattr(own, name))
+
+
+def unknown_field() -> Any:
+    """Where a value keeps the fields that a later version wrote into its JSON; it stands last."""
+    return attrs.field(default=EMPTY_DICT, repr=False, validator=check_in_subclass, metadata=OBJECT)
 
 
 def changed(value: _T, /, **changes: Any) -> _T:

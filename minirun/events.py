@@ -13,22 +13,9 @@ from typing import Any
 
 import attrs
 
+from ._fields import EMPTY_LIST, FLAG, JSON_VALUE, NAME_SET, NAMES, OBJECT, TEXT, checked, instance_of, integer
 from ._json import EMPTY_DICT, JSON, finite, shown
-from ._values import (
-    EMPTY_LIST,
-    FLAG,
-    JSON_VALUE,
-    NAME_SET,
-    NAMES,
-    OBJECT,
-    TEXT,
-    Value,
-    checked,
-    constructed,
-    instance_of,
-    integer,
-    unknown_field,
-)
+from ._values import Value, constructed, unknown_field
 from .errors import InvalidValueError
 from .types import Content, FunctionCall, FunctionResponse, Part, UsageMetadata
 

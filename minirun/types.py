@@ -14,22 +14,9 @@ from typing import Any
 
 import attrs
 
+from ._fields import EMPTY_LIST, FLAG, OBJECT, TEXT, checked, instance_of, integer, is_list, number
 from ._json import EMPTY_DICT, freeze, shown
-from ._values import (
-    EMPTY_LIST,
-    FLAG,
-    OBJECT,
-    TEXT,
-    Value,
-    check_in_subclass,
-    checked,
-    constructed,
-    instance_of,
-    integer,
-    is_list,
-    number,
-    unknown_field,
-)
+from ._values import Value, check_in_subclass, constructed, unknown_field
 from .errors import InvalidValueError
 
 __all__ = [

@@ -31,7 +31,7 @@ import minirun
 # units in one line may not. A package stands for all its modules, except those that have a line of their own.
 LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("how public lists are imported", ("_lazy",)),
-    ("values", ("types events errors _json _values _codec _record _window",)),
+    ("values", ("types events errors _json _fields _values _codec _record _window",)),
     ("pure logic", ("sessions._state sessions._fold", "credentials._values", "flows", "workflow._graph")),
     ("env", ("env",)),
     ("what services have in common", ("_service",)),

@@ -14,8 +14,9 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from .._fields import OBJECT, TEXT, number
 from .._json import EMPTY_DICT, check_id, check_text, dumps, freeze, shown
-from .._values import OBJECT, TEXT, Value, check_in_subclass, constructed, number
+from .._values import Value, check_in_subclass, constructed
 from ..errors import InvalidValueError
 from ..events import Event
 from ..types import Content, Part

@@ -8,8 +8,9 @@ from typing import Any
 
 import attrs
 
+from .._fields import FLAG, OBJECT, TEXT, instance_of
 from .._record import Record
-from .._values import FLAG, OBJECT, TEXT, check_in_subclass, constructed, instance_of
+from .._values import check_in_subclass, constructed
 from ..errors import ConfigurationError, InvalidValueError
 from ..types import Content, GenerateContentConfig, UsageMetadata
 
