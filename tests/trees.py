@@ -520,7 +520,7 @@ class Forest:
         self.results: dict[Call, Any] = {}
         """What each call has returned: told to a hook, so it stands."""
         self.looked_at: set[str] = set()
-        """The events to which a hook has added something, by id."""
+        """The events to which a hook has added something when it was asked last, by id."""
         self.answered: set[Call] = set()
         """The calls whose response is that of a hook."""
         self.hook_failures: defaultdict[str, list[str]] = defaultdict(list)
@@ -797,6 +797,7 @@ class Trouble(BasePlugin):
         answer = Event(custom_metadata={"looked": "at"})
         if event.text and not event.get_function_calls() and event.content is not None:
             answer = Event(content=changed(event.content, parts=(*event.content.parts, Part(text=" (looked at)"))))
+        self._forest.looked_at.discard(event.id or "")  # it may be asked again, of an event that could not be stored
         changed_event = await self._do(invocation_context, "on_event", answer)
         if changed_event is not None and not event.partial:
             self._forest.looked_at.add(event.id or "")
