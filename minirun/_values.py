@@ -16,7 +16,7 @@ import attrs
 from ._fields import OBJECT, check_unknown
 from ._json import EMPTY_DICT
 
-__all__ = ["MAKE", "Value", "changed", "check_in_subclass", "constructed", "unknown_field"]
+__all__ = ["MAKE", "Memoized", "Value", "changed", "check_in_subclass", "constructed", "unknown_field"]
 
 _T = TypeVar("_T")
 _Class = TypeVar("_Class", bound=type)
@@ -42,6 +42,18 @@ class Value:
         given = ((field.name, getattr(self, field.name, None)) for field in fields if field.repr)
         shown = ", ".join(f"{name}={value!r}" for name, value in given if value is not None and value not in ((), {}))
         return f"{type(self).__name__}({shown})"
+
+
+class Memoized(Value):
+    """
+    A value that remembers what was derived from its fields, once somebody has asked for it.
+
+    The memo is no field: it is not compared, shown, written or pickled, and no copy takes it over, as the fields of the
+    copy may be others. It needs no lock: threads that derive it at once all derive the same.
+    """
+
+    __slots__ = ("_memo",)
+    _memo: Any
 
 
 def _is_ours(cls: type) -> bool:
@@ -206,7 +218,7 @@ def _copied(value: Any, changes: dict[str, Any]) -> Any:
     for base in cls.__mro__:
         slots = vars(base).get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
-            if name not in ("__weakref__", "__dict__") and hasattr(value, name):
+            if name not in ("__weakref__", "__dict__", *Memoized.__slots__) and hasattr(value, name):
                 object.__setattr__(copy, name, getattr(value, name))
     if hasattr(value, "__dict__"):
         copy.__dict__.update(value.__dict__)

@@ -15,7 +15,7 @@ import attrs
 
 from ._fields import EMPTY_LIST, FLAG, JSON_VALUE, NAME_SET, NAMES, OBJECT, TEXT, checked, instance_of, integer
 from ._json import EMPTY_DICT, JSON, finite, shown
-from ._values import Value, constructed, unknown_field
+from ._values import Memoized, Value, constructed, unknown_field
 from .errors import InvalidValueError
 from .types import Content, FunctionCall, FunctionResponse, Part, UsageMetadata
 
@@ -24,7 +24,7 @@ __all__ = ["Event", "EventActions", "NodeInfo"]
 
 @constructed
 @attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
-class EventActions(Value):
+class EventActions(Memoized):
     """
     What changes when the event is stored.
 
@@ -229,13 +229,11 @@ class Event(Value):
 
     def get_function_calls(self) -> list[FunctionCall]:
         """The calls in this event, in order."""
-        parts = self.content.parts if self.content is not None else ()
-        return [part.function_call for part in parts if part.function_call is not None]
+        return [] if self.content is None else list(self.content.calls)
 
     def get_function_responses(self) -> list[FunctionResponse]:
         """The responses in this event, in order."""
-        parts = self.content.parts if self.content is not None else ()
-        return [part.function_response for part in parts if part.function_response is not None]
+        return [] if self.content is None else list(self.content.responses)
 
     def is_final_response(self) -> bool:
         """
@@ -247,11 +245,11 @@ class Event(Value):
         """
         if self.actions.skip_summarization or self.long_running_tool_ids:
             return True
-        if self.partial:
-            return False
-        if self.content is not None and self.content.role == "user" and self.author != "user":
+        content = self.content
+        if self.partial or content is None:
+            return not self.partial
+        if content.role == "user" and self.author != "user":
             return False  # an agent has told itself something: what its answer lacks, for example
-        parts = self.content.parts if self.content is not None else ()
-        if any(part.function_call is not None or part.function_response is not None for part in parts):
+        if content.calls or content.responses:
             return False
-        return not (parts and parts[-1].code_execution_result is not None)
+        return not (content.parts and content.parts[-1].code_execution_result is not None)

@@ -16,7 +16,7 @@ import attrs
 
 from ._fields import EMPTY_LIST, FLAG, OBJECT, TEXT, checked, instance_of, integer, is_list, number
 from ._json import EMPTY_DICT, freeze, shown
-from ._values import Value, check_in_subclass, constructed, unknown_field
+from ._values import Memoized, Value, check_in_subclass, constructed, unknown_field
 from .errors import InvalidValueError
 
 __all__ = [
@@ -171,9 +171,12 @@ def _parts(value: object, path: str) -> tuple[Part, ...]:
     return parts
 
 
+_NEITHER: tuple[tuple[FunctionCall, ...], tuple[FunctionResponse, ...]] = ((), ())
+
+
 @constructed
 @attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
-class Content(Value):
+class Content(Memoized):
     """What one side said, as parts. `role` is `user` (also for tools' answers) or `model`."""
 
     parts: Sequence[Part] = attrs.field(default=EMPTY_LIST, metadata=checked(_parts))
@@ -184,6 +187,33 @@ class Content(Value):
     def text(self) -> str:
         """The text parts joined, thoughts left out."""
         return "".join(part.text for part in self.parts if part.text and not part.thought)
+
+    @property
+    def calls(self) -> tuple[FunctionCall, ...]:
+        """The function calls in it, in order."""
+        return self.calls_and_responses[0]
+
+    @property
+    def responses(self) -> tuple[FunctionResponse, ...]:
+        """The function responses in it, in order."""
+        return self.calls_and_responses[1]
+
+    @property
+    def calls_and_responses(self) -> tuple[tuple[FunctionCall, ...], tuple[FunctionResponse, ...]]:
+        """Both, each in order. The parts are scanned once; most contents have neither, and share one empty pair."""
+        try:
+            found: tuple[tuple[FunctionCall, ...], tuple[FunctionResponse, ...]] = self._memo
+        except AttributeError:
+            calls: list[FunctionCall] = []
+            responses: list[FunctionResponse] = []
+            for part in self.parts:
+                if part.function_call is not None:
+                    calls.append(part.function_call)
+                elif part.function_response is not None:
+                    responses.append(part.function_response)
+            found = (tuple(calls), tuple(responses)) if calls or responses else _NEITHER
+            object.__setattr__(self, "_memo", found)
+        return found
 
 
 @constructed

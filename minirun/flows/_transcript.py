@@ -36,18 +36,14 @@ class _Unit:
 
     def __init__(self, content: Content) -> None:
         self.content = content
-        self.answers: dict[str | None, Part | None] = {
-            part.function_call.id: None for part in content.parts if part.function_call is not None
-        }
+        self.answers: dict[str | None, Part | None] = dict.fromkeys(call.id for call in content.calls)
 
     def contents(self, prompts: Prompts) -> tuple[Content, Content]:
         """The content and its answers, in call order; stand-ins for those that are missing."""
         parts = []
-        for part in self.content.parts:
-            call = part.function_call
-            if call is not None:
-                stand_in = FunctionResponse(id=call.id, name=call.name, response={"status": prompts.still_running})
-                parts.append(self.answers[call.id] or Part(function_response=stand_in))
+        for call in self.content.calls:
+            stand_in = FunctionResponse(id=call.id, name=call.name, response={"status": prompts.still_running})
+            parts.append(self.answers[call.id] or Part(function_response=stand_in))
         return self.content, Content(role="user", parts=parts)
 
 
@@ -103,29 +99,29 @@ class Transcript:
         return Extended(shared, own) if own else shared
 
     def _take(self, event: Event, content: Content) -> None:
-        told = [part for part in content.parts if not _is_question(part)]
-        if len(told) < len(content.parts):
+        if any(item.name in QUESTIONS for items in content.calls_and_responses for item in items):
+            told = tuple(part for part in content.parts if not _is_question(part))
             if not told:
                 return
-            content = changed(content, parts=tuple(told))
+            content = changed(content, parts=told)
         if event.author not in ("user", self._agent_name):
             content = Content(role="user", parts=self._retold(event, content))
             if content.parts:
                 self._extend(self._contents, [content])
             return
-        spoken = tuple(part for part in content.parts if part.function_response is None)
-        if len(spoken) < len(content.parts):
+        spoken = content.parts
+        if content.responses:
+            spoken = tuple(part for part in content.parts if part.function_response is None)
             self._answer(part for part in content.parts if part.function_response is not None)
         if all(part.thought and part.thought_signature is None for part in spoken):
             return  # nothing to see
         # what an agent says in the user's role is said to itself: what its answer lacks, for example
-        calls = [part.function_call.id for part in spoken if part.function_call is not None]
-        role = "user" if not calls and "user" in (event.author, content.role) else "model"
-        if content.role != role or len(spoken) < len(content.parts):
+        role = "user" if not content.calls and "user" in (event.author, content.role) else "model"
+        if content.role != role or content.responses:
             content = changed(content, role=role, parts=spoken)
-        if calls:
+        if content.calls:
             unit = _Unit(content)
-            self._open.update(dict.fromkeys(calls, unit))
+            self._open.update(dict.fromkeys(unit.answers, unit))
         else:
             self._extend(self._contents, [content])
 

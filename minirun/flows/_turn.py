@@ -60,7 +60,9 @@ def step(state: Turn, what: Input) -> Turn:
 
 def input_of(event: Event) -> Input:
     """Say what an emitted event means for the turn."""
-    if event.get_function_responses():
-        actions = event.actions
-        return Input.FINAL if actions.skip_summarization or actions.transfer_to_agent else Input.RESPONSES
-    return Input.CALLS if event.get_function_calls() else Input.TEXT
+    content, actions = event.content, event.actions
+    if content is None or not (content.calls or content.responses):
+        return Input.TEXT
+    if not content.responses:
+        return Input.CALLS
+    return Input.FINAL if actions.skip_summarization or actions.transfer_to_agent else Input.RESPONSES

@@ -769,7 +769,7 @@ class _WritingContext(ReadonlyContext):
         recorded = None if core.journal is None else core.journal.find(core.next_id(self._path))
         return None if recorded is None else await self._replay(recorded)
 
-    async def _heard(self, event: Event, state: State, *, closing: bool = False) -> tuple[Event, dict[str, Write]]:
+    async def _heard(self, event: Event, state: State, *, closing: bool = False) -> tuple[Event, Mapping[str, Write]]:
         """What the plugins make of an event, and all that it writes; they write to *state*."""
         context = InvocationContext(self._core, self._agent, self._place, state)
         context._closed = "an on_event callback looks at an event, it cannot emit another; write to the state instead"

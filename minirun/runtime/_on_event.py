@@ -12,7 +12,7 @@ the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Any
 
@@ -32,7 +32,9 @@ __all__ = ["heard"]
 _KEPT = ("id", "invocation_id", "timestamp", "seq", "partial")
 
 
-async def heard(hooks: Iterable[Hook], context: Any, event: Event, *, closing: bool) -> tuple[Event, dict[str, Write]]:
+async def heard(
+    hooks: Iterable[Hook], context: Any, event: Event, *, closing: bool
+) -> tuple[Event, Mapping[str, Write]]:
     """
     Return what *hooks* make of *event*, and all that it writes: its own writes, and those of *context* on top.
 
@@ -94,6 +96,6 @@ def _calls_of(event: Event) -> tuple[object, ...]:
     return event.get_function_calls(), event.get_function_responses(), *waiting
 
 
-def _with_pending(writes: dict[str, Write], pending: dict[str, Write]) -> dict[str, Write]:
+def _with_pending(writes: Mapping[str, Write], pending: Mapping[str, Write]) -> dict[str, Write]:
     above = {key: merge_writes(key, writes[key], write) if key in writes else write for key, write in pending.items()}
     return {**writes, **above}

@@ -92,10 +92,11 @@ def call_changes(calls: Mapping[str, OpenCall], event: Event, *, tracked: bool) 
     The calls of *tracked* events are open from now on.
     """
     changes: CallChanges = {}
-    if event.content is None and not event.actions.suspended_calls and not event.long_running_tool_ids:
+    made, answers = event.content.calls_and_responses if event.content is not None else ((), ())
+    if not (made or answers or event.actions.suspended_calls or event.long_running_tool_ids):
         return changes
     if tracked:
-        for place, call in enumerate(event.get_function_calls()):
+        for place, call in enumerate(made):
             changes[call.id or ""] = OpenCall(
                 call.id or "",
                 call.name,
@@ -110,7 +111,7 @@ def call_changes(calls: Mapping[str, OpenCall], event: Event, *, tracked: bool) 
             found = changes.get(call_id) or calls.get(call_id)
             if found is not None:
                 changes[call_id] = attrs.evolve(found, pending=pending, pending_seq=event.seq or 0)
-    for response in event.get_function_responses():
+    for response in answers:
         changes[response.id or ""] = None
     return changes
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from .._json import JSON
 from ..events import Event
-from ._state import Scope, Values, _Missing, apply_write, scope_of, writes_of
+from ._state import NO_VALUES, Scope, Values, _Missing, apply_write, scope_of, writes_of
 
 __all__ = ["apply_event", "fold"]
 
@@ -36,10 +36,11 @@ def apply_event(values: CurrentValues, event: Event, *, shared: bool = True) -> 
     """
     if event.partial:
         return {}
-    writes = writes_of(event.actions)
-    if not shared:
-        writes = {key: write for key, write in writes.items() if scope_of(key) is Scope.SESSION}
-    return {key: apply_write(key, values.get(key), write) for key, write in writes.items()}
+    return {
+        key: apply_write(key, values.get(key), write) if type(write) in NO_VALUES else write
+        for key, write in writes_of(event.actions).items()
+        if shared or scope_of(key) is Scope.SESSION
+    }
 
 
 def fold(values: Values, events: Iterable[Event], *, shared: bool = True) -> Values:

@@ -153,6 +153,8 @@ def merge_writes(key: str, below: Write, above: Write) -> Write:
 
 
 _OPERATIONS = frozenset({Add, Extend})
+NO_VALUES: Final = _OPERATIONS | {_Removed}
+"""The types of writes that are not themselves what the key then holds."""
 
 
 def _mismatch(key: str, operation: str, expected: str, found: object) -> InvalidValueError:
@@ -160,15 +162,23 @@ def _mismatch(key: str, operation: str, expected: str, found: object) -> Invalid
     return InvalidValueError(f"state[{key!r}]", f"`{operation}` expects {expected}, found {what}")
 
 
-def writes_of(actions: EventActions) -> dict[str, Write]:
+def writes_of(actions: EventActions) -> Mapping[str, Write]:
     """
-    Return the writes that an event's actions stand for.
+    Return the writes that an event's actions stand for. The actions remember them, so they are not to be changed.
 
     Raises:
         InvalidValueError: A key is no key, stands in two of the three fields, or an operation is malformed.
     """
-    if not (actions.state_delta or actions.state_removed or actions.state_ops):
-        return {}
+    try:
+        writes: Mapping[str, Write] = actions._memo
+    except AttributeError:
+        has_any = actions.state_delta or actions.state_removed or actions.state_ops
+        writes = _derived_writes(actions) if has_any else EMPTY_DICT
+        object.__setattr__(actions, "_memo", writes)
+    return writes
+
+
+def _derived_writes(actions: EventActions) -> dict[str, Write]:
     writes: dict[str, Write] = {}
     for key in actions.state_removed:
         writes[check_key(key, "state_removed")] = REMOVED
@@ -196,10 +206,14 @@ def _operation(operation: JSON, path: str) -> Write:
     raise InvalidValueError(path, f'expected {{"add": number}} or {{"extend": list}}, found {operation!r:.80}')
 
 
-def with_writes(actions: EventActions, writes: Mapping[str, Write]) -> EventActions:
-    """Return *actions* with exactly these writes as its state changes."""
-    if not (writes or actions.state_delta or actions.state_removed or actions.state_ops):
-        return actions
+def with_writes(actions: EventActions, writes: Mapping[str, Write], **changes: Any) -> EventActions:
+    """
+    Return *actions* with exactly these writes as its state changes, and with other *changes* of its fields.
+
+    It is the same object if nothing changes, and one copy otherwise.
+    """
+    if _are_the_writes_of(actions, writes):
+        return changed(actions, **changes) if changes else actions
     delta: dict[str, JSON] = {}
     removed: list[str] = []
     operations: dict[str, JSON] = {}
@@ -217,7 +231,17 @@ def with_writes(actions: EventActions, writes: Mapping[str, Write]) -> EventActi
         state_delta=freeze(delta, "state_delta") if delta else EMPTY_DICT,
         state_removed=tuple(removed),
         state_ops=freeze(operations, "state_ops") if operations else EMPTY_DICT,
+        **changes,
     )
+
+
+def _are_the_writes_of(actions: EventActions, writes: Mapping[str, Write]) -> bool:
+    # The very same ones, in the same order: equal is not enough, as 1 is equal to True.
+    count = len(actions.state_delta) + len(actions.state_removed) + len(actions.state_ops)
+    if count != len(writes):  # a key that is removed twice counts twice, too
+        return False
+    known = writes_of(actions).items()
+    return all(key == name and write is own for (key, write), (name, own) in zip(writes.items(), known, strict=True))
 
 
 # --- committed values -----------------------------------------------------------------------------------------------
