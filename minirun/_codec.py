@@ -15,9 +15,10 @@ from typing import Any, TypeVar, get_type_hints
 
 import attrs
 
-from ._json import dumps, loads
+from ._json import dumps, freeze, loads
+from ._values import Value, changed
 from .errors import InvalidValueError
-from .events import Event, EventActions, NodeInfo
+from .events import Event, EventActions, NodeInfo, Replay, replay_of
 from .types import (
     Blob,
     CodeExecutionResult,
@@ -80,7 +81,9 @@ def _converter() -> Any:
 
 def _override(attribute: attrs.Attribute[Any], override: Callable[..., Any]) -> Any:
     form = attribute.metadata["form"]
-    return override() if form is None else override(struct_hook=_as_it_is, unstruct_hook=_UNSTRUCTURE[form])
+    if form is None:
+        return override()
+    return override(struct_hook=_STRUCTURE.get(form, _as_it_is), unstruct_hook=_UNSTRUCTURE[form])
 
 
 def _as_it_is(value: Any, _: Any = None) -> Any:
@@ -95,7 +98,51 @@ def _to_list(value: frozenset[str] | None) -> list[str] | None:
     return None if value is None else sorted(value)
 
 
-_UNSTRUCTURE: dict[str, Callable[[Any], Any]] = {"json": _as_it_is, "bytes": _to_base64, "set": _to_list}
+# Written and read by hand, which takes less time than cattrs does to compile it for three more classes.
+
+
+def _to_notes(value: Any) -> dict[str, Any]:
+    notes: dict[str, Any] = {}
+    for field in attrs.fields(type(value)):
+        note = getattr(value, field.name)
+        if field.name == "unknown_fields":
+            notes.update(note)
+        elif note != field.default:
+            notes[field.name] = _to_notes(note) if isinstance(note, Value) else note
+    return notes
+
+
+def _from_notes(notes: Any, _: Any) -> Replay:
+    """
+    What is stored of a `Replay`. What this version can make nothing of is kept as fields that it does not know are.
+
+    So an event stays readable whatever another program has written there: only the runtime needs it.
+    """
+    try:
+        return replay_of(notes)
+    except InvalidValueError:
+        if not isinstance(notes, dict):
+            raise
+    odd = {name: note for name, note in notes.items() if not _is_of_replay({name: note})}
+    read = replay_of({name: note for name, note in notes.items() if name not in odd})
+    return changed(read, unknown_fields=freeze({**read.unknown_fields, **odd}, "EventActions.replay"))
+
+
+def _is_of_replay(notes: dict[str, Any]) -> bool:
+    try:
+        replay_of(notes)
+    except InvalidValueError:
+        return False
+    return True
+
+
+_UNSTRUCTURE: dict[str, Callable[[Any], Any]] = {
+    "json": _as_it_is,
+    "bytes": _to_base64,
+    "set": _to_list,
+    "replay": _to_notes,
+}
+_STRUCTURE: dict[str, Callable[[Any, Any], Any]] = {"replay": _from_notes}
 
 
 def _writer(write: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:

@@ -40,8 +40,12 @@ class Value:
         fields = attrs.fields(type(self))  # type: ignore[arg-type]  # every subclass is an attrs class
         # None for what is not there yet: a value that is refused is shown half made by tracebacks with locals.
         given = ((field.name, getattr(self, field.name, None)) for field in fields if field.repr)
-        shown = ", ".join(f"{name}={value!r}" for name, value in given if value is not None and value not in ((), {}))
+        shown = ", ".join(f"{name}={value!r}" for name, value in given if not _says_nothing(value))
         return f"{type(self).__name__}({shown})"
+
+
+def _says_nothing(value: Any) -> bool:
+    return value is None or value in ((), {}) or bool(getattr(value, "is_empty", False))
 
 
 class Memoized(Value):

@@ -9,17 +9,134 @@ its `seq`. A stored event never changes. `seq` is the only order: the clock take
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import attrs
 
 from ._fields import EMPTY_LIST, FLAG, JSON_VALUE, NAME_SET, NAMES, OBJECT, TEXT, checked, instance_of, integer
-from ._json import EMPTY_DICT, JSON, finite, shown
+from ._json import EMPTY_DICT, JSON, finite, freeze, shown
 from ._values import Memoized, Value, constructed, unknown_field
 from .errors import InvalidValueError
 from .types import Content, FunctionCall, FunctionResponse, Part, UsageMetadata
 
 __all__ = ["Event", "EventActions", "NodeInfo"]
+
+
+def _value_of(cls: Any, value: object, path: str) -> Any:
+    """*value*, if it is one of *cls* already, or the one that a dict of its fields stands for."""
+    if isinstance(value, cls):
+        return value
+    if not isinstance(value, dict):
+        raise InvalidValueError(path, f"expected a dict, found {type(value).__name__}")
+    fields = {field.name: field for field in attrs.fields(cls) if field.name != "unknown_fields"}
+    missing = [name for name, field in fields.items() if field.default is attrs.NOTHING and name not in value]
+    if missing:
+        raise InvalidValueError(f"{path}.{missing[0]}", f"it is missing, found only {sorted(map(str, value))}")
+    known = {name: item for name, item in value.items() if name in fields}
+    return cls(**known, unknown_fields={name: item for name, item in value.items() if name not in fields})
+
+
+def _arguments(value: object, path: str) -> JSON:
+    if value is not None and not isinstance(value, (list, tuple)):
+        raise InvalidValueError(path, f"expected a list or None, found {shown(value)}")
+    return freeze(value, path)
+
+
+@constructed
+@attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
+class RecordedStep(Value):
+    """The step that an event records: its name, and the path of whoever took it."""
+
+    name: str = attrs.field(metadata=TEXT)
+    path: str = attrs.field(metadata=TEXT)
+    unknown_fields: Mapping[str, Any] = unknown_field()
+
+
+@constructed
+@attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
+class RecordedFailure(Value):
+    """The exception that a step has raised: its class, as `module:qualname`, and its arguments; None if no JSON."""
+
+    type: str = attrs.field(metadata=TEXT)
+    args: Sequence[Any] | None = attrs.field(metadata=checked(_arguments))
+    unknown_fields: Mapping[str, Any] = unknown_field()
+
+
+# Where the level of `Replay.reads` begins, so that a value of the state may be as deep in it as in the state itself.
+READS_LEVEL: Final = -2
+
+
+def _reads(value: object, path: str) -> JSON:
+    # A place without a value: there was no such key.
+    seen = list(value.values()) if isinstance(value, dict) else [None]
+    if not all(isinstance(keys, dict) and all(map(_is_record, keys.values())) for keys in seen):
+        expected = "{reader: {key: [count, [place, value], ...]}}"
+        raise InvalidValueError(path, f"expected {expected}, found {shown(value)}")
+    return freeze(value, path, READS_LEVEL)
+
+
+def _is_record(record: object) -> bool:
+    if not isinstance(record, (list, tuple)) or not record or type(record[0]) is not int:
+        return False
+    return all(isinstance(item, (list, tuple)) and len(item) in (1, 2) and type(item[0]) is int for item in record[1:])
+
+
+def _saves(value: object, path: str) -> JSON:
+    if not isinstance(value, dict) or not all(type(version) is int for version in value.values()):
+        raise InvalidValueError(path, f"expected a dict of integers, found {shown(value)}")
+    return freeze(value, path)
+
+
+@constructed
+@attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
+class Replay(Value):
+    """
+    What a runtime that runs the agents of an invocation again has to know of an event. Plugins cannot change it.
+
+    Fields that are None, or empty, are not stored; the others are stored in the order in which they stand here.
+    """
+
+    step: RecordedStep | None = attrs.field(default=None, metadata=checked(partial(_value_of, RecordedStep)))
+    """The event is the result of this step."""
+    failed: RecordedFailure | None = attrs.field(default=None, metadata=checked(partial(_value_of, RecordedFailure)))
+    """The step has raised this."""
+    asked_by: str | None = attrs.field(default=None, metadata=TEXT)
+    """The event is a question; the path of whoever asked it."""
+    early: bool | None = attrs.field(default=None, metadata=FLAG)
+    """It was asked while other recorded events were still ahead."""
+    was_paused: bool | None = attrs.field(default=None, metadata=FLAG)
+    """Of an early question: whether the run before had paused, rather than being cut off."""
+    asked: bool | None = attrs.field(default=None, metadata=FLAG)
+    """False: a callback has answered in the place of the model, so that no budget counts it."""
+    again: str | None = attrs.field(default=None, metadata=TEXT)
+    """The answer was not accepted, and the model was told this."""
+    aside: bool | None = attrs.field(default=None, metadata=FLAG)
+    """True: the event was emitted beside the logic, which does not emit it again."""
+    saves: Mapping[str, int] = attrs.field(default=EMPTY_DICT, metadata=checked(_saves))
+    """The versions of artifacts that were saved, by the id of the save."""
+    reads: Mapping[str, Mapping[str, Any]] = attrs.field(default=EMPTY_DICT, metadata=checked(_reads))
+    """What was read of the state until then: by reader and key, how often, and at which reads the value was new."""
+    unknown_fields: Mapping[str, Any] = unknown_field()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is recorded."""
+        return self == NO_REPLAY
+
+
+NO_REPLAY = Replay()
+
+
+def replay_of(value: Replay | Mapping[str, Any]) -> Replay:
+    """
+    Return *value*, or what a dict of the form in which it is stored stands for.
+
+    Raises:
+        InvalidValueError: It is of another form.
+    """
+    replay: Replay = _value_of(Replay, value, "EventActions.replay")
+    return replay
 
 
 @constructed
@@ -48,7 +165,7 @@ class EventActions(Memoized):
     or of the question; `ctx.request_credential` fills it in. It holds no secrets, and is refused without its questions.
 
     `replay` is for the runtime, when the agents of an invocation are run again to go on with it: what a step was, and
-    what an agent's own logic had read of the state. Plugins cannot change it.
+    what an agent's own logic had read of the state. Plugins cannot change it. A dict of the same form becomes a Replay.
 
     `compaction` is set by runs of an app with an `events_compaction_config`: the event covers those from `start_seq` to
     `end_seq` (places in the log, both inclusive), and `compacted_content` is what models are told of them.
@@ -62,7 +179,7 @@ class EventActions(Memoized):
     state_ops: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
     state_conflicts: Sequence[str] = attrs.field(default=EMPTY_LIST, metadata=NAMES)
     suspended_calls: Sequence[str] = attrs.field(default=EMPTY_LIST, metadata=NAMES)
-    replay: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
+    replay: Replay = attrs.field(default=NO_REPLAY, converter=replay_of, metadata={"form": "replay"})
     artifact_delta: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
     artifact_versions: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
     transfer_to_agent: str | None = attrs.field(default=None, metadata=TEXT)

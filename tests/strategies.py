@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from minirun import Content, Event, EventActions, Part
-from minirun.events import NodeInfo
+from minirun.events import NodeInfo, RecordedFailure, RecordedStep, Replay
 from minirun.types import (
     Blob,
     CodeExecutionResult,
@@ -71,11 +71,27 @@ parts = st.builds(lambda payload, more: Part(**{"unknown_fields": more, **payloa
 contents = st.builds(
     Content, parts=st.lists(parts, max_size=3), role=maybe(st.sampled_from(["user", "model"])), unknown_fields=unknown()
 )
+records = st.builds(lambda count, *items: [count, *items], st.integers(0, 9), st.tuples(st.integers(0, 9), json_values))
+replays = st.builds(
+    Replay,
+    step=maybe(st.builds(RecordedStep, name=texts, path=texts, unknown_fields=unknown())),
+    failed=maybe(st.builds(RecordedFailure, type=texts, args=maybe(st.lists(json_values, max_size=2)))),
+    asked_by=maybe(texts),
+    early=flags,
+    was_paused=flags,
+    asked=flags,
+    again=maybe(texts),
+    aside=flags,
+    saves=st.dictionaries(texts, st.integers(0, 9), max_size=2),
+    reads=st.dictionaries(texts, st.dictionaries(texts, records, max_size=2), max_size=2),
+    unknown_fields=unknown(),
+)
 actions = st.builds(
     EventActions,
     state_delta=json_objects,
     state_removed=st.lists(texts, max_size=2),
     state_ops=json_objects,
+    replay=st.one_of(st.just({}), st.just({}), replays),
     artifact_delta=json_objects,
     transfer_to_agent=maybe(texts),
     escalate=flags,

@@ -488,7 +488,8 @@ async def test_plugins_cannot_take_away_what_going_on_needs() -> None:
 
     class Tags(BasePlugin):
         async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> Event:
-            return Event(custom_metadata={"tagged": True}, actions=EventActions(replay={"step": {}}))
+            other = {"step": {"name": "other", "path": "elsewhere"}}
+            return Event(custom_metadata={"tagged": True}, actions=EventActions(replay=other))
 
     class Hides(BasePlugin):
         async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> Event | None:
@@ -513,7 +514,8 @@ async def test_plugins_cannot_take_away_what_going_on_needs() -> None:
     run = await run_to_its_end(runner, new_message=(await waits(runner)).reply(1))
     assert (run.status, done["work"]) == ("completed", 1)
     [step] = [event for event in await log_of(runner) if event.output == "done"]
-    assert (step.custom_metadata, step.actions.replay["step"]["name"]) == ({"tagged": True}, "work")
+    assert step.actions.replay.step is not None
+    assert (step.custom_metadata, step.actions.replay.step.name) == ({"tagged": True}, "work")
     with pytest.raises(InvalidEventError, match="what waits"):
         await run_to_its_end(app(Hides(name="hides")), new_message="go")
 

@@ -162,7 +162,7 @@ async def vaults(world: World) -> None:
             expect(max(said.values(), default=1) == 1, f"{name} has said something twice: {said}")
             asked = [c.id for event in own for c in event.get_function_calls() if c.name == REQUEST_CREDENTIAL]
             expect(len(asked) == len(set(asked)), f"{name} has asked {asked}")
-            if any("early" in event.actions.replay for event in own):
+            if any(event.actions.replay.early for event in own):
                 world.reached("an early question")
             if name in completed:
                 expected = {"begun", "worked", "looking", "looked", "fetched", "ended"}

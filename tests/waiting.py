@@ -386,8 +386,8 @@ def answer_to(log: Log, message: str) -> Any:
 
 def steps_of(log: Log, *names: str) -> set[str]:
     """The keys of the steps that are recorded; of those with these names, if some are given."""
-    steps = [(event.id or "", event.actions.replay.get("step")) for event in log]
-    found = [(key, step["name"]) for key, step in steps if step is not None]
+    steps = [(event.id or "", event.actions.replay.step) for event in log]
+    found = [(key, step.name) for key, step in steps if step is not None]
     expect(len(found) == len(set(found)), f"a step is recorded twice: {found}")
     return {key for key, name in found if not names or name in names}
 

@@ -124,7 +124,7 @@ def _last_answer(context: InvocationContext) -> Event | None:
         within = event.branch or ""
         if within != branch and not within.startswith(f"{branch}."):
             continue
-        is_step = "step" in event.actions.replay
+        is_step = event.actions.replay.step is not None
         is_failure = event.error_code is not None and not is_step
         if "@" not in within[len(branch) :] and (is_failure or is_answer(event)):
             return event

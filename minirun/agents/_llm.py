@@ -12,7 +12,7 @@ import attrs
 from .._json import freeze
 from .._values import MAKE, changed
 from ..errors import ConfigurationError, FatalError, InvalidValueError, ModelError, NotSupportedError, OutputSchemaError
-from ..events import Event, EventActions
+from ..events import Event, EventActions, Replay
 from ..flows._turn import Input, Turn, input_of, step
 from ..models import BaseLlm, LlmResponse
 from ..runtime import InvocationContext, ReadonlyContext, StreamingMode
@@ -261,7 +261,7 @@ class LlmAgent(BaseAgent):
                     event, problems = await self._emit_answer(ctx, question, answer)
                     tools = question.tools
                 what = input_of(event)
-                again: str | None = event.actions.replay.get("again")
+                again = event.actions.replay.again
                 if problems:
                     misses += 1
                     told = "\n".join(f"- {problem}" for problem in problems)
@@ -290,7 +290,7 @@ class LlmAgent(BaseAgent):
         recorded = None if core.journal is None else core.journal.find(event_id)
         if recorded is None:
             return None
-        if recorded.actions.replay.get("asked", True):
+        if recorded.actions.replay.asked is not False:
             core.count_llm_call()
             core.count_tokens(recorded.usage_metadata)
         event = await ctx._replay(recorded)
@@ -386,7 +386,7 @@ class LlmAgent(BaseAgent):
         if answer.ask_again is not None:
             return await ctx.emit(_not_taken(event, answer.ask_again)), []
         if not question.is_asked:
-            event = changed(event, actions=EventActions(replay={"asked": False}))
+            event = changed(event, actions=EventActions(replay=Replay(asked=False)))
         core = ctx._core
         content = _with_new_call_ids(event.content, core.has_call)
         if content is not event.content:
@@ -479,7 +479,7 @@ def _event(ctx: InvocationContext, response: LlmResponse, event_id: str, *, part
 def _not_taken(event: Event, again: str) -> Event:
     """What is stored of an answer that is not to be one: its calls are left out, for nobody will make them."""
     code, content = event.error_code or ASKED_AGAIN, without_calls(event.content)
-    return changed(event, content=content, error_code=code, actions=EventActions(replay={"again": again}))
+    return changed(event, content=content, error_code=code, actions=EventActions(replay=Replay(again=again)))
 
 
 def without_calls(content: Content | None) -> Content | None:

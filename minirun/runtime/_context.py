@@ -27,7 +27,7 @@ from ..errors import (
     InvalidValueError,
     InvocationEndedError,
 )
-from ..events import Event, EventActions
+from ..events import READS_LEVEL, Event, EventActions
 from ..sessions import InvocationStatus, Session
 from ..sessions._live import run_session
 from ..sessions._service import checked_event
@@ -1015,10 +1015,10 @@ def _with_notes(
     """What who runs the agents again has to know of an event."""
     notes: dict[str, Any] = {"aside": True} if is_aside else {}
     if saves:
-        notes["saves"] = dict(saves)
+        notes["saves"] = freeze(dict(saves))
     if reads:
-        notes["reads"] = {reader.reader: fresh for reader, fresh in reads.items()}
-    return changed(actions, replay={**actions.replay, **notes}) if notes else actions
+        notes["reads"] = freeze({reader.reader: fresh for reader, fresh in reads.items()}, "reads", READS_LEVEL)
+    return changed(actions, replay=changed(actions.replay, **notes)) if notes else actions
 
 
 def _lasting(writes: Mapping[str, Write]) -> dict[str, Write]:

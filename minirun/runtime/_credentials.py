@@ -21,10 +21,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .._json import dumps, freeze, shown
+from .._values import changed
 from ..credentials import AuthConfig, AuthCredential
 from ..credentials._values import unusable
 from ..errors import CredentialRefusedError, InvalidValueError
-from ..events import Event, EventActions
+from ..events import Event, EventActions, Replay
 from ..flows._questions import REQUEST_CREDENTIAL
 from ..types import Content, FunctionCall, Part
 from ._core import derived_id
@@ -99,7 +100,7 @@ async def _come_to(context: _WritingContext, call_id: str) -> None:
     """The question and its answer are behind the one who asked; an early one stands beside all that."""
     journal = context._core.journal
     asked = None if journal is None else journal.find(f"{call_id}-asked")
-    is_early = asked is not None and "early" in asked.actions.replay
+    is_early = asked is not None and bool(asked.actions.replay.early)
     await come_to(context, call_id, beside=is_early)
 
 
@@ -107,16 +108,16 @@ async def _pose(context: _WritingContext, call_id: str, args: dict[str, Any]) ->
     """Say, once, that this waits; the tool that asks, if it is one, stays open as long."""
     check_can_wait(context)
     core, tool = context._core, context._call_id()
-    journal, notes = core.journal, dict[str, Any](asked_by=context._path)
+    journal, replay = core.journal, Replay(asked_by=context._path)
     if journal is not None and tool is None and journal.first_ahead(context.branch) is not None:
-        notes |= {"early": True, "was_paused": journal.was_paused}
+        replay = changed(replay, early=True, was_paused=journal.was_paused)
         context = context._beside()
     question = {"functionCallId": tool or call_id, "authConfig": args}
     part = Part(function_call=FunctionCall(id=call_id, name=REQUEST_CREDENTIAL, args=question))
     actions = EventActions(
         suspended_calls=() if tool is None else (tool,),
         requested_auth_configs={tool or call_id: args},
-        replay=notes,
+        replay=replay,
     )
     content = Content(role="model", parts=[part])
     await context._emit(Event(id=f"{call_id}-asked", content=content, long_running_tool_ids=[call_id], actions=actions))

@@ -18,7 +18,7 @@ import trio
 
 from .._json import dumps, finite, freeze, shown, thaw
 from ..errors import FatalError, InvalidValueError, NotSupportedError, ReplayError
-from ..events import Event, EventActions
+from ..events import Event, EventActions, RecordedFailure, RecordedStep, Replay
 from ..flows._questions import REQUEST_INPUT, SLEEP_UNTIL
 from ..types import Content, FunctionCall, FunctionResponse, Part
 from ._failure import Pause
@@ -40,7 +40,7 @@ async def run_step(
     core, outer = context._core, STEP_KEY.get(None)
     path = f"{context._path}!{name}" if outer is None else f"{outer}!{name}"
     arguments = dumps(freeze([list(args), dict(named)], f"arguments of step {name!r}"))
-    what = {"name": name, "path": path}
+    what = RecordedStep(name=name, path=path)
     event_id = context._claim(f"{path} {arguments}")
     while event_id in core.overcome:
         event_id = context._claim(f"{path} {arguments}")
@@ -92,40 +92,40 @@ async def _result_of(context: _WritingContext, work: partial[Any], on_cancel: Ca
     return await result if inspect.isawaitable(result) else result
 
 
-def _event_of(event_id: str, result: Any, what: Mapping[str, Any]) -> Event:
+def _event_of(event_id: str, result: Any, what: RecordedStep) -> Event:
     """What records a step."""
-    output = freeze(result, f"result of step {what['name']!r}")
-    return Event(id=event_id, output=output, actions=EventActions(replay={"step": what}))
+    output = freeze(result, f"result of step {what.name!r}")
+    return Event(id=event_id, output=output, actions=EventActions(replay=Replay(step=what)))
 
 
-def _event_of_failure(event_id: str, error: Exception, what: Mapping[str, Any], text: str) -> Event:
+def _event_of_failure(event_id: str, error: Exception, what: RecordedStep, text: str) -> Event:
     """What records that a step has failed, with what, and what that says."""
     try:
         args = freeze(list(error.args))
     except InvalidValueError:
         args = None
     kind, message = type(error), text.encode("utf-8", "replace").decode()
-    failed = {"type": f"{kind.__module__}:{kind.__qualname__}", "args": args}
-    actions = EventActions(replay={"step": what, "failed": failed})
+    failed = RecordedFailure(type=f"{kind.__module__}:{kind.__qualname__}", args=args)
+    actions = EventActions(replay=Replay(step=what, failed=failed))
     return Event(id=event_id, error_code=kind.__name__, error_message=message or kind.__name__, actions=actions)
 
 
 def _outcome_of(recorded: Event, name: str) -> Any:
     """The result of a step that is recorded; raises what it has failed with."""
-    failed = recorded.actions.replay.get("failed")
+    failed = recorded.actions.replay.failed
     if failed is None:
         return recorded.output
-    module, _, qualname = failed["type"].partition(":")
+    module, _, qualname = failed.type.partition(":")
     kind = reduce(lambda found, part: getattr(found, part, None), qualname.split("."), sys.modules.get(module))
-    if failed["args"] is not None and isinstance(kind, type) and issubclass(kind, Exception):
+    if failed.args is not None and isinstance(kind, type) and issubclass(kind, Exception):
         try:
-            error = kind(*thaw(failed["args"]))
+            error = kind(*thaw(failed.args))
         except Exception:  # it is made in another way
             error = None
         if error is not None:
             raise error
     msg = (
-        f"step {name!r} has failed with {failed['type']} ({recorded.error_message}), which cannot be made again from "
+        f"step {name!r} has failed with {failed.type} ({recorded.error_message}), which cannot be made again from "
         "its `args`; let the step return what has happened instead, or raise an exception that can"
     )
     raise ReplayError(msg)
@@ -201,7 +201,7 @@ async def come_to(context: _WritingContext, call_id: str, *, beside: bool = Fals
         await context._replay(asked)
     if not beside:
         await context._replay(answer)
-    if answer.author != "user" and answer.actions.replay.get("aside"):
+    if answer.author != "user" and answer.actions.replay.aside:
         raise Pause(f"for {call_id}, which was withdrawn")
     if call_id in journal.fresh and not beside:
         journal.catch_up(context.branch)
@@ -212,7 +212,7 @@ async def _pose(context: _WritingContext, call_id: str, name: str, args: Mapping
     check_can_wait(context)
     part = Part(function_call=FunctionCall(id=call_id, name=name, args=dict(args)))
     tool = context._call_id()
-    actions = EventActions(suspended_calls=() if tool is None else (tool,), replay={"asked_by": context._path})
+    actions = EventActions(suspended_calls=() if tool is None else (tool,), replay=Replay(asked_by=context._path))
     content = Content(role="model", parts=[part])
     await context._emit(Event(id=f"{call_id}-asked", content=content, long_running_tool_ids=[call_id], actions=actions))
 

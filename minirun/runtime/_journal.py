@@ -57,7 +57,7 @@ class Journal:
         self.saves: dict[str, int] = {}
         """The versions of artifacts that tools have saved, by the id of the save."""
         for event in mine:
-            self.saves.update(event.actions.replay.get("saves", {}))
+            self.saves.update(event.actions.replay.saves)
         self._said = [event for event in mine if _is_said(event)]
         self._next = 0  # in the said: nothing before it is open
         self._progress = 0
@@ -68,8 +68,8 @@ class Journal:
     def _was_at_rest(self, was_paused: bool) -> bool:
         """An early question pauses who has not come to where the last run was: what that one was counts."""
         for event in reversed(self.recorded):
-            if "early" in event.actions.replay:
-                return bool(event.actions.replay.get("was_paused"))
+            if event.actions.replay.early:
+                return bool(event.actions.replay.was_paused)
             if _is_said(event):
                 break
         return was_paused
@@ -115,7 +115,7 @@ class Journal:
 
     def is_waiting(self, path: str) -> bool:
         """Whether who asks on *path* has asked something that is open, or was answered by this run's message."""
-        asked = (event for event in self.recorded if event.actions.replay.get("asked_by") == path)
+        asked = (event for event in self.recorded if event.actions.replay.asked_by == path)
         ids = {call.id for event in asked for call in event.get_function_calls()}
         return any(call_id not in self.responses or call_id in self.fresh for call_id in ids)
 
@@ -180,8 +180,8 @@ class Journal:
     def steps(self, path: str) -> Iterator[str]:
         """The ids of the events that record steps on *path*, in order."""
         for event in self.recorded:
-            step = event.actions.replay.get("step")
-            if step is not None and step["path"] == path:
+            step = event.actions.replay.step
+            if step is not None and step.path == path:
                 yield event.id or ""
 
     def _skip(self) -> None:
@@ -227,13 +227,13 @@ def _is_around(outer: str | None, branch: str | None) -> bool:
 
 def _is_said(event: Event) -> bool:
     """Whether an agent has said *event* in the course of its logic: it does so again whenever it is run."""
-    notes = event.actions.replay
-    is_something = event.content is not None or event.output is not None or "step" in notes
-    return event.author != "user" and not notes.get("aside", False) and is_something
+    replay = event.actions.replay
+    is_something = event.content is not None or event.output is not None or replay.step is not None
+    return event.author != "user" and not replay.aside and is_something
 
 
 def _shown(event: Event) -> str:
-    step = event.actions.replay.get("step")
+    step = event.actions.replay.step
     if step is not None:
-        return f"step {step['name']!r}"
+        return f"step {step.name!r}"
     return f"{event.text!r:.80}" if event.text else ", ".join(f"call of {c.name!r}" for c in event.get_function_calls())

@@ -36,7 +36,7 @@ def recorded_reads(events: Iterable[Event]) -> dict[str, dict[str, ReadRecord]]:
     """What *events* have recorded, by reader and key."""
     found: dict[str, dict[str, ReadRecord]] = {}
     for event in events:
-        for reader, keys in event.actions.replay.get("reads", {}).items():
+        for reader, keys in event.actions.replay.reads.items():
             for key, (count, *values) in keys.items():
                 record = found.setdefault(reader, {}).setdefault(key, ReadRecord())
                 record.count = max(record.count, count)

@@ -14,7 +14,7 @@ from itertools import groupby
 
 import trio
 
-from ..events import Event, EventActions
+from ..events import Event, EventActions, Replay
 from ..sessions import OpenCall, SessionWriter
 from ..types import Content, FunctionResponse, Part
 from ._context import InvocationContext
@@ -52,7 +52,7 @@ def closing_event(calls: Sequence[OpenCall], kind: str, message: str) -> Event:
         author=first.author,
         branch=first.branch,
         content=Content(role="user", parts=parts),
-        actions=EventActions(replay={"aside": True}),
+        actions=EventActions(replay=Replay(aside=True)),
     )
 
 

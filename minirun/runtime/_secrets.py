@@ -27,7 +27,7 @@ import attrs
 from .._json import dumps, freeze
 from .._values import Value, changed
 from ..errors import SecretError
-from ..events import Event, EventActions
+from ..events import READS_LEVEL, Event, EventActions, Replay
 from ..flows._questions import QUESTIONS
 from ..types import CodeExecutionResult, Content, ExecutableCode, FileData, FunctionCall, FunctionResponse, Part
 
@@ -151,7 +151,7 @@ class Secrets:
             return tuple(items) if isinstance(value, tuple) else freeze(items)
         return self._out_of_fields(value) if type(value) in _FREE else value
 
-    def _out_of_items(self, value: dict[str, Any], searched: Iterable[tuple[str, Any]]) -> Any:
+    def _out_of_items(self, value: Any, searched: Iterable[tuple[str, Any]]) -> Any:
         changes = {name: new for name, old in searched if (new := self.out_of(old)) is not old}
         return freeze({**value, **changes}) if changes else value
 
@@ -184,18 +184,19 @@ class Secrets:
                 changes[name] = new
         return freeze({**args, **changes}) if changes else args
 
-    def _out_of_replay(self, notes: Any) -> Any:
+    def _out_of_replay(self, replay: Replay) -> Replay:
         """What agents are served again: what they have read of the state, and what a step has failed with."""
-        changes = {}
-        if "failed" in notes:
-            changes["failed"] = self._out_of_items(notes["failed"], [("args", notes["failed"]["args"])])
-        if "reads" in notes:
-            changes["reads"] = {
-                reader: self._out_of_items(seen, [item for item in seen.items() if not item[0].startswith("temp:")])
-                for reader, seen in notes["reads"].items()
-            }
-        is_same = all(new == notes[name] for name, new in changes.items())
-        return notes if is_same else freeze({**notes, **changes})
+        changes: dict[str, Any] = {}
+        failed = replay.failed
+        if failed is not None and (args := self.out_of(failed.args)) is not failed.args:
+            changes["failed"] = changed(failed, args=args)
+        reads = {
+            reader: self._out_of_items(seen, [item for item in seen.items() if not item[0].startswith("temp:")])
+            for reader, seen in replay.reads.items()
+        }
+        if any(seen is not replay.reads[reader] for reader, seen in reads.items()):
+            changes["reads"] = freeze(reads, "reads", READS_LEVEL)
+        return changed(replay, **changes) if changes else replay
 
     # --- what is refused
 
