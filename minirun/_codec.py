@@ -105,6 +105,8 @@ def _to_notes(value: Any) -> dict[str, Any]:
     notes: dict[str, Any] = {}
     for field in attrs.fields(type(value)):
         note = getattr(value, field.name)
+        if note is field.default:
+            continue
         if field.name == "unknown_fields":
             notes.update(note)
         elif note != field.default:

@@ -115,10 +115,6 @@ def freeze(value: object, path: str = "value", level: int = 1) -> JSON:
         InvalidValueError: Something in it is not JSON; the message starts with the path to it.
         SecretError: That is a credential.
     """
-    return _freeze(value, path, level)
-
-
-def _freeze(value: object, path: str, level: int) -> JSON:
     kind = type(value)
     if kind is str:
         return check_text(value, path)  # type: ignore[arg-type]  # its type was just tested
@@ -168,7 +164,7 @@ def _frozen_list(items: Iterable[object], path: str, level: int) -> FrozenList:
     depth = 1
     frozen = []
     for index, item in enumerate(items):
-        kept = _freeze(item, f"{path}[{index}]", level + 1)
+        kept = freeze(item, f"{path}[{index}]", level + 1)
         if type(kept) in _CONTAINERS and kept.depth >= depth:
             depth = kept.depth + 1
         frozen.append(kept)
@@ -187,7 +183,7 @@ def _frozen_dict(items: Mapping[Any, object], path: str, level: int) -> FrozenDi
             if not isinstance(key, str):
                 raise InvalidValueError(path, f"expected string keys, found {shown(key)}")
             key = str.__str__(key)
-        kept = _freeze(item, f"{path}[{key!r}]", level + 1)
+        kept = freeze(item, f"{path}[{key!r}]", level + 1)
         if type(kept) in _CONTAINERS and kept.depth >= depth:
             depth = kept.depth + 1
         frozen[check_text(key, path)] = kept

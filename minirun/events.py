@@ -9,7 +9,7 @@ its `seq`. A stored event never changes. `seq` is the only order: the clock take
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 import attrs
@@ -29,12 +29,22 @@ def _value_of(cls: Any, value: object, path: str) -> Any:
         return value
     if not isinstance(value, dict):
         raise InvalidValueError(path, f"expected a dict, found {type(value).__name__}")
-    fields = {field.name: field for field in attrs.fields(cls) if field.name != "unknown_fields"}
-    missing = [name for name, field in fields.items() if field.default is attrs.NOTHING and name not in value]
-    if missing:
-        raise InvalidValueError(f"{path}.{missing[0]}", f"it is missing, found only {sorted(map(str, value))}")
-    known = {name: item for name, item in value.items() if name in fields}
-    return cls(**known, unknown_fields={name: item for name, item in value.items() if name not in fields})
+    known, required = _names_of(cls)
+    if not required <= value.keys():
+        expected, found = sorted(required), sorted(map(str, value))
+        raise InvalidValueError(path, f"expected the fields {expected}, found {found}")
+    if value.keys() <= known:
+        return cls(**value)
+    unknown = {name: item for name, item in value.items() if name not in known}
+    return cls(**{name: value[name] for name in value if name in known}, unknown_fields=unknown)
+
+
+@cache
+def _names_of(cls: Any) -> tuple[frozenset[str], frozenset[str]]:
+    """The fields that a value of *cls* has, and those that must be given."""
+    fields = [field for field in attrs.fields(cls) if field.name != "unknown_fields"]
+    required = (field.name for field in fields if field.default is attrs.NOTHING)
+    return frozenset(field.name for field in fields), frozenset(required)
 
 
 def _arguments(value: object, path: str) -> JSON:
@@ -367,6 +377,6 @@ class Event(Value):
             return not self.partial
         if content.role == "user" and self.author != "user":
             return False  # an agent has told itself something: what its answer lacks, for example
-        if content.calls or content.responses:
+        if any(content.calls_and_responses):
             return False
         return not (content.parts and content.parts[-1].code_execution_result is not None)

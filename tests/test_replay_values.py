@@ -182,9 +182,9 @@ def test_a_value_may_be_as_deep_where_it_was_read_as_in_the_state() -> None:
         ({"asked_by": 1}, r"Replay\.asked_by"),
         ({"again": ["x"]}, r"Replay\.again"),
         ({"step": "charge"}, r"Replay\.step"),
-        ({"step": {"name": "a"}}, r"Replay\.step\.path"),
+        ({"step": {"name": "a"}}, r"Replay\.step"),
         ({"step": {"name": 1, "path": "a"}}, r"RecordedStep\.name"),
-        ({"failed": {"args": []}}, r"Replay\.failed\.type"),
+        ({"failed": {"args": []}}, r"Replay\.failed"),
         ({"failed": {"type": "a:B", "args": "x"}}, r"RecordedFailure\.args"),
         ({"saves": {"a": "1"}}, r"Replay\.saves"),
         ({"reads": [1]}, r"Replay\.reads"),
@@ -197,9 +197,9 @@ def test_a_value_may_be_as_deep_where_it_was_read_as_in_the_state() -> None:
 )
 def test_what_is_no_replay_is_refused_with_its_path(given: Any, path: str) -> None:
     """Whoever makes actions with notes of another form is told which one is wrong."""
-    with pytest.raises(InvalidValueError, match=f"^{path}: expected|^{path}: it is missing"):
+    with pytest.raises(InvalidValueError, match=f"^{path}: expected"):
         EventActions(replay=given)
-    with pytest.raises(InvalidValueError, match=f"^{path}: expected|^{path}: it is missing"):
+    with pytest.raises(InvalidValueError, match=f"^{path}: expected"):
         attrs.evolve(EventActions(escalate=True), replay=given)
 
 

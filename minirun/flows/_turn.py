@@ -61,7 +61,7 @@ def step(state: Turn, what: Input) -> Turn:
 def input_of(event: Event) -> Input:
     """Say what an emitted event means for the turn."""
     content, actions = event.content, event.actions
-    if content is None or not (content.calls or content.responses):
+    if content is None or not any(content.calls_and_responses):
         return Input.TEXT
     if not content.responses:
         return Input.CALLS

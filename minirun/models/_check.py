@@ -48,8 +48,7 @@ class _Progress:
             return f"{place}: expected parts, found none"
         if self.length == 1 and content.role != "user":
             return f"{place}: expected the user to begin, found role {content.role!r}"
-        calls = [part.function_call for part in content.parts if part.function_call is not None]
-        answers = [part.function_response for part in content.parts if part.function_response is not None]
+        calls, answers = content.calls_and_responses
         if (calls and content.role != "model") or (answers and content.role != "user"):
             return f"{place}: expected calls from 'model' and responses from 'user', found role {content.role!r}"
         found = [answer.id for answer in answers]

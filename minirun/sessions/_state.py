@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from enum import Enum
+from operator import is_
 from typing import Any, Final, NoReturn
 
 import attrs
@@ -182,18 +183,15 @@ def _derived_writes(actions: EventActions) -> dict[str, Write]:
     writes: dict[str, Write] = {}
     for key in actions.state_removed:
         writes[check_key(key, "state_removed")] = REMOVED
-    for key, value in actions.state_delta.items():
-        _put(writes, check_key(key, "state_delta"), value)
-    for key, operation in actions.state_ops.items():
-        _put(writes, check_key(key, "state_ops"), _operation(operation, f"state_ops[{key!r}]"))
+    for name, changes in (("state_delta", actions.state_delta), ("state_ops", actions.state_ops)):
+        for key, change in changes.items():
+            check_key(key, name)
+            write = change if name == "state_delta" else _operation(change, f"state_ops[{key!r}]")
+            if key in writes:
+                problem = "the key stands in two of state_removed, state_delta and state_ops; keep one"
+                raise InvalidValueError(f"state[{key!r}]", problem)
+            writes[key] = write
     return writes
-
-
-def _put(writes: dict[str, Write], key: str, write: Write) -> None:
-    if key in writes:
-        problem = "the key stands in two of state_removed, state_delta and state_ops; keep one"
-        raise InvalidValueError(f"state[{key!r}]", problem)
-    writes[key] = write
 
 
 def _operation(operation: JSON, path: str) -> Write:
@@ -212,8 +210,12 @@ def with_writes(actions: EventActions, writes: Mapping[str, Write], **changes: A
 
     It is the same object if nothing changes, and one copy otherwise.
     """
-    if _are_the_writes_of(actions, writes):
-        return changed(actions, **changes) if changes else actions
+    count = len(actions.state_delta) + len(actions.state_removed) + len(actions.state_ops)
+    if count == len(writes):  # a key that is removed twice counts twice
+        known = writes_of(actions)
+        # The very same values, in the same order: equal ones are not enough, as 1 is equal to True.
+        if list(writes) == list(known) and all(map(is_, writes.values(), known.values())):
+            return changed(actions, **changes) if changes else actions
     delta: dict[str, JSON] = {}
     removed: list[str] = []
     operations: dict[str, JSON] = {}
@@ -233,15 +235,6 @@ def with_writes(actions: EventActions, writes: Mapping[str, Write], **changes: A
         state_ops=freeze(operations, "state_ops") if operations else EMPTY_DICT,
         **changes,
     )
-
-
-def _are_the_writes_of(actions: EventActions, writes: Mapping[str, Write]) -> bool:
-    # The very same ones, in the same order: equal is not enough, as 1 is equal to True.
-    count = len(actions.state_delta) + len(actions.state_removed) + len(actions.state_ops)
-    if count != len(writes):  # a key that is removed twice counts twice, too
-        return False
-    known = writes_of(actions).items()
-    return all(key == name and write is own for (key, write), (name, own) in zip(writes.items(), known, strict=True))
 
 
 # --- committed values -----------------------------------------------------------------------------------------------
@@ -457,15 +450,16 @@ class State(MutableMapping[str, Any]):
             InvalidValueError: Two writes to a key do not fit each other. Nothing is taken.
         """
         keys = dict.fromkeys((*self._writes, *own))  # in their order: a set would have another in each process
-        if not keys:
-            return Flight({}, [])
         parts: list[tuple[State, dict[str, Write]]] = []
         layer: State | Values = self
         while isinstance(layer, State):
-            part = {key: layer._writes[key] for key in keys if key in layer._writes}
+            pending = layer._writes
+            part = {key: pending[key] for key in keys if key in pending} if pending else None
             if part:
                 parts.append((layer, part))
             layer = layer._below
+        if not parts:
+            return Flight(own, [])
         carried: dict[str, Write] = {}
         for writes in (*(part for _, part in reversed(parts)), own):
             for key, write in writes.items():
@@ -559,7 +553,7 @@ class Flight:
 
     __slots__ = ("_parts", "writes")
 
-    def __init__(self, writes: dict[str, Write], parts: list[tuple[State, dict[str, Write]]]) -> None:
+    def __init__(self, writes: Mapping[str, Write], parts: list[tuple[State, dict[str, Write]]]) -> None:
         self.writes = writes
         self._parts = parts
 
