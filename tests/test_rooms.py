@@ -102,7 +102,7 @@ def test_no_modules_import_each_other() -> None:
     [
         ({"env.py": "from . import errors", "errors.py": "import json"}, []),
         ({"env.py": "from . import errors", "errors.py": "from .env import Env"}, ["env", "errors", "env"]),
-        ({"env.py": "from . import errors", "errors.py": "def f():\n    from .env import Env"}, ["env", "errors", "env"]),
+        ({"env.py": "from . import errors", "errors.py": "def f():\n    from . import env"}, ["env", "errors", "env"]),
         ({"env.py": "from . import errors", "errors.py": "if TYPE_CHECKING:\n    from .env import Env"}, []),
         ({"tools/__init__.py": "from ._a import x", "tools/_a.py": "from . import y"}, ["tools", "tools._a", "tools"]),
         ({"tools/__init__.py": "def __getattr__(n):\n    from ._a import x", "tools/_a.py": "from . import y"}, []),
