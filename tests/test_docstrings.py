@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from minirun._json import freeze
 from minirun.flows._docstring import documentation_of, parsed_docstring
-from minirun.flows._schema import schema_for, signature_of
+from minirun.flows._schema import schema_for
+from minirun.flows._signature import signature_of
 from minirun.tools import FunctionTool
 
 

@@ -105,6 +105,8 @@ LATER = frozenset(
         "credentials._values",
         "flows._json_schema",
         "flows._output",
+        "flows._parameter_docs",
+        "flows._schema",
         "memory._in_memory",
         "memory._service",
         "models._draft",

@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 
 from minirun._json import FrozenDict, FrozenList, freeze
 from minirun.errors import ArgumentError
-from minirun.flows._schema import Signature, convert, schema_for, signature_of
+from minirun.flows._schema import convert, schema_for
+from minirun.flows._signature import Signature, signature_of
 
 # --- types to play with -----------------------------------------------------------------------------------------------
 

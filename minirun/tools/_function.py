@@ -15,7 +15,7 @@ from typing import Any, Literal, get_type_hints
 from .._json import freeze
 from ..errors import ConfigurationError
 from ..flows._docstring import documentation_of
-from ..flows._schema import signature_of
+from ..flows._signature import signature_of
 from ..runtime import ToolContext
 from ..runtime._threads import in_thread
 from ..types import FunctionDeclaration
