@@ -41,6 +41,8 @@ from minirun.artifacts import (
     SqliteArtifactService,
     _disk,
     _file,
+    _file_store,
+    _file_versions,
 )
 from minirun.errors import (
     InvalidValueError,
@@ -326,12 +328,17 @@ class Path_:
         return found
 
 
+def put_in(patch: pytest.MonkeyPatch, counted: Counted) -> None:
+    """Let *counted* be the system of everything that makes up the store in a folder."""
+    for module in (_disk, _file, _file_store, _file_versions):
+        patch.setattr(module, "os", counted)
+
+
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Counted]:
     def patched(*args: Any) -> Counted:
         counted = Counted(*args)
-        monkeypatch.setattr(_disk, "os", counted)
-        monkeypatch.setattr(_file, "os", counted)
+        put_in(monkeypatch, counted)
         return counted
 
     return patched
@@ -361,7 +368,7 @@ def test_the_end_is_found_in_a_few_steps(first: int, length: int) -> None:
         asked.append(number)
         return first <= number < first + length
 
-    assert _file._end(first, is_there) == first + length
+    assert _file_versions._end(first, is_there) == first + length
     assert len(asked) <= 2 * (length + 1).bit_length() + 1
 
 
@@ -588,8 +595,7 @@ async def test_a_death_at_any_step_loses_nothing(tmp_path: Path, monkeypatch: py
         log: list[Any] = []
         with monkeypatch.context() as patch:
             counted = Counted(dies_at(step))
-            patch.setattr(_disk, "os", counted)
-            patch.setattr(_file, "os", counted)
+            put_in(patch, counted)
             try:
                 await workload(FileArtifactService(root), log)
             except Died:
@@ -647,8 +653,7 @@ async def test_a_change_without_content_is_whole_or_nothing(
         shutil.copytree(template, root)
         with monkeypatch.context() as patch:
             counted = Counted(dies_at(step) if number is None else fails_at(step, number))
-            patch.setattr(_disk, "os", counted)
-            patch.setattr(_file, "os", counted)
+            put_in(patch, counted)
             try:
                 await change(FileArtifactService(root))
             except (Died, StorageError):
@@ -693,8 +698,7 @@ async def test_a_disk_that_fails_at_any_step_is_told_as_it_is(
         log: list[Any] = []
         with monkeypatch.context() as patch:
             counted = Counted(fails_at(step, number))
-            patch.setattr(_disk, "os", counted)
-            patch.setattr(_file, "os", counted)
+            put_in(patch, counted)
             service = FileArtifactService(root)
             try:
                 await workload(service, log)
