@@ -130,7 +130,7 @@ def check(root: Node, value: Any) -> list[Problem]:
     return found
 
 
-# --- what messages say -------------------------------------------------------------------------------------------------
+# --- what messages say ------------------------------------------------------------------------------------------------
 
 
 def bounded(lines: Iterable[str]) -> list[str]:

@@ -12,13 +12,18 @@ The factory is entered once or more often for each check, with `durable=True` al
 from __future__ import annotations
 
 from ..artifacts import BaseArtifactService
-from . import _artifact_checks
+from . import _artifact_checks, _artifact_version_checks
 from ._artifact_bench import Bench
 from ._contract import Check, Contract, Factory
 
 __all__ = ["artifact_service_checks", "check_artifact_service"]
 
-_CONTRACT = Contract(kind="artifact service", bench=Bench, once=_artifact_checks.CHECKS, again=_artifact_checks.DURABLE)
+_CONTRACT = Contract(
+    kind="artifact service",
+    bench=Bench,
+    once=_artifact_checks.CHECKS | _artifact_version_checks.CHECKS,
+    again=_artifact_version_checks.DURABLE,
+)
 
 
 async def check_artifact_service(factory: Factory[BaseArtifactService], *, durable: bool = False) -> None:

@@ -14,6 +14,7 @@ from ..sessions import BaseSessionService
 from . import (
     _session_checks,
     _session_compaction_checks,
+    _session_event_checks,
     _session_history_checks,
     _session_pending_checks,
     _session_run_checks,
@@ -24,10 +25,11 @@ from ._session_bench import Bench
 __all__ = ["check_session_service", "session_service_checks"]
 
 _PARTS = (_session_run_checks, _session_history_checks, _session_pending_checks, _session_compaction_checks)
+_ONCE = (_session_checks, _session_event_checks, *_PARTS)
 _CONTRACT = Contract(
     kind="session service",
     bench=Bench,
-    once={name: body for part in (_session_checks, *_PARTS) for name, body in part.CHECKS.items()},
+    once={name: body for part in _ONCE for name, body in part.CHECKS.items()},
     again={name: body for part in _PARTS for name, body in part.DURABLE.items()},
 )
 
