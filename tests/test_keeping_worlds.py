@@ -14,8 +14,8 @@ from minirun.events import EventActions
 from minirun.memory import MemoryEntry
 from minirun.simulation import CheckError, SeededChoices, World, simulate, why_unavailable
 from minirun.simulation._explore import explore
+from minirun.simulation._memory_store import MemoryStore
 from minirun.simulation._simulate import Storage
-from minirun.simulation._stores import MemoryStore
 from minirun.types import Part
 
 from .helpers import Logic

@@ -8,7 +8,7 @@ The map:
     _private   trio's own luck, made to follow from a seed; the only place that knows trio's internals
     _env       what a simulated process sees of the world: time, ids, no threads
     _guard     nothing else of the machine may be used
-    _stores    what outlives a process
+    _store     what outlives a process: _memory_store, of dicts, and _sqlite_store, on a disk
     _faults    what may go wrong, by name, and when
     _checks    what must hold in every world
     _artifacts what processes use for artifacts, and what must hold of them

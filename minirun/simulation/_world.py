@@ -44,10 +44,12 @@ from ._credentials import KeptCredentials
 from ._env import COMMIT, Machine, SimulatedEnv
 from ._faults import FaultName, Rates, SimulatedFault
 from ._memories import MemoryLedger
+from ._memory_store import MemoryStore
 from ._private import why_not_seeded
 from ._saying import SAYING, Saying
 from ._schedule import POLICIES, Schedule
-from ._stores import MemoryStore, SqliteStore, Store, new_file
+from ._sqlite_store import SqliteStore, new_file
+from ._store import Store
 from ._vfs import Operation
 
 __all__ = ["CheckError", "LogEntry", "Process", "World", "current_world"]

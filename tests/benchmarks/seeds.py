@@ -40,7 +40,7 @@ from minirun._codec import event_from_json, event_to_json
 from minirun.sessions import BaseSessionService
 from minirun.simulation import RecordingVFS, SeededChoices, World, _checks, simulate, why_unavailable
 from minirun.simulation._simulate import Scenario, Storage
-from minirun.simulation._stores import new_file
+from minirun.simulation._sqlite_store import new_file
 from tests.test_simulation import PEOPLE, Bank, money, tools
 
 from .details import CHANNELS, INLINE, stored

@@ -1,0 +1,339 @@
+"""A store with the real SQLite on a recording disk: a kill leaves what was written, a power cut some of it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from .._codec import event_from_json, event_to_json
+from .._json import JSON, loads
+from ..artifacts import ArtifactKey
+from ..events import Event
+from ..memory import MemoryEntry
+from ..memory._sqlite_tables import _entry_of
+from ..sessions import BaseSessionService, InvocationStatus, SessionKey, SqliteSessionService, verify
+from ..sessions._sqlite_artifacts import NO_SESSION
+from ..sessions._sqlite_file import Transaction
+from ..sessions._sqlite_schema import NO_USER
+from ._artifacts import SharedArtifacts, StoredArtifacts
+from ._checks import State
+from ._choices import Choices
+from ._disk import CUTS, Disk, write_image
+from ._memories import SharedMemories, StoredMemories
+from ._store import SETTER, ObservedService, Process, Store, Witness, creation
+from ._vfs import Operation, RecordingVFS
+
+__all__ = ["SqliteStore", "new_file"]
+
+# A new file in so many worlds; the others begin with one that has its tables, which takes a third of the time.
+NEW_FILE_ONE_IN = 8
+
+
+class _SqliteService(ObservedService, SqliteSessionService):
+    """A service of one process, which knows nothing of those of others in the same Python."""
+
+    def __init__(self, path: Path, process: Process, witness: Witness) -> None:
+        super().__init__(path, env=process.env)
+        self._file.name = path.name  # where it is, is another place each time
+        self.process = process
+        self.witness = witness
+
+    def _store_id(self) -> tuple[Path | None, int]:
+        return self._path, self.process.number
+
+
+@cache
+def new_file() -> bytes:
+    """A session file with nothing in it but its tables."""
+    with tempfile.TemporaryDirectory(prefix="minirun-") as folder:
+        service = SqliteSessionService(Path(folder) / "world.db")
+        service._file._connect()
+        service._file._disconnect()
+        return (Path(folder) / "world.db").read_bytes()
+
+
+class SqliteStore(Store):
+    """The real SQLite on a recording disk; each power cut leaves another folder."""
+
+    def __init__(self, folder: Path, choices: Choices, witness: Witness, new_file: bytes) -> None:
+        self._root = folder
+        self._choices = choices
+        self._witness = witness
+        self._cuts = 0
+        begins_new = choices.choose(NEW_FILE_ONE_IN, "whether the file is new") == 1
+        files = {} if begins_new else {"world.db": new_file}
+        self._disk = Disk(files)
+        self._folder = folder / "0"
+        write_image(files, self._folder)
+        self._services: dict[int, _SqliteService] = {}
+        self._disks: dict[int, RecordingVFS] = {}
+        self._observer: sqlite3.Connection | None = None
+        self._locker: sqlite3.Connection | None = None
+        self._read_at = -1  # how much of the trace the cached state knows of
+        self._read: dict[tuple[str, str | None, str | None], dict[str, JSON]] = {}
+        self._calm = RecordingVFS()  # for looking without being noticed
+        self._calm.seed(1 + choices.choose(2**16, "salts of SQLite", lambda luck: luck.randrange(2**16)))
+        self._trace = self._calm.trace
+
+    def disk_for(self, process: Process, fault: Callable[[Operation, str], int]) -> RecordingVFS:
+        """A way to the world's disk that closes when the process dies."""
+        vfs = self._disks[process.number] = RecordingVFS()
+        vfs.trace = self._trace
+
+        def answer(operation: Operation, file: str) -> int:
+            return self.error if process.is_dead else fault(operation, file)
+
+        vfs.fault = answer
+        return vfs
+
+    def open(self, process: Process) -> BaseSessionService:
+        """A service on the file."""
+        service = self._services[process.number] = _SqliteService(self._folder / "world.db", process, self._witness)
+        return service
+
+    def open_artifacts(self, process: Process) -> SharedArtifacts:
+        """Those in the file."""
+        return SharedArtifacts(self._services[process.number], self._witness.artifacts)
+
+    def open_memories(self, process: Process) -> SharedMemories:
+        """Those in the file."""
+        return SharedMemories(self._services[process.number], self._witness.memories)
+
+    def bury(self, process: Process) -> None:
+        """Close what the dead process had open: its locks go, and nothing else changes."""
+        service, vfs = self._services.pop(process.number), self._disks.pop(process.number)
+        service._file._disconnect()
+        if service._owner_lock is not None:
+            service._owner_lock.release()
+        vfs.close()
+
+    def lock(self) -> bool:
+        """Let another program hold the write lock of the file."""
+        if self._locker is not None or not (self._folder / "world.db").exists():
+            return False
+        locker = self._calm.connect(str(self._folder / "world.db"))
+        try:
+            locker.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            self._close_calmly(locker)
+            return False
+        self._locker = locker
+        return True
+
+    def unlock(self) -> None:
+        """Let it give the lock back."""
+        locker, self._locker = self._locker, None
+        if locker is not None:
+            locker.execute("ROLLBACK")
+            self._close_calmly(locker)
+
+    def power_is_back(self) -> None:
+        """Make the folder that the power cut has left."""
+        self.unlock()
+        self._stop_observing()
+        self._disk.replay(self._trace)
+        del self._trace[:]
+        cut = CUTS[self._choices.choose(len(CUTS), "what the power cut leaves")]
+        image = self._disk.image(cut, _Luck(self._choices))
+        self._cuts += 1
+        self._folder = self._root / str(self._cuts)
+        write_image(image, self._folder)
+        self._disk = Disk(image)
+
+    def close(self) -> None:
+        """Close what is open; SQLite must not call a disk that is gone."""
+        self.unlock()
+        self._stop_observing()
+        for service in self._services.values():
+            service._file._disconnect()
+            if service._owner_lock is not None:
+                service._owner_lock.release()
+        for vfs in (*self._disks.values(), self._calm):
+            vfs.close()
+
+    def seed(self, app_name: str, state: dict[str, object]) -> None:
+        """Commit an app's initial state, now; nothing goes wrong with it."""
+        service = next(iter(self._services.values()))
+        key = SessionKey(app_name, SETTER, SETTER)
+        made = creation(state)
+        self.unlock()
+        with self._nothing_fails():
+            db = service._file._begin_writing(service._file._opened())
+            transaction = Transaction(db, {})
+            service._do_create(key, [made], [event_to_json(made)], transaction)
+            service._do_delete(key, transaction)
+            db.execute("COMMIT")
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # certain, whatever is cut later
+        self._witness.created(key, [made], 0)
+        self._witness.deleted(key)
+        for apply in transaction._callbacks:
+            apply()
+
+    @contextlib.contextmanager
+    def _nothing_fails(self) -> Iterator[None]:
+        faults = [(vfs, vfs.fault) for vfs in self._disks.values()]
+        for vfs, _ in faults:
+            vfs.fault = None
+        try:
+            yield
+        finally:
+            for vfs, fault in faults:
+                vfs.fault = fault
+
+    # --- looking
+
+    def _rows(self, query: str, *arguments: object) -> list[Any]:
+        """Read through a connection of its own, to which nothing happens."""
+        if self._observer is None:
+            self._observer = self._calm.connect(str(self._folder / "world.db"))
+        try:
+            return self._observer.execute(query, arguments).fetchall()
+        except sqlite3.OperationalError:
+            if self._observer.execute("SELECT 1 FROM sqlite_master").fetchone() is None:
+                return []  # nobody has used the file yet
+            raise
+
+    def _stop_observing(self) -> None:
+        self._read_at = -1
+        observer, self._observer = self._observer, None
+        if observer is not None:
+            self._close_calmly(observer)
+
+    def _close_calmly(self, connection: sqlite3.Connection) -> None:
+        """Close a connection without a change of the disk: the last one to close would check in the log."""
+        self._calm.fault = lambda operation, file: self.error
+        connection.close()
+        self._calm.fault = None
+
+    def state(self, app_name: str, user_id: str | None, session_id: str | None) -> dict[str, JSON]:
+        """The committed state; read again only if the disk has changed."""
+        if self._read_at != len(self._trace):
+            self._read_at = len(self._trace)
+            self._read.clear()
+        place = (app_name, user_id, session_id)
+        if place not in self._read:
+            self._read[place] = self._read_state(*place)
+        return dict(self._read[place])
+
+    def _read_state(self, app_name: str, user_id: str | None, session_id: str | None) -> dict[str, JSON]:
+        query = "SELECT key, value FROM shared_state WHERE app_name = ? AND user_id = ? AND value IS NOT NULL"
+        found = {key: loads(value) for key, value in self._rows(query, app_name, NO_USER)}
+        if user_id is not None:
+            found.update({key: loads(value) for key, value in self._rows(query, app_name, user_id)})
+            if session_id is not None:
+                rows = self._rows(
+                    "SELECT key, value FROM session_state WHERE session ="
+                    " (SELECT id FROM sessions WHERE app_name = ? AND user_id = ? AND session_id = ?)",
+                    app_name,
+                    user_id,
+                    session_id,
+                )
+                found.update({key: loads(value) for key, value in rows})
+        return found
+
+    def stored(self) -> dict[SessionKey, dict[int, str | None]]:
+        """The ids of all events."""
+        rows = self._rows(
+            "SELECT s.app_name, s.user_id, s.session_id, e.seq, json_extract(e.data, '$.id')"
+            " FROM sessions s LEFT JOIN events e ON e.log = s.id ORDER BY s.id, e.seq"
+        )
+        found: dict[SessionKey, dict[int, str | None]] = {}
+        for app, user, session, seq, event_id in rows:
+            ids = found.setdefault(SessionKey(app, user, session), {})
+            if seq is not None:
+                ids[seq] = event_id
+        return found
+
+    def log(self, key: SessionKey) -> list[Event]:
+        """All events of a session, those of its shared past included."""
+        rows = self._rows(
+            "WITH wanted AS (SELECT id FROM sessions WHERE app_name = ? AND user_id = ? AND session_id = ?)"
+            " SELECT e.data, e.seq FROM wanted w JOIN events e ON e.log = w.id"
+            " UNION SELECT e.data, e.seq FROM wanted w JOIN shared_pasts p ON p.session = w.id"
+            " JOIN events e ON e.log = p.log AND e.seq BETWEEN p.first_seq AND p.last_seq ORDER BY 2",
+            key.app_name,
+            key.user_id,
+            key.session_id,
+        )
+        return [event_from_json(data) for data, _ in rows]
+
+    def all_state(self) -> State:
+        """Everything that is stored beside the events."""
+        sessions: dict[SessionKey, dict[str, JSON]] = {}
+        for app, user, session, name, value in self._rows(
+            "SELECT s.app_name, s.user_id, s.session_id, t.key, t.value"
+            " FROM sessions s JOIN session_state t ON t.session = s.id"
+        ):
+            sessions.setdefault(SessionKey(app, user, session), {})[name] = loads(value)
+        shared: dict[tuple[str, str], dict[str, JSON]] = {}
+        for app, user, name, value in self._rows(
+            "SELECT app_name, user_id, key, value FROM shared_state WHERE value IS NOT NULL"
+        ):
+            shared.setdefault((app, "" if user == NO_USER else user), {})[name] = loads(value)
+        return State(sessions, shared)
+
+    def has_ended(self, key: SessionKey, invocation_id: str, status: InvocationStatus) -> bool:
+        """Whether this end of an invocation is recorded."""
+        rows = self._rows(
+            "SELECT i.status FROM invocations i JOIN sessions s ON s.id = i.session WHERE s.app_name = ?"
+            " AND s.user_id = ? AND s.session_id = ? AND i.invocation_id = ?",
+            key.app_name,
+            key.user_id,
+            key.session_id,
+            invocation_id,
+        )
+        return rows == [(str(status),)]
+
+    forks_copy = True
+
+    def artifacts(self) -> StoredArtifacts:
+        """All artifacts, as everybody sees them, with the hashes of the contents as they are."""
+        contents: dict[str, bytes] = {}
+        rows = self._rows(
+            "SELECT c.sha256, k.data FROM contents c LEFT JOIN chunks k ON k.content = c.id"
+            " WHERE c.sha256 IS NOT NULL ORDER BY c.id, k.number"
+        )
+        for sha256, data in rows:
+            contents[sha256] = contents.get(sha256, b"") + (data or b"")
+        hashes = {sha256: hashlib.sha256(content).hexdigest() for sha256, content in contents.items()}
+        found: dict[ArtifactKey, dict[int, str | None]] = {}
+        for app, user, session, filename, number, sha256 in self._rows(
+            "SELECT a.app_name, a.user_id, a.session_id, a.filename, v.version, v.sha256"
+            " FROM artifacts a JOIN artifact_versions v ON v.artifact = a.id WHERE v.stager IS NULL ORDER BY a.id"
+        ):
+            key = ArtifactKey(app, user, None if session == NO_SESSION else session, filename)
+            found.setdefault(key, {})[number] = None if sha256 is None else hashes.get(sha256, "not there")
+        return found
+
+    def memories(self) -> StoredMemories:
+        """All memories."""
+        if not self._rows("SELECT 1 FROM sqlite_master WHERE name = 'memory_store'"):
+            return {}
+        found: dict[tuple[str, str], list[MemoryEntry]] = {}
+        for app, user, *columns in self._rows(
+            "SELECT u.app_name, u.user_id, e.id, e.session_id, e.timestamp, e.data"
+            " FROM memory_users u JOIN memory_entries e ON e.user = u.id ORDER BY e.number"
+        ):
+            found.setdefault((app, user), []).append(_entry_of(columns))
+        return found
+
+    def damages(self) -> list[str]:
+        """What `verify` finds."""
+        return [str(damage) for damage in verify(self._folder / "world.db")]
+
+
+class _Luck:
+    """The luck of a power cut, from the world's choices."""
+
+    def __init__(self, choices: Choices) -> None:
+        self._choices = choices
+
+    def randrange(self, stop: int) -> int:
+        """A number below *stop*."""
+        return self._choices.choose(stop, "power cut")
