@@ -263,7 +263,7 @@ class Diary:
             if is_cancelled and "@" in key[1]:
                 self.world.reached("cancelled inside of an agent tool")
             if is_cancelled and visit.why == "handed over to" and not self._events(context, visit.start_seq):
-                is_dead = any(process is not None and process.is_dead for process in self.world._seats)
+                is_dead = any(process is not None and process.is_dead for process in self.world._processes.seats)
                 self.world.reached("a transfer was cut by a crash" if is_dead else "a transfer was cut")
             raise
         else:

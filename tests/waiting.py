@@ -96,7 +96,7 @@ class Outside:
 
 def may_run_twice(world: World) -> bool:
     """Whether a process may have stood still while another one took over what it runs, and then have gone on."""
-    return len(world._seats) > 1 and world.coverage["lease taken over"] > 0
+    return len(world._processes.seats) > 1 and world.coverage["lease taken over"] > 0
 
 
 # What ends a run before all that runs side by side in it has come to its end, or its next wait.

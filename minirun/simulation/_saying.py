@@ -22,7 +22,8 @@ from ..sessions import InvocationStatus, SessionKey
 from ..types import Content
 
 if TYPE_CHECKING:
-    from ._world import Process, World
+    from ._processes import Process
+    from ._world import World
 
 __all__ = ["SAYING", "Saying"]
 
@@ -58,7 +59,7 @@ class Saying:
     async def until_answered(self) -> Event | None:
         world = self.world
         for _ in range(ATTEMPTS_MAX):
-            process = await world._any_living()
+            process = await world._processes.any_living()
             try:
                 return await self._ask(process)
             except _DiedError:
@@ -66,7 +67,7 @@ class Saying:
             except _LeftError:
                 world.reached("user left")
             except (StorageError, StaleSessionError, SessionBusyError) as error:
-                if world._healed or not (world.faults & {"crash", "storage"}):
+                if world._mishaps.is_healed or not (world.faults & {"crash", "storage"}):
                     raise
                 world.reached(f"asked again after {type(error).__name__}")
                 await world.sleep(1)
@@ -94,7 +95,7 @@ class Saying:
         world = self.world
         if process.is_dead:
             raise _DiedError
-        made = next((made for made in world._runners if made.runners[0] is self.runner), None)
+        made = next((made for made in world._processes.runners if made.runners[0] is self.runner), None)
         runner = self.runner if made is None else made.runners[process.seat]
         result: list[tuple[Event | None, Exception | None]] = []
         done = trio.Event()

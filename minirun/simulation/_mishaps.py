@@ -1,0 +1,157 @@
+"""
+What goes wrong in a world: which of what may (`_faults`), when, to whom, and how.
+
+It strikes at a step of the schedule (processes die or stand still, the clock jumps, the file is locked), at an
+operation of the disk, and at a point that a task of the runtime passes (models, tools, slow commits).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+import trio
+
+from ..errors import ModelError
+from ._checks import MODEL, RESULT, RETRY, TOOL
+from ._env import COMMIT
+from ._faults import Rates, SimulatedFault
+from ._processes import Process
+from ._vfs import Operation
+
+if TYPE_CHECKING:
+    from ._world import World
+
+__all__ = ["Mishaps"]
+
+# How often processes may die in one simulation: enough for a crash during the recovery from a crash.
+DEATHS_MAX = 3
+# How long a process may stand still: longer than its leases last.
+STALLS_S = (1.0, 20.0, 60.0)
+# How long a slow commit takes, and how long somebody else locks the file, in seconds.
+SLOW_COMMITS_S = (0.1, 5.0, 40.0)
+LOCKS_S = (0.02, 0.2, 11.0)
+# How long a model or a tool hangs: shorter than a run may take, if its RunConfig does not say so.
+HANGS_S = 600.0
+CLOCK_JUMPS_S = (-3600.0, -1.0, 3600.0)
+
+_INVOCATION = re.compile(r" of (e-[^/ ]+)")
+
+
+class Mishaps:
+    """What goes wrong in one world, until it is healed."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._choices = world.choices
+        self._schedule = world.schedule
+        self._processes = world._processes
+        self._rates = Rates(world.choices, world.faults)
+        self.is_healed = False
+        self._clock_offset_max_s = 0.0
+
+    def strikes(self, kind: str, label: str) -> bool:
+        """Whether something of this kind goes wrong now."""
+        return not self.is_healed and self._rates.strikes(kind, label)
+
+    def heal(self) -> None:
+        """Nothing goes wrong from now on, and clocks that were set back are set right: leases run out."""
+        self.is_healed = True
+        self._schedule.stalled.clear()
+        self._world._machine.clock_offset_s = self._clock_offset_max_s
+
+    def step(self) -> None:
+        """Let something go wrong, or nothing, before the schedule goes on."""
+        if self.strikes("lock", "another program locks the file"):
+            self._world._nursery.start_soon(self._hold_lock, name="another program")
+        living = self._processes.living()
+        if not living:
+            return
+        if self._processes.deaths < DEATHS_MAX and self.strikes("death", "a process is killed"):
+            victim = living[self._choices.choose(len(living), "which process is killed")]
+            self._processes.die(victim, "is killed")
+        elif self.strikes("clock", "the clock on the wall jumps"):
+            jump = CLOCK_JUMPS_S[self._choices.choose(len(CLOCK_JUMPS_S), "by how much")]
+            self._world._machine.clock_offset_s += jump
+            self._clock_offset_max_s = max(self._clock_offset_max_s, self._world._machine.clock_offset_s)
+            self._world.reached("clock set back" if jump < 0 else "clock set forward")
+            self._world.note("the clock", f"jumps by {jump:+.0f} s")
+        elif len(living) > 1 and self.strikes("stall", "a process stands still"):
+            victim = living[self._choices.choose(len(living), "which process stands still")]
+            how_long = STALLS_S[self._choices.choose(len(STALLS_S), "for how long")]
+            self._schedule.stalled[self._processes.path_of(victim)] = trio.current_time() + how_long
+            self._world.reached("stall")
+            self._world.note(victim.name, f"stands still for {how_long:.0f} s")
+
+    def disk_fault(self, process: Process, operation: Operation, file: str) -> int:
+        """What the disk answers: 0, or an error of SQLite's."""
+        if operation == "sync" and file.endswith("-wal"):
+            if process.acknowledged > 1:
+                self._world.reached("group commit")
+            process.acknowledged = 0
+        what = f"power before a {operation} of {file}"
+        may_end = operation in ("write", "sync") and self._processes.deaths < DEATHS_MAX
+        if may_end and self.strikes("power cut", f"lost {what}"):
+            self._processes.cut_power(f"loses {what}")
+            return self._world._store.error
+        if self.strikes("disk", f"a {operation} of {file} fails"):
+            if operation == "write" and self._choices.choose(2, "because the disk is full"):
+                self._world.reached("disk full")
+                self._world.note("the disk", f"is full at a write of {file}")
+                return self._world._store.full
+            self._world.reached("disk fault")
+            self._world.note("the disk", f"fails a {operation} of {file}")
+            return self._world._store.error
+        return 0
+
+    def passed(self, label: str) -> Awaitable[None] | None:
+        """A task has passed a point of the runtime's: tell the checkers, and let what it stands for go wrong."""
+        task = self._schedule.name_of(trio.lowlevel.current_task())
+        found = _INVOCATION.findall(task)
+        invocation = found[-1] if found else None
+        self._world._checkers.point(label, invocation)
+        if label == COMMIT:
+            return self._slow_disk() if self.strikes("slow disk", "a commit is slow") else None
+        if label.startswith(MODEL) and self.strikes("model", "the model fails"):
+            return self._model_fails()
+        if label.startswith((TOOL, RETRY)) and self.strikes("tool", f"the {label.partition('#')[0]} fails"):
+            return self._tool_fails(label, task)
+        if label.startswith(RESULT) and self.strikes("tool", f"the {label.partition('#')[0]} is lost"):
+            self._world.reached("tool: raises after its work")
+            raise SimulatedFault(f"the {label} was lost (simulated)")
+        return None
+
+    async def _slow_disk(self) -> None:
+        self._world.reached("slow disk")
+        await self._world.sleep(SLOW_COMMITS_S[self._choices.choose(len(SLOW_COMMITS_S), "how slow")])
+
+    async def _hold_lock(self) -> None:
+        """Somebody else holds the write lock, for shorter or longer than minirun waits for it."""
+        if self._world._store.lock():
+            self._world.reached("locked by another program")
+            seldom = lambda luck: 2 if luck.randrange(10) == 0 else luck.randrange(2)  # noqa: E731 # waiting takes steps
+            held_s = LOCKS_S[self._choices.choose(len(LOCKS_S), "how long the file is locked", seldom)]
+            self._world.note("another program", f"holds the write lock for {held_s:g} s")
+            await trio.sleep(held_s)
+            self._world._store.unlock()
+
+    async def _model_fails(self) -> None:
+        if self._choices.choose(2, "how the model fails: stalls"):
+            self._world.reached("model: stalls")
+            await self._world.sleep(HANGS_S)
+        else:
+            self._world.reached("model: raises")
+            raise ModelError("the model is overloaded (simulated)")
+
+    async def _tool_fails(self, label: str, task: str) -> None:
+        kinds = ("raises", "slow", "hangs", "cancelled")
+        kind = kinds[self._choices.choose(len(kinds), "how the tool fails", names=kinds)]
+        self._world.reached(f"tool: {kind}")
+        if kind == "raises":
+            raise SimulatedFault(f"{label} failed (simulated)")
+        if kind == "cancelled":
+            for token, scope in self._world._leavers.items():
+                if f"/say {token}/" in f"{task}/":
+                    scope.cancel()
+        await self._world.sleep({"slow": 5, "hangs": HANGS_S}.get(kind, 0))
