@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from minirun._json import freeze
 from minirun.flows._docstring import documentation_of, parsed_docstring
+from minirun.flows._parameter_docs import without_parameters
 from minirun.flows._schema import schema_for
 from minirun.flows._signature import signature_of
 from minirun.tools import FunctionTool
@@ -282,6 +283,16 @@ def test_the_text_has_no_more_parameters(doc: str) -> None:
     found = parsed_docstring(doc)
     if not found.params and not any(":" in line for line in doc.split("\n")) and "---" not in doc:
         assert found.summary_text == inspect.cleandoc(doc).strip()
+
+
+@given(docs | st.text(st.sampled_from("ab:- \n"), max_size=20))
+@example("Parameters\n---\nx")
+@example("Args:\n  x: y")
+def test_a_docstring_that_needs_no_look_has_no_parameters(doc: str) -> None:
+    """
+    A docstring that is not searched for parameters is the same as if it were.
+    """
+    assert parsed_docstring(doc) == without_parameters(inspect.cleandoc(doc))
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------

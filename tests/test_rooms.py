@@ -38,8 +38,9 @@ PASSED_FILES_MAX = 15
 # Where an `Any` would hide which way a dependency points. Services, models and values are below; what is outside may
 # take whatever the user of a command line has named.
 TYPED_UNITS = ("runtime", "tools", "agents", "apps", "runners")
-# Names of minirun's own things here and there, and of any JSON or any answer of a hook elsewhere.
-GENERAL_NAMES = frozenset({"answer", "arguments", "value"})
+# Names of minirun's own things here and there, and elsewhere of what may be anything: JSON, what a hook answers or an
+# operation returns, and the class or schema that an application wants answers in.
+GENERAL_NAMES = frozenset({"answer", "arguments", "output_schema", "result", "value", "what"})
 
 
 def sources() -> dict[str, str]:
@@ -155,12 +156,13 @@ def names_of_own_things(trees: Mapping[str, ast.Module]) -> dict[str, set[str]]:
     Return the names under which the package passes its own classes around, with these classes.
 
     These are the names that are annotated with a class of the package somewhere, and the name of each class in small
-    letters: `tool_limits` for `ToolLimits`.
+    letters: `tool_limits` for `ToolLimits`. Classes of a single module, with an underscore, do not count.
     """
-    classes = {node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    nodes = (node for tree in trees.values() for node in ast.walk(tree))
+    classes = {node.name for node in nodes if isinstance(node, ast.ClassDef) and not node.name.startswith("_")}
     names: dict[str, set[str]] = defaultdict(set)
     for name in classes:
-        names[re.sub(r"(?<!^)(?=[A-Z])", "_", name.lstrip("_")).lower()].add(name)
+        names[re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()].add(name)
     for tree in trees.values():
         for each in annotations_of(tree):
             names[each.name] |= each.types & classes
@@ -231,6 +233,7 @@ def test_a_turn_with_a_tool_loads_only_what_it_uses() -> None:
     total = sum(loaded.values())
     print(f"{total:6} lines of code in {len(loaded)} modules")
     assert {"minirun.sessions", "minirun.tools._function"} <= loaded.keys()
+    assert loaded.keys().isdisjoint(f"minirun.flows.{room}" for room in ("_json_schema", "_parameter_docs", "_schema"))
     assert total <= LOADED_CODE_LINES_MAX
 
 

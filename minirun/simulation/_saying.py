@@ -150,6 +150,8 @@ class Saying:
         self.world._devices += 1
         try:
             await self._converse(runner)
+        except AssertionError:
+            raise  # a bug is a bug on whatever device it shows
         except Exception as error:
             self.world.note(self.user_id, f"meets {type(error).__name__} on another device")
         finally:
