@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 from minirun._json import freeze
 from minirun.flows._docstring import documentation_of, parsed_docstring
 from minirun.flows._parameter_docs import without_parameters
-from minirun.flows._schema import schema_for
 from minirun.flows._signature import signature_of
 from minirun.tools import FunctionTool
+
+from .schemas import schema_for
 
 
 def parsed(doc: str) -> tuple[str, dict[str, str]]:

@@ -21,8 +21,8 @@ from minirun._json import DEPTH_MAX, freeze
 from minirun.errors import ConfigurationError
 from minirun.flows._json_nodes import PROBLEMS_MAX
 from minirun.flows._json_schema import as_object, compile_schema, wrapped
-from minirun.flows._schema import schema_for
 
+from .schemas import schema_for
 from .test_schema import Tree, valid_pairs
 
 # --- schemas with values ----------------------------------------------------------------------------------------------

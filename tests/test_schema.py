@@ -24,8 +24,9 @@ from hypothesis import strategies as st
 
 from minirun._json import FrozenDict, FrozenList, freeze
 from minirun.errors import ArgumentError
-from minirun.flows._schema import convert, schema_for
 from minirun.flows._signature import Signature, signature_of
+
+from .schemas import convert, schema_for
 
 # --- types to play with -----------------------------------------------------------------------------------------------
 

@@ -23,37 +23,27 @@ from typing import Any, NoReturn
 
 import attrs
 
-from . import _types
 from ._docstring import documentation_of
 from ._parameters import described, field_of, hints_of, parameters_of
-from ._types import FOUND_CHARS_MAX, KINDS, SCALARS, Field, Reading, Schema, Type, mismatch, object_of, plain, shown
+from ._types import (
+    FOUND_CHARS_MAX,
+    KINDS,
+    SCALARS,
+    Field,
+    Reading,
+    Schema,
+    Type,
+    mismatch,
+    object_of,
+    plain,
+    read_value,
+    shown,
+)
 
-__all__ = ["Compiler", "Reader", "convert", "reader_of", "schema_for"]
+__all__ = ["Compiler", "Reader", "reader_of"]
 
 
 # --- what others ask --------------------------------------------------------------------------------------------------
-
-
-def schema_for(tp: object) -> dict[str, Any]:
-    """
-    Return the JSON schema of the values that `convert` accepts for *tp*. It is the caller's own copy.
-
-    Raises:
-        TypeError: JSON has no form for *tp* or for a type inside it.
-    """
-    compiler = Compiler()
-    return compiler.finish(compiler.compile(tp, "schema").schema)
-
-
-def convert(tp: object, value: object, path: str) -> object:
-    """
-    Return the JSON *value* as a *tp*. *path* is what messages call the value.
-
-    Raises:
-        ArgumentError: The value does not fit; one line for each problem.
-        TypeError: JSON has no form for *tp* or for a type inside it.
-    """
-    return _types.convert(Compiler().compile(tp, path), value, path)
 
 
 @attrs.frozen(eq=False)
@@ -69,8 +59,8 @@ class Reader:
     _type: Type = attrs.field(repr=False)
 
     def read(self, value: object) -> tuple[Any, list[str]]:
-        """Return what `convert` makes of the JSON *value*, and no problems; or all problems, and something."""
-        return _types.read_value(self._type, value, "")
+        """Return what the JSON *value* is as one of this type, and no problems; or all problems, and something."""
+        return read_value(self._type, value, "")
 
 
 def reader_of(tp: object, where: str, under: str | None = None) -> Reader:

@@ -15,24 +15,23 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import attrs
 
 from ..artifacts import ArtifactKey, BaseArtifactService, Description, InMemoryArtifactService, SqliteArtifactService
 from ..artifacts import Stored as StoredVersion
 from ..artifacts._values import USER_PREFIX, Scope
-from ..errors import StorageRolledBackError
 from ..events import Event
 from ..sessions import SessionKey, SqliteSessionService
 from ._checks import Ledger
+from ._processes import Process
 
 __all__ = [
     "ArtifactLedger",
     "KeptArtifacts",
     "SharedArtifacts",
     "StoredArtifacts",
-    "refuse_the_dead",
     "stored_artifacts",
 ]
 
@@ -409,7 +408,7 @@ class KeptArtifacts(_Observed, InMemoryArtifactService):
         ledger: Who is told.
     """
 
-    def __init__(self, kept: InMemoryArtifactService, process: Any, ledger: ArtifactLedger) -> None:
+    def __init__(self, kept: InMemoryArtifactService, process: Process, ledger: ArtifactLedger) -> None:
         super().__init__(env=process.env)
         self._scopes, self._contents = kept._scopes, kept._contents
         self._process = process
@@ -459,7 +458,7 @@ class KeptArtifacts(_Observed, InMemoryArtifactService):
 
     async def _begin(self, what: str) -> None:
         await self.env.point(what)
-        refuse_the_dead(self._process)
+        self._process.refuse_if_dead()
 
 
 def stored_artifacts(kept: InMemoryArtifactService) -> StoredArtifacts:
@@ -476,14 +475,3 @@ def stored_artifacts(kept: InMemoryArtifactService) -> StoredArtifacts:
         for scope, artifacts in kept._scopes.items()
         for filename, artifact in artifacts.items()
     }
-
-
-def refuse_the_dead(process: Any) -> None:
-    """
-    Let a dead process do nothing.
-
-    Raises:
-        StorageRolledBackError: It is dead.
-    """
-    if process.is_dead:
-        raise StorageRolledBackError("this process is dead")

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import attrs
 
 from ..memory import BaseMemoryService, InMemoryMemoryService, Memory, MemoryEntry, SqliteMemoryService
 from ..memory._values import Query, Scope
 from ..sessions import SqliteSessionService
-from ._artifacts import refuse_the_dead
+from ._processes import Process
 
 __all__ = ["KeptMemories", "MemoryLedger", "SharedMemories", "StoredMemories", "stored_memories"]
 
@@ -180,7 +180,7 @@ class KeptMemories(_Observed, InMemoryMemoryService):
         ledger: Who is told.
     """
 
-    def __init__(self, kept: InMemoryMemoryService, process: Any, ledger: MemoryLedger) -> None:
+    def __init__(self, kept: InMemoryMemoryService, process: Process, ledger: MemoryLedger) -> None:
         super().__init__(env=process.env)
         self._users = kept._users
         self._process = process
@@ -208,7 +208,7 @@ class KeptMemories(_Observed, InMemoryMemoryService):
 
     async def _begin(self, what: str) -> None:
         await self.env.point(what)
-        refuse_the_dead(self._process)
+        self._process.refuse_if_dead()
 
 
 def stored_memories(kept: InMemoryMemoryService) -> StoredMemories:

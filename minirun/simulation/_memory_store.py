@@ -9,7 +9,6 @@ from typing import Any
 from .._json import JSON
 from .._values import changed
 from ..artifacts import InMemoryArtifactService
-from ..errors import StorageRolledBackError
 from ..events import Event
 from ..memory import InMemoryMemoryService
 from ..sessions import BaseSessionService, InMemorySessionService, InvocationStatus, SessionKey, SessionWriter
@@ -19,7 +18,9 @@ from ..sessions._state import Values
 from ._artifacts import KeptArtifacts, StoredArtifacts, stored_artifacts
 from ._checks import State
 from ._memories import KeptMemories, StoredMemories, stored_memories
-from ._store import SETTER, ObservedService, Process, Store, Witness, creation
+from ._processes import Process
+from ._store import SETTER, ObservedService, Store, creation
+from ._witness import Witness
 
 __all__ = ["MemoryStore"]
 
@@ -28,25 +29,21 @@ class _MemoryService(ObservedService, InMemorySessionService):
     """A service whose dicts are a disk: another process may go on with them, once this one is dead."""
 
     async def _commit(self, live: LiveSession, event: Event, **options: Any) -> None:
-        self._refuse_the_dead()
+        self.process.refuse_if_dead()
         await super()._commit(live, event, **options)
 
     async def _create(self, key: SessionKey, events: Sequence[Event]) -> LiveSession:
         await self._env.point("create")
-        self._refuse_the_dead()
+        self.process.refuse_if_dead()
         return await super()._create(key, events)
 
     async def _record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
-        self._refuse_the_dead()
+        self.process.refuse_if_dead()
         return await super()._record_end(writer, status)
 
     async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
-        self._refuse_the_dead()
+        self.process.refuse_if_dead()
         await super()._finish(writer, status)
-
-    def _refuse_the_dead(self) -> None:
-        if self.process.is_dead:
-            raise StorageRolledBackError("this process is dead")
 
 
 class MemoryStore(Store):

@@ -17,7 +17,7 @@ import trio
 from ..apps import App
 from ..artifacts import BaseArtifactService
 from ..credentials import AuthCredential, CredentialKey
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, StorageRolledBackError
 from ..memory import BaseMemoryService
 from ..runners import Runner
 from ..sessions import BaseSessionService
@@ -50,6 +50,16 @@ class Process:
     @property
     def name(self) -> str:
         return f"process {self.number}"
+
+    def refuse_if_dead(self) -> None:
+        """
+        Let a dead process do nothing.
+
+        Raises:
+            StorageRolledBackError: It is dead.
+        """
+        if self.is_dead:
+            raise StorageRolledBackError("this process is dead")
 
 
 @attrs.define

@@ -26,8 +26,10 @@ from ._checks import State
 from ._choices import Choices
 from ._disk import CUTS, Disk, write_image
 from ._memories import SharedMemories, StoredMemories
-from ._store import SETTER, ObservedService, Process, Store, Witness, creation
+from ._processes import Process
+from ._store import SETTER, ObservedService, Store, creation
 from ._vfs import Operation, RecordingVFS
+from ._witness import Witness
 
 __all__ = ["SqliteStore", "new_file"]
 

@@ -13,68 +13,28 @@ from __future__ import annotations
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import trio
 
 from .._json import JSON
 from ..artifacts import BaseArtifactService
-from ..env import Env
 from ..errors import StaleSessionError
 from ..events import Event, EventActions
 from ..memory import BaseMemoryService
-from ..sessions import (
-    BaseSessionService,
-    InvocationStatus,
-    SessionKey,
-    SessionWriter,
-)
+from ..sessions import BaseSessionService, InvocationStatus, SessionKey, SessionWriter
 from ..sessions._live import LiveSession
-from ._artifacts import ArtifactLedger, StoredArtifacts
+from ._artifacts import StoredArtifacts
 from ._checks import FIRST, State
-from ._memories import MemoryLedger, StoredMemories
+from ._memories import StoredMemories
+from ._processes import Process
 from ._vfs import Operation, RecordingVFS
+from ._witness import Witness
 
-__all__ = ["SETTER", "ObservedService", "Process", "Store", "Witness", "creation"]
+__all__ = ["SETTER", "ObservedService", "Store", "creation"]
 
 # The user and the session under which the initial state of an app is created; the session is deleted, its state stays.
 SETTER = FIRST
-
-
-class Process(Protocol):
-    """What a store knows of the process that uses it."""
-
-    number: int
-    is_dead: bool
-
-    @property
-    def env(self) -> Env:
-        """What it sees of the world."""
-
-
-class Witness(Protocol):
-    """Who is told what the stores acknowledge."""
-
-    artifacts: ArtifactLedger
-    memories: MemoryLedger
-
-    def storing(self, key: SessionKey, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
-        """An append was acknowledged."""
-
-    def created(self, key: SessionKey, events: Sequence[Event], own: int) -> None:
-        """A session was made; its own events begin at *own*."""
-
-    def deleting(self, key: SessionKey) -> None:
-        """A session is to be deleted; nobody may be told whether it was."""
-
-    def deleted(self, key: SessionKey) -> None:
-        """A session was deleted."""
-
-    def ended(self, writer: SessionWriter, status: InvocationStatus) -> None:
-        """The end of an invocation was recorded, unless another run goes on with it by now."""
-
-    def reached(self, what: str) -> None:
-        """Something happened that simulations are for."""
 
 
 class Store(ABC):

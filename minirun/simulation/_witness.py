@@ -18,11 +18,11 @@ from ._saying import SAYING
 if TYPE_CHECKING:
     from ._world import World
 
-__all__ = ["WorldWitness"]
+__all__ = ["Witness"]
 
 
-class WorldWitness:
-    """The `Witness` of a world's store."""
+class Witness:
+    """The one who is told, by the store of a world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -70,7 +70,7 @@ class WorldWitness:
             self._world.reached("lease taken over")
 
     def created(self, key: SessionKey, events: Sequence[Event], own: int) -> None:
-        """A session was made."""
+        """A session was made; its own events begin at *own*, or it is a fork if that is below 0."""
         if key in self._ledger.logs and not self._is_there(key, self._world._store.stored()):
             self._ledger.delete(key)  # the one before was deleted, and nobody was told
         past = self._world._store.log(key) if own < 0 else events

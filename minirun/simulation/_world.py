@@ -44,7 +44,7 @@ from ._saying import Saying
 from ._schedule import POLICIES, Schedule
 from ._sqlite_store import SqliteStore, new_file
 from ._store import Store
-from ._witness import WorldWitness
+from ._witness import Witness
 
 __all__ = ["CheckError", "LogEntry", "World", "current_world"]
 
@@ -165,7 +165,7 @@ class World:
         self._deep = deep
         self._ledger = Ledger()
         self._checkers = Checkers(self._ledger, self._fail)
-        self._witness = WorldWitness(self)
+        self._witness = Witness(self)
         self.artifacts = self._witness.artifacts
         """What is known of the artifacts of this world, and must hold of them."""
         self.memories = self._witness.memories
