@@ -35,9 +35,9 @@ LOADED_CODE_LINES_MAX = 9_500
 PASSED_FUNCTIONS_MAX = 85
 PASSED_FILES_MAX = 15
 
-# Where an `Any` would hide which way a dependency points. Services, models and values are below; what is outside may
-# take whatever the user of a command line has named.
-TYPED_UNITS = ("runtime", "tools", "agents", "apps", "runners")
+# Where an `Any` would hide which way a dependency points. Values and services read what is not checked yet; what is
+# outside may take whatever the user of a command line has named.
+TYPED_UNITS = ("flows", "runtime", "tools", "agents", "apps", "runners")
 # Names of minirun's own things here and there, and elsewhere of what may be anything: JSON, what a hook answers or an
 # operation returns, and the class or schema that an application wants answers in.
 GENERAL_NAMES = frozenset({"answer", "arguments", "output_schema", "result", "value", "what"})

@@ -1,1 +1,21 @@
 """What a turn with a model is, without doing it: pure functions and tables."""
+
+# The rooms:
+#
+#   _turn           one turn as a table of states
+#   _transcript     a session's events as the contents of a request
+#   _prompts        the words that the framework itself says to models
+#   _instructions   instructions with holes, filled in
+#   _questions      the names of the calls that stand for questions
+#   _compaction     what a summary may cover, and when one is due
+#
+#   _signature      a function's parameters as a schema, and a model's arguments for them
+#   _parameters     the parameters of a callable, with their annotations and defaults
+#   _types          what a type is to a model, and those without parts
+#   _schema         all other types: annotations as schemas and readers; loaded when one shows up
+#   _docstring      what a docstring says about parameters
+#   _parameter_docs the notations in which it does; loaded when one may be there
+#
+#   _output         the form that an agent's answers are to have
+#   _json_schema    a JSON schema, compiled
+#   _json_nodes     what it is compiled into, and how values are checked

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from string import Formatter
-from typing import Any
+from typing import Protocol
 
 import attrs
 
@@ -19,6 +19,15 @@ __all__ = ["Prompts", "check_words"]
 
 # What is filled in is text, but for these.
 NUMBERS = frozenset({"max_retries", "retry", "size", "version"})
+
+
+class Described(Protocol):
+    """What models are told of an agent."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def description(self) -> str: ...
 
 
 def _text(*names: str, default: str) -> str:
@@ -124,8 +133,8 @@ class Prompts(Record):
             if text is not field.default:
                 check_words(text, field.metadata["names"], f"Prompts.{field.name}")
 
-    def about_transfers(self, agent: Any, targets: Sequence[Any]) -> list[str]:
-        """What *agent* is told about itself and the agents it can hand over to; all have a name and a description."""
+    def about_transfers(self, agent: Described, targets: Sequence[Described]) -> list[str]:
+        """Return what *agent* is told about itself and the agents it can hand over to."""
         lines = [self.transfer_target.format(name=other.name, description=other.description) for other in targets]
         told = "\n".join(line.rstrip() for line in lines)
         identity = self.identity.format(name=agent.name, description=agent.description)
