@@ -477,6 +477,43 @@ def test_two_recursive_classes_of_one_name_stay_apart() -> None:
     assert [each["$ref"] for each in schema["prefixItems"]] == ["#/$defs/Tree", "#/$defs/Tree_"]
 
 
+def test_the_parameters_of_a_function_share_their_definitions() -> None:
+    """
+    Recursive classes of several parameters all have their definitions in the one schema of the function.
+    """
+
+    def grow(tree: Tree, ping: Ping, count: int) -> None: ...
+
+    signature = signature_of(grow, skip=())
+    assert {"Tree", "Ping"} <= signature.schema["$defs"].keys()
+    assert signature.bind({"tree": {"value": 1}, "ping": {}, "count": 2.0}) == (
+        [],
+        {"tree": Tree(1), "ping": Ping(), "count": 2},
+    )
+
+
+def test_a_schema_belongs_to_one_function() -> None:
+    """
+    A function's schema shares nothing with another one's, however plain the types of both are.
+    """
+
+    def one(city: str) -> None: ...
+    def other(town: str) -> None: ...
+
+    signature_of(one, skip=()).schema["properties"]["city"]["title"] = "changed"
+    assert signature_of(other, skip=()).schema["properties"] == {"town": {"type": "string"}}
+
+
+def test_an_annotation_need_not_be_hashable() -> None:
+    """
+    What else stands in `Annotated` may be anything, a list for example.
+    """
+
+    def look(city: Annotated[str, ["a note"], "the city"]) -> None: ...
+
+    assert signature_of(look, skip=()).schema["properties"]["city"] == {"type": "string", "description": "the city"}
+
+
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="`type X = ...` came with Python 3.12")
 def test_a_type_statement_may_be_recursive() -> None:
     """
