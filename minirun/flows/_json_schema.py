@@ -30,33 +30,8 @@ import attrs
 
 from .._json import freeze
 from ..errors import ConfigurationError, InvalidValueError
-from ._json_nodes import (
-    LIMITS,
-    LINE_CHARS_MAX,
-    TYPES,
-    Node,
-    all_of,
-    among,
-    any_of,
-    array_parts,
-    bounded,
-    check,
-    cut,
-    few,
-    is_integer,
-    is_number,
-    key_of,
-    kind_test,
-    limit_test,
-    multiple_test,
-    not_,
-    object_parts,
-    one_of,
-    pattern_test,
-    shown,
-    told,
-    unique_test,
-)
+from . import _json_nodes as nodes
+from ._json_nodes import LIMITS, LINE_CHARS_MAX, TYPES, Node, bounded, cut, few, shown
 
 __all__ = ["Checker", "as_object", "compile_schema", "wrapped"]
 
@@ -83,7 +58,7 @@ class Checker:
             value = freeze(value, "the value")
         except InvalidValueError as error:
             return bounded([str(error)])
-        return bounded(map(told, check(self._root, value)))
+        return bounded(map(nodes.told, nodes.check(self._root, value)))
 
 
 def compile_schema(schema: Mapping[str, Any], what: str = "schema") -> Checker:
@@ -186,7 +161,7 @@ class _Compiler:
         if isinstance(schema, bool):
             if not schema:
                 node.expected, node.is_never = "nothing", True
-                node.kind = kind_test("nothing here", lambda value: False)
+                node.kind = nodes.kind_test("nothing here", lambda value: False)
             return
         if not isinstance(schema, dict):
             self._refuse(where, f"expected a schema (an object, true or false), found {shown(schema)}")
@@ -215,30 +190,30 @@ class _Compiler:
             if keyword in schema:
                 options = self._list(schema[keyword], f"{where}/enum") if keyword == "enum" else [schema[keyword]]
                 node.expected = ("one of " if len(options) > 1 else "") + few(map(shown, options))
-                tests.append(among(frozenset(map(key_of, options))))
+                tests.append(nodes.among(frozenset(map(nodes.key_of, options))))
         if tests:
             is_tag = "const" in schema or len(schema.get("enum", ())) == 1
-            node.kind = kind_test(node.expected, lambda value: all(test(value) for test in tests), is_tag)
+            node.kind = nodes.kind_test(node.expected, lambda value: all(test(value) for test in tests), is_tag)
 
     def _add_tests(self, node: Node, schema: Mapping[str, Any], where: str) -> None:
         for keyword, argument in schema.items():
             place = f"{where}/{keyword}"
             if keyword in LIMITS:
                 counts = LIMITS[keyword].measure is len
-                if not (is_integer(argument) and argument >= 0 if counts else is_number(argument)):
+                if not (nodes.is_integer(argument) and argument >= 0 if counts else nodes.is_number(argument)):
                     expected = "an integer from 0 on" if counts else "a number"
                     self._refuse(place, f"expected {expected}, found {shown(argument)}")
-                node.tests.append(limit_test(LIMITS[keyword], argument))
+                node.tests.append(nodes.limit_test(LIMITS[keyword], argument))
             elif keyword == "multipleOf":
-                if not is_number(argument) or argument <= 0:
+                if not nodes.is_number(argument) or argument <= 0:
                     self._refuse(place, f"expected a number above 0, found {shown(argument)}")
-                node.tests.append(multiple_test(argument))
+                node.tests.append(nodes.multiple_test(argument))
             elif keyword == "pattern":
-                node.tests.append(pattern_test(self._compiled(argument, place)))
+                node.tests.append(nodes.pattern_test(self._compiled(argument, place)))
             elif keyword == "uniqueItems":
                 if not isinstance(argument, bool):
                     self._refuse(place, f"expected true or false, found {shown(argument)}")
-                node.tests.extend([unique_test] if argument else [])
+                node.tests.extend([nodes.unique_test] if argument else [])
 
     def _add_parts(self, node: Node, schema: Mapping[str, Any], where: str) -> None:
         if not schema.keys().isdisjoint(("properties", "required", "additionalProperties")):
@@ -252,13 +227,13 @@ class _Compiler:
             other = None
             if "additionalProperties" in schema:
                 other = self._node(schema["additionalProperties"], f"{where}/additionalProperties", None)
-            node.applicators.append(object_parts(properties, list(dict.fromkeys(required)), other))
+            node.applicators.append(nodes.object_parts(properties, list(dict.fromkeys(required)), other))
         if not schema.keys().isdisjoint(("items", "prefixItems")):
             if isinstance(schema.get("items"), list):
                 self._refuse(f"{where}/items", "expected one schema, found a list; write prefixItems")
             prefix = self._nodes(schema, "prefixItems", where, None) if "prefixItems" in schema else []
             rest = self._node(schema["items"], f"{where}/items", None) if "items" in schema else None
-            node.applicators.append(array_parts(prefix, rest))
+            node.applicators.append(nodes.array_parts(prefix, rest))
 
     def _add_combinations(self, node: Node, schema: Mapping[str, Any], where: str, owner: str | None) -> None:
         expected = ""
@@ -266,16 +241,16 @@ class _Compiler:
             target, expected = self._target(schema["$ref"], f"{where}/$ref")
             if owner is not None:
                 self._references.setdefault(owner, []).append(target)
-            node.applicators.append(all_of([self._definitions[target]]))
+            node.applicators.append(nodes.all_of([self._definitions[target]]))
         if "allOf" in schema:
-            node.applicators.append(all_of(self._nodes(schema, "allOf", where, owner)))
-        for keyword, combine in (("anyOf", any_of), ("oneOf", one_of)):
+            node.applicators.append(nodes.all_of(self._nodes(schema, "allOf", where, owner)))
+        for keyword, combine in (("anyOf", nodes.any_of), ("oneOf", nodes.one_of)):
             if keyword in schema:
                 members = self._nodes(schema, keyword, where, owner)
                 expected = few((member.expected for member in members), " or ")
                 node.applicators.append(combine(members))
         if "not" in schema:
-            node.applicators.append(not_(self._node(schema["not"], f"{where}/not", owner)))
+            node.applicators.append(nodes.not_(self._node(schema["not"], f"{where}/not", owner)))
         if expected and node.kind is None:
             node.expected = expected
 
