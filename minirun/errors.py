@@ -194,7 +194,7 @@ class CredentialRefusedError(MinirunError):
 
 
 class CleanupTimeoutError(MinirunError, TimeoutError):
-    """A cleanup hook took longer than `Runner(plugin_close_timeout=...)` after the run was cancelled."""
+    """A cleanup hook took longer than `Runner(cleanup_timeout_s=...)` after the run was cancelled."""
 
 
 class ToolTimeoutError(MinirunError, TimeoutError):

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from minirun import (
     BaseAgent,
     Content,
     Event,
+    InMemoryRunner,
     InMemorySessionService,
     InvocationContext,
     LlmAgent,
@@ -469,6 +471,16 @@ RUNNERS: list[tuple[dict[str, Any], type[MinirunError], str]] = [
     ({"agent": Silent, "app_name": "app"}, ConfigurationError, "expected root_agent to be an agent"),
     ({"app": "app"}, ConfigurationError, "expected app to be an App"),
     ({"app": APP, "env": minirun.Env()}, ConfigurationError, "pass the same env to both"),
+    ({"app": APP, "cleanup_timeout_s": -1}, ConfigurationError, "expected cleanup_timeout_s to be seconds from 0 up"),
+    ({"app": APP, "cleanup_timeout_s": float("nan")}, ConfigurationError, "found nan"),
+    ({"app": APP, "cleanup_timeout_s": float("inf")}, ConfigurationError, "not for ever, found inf"),
+    ({"app": APP, "cleanup_timeout_s": 10**400}, ConfigurationError, "expected cleanup_timeout_s"),
+    ({"app": APP, "cleanup_timeout_s": True}, ConfigurationError, "found True"),
+    ({"app": APP, "cleanup_timeout_s": "5"}, ConfigurationError, "found '5'"),
+    ({"app": APP, "plugin_close_timeout": -1}, ConfigurationError, "expected cleanup_timeout_s"),
+    ({"app": APP, "plugin_close_timeout": "5"}, ConfigurationError, "found '5'"),
+    ({"app": APP, "plugin_close_timeout": 5, "cleanup_timeout_s": 5}, ConfigurationError, "found both"),
+    ({"app": APP, "plugin_close_timeout": 0, "cleanup_timeout_s": 1}, ConfigurationError, "plugin_close_timeout"),
 ]
 
 
@@ -479,6 +491,16 @@ def test_a_runner_that_cannot_work_is_not_made(options: dict[str, Any], kind: ty
         Runner(**{"session_service": SERVICE, **options})
     assert type(caught.value) is kind
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("make", [partial(Runner, session_service=SERVICE), InMemoryRunner])
+def test_the_bound_of_cleanup_has_two_names(make: Callable[..., Runner]) -> None:
+    """`cleanup_timeout_s` is 5 seconds, and any from 0 up; ADK's `plugin_close_timeout` gives and tells the same."""
+    assert make(app=APP).cleanup_timeout_s == 5.0
+    for name in ("cleanup_timeout_s", "plugin_close_timeout"):
+        for seconds in (0, 2.5):
+            runner = make(app=APP, **{name: seconds})
+            assert (runner.cleanup_timeout_s, runner.plugin_close_timeout) == (seconds, seconds)
 
 
 CONFIGS: list[tuple[dict[str, Any], type[Exception], str]] = [

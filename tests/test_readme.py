@@ -188,11 +188,12 @@ def test_the_signature_of_runner_holds() -> None:
         "artifact_service": None,
         "memory_service": None,
         "credential_service": None,
-        "plugin_close_timeout": 5.0,
+        "cleanup_timeout_s": None,
+        "plugin_close_timeout": None,
         "auto_create_session": False,
         "env": None,
     }
-    assert len(inspect.signature(Runner).parameters) == 10
+    assert len(inspect.signature(Runner).parameters) == 11
     assert "app_name" not in [name for name, default in keywords(InMemoryRunner).items() if default is ...]
 
 

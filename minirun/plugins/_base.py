@@ -11,7 +11,7 @@ The rules of all hooks:
 *   What comes after (`after_run`, `after_agent`, the hooks for their errors, `close`) comes however it ended: by
     success, failure or cancellation, or because the caller left. All of these hooks are called, and what they return is
     ignored, except by `after_agent` when the agent has come to its end.
-*   Such a hook is shielded from a cancellation, for at most `Runner(plugin_close_timeout=...)` seconds. `on_event` has
+*   Such a hook is shielded from a cancellation, for at most `Runner(cleanup_timeout_s=...)` seconds. `on_event` has
     as long for an event that has to be stored, because a call or a run is closed. Each hook has this bound each time
     that it is called: it adds up over the hooks around all agents that a cancelled run was inside of.
 *   A hook that answers hides the step from those after it: list plugins that look on (LoggingPlugin,

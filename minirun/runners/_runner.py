@@ -66,6 +66,8 @@ _Self = TypeVar("_Self", bound="Runner")
 # As many as trio's own default for worker threads (trio.to_thread.current_default_thread_limiter), and apart from them:
 # tools that hang never hold up a commit, nor what else the application does in threads.
 TOOL_THREADS = 40
+# ADK's default for closing a plugin.
+CLEANUP_TIMEOUT_S = 5.0
 
 
 class Runner:
@@ -85,9 +87,10 @@ class Runner:
         memory_service: Where contexts, `load_memory` and `preload_memory` look for what was said in other sessions, and
             what `MemoryPlugin` adds to. Nothing is remembered by itself.
         credential_service: Where the credentials of users are kept, for contexts that ask for them.
-        plugin_close_timeout: How long closing one plugin or tool may take, and how long each cleanup hook may go on
-            once its run is cancelled, in seconds. Every hook has it for itself: leaving a run may take as long as this
-            for each hook around each agent that it was inside of.
+        cleanup_timeout_s: How long closing one plugin or tool may take, and how long each cleanup hook may go on once
+            its run is cancelled, in seconds; by default 5. Every hook has it for itself: leaving a run may take as long
+            as this for each hook around each agent that it was inside of.
+        plugin_close_timeout: The name that ADK has for *cleanup_timeout_s*; give one of them.
         auto_create_session: Make sessions that do not exist on their first run.
         env: Where time and ids come from; by default, and necessarily, that of the session service.
 
@@ -108,7 +111,8 @@ class Runner:
         artifact_service: BaseArtifactService | None = None,
         memory_service: BaseMemoryService | None = None,
         credential_service: BaseCredentialService | None = None,
-        plugin_close_timeout: float = 5.0,
+        cleanup_timeout_s: float | None = None,
+        plugin_close_timeout: float | None = None,
         auto_create_session: bool = False,
         env: Env | None = None,
     ) -> None:
@@ -129,7 +133,7 @@ class Runner:
         if artifact_service is not None:
             session_service._accompany(artifact_service)
         self._services = Services(artifact=artifact_service, memory=memory_service, credential=credential_service)
-        self.plugin_close_timeout = plugin_close_timeout
+        self.cleanup_timeout_s = _cleanup_timeout_s(cleanup_timeout_s, plugin_close_timeout)
         self.auto_create_session = auto_create_session
         self._env = session_service.env
         self._tool_limits = ToolLimits(TOOL_THREADS)
@@ -151,6 +155,11 @@ class Runner:
         return self.app.name
 
     @property
+    def plugin_close_timeout(self) -> float:
+        """ADK's name for `cleanup_timeout_s`."""
+        return self.cleanup_timeout_s
+
+    @property
     def agent(self) -> BaseAgent:
         """The root agent."""
         return self.app.root_agent
@@ -166,7 +175,7 @@ class Runner:
 
     async def close(self) -> None:
         """
-        Close the plugins and tools of the app, each within `plugin_close_timeout`; closing twice is harmless.
+        Close the plugins and tools of the app, each within `cleanup_timeout_s`; closing twice is harmless.
 
         The session service belongs to whoever made it and stays open. What a `close` raises is raised when all are
         closed: the first, with the others as notes.
@@ -179,14 +188,14 @@ class Runner:
         self._closed = True
         failures: list[Exception] = []
         for closable in (*self.app.plugins, *self.app._tree.tools()):
-            with trio.move_on_after(self.plugin_close_timeout) as scope:
+            with trio.move_on_after(self.cleanup_timeout_s) as scope:
                 try:
                     await closable.close()
                 except Exception as error:
                     failures.append(error)
             if scope.cancelled_caught:
                 name = getattr(closable, "name", type(closable).__name__)
-                msg = f"closing {name!r} took longer than Runner(plugin_close_timeout={self.plugin_close_timeout})"
+                msg = f"closing {name!r} took longer than Runner(cleanup_timeout_s={self.cleanup_timeout_s})"
                 failures.append(CleanupTimeoutError(msg))
         for other in failures[1:]:
             add_note(failures[0], other)
@@ -261,7 +270,7 @@ class Runner:
             tree=self.app._tree,
             plugins=self._hooks,
             prompts=self.app.prompts,
-            cleanup_s=self.plugin_close_timeout,
+            cleanup_s=self.cleanup_timeout_s,
             open=lambda: self._open(key, own_id, window, config.on_busy),
             invocation_id=own_id,
             run_config=config,
@@ -702,7 +711,8 @@ class InMemoryRunner(Runner):
         *,
         app_name: str | None = None,
         app: App | None = None,
-        plugin_close_timeout: float = 5.0,
+        cleanup_timeout_s: float | None = None,
+        plugin_close_timeout: float | None = None,
         auto_create_session: bool = False,
         env: Env | None = None,
     ) -> None:
@@ -718,6 +728,7 @@ class InMemoryRunner(Runner):
             artifact_service=InMemoryArtifactService(env=env),
             memory_service=InMemoryMemoryService(env=env),
             credential_service=InMemoryCredentialService(env=env),
+            cleanup_timeout_s=cleanup_timeout_s,
             plugin_close_timeout=plugin_close_timeout,
             auto_create_session=auto_create_session,
         )
@@ -786,6 +797,18 @@ def _app(app: App | None, app_name: str | None, agent: BaseAgent | None) -> App:
         raise ConfigurationError(msg)
     assert agent is not None
     return App(app_name, agent)
+
+
+def _cleanup_timeout_s(seconds: float | None, seconds_by_adk_name: float | None) -> float:
+    if seconds is not None and seconds_by_adk_name is not None:
+        msg = "expected one of cleanup_timeout_s= and plugin_close_timeout=, two names of one setting, found both"
+        raise ConfigurationError(msg)
+    if seconds is None:
+        seconds = CLEANUP_TIMEOUT_S if seconds_by_adk_name is None else seconds_by_adk_name
+    if finite(seconds) is None or seconds < 0:
+        msg = f"expected cleanup_timeout_s to be seconds from 0 up, and not for ever, found {shown(seconds)}"
+        raise ConfigurationError(msg)
+    return seconds
 
 
 def _split_delta(delta: Mapping[str, object] | None) -> tuple[dict[str, Any], dict[str, Any]]:
