@@ -1,8 +1,9 @@
 """
-Going on with what nobody runs: what was interrupted, and what has waited for a time that has come.
+What nobody runs is resumed: what was interrupted, and what has waited for a time that has come. And summaries that are
+due are made.
 
-A supervisor has no memory that matters. What there is to do stands in the store, and what is under way there is under
-way for all; so any number of them may look after one store, and each may end at any moment.
+A supervisor has no memory that matters. What there is to do stands in the store, and what is running is marked there as
+running for everybody; so any number of supervisors may look after one store, and each may end at any moment.
 """
 
 from __future__ import annotations
@@ -10,166 +11,230 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING, TypeAlias
 
+import attrs
 import trio
 
-from ..errors import ServiceClosedError, StorageError
+from .._json import finite
+from .._values import changed
+from ..errors import ConfigurationError, MinirunError, ServiceClosedError, StorageError
 from ..runtime import RunConfig
-from ..sessions import BaseSessionService, InvocationStatus, SessionKey
-from ._compactions import compact
+from ..sessions import BaseSessionService, GetSessionConfig, Invocation, InvocationStatus, SessionKey
+from ..sessions._live import RunWindow
+from ._resume import find_invocation
 
 if TYPE_CHECKING:
     from ._runner import Runner
 
-__all__ = ["Place", "Supervisor", "Went", "due", "go_on", "resumable"]
+__all__ = ["Supervisor", "resumable", "resume_due"]
 
-# How long a supervisor leaves alone, at most, what fails before it has gone on: each try is an event in its log.
-LEFT_ALONE_S_MAX = 3600.0
+# Waiting doubles with each failure in a row, up to this: each try is an event in the log of what fails.
+BACKOFF_S_MAX = 3600.0
 
 # In the place of an invocation's id: the summary of a session. No id is empty.
 SUMMARY = ""
 
-Place: TypeAlias = tuple[SessionKey, str]
-"""Where an invocation is: its session, and its id."""
+_WHOLE = RunWindow(asked=GetSessionConfig(num_recent_events=0), whole=True)
+
+Job: TypeAlias = tuple[SessionKey, str]
+"""What is to be done: resume the invocation of this id in the session, or make the SUMMARY of the session."""
 
 
-class Went(Enum):
-    """How far somebody has come with an invocation."""
+class Outcome(Enum):
+    """What has come of resuming an invocation."""
 
-    NOT_BEGUN = auto()
-    ON = auto()
-    NOWHERE = auto()
+    NOT_STARTED = auto()
+    """Its session was busy or deleted, the store has failed, or somebody else was faster."""
+    RESUMED = auto()
+    UNCHANGED = auto()
     """It has failed before anything new was done, and is as it was."""
 
 
-async def due(service: BaseSessionService, app_name: str, now: float) -> list[Place]:
-    """What has waited for a time until *now*, what waits longest first."""
+async def due(service: BaseSessionService, app_name: str, now: float) -> list[Job]:
+    """Return the invocations that have waited for a time until *now*, what waits longest first."""
     pending = await service.list_pending(app_name=app_name, include_timers=True)
     calls = [call for call in pending if call.due is not None and call.due <= now]
-    places = [(SessionKey(call.app_name, call.user_id, call.session_id), call.invocation_id) for call in calls]
-    return list(dict.fromkeys(places))
+    jobs = [(SessionKey(call.app_name, call.user_id, call.session_id), call.invocation_id) for call in calls]
+    return list(dict.fromkeys(jobs))
 
 
-async def resumable(service: BaseSessionService, app_name: str, now: float) -> dict[Place, InvocationStatus]:
-    """What can go on now, and as what it is listed."""
+async def resumable(service: BaseSessionService, app_name: str, now: float) -> dict[Job, InvocationStatus]:
+    """Return the invocations that can be resumed now, and as what each is listed."""
     interrupted = InvocationStatus.INTERRUPTED
     found = await service.list_invocations(app_name=app_name, status=interrupted)
-    places = [(SessionKey(one.app_name, one.user_id, one.session_id), one.invocation_id) for one in found]
+    jobs = [(SessionKey(one.app_name, one.user_id, one.session_id), one.invocation_id) for one in found]
     timed = dict.fromkeys(await due(service, app_name, now), InvocationStatus.PAUSED)
-    return {**timed, **dict.fromkeys(places, interrupted)}
+    return {**timed, **dict.fromkeys(jobs, interrupted)}
 
 
-async def go_on(
+async def resume(
     runner: Runner,
-    place: Place,
+    job: Job,
     *,
     now: float | None,
     config: RunConfig,
     if_still: InvocationStatus | None = None,
-) -> Went:
-    """Go on with it, to its end or its next wait. No failure leaves this."""
-    key, invocation_id = place
-    went = Went.NOT_BEGUN
+) -> Outcome:
+    """
+    Resume an invocation, to its end or its next wait, if it is still listed as *if_still*.
+
+    What the run fails with is not raised: it stands in the log, or the invocation is as it was.
+    """
+    key, invocation_id = job
+    run = None
     try:
-        if if_still is not None and (await runner._invocation(key, invocation_id)).status is not if_still:
-            return went  # somebody was faster
+        if if_still is not None:
+            found = await find_invocation(runner.session_service, key, invocation_id)
+            if found.status is not if_still:
+                return Outcome.NOT_STARTED
         scope = runner.run_async(
             user_id=key.user_id, session_id=key.session_id, invocation_id=invocation_id, run_config=config
         )
         async with scope.supervised(now) as run:
-            went = Went.ON
             await run.wait()
-    except Exception:  # it stands in the log, or it has not begun, or it is as it was
-        if went is Went.ON and not run.status.has_ended:
-            went = Went.NOWHERE
-    return went
+    except Exception as error:
+        if run is None:
+            if not isinstance(error, MinirunError):
+                raise  # no agent has run yet, so it is none of its failures but a bug
+            return Outcome.NOT_STARTED
+        if not run.status.has_ended:
+            return Outcome.UNCHANGED
+    return Outcome.RESUMED
+
+
+async def resume_due(runner: Runner, now: float, config: RunConfig) -> list[Invocation]:
+    """Resume, one after the other, what has waited for a time until *now*; see `Runner.resume_due`."""
+    service = runner.session_service
+    jobs = await due(service, runner.app_name, now)
+    resumed = [job for job in jobs if await resume(runner, job, now=now, config=config) is Outcome.RESUMED]
+    found = [await service._invocation(*job) for job in resumed]
+    return [invocation for invocation in found if invocation is not None]  # the others were deleted meanwhile
+
+
+async def compact(runner: Runner, key: SessionKey) -> bool:
+    """
+    Store a summary of a session, if one is due. The session is not held while it is made, only to store it.
+
+    Return whether to look again: what has come between, a summary elsewhere or a rewind, has made it void. Then
+    nothing is stored, and there may still be one due.
+
+    Raises:
+        Exception: What the store or the summariser fails with; nothing is stored, as far as the store can tell.
+    """
+    service, settings = runner.session_service, runner.app.events_compaction_config
+    if settings is None:
+        return False
+    from ..runtime._compaction import find_job  # few apps have summaries
+
+    with service._used():
+        live = await service._open(key, _WHOLE)
+        job = None if live is None else await find_job(service, live, settings, runner.app._tree)
+        event = None if job is None else await job.event(settings.summarizer)
+    if job is None or event is None:
+        return False
+    own_id = f"e-{runner._env.new_id('invocation')}"
+    writer = await service.open_writer(key, own_id, GetSessionConfig(after_seq=job.end_seq - 1), reject=False)
+    if writer is None:
+        return False
+    try:
+        fits = job.fits(writer.live)
+        if fits:
+            await writer.append(changed(event, id=f"{own_id}-0"))
+        return not fits
+    finally:
+        with trio.CancelScope(shield=True):
+            await writer.finish(None)
 
 
 class Supervisor:
     """
-    Goes on with what can go on, so many at once, until it is cancelled; see `Runner.supervise`.
+    Resumes what can be resumed, so many at once, until it is cancelled; see `Runner.supervise`.
 
     Args:
         runner: Whose app, and whose store.
-        config: Settings of the runs; `on_busy="reject"`, for who waits for a session takes a place.
-        max_concurrent: How many may go on at once.
+        config: Settings of the runs; they do not wait for a session that is busy, which would take a place.
+        max_concurrent: How many may run at once.
         every_s: How often to look, in seconds.
+
+    Raises:
+        ConfigurationError: A number is out of its range.
     """
 
     def __init__(self, runner: Runner, config: RunConfig, max_concurrent: int, every_s: float) -> None:
+        if not isinstance(max_concurrent, int) or isinstance(max_concurrent, bool) or max_concurrent < 1:
+            msg = f"expected max_concurrent to be an integer above 0, found {max_concurrent!r:.40}"
+            raise ConfigurationError(msg)
+        if finite(every_s) is None or every_s <= 0:
+            msg = f"expected every_s to be seconds above 0, and not for ever, found {every_s!r:.40}"
+            raise ConfigurationError(msg)
         self._runner = runner
-        self._config = config
+        self._config = attrs.evolve(config, on_busy="reject")
         self._every_s = every_s
         self._free = trio.Semaphore(max_concurrent)
-        self._under_way: set[Place] = set()
-        self._left_alone: dict[Place, tuple[float, float]] = {}  # until when, and for how long that is
+        self._running: set[Job] = set()
+        self._backoff: dict[Job, tuple[float, float]] = {}  # until when, and how many seconds that is
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
         """Look, and look again; *task_status* is told of the first look."""
         closed: ServiceClosedError | None = None
         async with trio.open_nursery() as nursery:
             try:
-                await self._look_again_and_again(nursery, task_status)
+                await self._poll(nursery, task_status)
             except ServiceClosedError as error:
                 closed = error  # raised by itself, and not in a group of the nursery's
                 nursery.cancel_scope.cancel()
         if closed is not None:
             raise closed
 
-    async def _look_again_and_again(self, nursery: trio.Nursery, task_status: trio.TaskStatus[None]) -> None:
-        env = self._runner._env
+    async def _poll(self, nursery: trio.Nursery, task_status: trio.TaskStatus[None]) -> None:
+        runner = self._runner
         while True:
-            self._runner._check_open()
-            found = await self._look()
+            runner._opener.check_open()
+            try:
+                found = await resumable(runner.session_service, runner.app_name, runner._env.now())
+            except StorageError:
+                found = {}  # the next look may succeed
             task_status.started()
             task_status = trio.TASK_STATUS_IGNORED
-            for place, status in found.items():
-                if place not in self._under_way and self._left_alone.get(place, (0.0, 0.0))[0] <= env.now():
-                    await self._free.acquire()
-                    self._under_way.add(place)
-                    nursery.start_soon(self._go_on, place, status, name=f"supervised {place[1]}")
-            for key in self._runner._compactions.noted():
-                place = (key, SUMMARY)
-                if place not in self._under_way and self._left_alone.get(place, (0.0, 0.0))[0] <= env.now():
-                    await self._free.acquire()
-                    self._under_way.add(place)
-                    nursery.start_soon(self._compact, place, name=f"summary of {key}")
-            await env.sleep(self._every_s)
+            for job, status in found.items():
+                await self._start(nursery, job, status)
+            for key in runner._compactions.noted():
+                await self._start(nursery, (key, SUMMARY), None)
+            await runner._env.sleep(self._every_s)
 
-    async def _look(self) -> dict[Place, InvocationStatus]:
-        runner = self._runner
-        try:
-            return await resumable(runner.session_service, runner.app_name, runner._env.now())
-        except StorageError:
-            return {}  # the next look may succeed
+    async def _start(self, nursery: trio.Nursery, job: Job, status: InvocationStatus | None) -> None:
+        """Wait for a place and start a job, unless it is running or has failed just now."""
+        if job in self._running or self._backoff.get(job, (0.0, 0.0))[0] > self._runner._env.now():
+            return
+        await self._free.acquire()
+        self._running.add(job)
+        name = f"summary of {job[0]}" if status is None else f"supervised {job[1]}"
+        nursery.start_soon(self._work, job, status, name=name)
 
-    async def _go_on(self, place: Place, status: InvocationStatus) -> None:
+    async def _work(self, job: Job, status: InvocationStatus | None) -> None:
         try:
-            went = await go_on(self._runner, place, now=None, config=self._config, if_still=status)
-            self._leave_alone(place, failed=went is Went.NOWHERE)
+            if status is None:
+                failed = await self._compact(job[0])
+            else:
+                outcome = await resume(self._runner, job, now=None, config=self._config, if_still=status)
+                failed = outcome is Outcome.UNCHANGED
+            _, wait_s = self._backoff.pop(job, (0.0, self._every_s))
+            if failed:
+                wait_s = min(2 * wait_s, max(BACKOFF_S_MAX, self._every_s))
+                self._backoff[job] = (self._runner._env.now() + wait_s, wait_s)
         finally:
-            self._under_way.remove(place)
+            self._running.remove(job)
             self._free.release()
 
-    async def _compact(self, place: Place) -> None:
-        key, _ = place
+    async def _compact(self, key: SessionKey) -> bool:
+        """Make a summary. Return whether that has failed: then nothing is stored, and it is still due."""
         compactions = self._runner._compactions
         compactions.forget(key)
         try:
             if await compact(self._runner, key):
                 compactions.note(key)
-            self._leave_alone(place, failed=False)
         except ServiceClosedError:
             pass  # the next look says so
-        except Exception:  # the store, or whoever writes the summary: nothing is stored, and it is still due
+        except Exception:  # of the store, or of whatever the application has given as a summariser
             compactions.note(key)
-            self._leave_alone(place, failed=True)
-        finally:
-            self._under_way.remove(place)
-            self._free.release()
-
-    def _leave_alone(self, place: Place, *, failed: bool) -> None:
-        """What has *failed* is left alone for a while, each time for longer."""
-        _, wait_s = self._left_alone.pop(place, (0.0, self._every_s))
-        if failed:
-            wait_s = min(2 * wait_s, max(LEFT_ALONE_S_MAX, self._every_s))
-            self._left_alone[place] = (self._runner._env.now() + wait_s, wait_s)
+            return True
+        return False

@@ -1,0 +1,155 @@
+"""What a Runner and its runs are given, checked before anything is done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from .._json import finite, freeze, shown
+from ..agents import BaseAgent
+from ..apps import App
+from ..errors import ConfigurationError, InvalidValueError, ServiceNotConfiguredError
+from ..plugins import BasePlugin
+from ..runtime import RunConfig, Services
+from ..sessions import BaseSessionService
+from ..sessions._state import Scope, check_key, scope_of
+
+if TYPE_CHECKING:
+    from ..env import Env
+    from ._runner import Runner
+
+__all__ = ["app_of", "check_needs", "checked_cleanup_timeout_s", "checked_config", "checked_services", "split_delta"]
+
+# ADK's default for closing a plugin.
+CLEANUP_TIMEOUT_S = 5.0
+
+_DEFAULT_CONFIG = RunConfig()
+
+
+def app_of(app: App | None, app_name: str | None, agent: BaseAgent | None) -> App:
+    """
+    Return the app that a Runner was given, or make one of the agent that it was given.
+
+    Raises:
+        ConfigurationError: It was given neither, or both, or something else; or an agent without a name for the app.
+    """
+    if (app is None) == (agent is None):
+        msg = f"expected exactly one of app= and agent=, found {'neither' if app is None else 'both'}"
+        raise ConfigurationError(msg)
+    if app is not None:
+        if not isinstance(app, App):
+            msg = f"expected app to be an App, found {app!r:.80}"
+            raise ConfigurationError(msg)
+        return app if app_name is None else app._renamed(app_name)
+    if app_name is None:
+        msg = "expected app_name= with agent=, found none; it is the name that sessions are kept under"
+        raise ConfigurationError(msg)
+    assert agent is not None
+    return App(app_name, agent)
+
+
+def checked_services(
+    sessions: BaseSessionService, artifact: Any, memory: Any, credential: Any, env: Env | None
+) -> Services:
+    """
+    Return the services beside that of the sessions.
+
+    Raises:
+        ConfigurationError: There is none for sessions; one is not of its kind, or uses another Env than the sessions
+            do; or *env* is another one.
+    """
+    if sessions is None:
+        msg = "expected session_service to be a session service, found None; make one, or use InMemoryRunner"
+        raise ConfigurationError(msg)
+    _check_service("session_service", sessions, BaseSessionService, sessions)
+    if artifact is not None:
+        from ..artifacts._service import BaseArtifactService  # few programs have one; so are the two below
+
+        _check_service("artifact_service", artifact, BaseArtifactService, sessions)
+    if memory is not None:
+        from ..memory._service import BaseMemoryService
+
+        _check_service("memory_service", memory, BaseMemoryService, sessions)
+    if credential is not None:
+        from ..credentials._service import BaseCredentialService
+
+        _check_service("credential_service", credential, BaseCredentialService, sessions)
+    if env is not None and env is not sessions.env:
+        msg = "expected the Env of the session service, found another one; pass the same env to both"
+        raise ConfigurationError(msg)
+    return Services(artifact=artifact, memory=memory, credential=credential)
+
+
+def _check_service(name: str, service: Any, kind: type[Any], session_service: BaseSessionService) -> None:
+    if not isinstance(service, kind):
+        msg = f"expected {name} to be a {kind.__name__}, found {shown(service)}"
+        raise ConfigurationError(msg)
+    if service.env is not session_service.env:
+        msg = f"expected {name} to use the Env of the session service, found another one; pass the same env to both"
+        raise ConfigurationError(msg)
+
+
+def check_needs(runner: Runner) -> None:
+    """
+    Check that the plugins and tools of a runner's app have the services that they need.
+
+    Raises:
+        ServiceNotConfiguredError: One is missing.
+    """
+    for each in (*runner.app.plugins, *runner.app._tree.tools()):
+        needed = getattr(each, "needs_service", None)
+        if needed is not None and getattr(runner, needed, None) is None:
+            kind = "plugin" if isinstance(each, BasePlugin) else "tool"
+            name = getattr(each, "name", type(each).__name__)
+            msg = f"the {kind} {name!r} needs a service that the runner was not given; make it with "
+            raise ServiceNotConfiguredError(f"{msg}Runner({needed}=...)")
+
+
+def checked_cleanup_timeout_s(seconds: float | None, seconds_by_adk_name: float | None) -> float:
+    """
+    Return how long cleanup may take, given as `cleanup_timeout_s`, or by the name that ADK has for it.
+
+    Raises:
+        ConfigurationError: It was given twice, or is no finite number of seconds from 0 up.
+    """
+    if seconds is not None and seconds_by_adk_name is not None:
+        msg = "expected one of cleanup_timeout_s= and plugin_close_timeout=, two names of one setting, found both"
+        raise ConfigurationError(msg)
+    if seconds is None:
+        seconds = CLEANUP_TIMEOUT_S if seconds_by_adk_name is None else seconds_by_adk_name
+    if finite(seconds) is None or seconds < 0:
+        msg = f"expected cleanup_timeout_s to be seconds from 0 up, and not for ever, found {shown(seconds)}"
+        raise ConfigurationError(msg)
+    return seconds
+
+
+def checked_config(run_config: RunConfig | None) -> RunConfig:
+    """
+    Return the settings of a run, those by default if none are given.
+
+    Raises:
+        ConfigurationError: They are something else.
+    """
+    if run_config is None:
+        return _DEFAULT_CONFIG
+    if not isinstance(run_config, RunConfig):
+        msg = f"expected a RunConfig, found {run_config!r:.80}"
+        raise ConfigurationError(msg)
+    return run_config
+
+
+def split_delta(delta: Mapping[str, object] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """
+    Return the part of a state_delta that is stored, and its `temp:` keys.
+
+    Raises:
+        InvalidValueError: It is no mapping of keys of the state to JSON values.
+    """
+    if delta is not None and not isinstance(delta, Mapping):
+        raise InvalidValueError("state_delta", f"expected a mapping, found {type(delta).__name__}")
+    lasting: dict[str, Any] = {}
+    temp: dict[str, Any] = {}
+    for key, value in freeze(dict(delta or {}), "state_delta").items():
+        check_key(key, "state_delta")
+        (temp if scope_of(key) is Scope.TEMP else lasting)[key] = value
+    return lasting, temp

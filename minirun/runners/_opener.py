@@ -1,0 +1,65 @@
+"""How runs open their sessions."""
+
+from __future__ import annotations
+
+from ..errors import AlreadyExistsError, ServiceClosedError
+from ..sessions import BaseSessionService, GetSessionConfig, SessionKey, SessionWriter
+
+__all__ = ["SessionOpener"]
+
+_NO_EVENTS = GetSessionConfig(num_recent_events=0)
+
+
+class SessionOpener:
+    """Opens sessions for the runs of one runner, until that is closed."""
+
+    __slots__ = ("is_closed", "service")
+
+    def __init__(self, service: BaseSessionService) -> None:
+        self.service = service
+        self.is_closed = False
+
+    def check_open(self) -> None:
+        """
+        Check that the runner may still be used.
+
+        Raises:
+            ServiceClosedError: It was closed.
+        """
+        if self.is_closed:
+            msg = "this Runner was closed; make a new one"
+            raise ServiceClosedError(msg)
+
+    async def open(
+        self,
+        key: SessionKey,
+        invocation_id: str,
+        window: GetSessionConfig | None,
+        *,
+        on_busy: str,
+        auto_create: bool,
+    ) -> SessionWriter:
+        """
+        Wait for a session and open it for an invocation, with the events of *window*.
+
+        Raises:
+            SessionNotFoundError: There is none, and it is not to be made.
+            SessionBusyError: It is busy and waiting could never end, or *on_busy* is `"reject"`.
+        """
+        while True:
+            writer = await self.service.open_writer(key, invocation_id, window, reject=on_busy == "reject")
+            if writer is not None:
+                return writer
+            if not auto_create:
+                raise await self.service._not_found(key)
+            await self.create_if_missing(key)
+
+    async def create_if_missing(self, key: SessionKey) -> None:
+        """Make a session that does not exist; somebody else may be faster."""
+        app, user, session = key.app_name, key.user_id, key.session_id
+        found = await self.service.get_session(app_name=app, user_id=user, session_id=session, config=_NO_EVENTS)
+        if found is None:
+            try:
+                await self.service.create_session(app_name=app, user_id=user, session_id=session)
+            except AlreadyExistsError:
+                pass  # somebody else's first call was faster: the session is there
