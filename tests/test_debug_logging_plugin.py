@@ -22,10 +22,10 @@ from minirun import App, Content, Event, InvocationContext, LlmAgent, Part, RunC
 from minirun.errors import ConfigurationError
 from minirun.models import LlmRequestDraft
 from minirun.plugins import BasePlugin, DebugLoggingPlugin
-from minirun.plugins import _debug_logging as debug_logging
 from minirun.plugins import _lines as lines
+from minirun.plugins import _observer as observer
 from minirun.plugins._lines import LineFiles
-from minirun.plugins._traced import SECRETS, Shower
+from minirun.plugins._redaction import SECRETS, Redactor
 from minirun.runtime import CallbackContext
 from minirun.sessions import InMemorySessionService
 from minirun.testing import ScriptedLlm, call
@@ -253,7 +253,7 @@ VALUES = st.recursive(
 @given(value=VALUES)
 def test_whatever_there_is_can_be_shown(value: Any) -> None:
     """As JSON that any parser takes, and that UTF-8 can write."""
-    text = json.dumps(Shower(SECRETS, 5).shown(value), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(Redactor(SECRETS, 5).redacted(value), ensure_ascii=False, allow_nan=False)
     json.loads(text.encode("utf-8", "backslashreplace"))
 
 
@@ -263,7 +263,7 @@ def test_a_key_with_a_secrets_name_in_it_is_redacted(secret: str, before: str, v
     short = secret.isascii() and len(secret) < 5  # a word by itself
     head = f"{before}_" if short else before
     for key in (head + secret, secret.upper(), secret.replace("_", "-"), secret.title().replace("_", "")):
-        assert Shower(SECRETS, None).shown([{"a": {key: value}}]) == [{"a": {key: "[redacted]"}}]
+        assert Redactor(SECRETS, None).redacted([{"a": {key: value}}]) == [{"a": {key: "[redacted]"}}]
 
 
 SHOWN = {
@@ -298,13 +298,13 @@ HIDDEN = [
 @pytest.mark.parametrize("limit", [None, 1000])
 def test_what_is_like_a_secret_and_none_is_shown(limit: int | None) -> None:
     """Numbers of tokens, and words that have the letters of a short name in them, stay as they are."""
-    assert Shower(SECRETS, limit).shown(SHOWN) == SHOWN
+    assert Redactor(SECRETS, limit).redacted(SHOWN) == SHOWN
 
 
 @pytest.mark.parametrize("value", HIDDEN, ids=str)
 def test_secrets_are_found_in_all_their_dress(value: dict[str, Any]) -> None:
     """By names in other languages, as words, in pairs and headers, in JSON inside of a text, and in addresses."""
-    shown = str(Shower(SECRETS, None).shown(value))
+    shown = str(Redactor(SECRETS, None).redacted(value))
     assert "[redacted]" in shown
     assert "x" not in str(list(value.values())) or not re.search(r"(?<![a-z])x(?![a-z])|1234", shown)
 
@@ -313,8 +313,8 @@ def test_what_has_itself_in_it_ends() -> None:
     """A foreign value may be anything."""
     cycle: list[Any] = []
     cycle.append(cycle)
-    assert "…" in json.dumps(Shower((), None).shown(cycle), ensure_ascii=False)
-    assert Shower((), None).shown(10**6000) == "an integer of 19932 bits"
+    assert "…" in json.dumps(Redactor((), None).redacted(cycle), ensure_ascii=False)
+    assert Redactor((), None).redacted(10**6000) == "an integer of 19932 bits"
 
 
 # --- the files --------------------------------------------------------------------------------------------------------
@@ -446,7 +446,7 @@ async def test_runs_at_once_have_a_file_each_and_all_are_closed(tmp_path: Path) 
 
 async def test_runs_whose_end_is_never_told_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No more than a bounded number of runs is remembered; closing the runner closes their files."""
-    monkeypatch.setattr(debug_logging, "RUNS_MAX", 2)
+    monkeypatch.setattr(observer, "RUNS_MAX", 2)
     plugin = DebugLoggingPlugin(tmp_path)
     seen: list[str] = []
 

@@ -15,7 +15,7 @@ from minirun import App, Content, Event, InMemoryRunner, InvocationContext, LlmA
 from minirun.errors import ConfigurationError
 from minirun.models import LlmRequest, LlmRequestDraft, LlmResponse
 from minirun.plugins import BasePlugin, LoggingPlugin
-from minirun.plugins import _logging as logging_plugin
+from minirun.plugins import _observer as observer
 from minirun.runtime._place import Region
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import FunctionTool, ToolContext
@@ -364,7 +364,7 @@ async def test_concurrent_runs_do_not_mix(log: pytest.LogCaptureFixture, mock_cl
 
 async def test_runs_whose_end_is_never_told_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """No more than a bounded number of runs is remembered; the newest are."""
-    monkeypatch.setattr(logging_plugin, "RUNS_MAX", 2)
+    monkeypatch.setattr(observer, "RUNS_MAX", 2)
     plugin = LoggingPlugin()
     begun: list[str] = []
 

@@ -29,39 +29,31 @@ import json
 import logging
 import os
 import traceback
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import trio
 
 from ..errors import ConfigurationError, InvalidValueError
-from ._base import BasePlugin
 from ._lines import LineFiles
-from ._traced import SECRETS, Shower, shared_prefix
+from ._observer import Observer, OpenRun, OpenRuns, agent_of, error_of, model_step
+from ._redaction import SECRETS, Redactor
 
 if TYPE_CHECKING:
-    from ..agents import BaseAgent
     from ..models import LlmRequest, LlmRequestDraft, LlmResponse
-    from ..runtime import CallbackContext, Commit, InvocationContext, ReadonlyContext, ToolContext
-    from ..tools import BaseTool
+    from ..runtime import CallbackContext, Commit, InvocationContext, ReadonlyContext
     from ..types import Content
 
 __all__ = ["DebugLoggingPlugin"]
-
-# As for LoggingPlugin: runs that never come to after_run are forgotten, the oldest first.
-RUNS_MAX = 10_000
 
 _logger = logging.getLogger("minirun")
 
 
 @attrs.define
-class _Run:
-    """What is remembered of a run: when it and its steps began, and what models were asked."""
+class _Run(OpenRun):
+    """A run, and what models were asked in it."""
 
-    begun: float = attrs.field(factory=trio.current_time)
-    steps: dict[Hashable, float] = attrs.field(factory=dict)
     asked: dict[Hashable, _Asked] = attrs.field(factory=dict)
     contents: dict[Hashable, Sequence[Content]] = attrs.field(factory=dict)
 
@@ -74,7 +66,7 @@ class _Asked:
     told: LlmRequest | None
 
 
-class DebugLoggingPlugin(BasePlugin):
+class DebugLoggingPlugin(Observer):
     """
     Writes what happens in each invocation to a file of its own, and changes nothing.
 
@@ -116,8 +108,8 @@ class DebugLoggingPlugin(BasePlugin):
         if max_text is not None and not is_number:
             raise ConfigurationError(f"expected max_text to be an integer from 0 up, or None, found {max_text!r:.80}")
         self._files = LineFiles(path, ".jsonl")
-        self._shower = Shower(names, max_text)
-        self._runs: dict[str, _Run] = {}  # by invocation id, from before_run to after_run
+        self._redactor = Redactor(names, max_text)
+        self._runs: OpenRuns[_Run] = OpenRuns()
         self._has_warned = False
 
     # --- the run
@@ -125,11 +117,9 @@ class DebugLoggingPlugin(BasePlugin):
     async def before_run_callback(self, *, invocation_context: InvocationContext) -> None:
         """Tell for whom the run is, and what it begins with."""
         context = invocation_context
-        if len(self._runs) >= RUNS_MAX:
-            forgotten = next(iter(self._runs))
-            del self._runs[forgotten]
-            self._files.close(forgotten)
-        self._runs[context.invocation_id] = _Run()
+        forgotten = self._runs.begin(context.invocation_id, _Run())
+        if forgotten is not None:
+            self._files.close(forgotten[0])
         context.watch_commits(partial(self._tell_commit, context))
         fields = {
             "app_name": context.app_name,
@@ -146,49 +136,32 @@ class DebugLoggingPlugin(BasePlugin):
     async def on_run_error_callback(self, *, invocation_context: InvocationContext, error: Exception) -> None:
         """Tell what the run fails with."""
         trace = "".join(traceback.format_exception(invocation_context._core.secrets.shown(error))).splitlines()
-        self._tell("run_error", invocation_context, {**_error_of(error), "traceback": trace})
+        self._tell("run_error", invocation_context, {**error_of(error), "traceback": trace})
 
     async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
         """Tell how the run ends, and close its file."""
-        run = self._runs.get(invocation_context.invocation_id)
-        duration = None if run is None else trio.current_time() - run.begun
-        self._tell("run_end", invocation_context, {"status": str(invocation_context.status), "duration_s": duration})
+        duration_s = self._runs.duration_s(invocation_context)
+        self._tell("run_end", invocation_context, {"status": str(invocation_context.status), "duration_s": duration_s})
         self._runs.pop(invocation_context.invocation_id, None)
         self._files.close(invocation_context.invocation_id)
-
-    # --- agents
-
-    async def before_agent_callback(self, *, agent: BaseAgent, callback_context: CallbackContext) -> None:
-        """Tell that the agent begins."""
-        self._tell("agent_begin", callback_context, _agent_of(callback_context))
-
-    async def after_agent_callback(self, *, agent: BaseAgent, callback_context: CallbackContext) -> None:
-        """Tell that the agent has ended."""
-        self._tell("agent_end", callback_context, _agent_of(callback_context))
-
-    async def on_agent_error_callback(
-        self, *, agent: BaseAgent, callback_context: CallbackContext, error: Exception
-    ) -> None:
-        """Tell what the agent has raised."""
-        self._tell("agent_error", callback_context, {**_agent_of(callback_context), **_error_of(error)})
 
     # --- models
 
     async def before_model_callback(self, *, callback_context: CallbackContext, llm_request: LlmRequestDraft) -> None:
         """Tell what the model is asked."""
-        run = self._runs.get(callback_context.invocation_id)
+        run, step = self._runs.get(callback_context.invocation_id), model_step(callback_context)
         request = _frozen(llm_request)
         if run is not None:
-            run.asked[_model_step(callback_context)] = _Asked(llm_request, request)
-        self._begin(callback_context, _model_step(callback_context))
+            run.asked[step] = _Asked(llm_request, request)
+        self._runs.begin_step(callback_context, step)
         self._tell_request(callback_context, run, llm_request if request is None else request)
 
     async def after_model_callback(self, *, callback_context: CallbackContext, llm_response: LlmResponse) -> None:
         """Tell what the model has answered."""
         self._tell_changes(callback_context)
         if not llm_response.partial:
-            duration = self._end(callback_context, _model_step(callback_context))
-            fields = {**_agent_of(callback_context), "response": llm_response, "duration_s": duration}
+            duration_s = self._runs.end_step(callback_context, model_step(callback_context))
+            fields = {**agent_of(callback_context), "response": llm_response, "duration_s": duration_s}
             self._tell("model_response", callback_context, fields)
 
     async def on_model_error_callback(
@@ -196,34 +169,9 @@ class DebugLoggingPlugin(BasePlugin):
     ) -> None:
         """Tell what the model has raised."""
         self._tell_changes(callback_context)
-        duration = self._end(callback_context, _model_step(callback_context))
-        fields = {**_agent_of(callback_context), **_error_of(error), "duration_s": duration}
+        duration_s = self._runs.end_step(callback_context, model_step(callback_context))
+        fields = {**agent_of(callback_context), **error_of(error), "duration_s": duration_s}
         self._tell("model_error", callback_context, fields)
-
-    # --- tools
-
-    async def before_tool_callback(
-        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
-    ) -> None:
-        """Tell what the tool is called with."""
-        self._begin(tool_context, tool_context.function_call_id)
-        self._tell("tool_call", tool_context, {**_call_of(tool, tool_context), "args": tool_args})
-
-    async def after_tool_callback(
-        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, result: Any
-    ) -> None:
-        """Tell what the tool has returned."""
-        duration = self._end(tool_context, tool_context.function_call_id)
-        fields = {**_call_of(tool, tool_context), "result": result, "duration_s": duration}
-        self._tell("tool_result", tool_context, fields)
-
-    async def on_tool_error_callback(
-        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, error: Exception
-    ) -> None:
-        """Tell what the tool has raised."""
-        duration = self._end(tool_context, tool_context.function_call_id)
-        fields = {**_call_of(tool, tool_context), **_error_of(error), "duration_s": duration}
-        self._tell("tool_error", tool_context, fields)
 
     async def close(self) -> None:
         """Close the files."""
@@ -231,30 +179,15 @@ class DebugLoggingPlugin(BasePlugin):
 
     # --- how
 
-    def _begin(self, context: ReadonlyContext, step: Hashable) -> None:
-        run = self._runs.get(context.invocation_id)
-        if run is not None:
-            run.steps[step] = trio.current_time()
-
-    def _end(self, context: ReadonlyContext, step: Hashable) -> float | None:
-        """How long the step took; None if nobody saw it begin."""
-        run = self._runs.get(context.invocation_id)
-        begun = None if run is None else run.steps.pop(step, None)
-        return None if begun is None else trio.current_time() - begun
-
     def _tell_request(
-        self,
-        context: ReadonlyContext,
-        run: _Run | None,
-        request: LlmRequest | LlmRequestDraft,
-        **more: Any,
+        self, context: ReadonlyContext, run: _Run | None, request: LlmRequest | LlmRequestDraft, **more: Any
     ) -> None:
-        before = () if run is None else run.contents.get(_model_step(context), ())
-        shared = shared_prefix(before, request.contents)
+        before = () if run is None else run.contents.get(model_step(context), ())
+        shared = _shared_prefix(before, request.contents)
         if run is not None:
-            run.contents[_model_step(context)] = request.contents
+            run.contents[model_step(context)] = request.contents
         fields = {
-            **_agent_of(context),
+            **agent_of(context),
             "model": request.model,
             "contents_before": shared,
             "contents": request.contents[shared:],
@@ -265,7 +198,7 @@ class DebugLoggingPlugin(BasePlugin):
     def _tell_changes(self, context: ReadonlyContext) -> None:
         """Tell a request again that was changed after this plugin had seen it."""
         run = self._runs.get(context.invocation_id)
-        asked = None if run is None else run.asked.pop(_model_step(context), None)
+        asked = None if run is None else run.asked.pop(model_step(context), None)
         request = None if asked is None else _frozen(asked.draft)
         if asked is None or request is None:
             return
@@ -274,48 +207,25 @@ class DebugLoggingPlugin(BasePlugin):
         if told is None or not is_same or (told.config, told.model) != (request.config, request.model):
             self._tell_request(context, run, request, changed=True)
 
-    def _tell(self, kind: str, context: ReadonlyContext, fields: dict[str, Any]) -> None:
+    def _tell(
+        self, kind: str, context: ReadonlyContext, fields: dict[str, Any], trace_of: Exception | None = None
+    ) -> None:
         """Write a line; what goes wrong is told once, and fails nothing."""
-        invocation_id = context.invocation_id
+        invocation_id, hide = context.invocation_id, context._core.secrets.hide
         try:
-            head = {"time": context._core.env.now(), "kind": kind, "invocation_id": invocation_id}
-            shown = self._all_shown(fields, context._core.secrets.hide)
-            line = json.dumps({**head, **shown}, ensure_ascii=False, separators=(",", ":"))
+            told = {"time": context._core.env.now(), "kind": kind, "invocation_id": invocation_id}
+            for name, value in fields.items():
+                is_name = isinstance(value, str) and name != "error_message"
+                told[name] = self._redactor.redacted(value, hide=None if is_name else hide)
+            line = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
             self._files.write(invocation_id, line.encode("utf-8", "backslashreplace"))
             if invocation_id not in self._runs:  # what is stored after the end of the run
                 self._files.close(invocation_id)
-        except Exception as error:
+        except Exception as error:  # whatever it is: looking on must not fail a run
             if not self._has_warned:
                 self._has_warned = True
                 where, what = self._files.path(invocation_id), f"{type(error).__name__}: {error}"
                 _logger.warning("plugin %r cannot write to %s (%s); this is told once", self.name, where, what)
-
-    def _all_shown(self, fields: dict[str, Any], hide: Callable[[str], str] | None) -> dict[str, Any]:
-        return {
-            name: self._shower.shown(value, hide=None if isinstance(value, str) and name != "error_message" else hide)
-            for name, value in fields.items()
-        }
-
-
-def _agent_of(context: ReadonlyContext) -> dict[str, Any]:
-    return {"agent": context.agent_name, "branch": context.branch}
-
-
-def _call_of(tool: BaseTool, context: ToolContext) -> dict[str, Any]:
-    return {**_agent_of(context), "tool": tool.name, "call_id": context.function_call_id}
-
-
-def _model_step(context: ReadonlyContext) -> Hashable:
-    """An agent asks one question at a time in its branch."""
-    return context.agent_name, context.branch
-
-
-def _error_of(error: Exception) -> dict[str, Any]:
-    try:
-        message = str(error)
-    except Exception:
-        message = ""
-    return {"error_type": type(error).__name__, "error_message": message}
 
 
 def _frozen(draft: LlmRequestDraft) -> LlmRequest | None:
@@ -327,4 +237,14 @@ def _frozen(draft: LlmRequestDraft) -> LlmRequest | None:
 
 
 def _is_same(one: Sequence[Content], other: Sequence[Content]) -> bool:
-    return one is other or (len(one) == len(other) and shared_prefix(one, other) == len(one))
+    return one is other or (len(one) == len(other) and _shared_prefix(one, other) == len(one))
+
+
+def _shared_prefix(before: Sequence[Any], now: Sequence[Any]) -> int:
+    """How many objects *now* begins with that *before* begins with, too."""
+    count = 0
+    for one, other in zip(before, now, strict=False):
+        if one is not other:
+            break
+        count += 1
+    return count

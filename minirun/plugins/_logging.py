@@ -29,41 +29,43 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import trio
 
 from .._values import Value
 from ..errors import ConfigurationError
 from ..types import Content, UsageMetadata
-from ._base import BasePlugin
-from ._traced import SECRETS, Shower
+from ._observer import Observer, OpenRun, OpenRuns, agent_of, error_of, model_step, text_of
+from ._redaction import SECRETS, Redactor
 
 if TYPE_CHECKING:
-    from ..agents import BaseAgent
     from ..events import Event
     from ..models import LlmRequest, LlmRequestDraft, LlmResponse
-    from ..runtime import CallbackContext, InvocationContext, ReadonlyContext, ToolContext
-    from ..tools import BaseTool
+    from ..runtime import CallbackContext, InvocationContext, ReadonlyContext
+    from ..runtime._secrets import Secrets
 
 __all__ = ["LoggingPlugin"]
 
-# A run whose cleanup is cut off, because another plugin takes too long, never comes to after_run. Its durations are
-# forgotten once this many newer runs are known: more than go on at once in one process, and a few megabytes.
-RUNS_MAX = 10_000
+# Records of failures have at least these levels.
+_LEVELS = {
+    "model_error": logging.WARNING,
+    "tool_error": logging.WARNING,
+    "agent_error": logging.ERROR,
+    "run_error": logging.ERROR,
+}
+# What is said to people of agents and tools.
+_MESSAGES = {
+    "agent_begin": "{agent} begins",
+    "agent_end": "{agent} ends",
+    "agent_error": "{agent} failed",
+    "tool_call": "{tool} is called",
+    "tool_result": "{tool} returned",
+    "tool_error": "{tool} failed",
+}
 
 
-@attrs.define
-class _Run:
-    """When a run began, and when each step that is going on in it did."""
-
-    begun: float
-    steps: dict[Hashable, float] = attrs.field(factory=dict)
-
-
-class LoggingPlugin(BasePlugin):
+class LoggingPlugin(Observer):
     """
     Logs runs, agents, models and tools, and changes nothing. Each record has a dict of its fields, `record.minirun`.
 
@@ -89,28 +91,24 @@ class LoggingPlugin(BasePlugin):
             raise ConfigurationError(msg)
         self._logger = logging.getLogger(logger)
         self._level = level
-        self._warning = max(level, logging.WARNING)
-        self._error = max(level, logging.ERROR)
         self._max_text = max_text
-        self._shower = Shower(SECRETS, None)
+        self._redactor = Redactor(SECRETS, None)
         self._has_failed = False
-        self._runs: dict[str, _Run] = {}  # by invocation id, from before_run to after_run
+        self._runs: OpenRuns[OpenRun] = OpenRuns()
 
     # --- the run
 
     async def on_user_message_callback(self, *, invocation_context: InvocationContext, user_message: Content) -> None:
         """Log what the user says."""
-        self._log(self._level, "user_message", invocation_context, "user message", {"text": user_message})
+        self._tell("user_message", invocation_context, {"text": user_message}, message="user message")
 
     async def before_run_callback(self, *, invocation_context: InvocationContext) -> None:
         """Log for whom the run is."""
-        if len(self._runs) >= RUNS_MAX:
-            del self._runs[next(iter(self._runs))]
-        self._runs[invocation_context.invocation_id] = _Run(trio.current_time())
+        self._runs.begin(invocation_context.invocation_id, OpenRun())
         fields = {**_session_of(invocation_context), "resumed": invocation_context.is_resumed}
         verb = "goes on" if invocation_context.is_resumed else "begins"
         message = f"run {verb} for user {fields['user_id']} in session {fields['session_id']}"
-        self._log(self._level, "run_begin", invocation_context, message, fields)
+        self._tell("run_begin", invocation_context, fields, message=message)
 
     async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> None:
         """Log the event that is about to be stored."""
@@ -125,52 +123,34 @@ class LoggingPlugin(BasePlugin):
             "error_message": event.error_message,
             "waits": waits,
         }
-        level = logging.DEBUG if event.partial else self._level
         message = f"event by {event.author}" + (f", {' and '.join(waits)} waiting" if waits else "")
-        self._log(level, "event", invocation_context, message, fields)
+        self._tell("event", invocation_context, fields, message=message)
 
     async def on_run_error_callback(self, *, invocation_context: InvocationContext, error: Exception) -> None:
         """Log what the run fails with."""
-        fields = {**_error_of(error), "duration_s": _since(self._runs.get(invocation_context.invocation_id))}
-        self._log(self._error, "run_error", invocation_context, "run failed", fields, trace_of=error)
+        fields = {**error_of(error), "duration_s": self._runs.duration_s(invocation_context)}
+        self._tell("run_error", invocation_context, fields, error, message="run failed")
 
     async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
         """Log that the run has ended."""
-        run = self._runs.pop(invocation_context.invocation_id, None)
-        status = str(invocation_context.status)
-        fields = {**_session_of(invocation_context), "status": status, "duration_s": _since(run)}
-        self._log(self._level, "run_end", invocation_context, f"run ends as {status}", fields)
-
-    # --- agents
-
-    async def before_agent_callback(self, *, agent: BaseAgent, callback_context: CallbackContext) -> None:
-        """Log that the agent begins."""
-        self._log(self._level, "agent_begin", callback_context, f"{agent.name} begins", _agent_of(callback_context))
-
-    async def after_agent_callback(self, *, agent: BaseAgent, callback_context: CallbackContext) -> None:
-        """Log that the agent has ended."""
-        self._log(self._level, "agent_end", callback_context, f"{agent.name} ends", _agent_of(callback_context))
-
-    async def on_agent_error_callback(
-        self, *, agent: BaseAgent, callback_context: CallbackContext, error: Exception
-    ) -> None:
-        """Log what the agent raised; its traceback comes with the run's error."""
-        fields = {**_agent_of(callback_context), **_error_of(error)}
-        self._log(self._error, "agent_error", callback_context, f"{agent.name} failed", fields)
+        status, duration_s = str(invocation_context.status), self._runs.duration_s(invocation_context)
+        self._runs.pop(invocation_context.invocation_id, None)
+        fields = {**_session_of(invocation_context), "status": status, "duration_s": duration_s}
+        self._tell("run_end", invocation_context, fields, message=f"run ends as {status}")
 
     # --- models
 
     async def before_model_callback(self, *, callback_context: CallbackContext, llm_request: LlmRequestDraft) -> None:
         """Log how much the model is asked."""
-        self._begin(callback_context, _model_step(callback_context))
+        self._runs.begin_step(callback_context, model_step(callback_context))
         fields = {
-            **_agent_of(callback_context),
+            **agent_of(callback_context),
             "model": llm_request.model,
             "contents": len(llm_request.contents),
             "tools": [tool.name for tool in llm_request.config.tools],
         }
         message = f"{callback_context.agent_name} asks {llm_request.model} with {fields['contents']} contents"
-        self._log(self._level, "model_request", callback_context, message, fields)
+        self._tell("model_request", callback_context, fields, message=message)
 
     async def after_model_callback(self, *, callback_context: CallbackContext, llm_response: LlmResponse) -> None:
         """Log what the model answers, and what it cost."""
@@ -178,7 +158,7 @@ class LoggingPlugin(BasePlugin):
         parts = llm_response.content.parts if llm_response.content is not None else ()
         calls = [part.function_call.name for part in parts if part.function_call is not None]
         fields = {
-            **_agent_of(callback_context),
+            **agent_of(callback_context),
             "text": llm_response.content,
             "calls": calls,
             "partial": partial,
@@ -186,80 +166,48 @@ class LoggingPlugin(BasePlugin):
             "error_code": llm_response.error_code,
             "error_message": llm_response.error_message,
             "usage": _counts(llm_response.usage_metadata),
-            "duration_s": None if partial else self._end(callback_context, _model_step(callback_context)),
+            "duration_s": None if partial else self._runs.end_step(callback_context, model_step(callback_context)),
         }
         message = " ".join([f"{callback_context.agent_name} is answered", *(f"and calls {name}" for name in calls)])
-        self._log(logging.DEBUG if partial else self._level, "model_response", callback_context, message, fields)
+        self._tell("model_response", callback_context, fields, message=message)
 
     async def on_model_error_callback(
         self, *, callback_context: CallbackContext, llm_request: LlmRequest, error: Exception
     ) -> None:
         """Log what the model raised."""
         fields = {
-            **_agent_of(callback_context),
+            **agent_of(callback_context),
             "model": llm_request.model,
-            **_error_of(error),
-            "duration_s": self._end(callback_context, _model_step(callback_context)),
+            **error_of(error),
+            "duration_s": self._runs.end_step(callback_context, model_step(callback_context)),
         }
         message = f"{llm_request.model} failed to answer {callback_context.agent_name}"
-        self._log(self._warning, "model_error", callback_context, message, fields, trace_of=error)
-
-    # --- tools
-
-    async def before_tool_callback(
-        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
-    ) -> None:
-        """Log what the tool is called with."""
-        self._begin(tool_context, tool_context.function_call_id)
-        fields = {**_call_of(tool, tool_context), "text": self._shown(tool_args)}
-        self._log(self._level, "tool_call", tool_context, f"{tool.name} is called", fields)
-
-    async def after_tool_callback(
-        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, result: Any
-    ) -> None:
-        """Log what the tool returned."""
-        duration = self._end(tool_context, tool_context.function_call_id)
-        fields = {**_call_of(tool, tool_context), "text": self._shown(result), "duration_s": duration}
-        self._log(self._level, "tool_result", tool_context, f"{tool.name} returned", fields)
-
-    async def on_tool_error_callback(
-        self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext, error: Exception
-    ) -> None:
-        """Log what the tool raised."""
-        duration = self._end(tool_context, tool_context.function_call_id)
-        fields = {**_call_of(tool, tool_context), **_error_of(error), "duration_s": duration}
-        self._log(self._warning, "tool_error", tool_context, f"{tool.name} failed", fields, trace_of=error)
+        self._tell("model_error", callback_context, fields, error, message=message)
 
     # --- how
 
-    def _begin(self, context: ReadonlyContext, step: Hashable) -> None:
-        run = self._runs.get(context.invocation_id)
-        if run is not None:
-            run.steps[step] = trio.current_time()
-
-    def _end(self, context: ReadonlyContext, step: Hashable) -> float | None:
-        """How long the step took; None if nobody saw it begin."""
-        run = self._runs.get(context.invocation_id)
-        begun = None if run is None else run.steps.pop(step, None)
-        return None if begun is None else trio.current_time() - begun
-
-    def _log(
+    def _tell(
         self,
-        level: int,
         kind: str,
         context: ReadonlyContext,
-        message: str,
         fields: dict[str, Any],
-        *,
         trace_of: Exception | None = None,
+        *,
+        message: str | None = None,
     ) -> None:
+        level = logging.DEBUG if fields.get("partial") else max(self._level, _LEVELS.get(kind, 0))
         if not self._logger.isEnabledFor(level):
             return
+        if message is None:
+            message = _MESSAGES[kind].format_map(fields)
         secrets = context._core.secrets
-        if "text" in fields:
-            fields["text"] = _shortened(fields["text"], self._max_text, secrets.hide)
-        if fields.get("error_message") is not None and secrets.hide is not None:
-            fields["error_message"] = secrets.hide(fields["error_message"])
+        for name in ("args", "result"):
+            if name in fields:
+                fields["text"] = self._redacted(fields.pop(name))
+        if fields.get("text") is not None:
+            fields["text"] = self._beginning(fields["text"], secrets)
+        if fields.get("error_message") is not None:
+            fields["error_message"] = secrets.out_of_text(fields["error_message"])
         if fields.get("duration_s") is not None:
             message += f" ({fields['duration_s']:.3f} s)"
         told = fields.get("text") or fields.get("error_message")
@@ -269,7 +217,7 @@ class LoggingPlugin(BasePlugin):
         trace = None if trace_of is None else secrets.shown(trace_of)
         try:
             self._logger.log(level, _on_one_line(message), exc_info=trace, extra={"minirun": minirun}, stacklevel=2)
-        except Exception as error:
+        except Exception as error:  # of a filter or a handler, which are the application's
             self._tell_failure(error)
 
     def _tell_failure(self, error: Exception) -> None:
@@ -279,32 +227,23 @@ class LoggingPlugin(BasePlugin):
             told = f"{type(error).__name__} of a filter or handler of logger {self._logger.name!r}"
             sys.stderr.write(f"minirun: plugin {self.name!r} cannot log ({told}); this is told once\n")
 
-    def _shown(self, value: Any) -> Any:
+    def _redacted(self, value: Any) -> Any:
         """Arguments or a result without secrets, as far as their names tell."""
-        if self._max_text == 0 or not self._logger.isEnabledFor(self._level):
+        if self._max_text == 0 or not isinstance(value, (str, dict, list, tuple, Value)):
+            return value
+        return self._redactor.redacted(value)
+
+    def _beginning(self, value: Any, secrets: Secrets) -> str | None:
+        """The beginning of a text, or of a value as Python writes it."""
+        limit = self._max_text
+        if limit == 0:
             return None
-        return self._shower.shown(value) if isinstance(value, (str, dict, list, tuple, Value)) else value
-
-
-def _since(run: _Run | None) -> float | None:
-    return None if run is None else trio.current_time() - run.begun
+        text = secrets.out_of_text(value.text if isinstance(value, Content) else text_of(value))
+        return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _session_of(context: InvocationContext) -> dict[str, Any]:
     return {"app_name": context.app_name, "user_id": context.user_id, "session_id": context.session.id}
-
-
-def _agent_of(context: ReadonlyContext) -> dict[str, Any]:
-    return {"agent": context.agent_name, "branch": context.branch}
-
-
-def _call_of(tool: BaseTool, context: ToolContext) -> dict[str, Any]:
-    return {**_agent_of(context), "tool": tool.name, "call_id": context.function_call_id}
-
-
-def _model_step(context: ReadonlyContext) -> Hashable:
-    """An agent asks one question at a time in its branch."""
-    return context.agent_name, context.branch
 
 
 def _counts(usage: UsageMetadata | None) -> dict[str, int]:
@@ -312,28 +251,6 @@ def _counts(usage: UsageMetadata | None) -> dict[str, int]:
     return {name: count for name, count in fields.items() if isinstance(count, int)}
 
 
-def _error_of(error: Exception) -> dict[str, Any]:
-    return {"error_type": type(error).__name__, "error_message": _text_of(error)}
-
-
-def _shortened(value: object, length: int, hide: Callable[[str], str] | None) -> str | None:
-    """The beginning of a text, or of a value as Python writes it, without what *hide* takes out; None for nothing."""
-    if value is None or length == 0:
-        return None
-    text = _text_of(value) if hide is None else hide(_text_of(value))
-    return text if len(text) <= length else text[: length - 1] + "…"
-
-
 def _on_one_line(text: str) -> str:
     """The text with line breaks and the like escaped: nobody's words can look like another record."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
-def _text_of(value: object) -> str:
-    """A text for any value: logging must not fail a run, so a foreign `__str__` that raises is not asked again."""
-    if isinstance(value, Content):
-        return value.text
-    try:
-        return str(value)
-    except Exception:
-        return f"a value of type {type(value).__name__}"

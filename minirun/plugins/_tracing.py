@@ -25,7 +25,6 @@ were in conflict is told as attributes of the `invocation` span, and as metrics:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +33,8 @@ import trio
 
 from ..errors import ConfigurationError
 from ._base import BasePlugin
-from ._traced import SECRETS, Shower
+from ._observer import OpenRun, OpenRuns
+from ._redaction import SECRETS, Redactor
 
 try:
     from opentelemetry import context as otel_context
@@ -54,9 +54,6 @@ if TYPE_CHECKING:
     from ..tools import BaseTool
 
 __all__ = ["TracingPlugin"]
-
-# As for LoggingPlugin: runs that never come to after_run are forgotten, the oldest first.
-RUNS_MAX = 10_000
 
 _SETTINGS = {
     "temperature": "gen_ai.request.temperature",
@@ -84,13 +81,12 @@ class _Step:
     path: str
 
 
-@attrs.define
-class _Run:
+@attrs.define(kw_only=True)
+class _Run(OpenRun):
     """The open spans of a run, and what its commits have come to."""
 
     begun_ns: int
-    begun: float = attrs.field(factory=trio.current_time)
-    steps: dict[tuple[str, ...], _Step] = attrs.field(factory=dict)
+    spans: dict[tuple[str, ...], _Step] = attrs.field(factory=dict)
     commits: int = 0
     store_s: float = 0.0
     store_s_max: float = 0.0
@@ -137,17 +133,17 @@ class TracingPlugin(BasePlugin):
         self._unread = meter.create_histogram("minirun.queue.unread", "{event}", "Events that the caller had not read")
         self._conflicts = meter.create_counter("minirun.state.conflicts", "{key}", "State keys set by two at once")
         self._captures = capture_content
-        self._shower = Shower(SECRETS, None)
-        self._runs: dict[str, _Run] = {}  # by invocation id, from before_run to after_run
+        self._redactor = Redactor(SECRETS, None)
+        self._runs: OpenRuns[_Run] = OpenRuns()
 
     # --- the run
 
     async def before_run_callback(self, *, invocation_context: InvocationContext) -> None:
         """Begin the span of the run."""
         context = invocation_context
-        if len(self._runs) >= RUNS_MAX:
-            self._forget(next(iter(self._runs)))
-        self._runs[context.invocation_id] = _Run(round(context._core.env.now() * 1e9))
+        forgotten = self._runs.begin(context.invocation_id, _Run(begun_ns=round(context._core.env.now() * 1e9)))
+        if forgotten is not None:
+            _end_all(forgotten[1], list(forgotten[1].spans))
         context.watch_commits(partial(self._count, context))
         attributes = {
             "gen_ai.conversation.id": context.session.id,
@@ -165,7 +161,7 @@ class TracingPlugin(BasePlugin):
     async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
         """End the span of the run, and those in it that are still open."""
         run = self._runs.get(invocation_context.invocation_id)
-        step = None if run is None else run.steps.get(("run",))
+        step = None if run is None else run.spans.get(("run",))
         if run is None or step is None:
             return
         attributes: dict[str, Any] = {
@@ -205,8 +201,8 @@ class TracingPlugin(BasePlugin):
         run = self._runs.get(callback_context.invocation_id)
         path = _path_of(callback_context)
         if run is not None:
-            inside = [key for key, step in run.steps.items() if step.path.startswith((f"{path}/", f"{path}!"))]
-            _end_all(run, reversed(inside))
+            inside = [key for key, step in run.spans.items() if step.path.startswith((f"{path}/", f"{path}!"))]
+            _end_all(run, inside)
         self._end(callback_context, ("agent", path))
 
     # --- models
@@ -263,7 +259,7 @@ class TracingPlugin(BasePlugin):
         """End the span of a question that another plugin or a callback has answered."""
         run = self._runs.get(invocation_context.invocation_id)
         key = ("model", invocation_context.agent_name, invocation_context.branch or "")
-        if run is not None and not event.partial and key in run.steps:
+        if run is not None and not event.partial and key in run.spans:
             self._end(invocation_context, key)
 
     # --- tools
@@ -338,12 +334,12 @@ class TracingPlugin(BasePlugin):
             return
         before = otel_context.get_current()
         span = self._tracer.start_span(name, before, kind, attributes, start_time=run.now())
-        run.steps[key] = _Step(span, before, context._place.path if path is None else path)
+        run.spans[key] = _Step(span, before, context._place.path if path is None else path)
         otel_context.attach(trace.set_span_in_context(span, before))
 
     def _record(self, context: ReadonlyContext, key: tuple[str, ...], error: Exception) -> None:
         run = self._runs.get(context.invocation_id)
-        step = None if run is None else run.steps.get(key)
+        step = None if run is None else run.spans.get(key)
         if run is not None and step is not None:
             step.span.record_exception(context._core.secrets.shown(error), timestamp=run.now())
             step.span.set_attribute("error.type", type(error).__name__)
@@ -352,7 +348,7 @@ class TracingPlugin(BasePlugin):
     def _end(self, context: ReadonlyContext, key: tuple[str, ...], attributes: dict[str, Any] | None = None) -> None:
         """End a span, in the task that it was begun in; what was current before it is current again."""
         run = self._runs.get(context.invocation_id)
-        step = None if run is None else run.steps.pop(key, None)
+        step = None if run is None else run.spans.pop(key, None)
         if run is None or step is None:
             return
         if attributes:
@@ -365,19 +361,17 @@ class TracingPlugin(BasePlugin):
     def _forget(self, invocation_id: str) -> None:
         run = self._runs.pop(invocation_id, None)
         if run is not None:
-            _end_all(run, reversed(list(run.steps)))
-
-    def _shown(self, context: ReadonlyContext, value: Any) -> Any:
-        return self._shower.shown(value, hide=context._core.secrets.hide)
+            _end_all(run, list(run.spans))
 
     def _json(self, context: ReadonlyContext, value: Any) -> str:
-        return json.dumps(self._shown(context, value), ensure_ascii=False).encode("utf-8", "replace").decode()
+        redacted = self._redactor.redacted(value, hide=context._core.secrets.hide)
+        return json.dumps(redacted, ensure_ascii=False).encode("utf-8", "replace").decode()
 
 
-def _end_all(run: _Run, keys: Iterable[tuple[str, ...]]) -> None:
-    """End spans whose own hooks have not come; those inside of others come first."""
-    for key in keys:
-        run.steps.pop(key).span.end(end_time=run.now())
+def _end_all(run: _Run, keys: list[tuple[str, ...]]) -> None:
+    """End spans whose own hooks have not come, the last one first: it is inside of others."""
+    for key in reversed(keys):
+        run.spans.pop(key).span.end(end_time=run.now())
 
 
 def _path_of(context: CallbackContext) -> str:

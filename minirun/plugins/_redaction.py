@@ -12,7 +12,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from copy import copy
 from itertools import filterfalse
 from typing import Any
@@ -22,7 +22,7 @@ import attrs
 from .._values import Value
 from .._window import Extended, Window
 
-__all__ = ["REDACTED", "SECRETS", "Shower", "shared_prefix"]
+__all__ = ["REDACTED", "SECRETS", "Redactor"]
 
 SECRETS = (
     "api_key",
@@ -78,9 +78,9 @@ _USERINFO = re.compile(r"(\w://[^\s/:@]*:)[^\s/@]+@")
 _TOKENIZER = re.compile("tokeni[sz]")
 
 
-class Shower:
+class Redactor:
     """
-    Makes JSON of values.
+    Makes JSON of values, in which secrets are redacted.
 
     Args:
         secrets: A key with one of these in it has its value redacted, at any depth. Case, accents and punctuation do
@@ -98,7 +98,7 @@ class Shower:
         self._max_text = max_text
         self._known: dict[str, bool] = {}  # whether a key is a secret's: a few hundred names come again and again
 
-    def shown(self, value: Any, depth: int = 0, hide: Callable[[str], str] | None = None) -> Any:
+    def redacted(self, value: Any, depth: int = 0, hide: Callable[[str], str] | None = None) -> Any:
         """The value as JSON; *hide* takes out of texts what they must not have: of all but names, ids and keys."""
         if value is None or isinstance(value, bool):
             return value
@@ -149,14 +149,14 @@ class Shower:
             return {
                 self._key(key): REDACTED
                 if self._hides(key, item) or (is_header and key == "value")
-                else self.shown(item, depth, hide)
+                else self.redacted(item, depth, hide)
                 for key, item in dict.items(value)
                 if isinstance(key, (str, int, float, bool)) or key is None
             }
         if _is_pair(value) and self._hides(*value):
             return [self._text(value[0]), REDACTED]
         if isinstance(value, (list, tuple, set, frozenset, Window, Extended)):
-            return [self.shown(item, depth, hide) for item in value]
+            return [self.redacted(item, depth, hide) for item in value]
         if attrs.has(type(value)) and type(value).__module__.startswith(f"{__package__.partition('.')[0]}."):
             return self._fields(value, depth, hide)
         return f"a value of type {type(value).__name__}"
@@ -169,7 +169,7 @@ class Shower:
             if item is None or (isinstance(item, (dict, list, tuple)) and not item):
                 continue
             is_name = isinstance(item, (str, frozenset)) and field.name not in _FREE_TEXTS
-            shown = self.shown(item, depth, None if is_name else hide)
+            shown = self.redacted(item, depth, None if is_name else hide)
             if shown or not isinstance(item, Value):
                 found[field.name] = shown
         return found
@@ -184,14 +184,14 @@ class Shower:
         if text[:1] in ("{", "[") and len(text) <= JSON_CHARS_MAX:
             try:
                 value = json.loads(text)
-                clean = Shower((), None).shown(value), self._unbounded().shown(value)
+                clean = Redactor((), None).redacted(value), self._unbounded().redacted(value)
             except (ValueError, RecursionError):
                 pass
             else:
                 text = text if clean[0] == clean[1] else json.dumps(clean[1], ensure_ascii=False)
         return _USERINFO.sub(rf"\1{REDACTED}@", text) if "://" in text and "@" in text else text
 
-    def _unbounded(self) -> Shower:
+    def _unbounded(self) -> Redactor:
         """The same that shortens nothing."""
         if self._max_text is None:
             return self
@@ -213,13 +213,3 @@ def _letters(name: str) -> str:
         name = "".join(filterfalse(unicodedata.combining, unicodedata.normalize("NFKD", name)))
         name = unicodedata.normalize("NFC", name).casefold()
     return "".join(filter(str.isalnum, name)).lower()
-
-
-def shared_prefix(before: Sequence[Any], now: Sequence[Any]) -> int:
-    """How many objects *now* begins with that *before* begins with, too."""
-    count = 0
-    for one, other in zip(before, now, strict=False):
-        if one is not other:
-            break
-        count += 1
-    return count
