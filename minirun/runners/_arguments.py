@@ -1,4 +1,4 @@
-"""What a Runner and its runs are given, checked before anything is done with it."""
+"""What a Runner and its runs are given: what does not fit is refused by name, before anything is done with it."""
 
 from __future__ import annotations
 
@@ -27,19 +27,13 @@ _DEFAULT_CONFIG = RunConfig()
 
 
 def app_of(app: App | None, app_name: str | None, agent: BaseAgent | None) -> App:
-    """
-    Return the app that a Runner was given, or make one of the agent that it was given.
-
-    Raises:
-        ConfigurationError: It was given neither, or both, or something else; or an agent without a name for the app.
-    """
+    """Return the app that a Runner was given, or one of the agent that it was given instead."""
     if (app is None) == (agent is None):
         msg = f"expected exactly one of app= and agent=, found {'neither' if app is None else 'both'}"
         raise ConfigurationError(msg)
     if app is not None:
         if not isinstance(app, App):
-            msg = f"expected app to be an App, found {app!r:.80}"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"expected app to be an App, found {app!r:.80}")
         return app if app_name is None else app._renamed(app_name)
     if app_name is None:
         msg = "expected app_name= with agent=, found none; it is the name that sessions are kept under"
@@ -51,13 +45,7 @@ def app_of(app: App | None, app_name: str | None, agent: BaseAgent | None) -> Ap
 def checked_services(
     sessions: BaseSessionService, artifact: Any, memory: Any, credential: Any, env: Env | None
 ) -> Services:
-    """
-    Return the services beside that of the sessions.
-
-    Raises:
-        ConfigurationError: There is none for sessions; one is not of its kind, or uses another Env than the sessions
-            do; or *env* is another one.
-    """
+    """Return the services beside that of the sessions. Each is of its kind, and all of them use the same Env."""
     if sessions is None:
         msg = "expected session_service to be a session service, found None; make one, or use InMemoryRunner"
         raise ConfigurationError(msg)
@@ -80,22 +68,16 @@ def checked_services(
     return Services(artifact=artifact, memory=memory, credential=credential)
 
 
-def _check_service(name: str, service: Any, kind: type[Any], session_service: BaseSessionService) -> None:
+def _check_service(name: str, service: Any, kind: type[Any], sessions: BaseSessionService) -> None:
     if not isinstance(service, kind):
-        msg = f"expected {name} to be a {kind.__name__}, found {shown(service)}"
-        raise ConfigurationError(msg)
-    if service.env is not session_service.env:
+        raise ConfigurationError(f"expected {name} to be a {kind.__name__}, found {shown(service)}")
+    if service.env is not sessions.env:
         msg = f"expected {name} to use the Env of the session service, found another one; pass the same env to both"
         raise ConfigurationError(msg)
 
 
 def check_needs(runner: Runner) -> None:
-    """
-    Check that the plugins and tools of a runner's app have the services that they need.
-
-    Raises:
-        ServiceNotConfiguredError: One is missing.
-    """
+    """Check that the plugins and tools of a runner's app have the services that they need."""
     for each in (*runner.app.plugins, *runner.app._tree.tools()):
         needed = getattr(each, "needs_service", None)
         if needed is not None and getattr(runner, needed, None) is None:
@@ -106,12 +88,7 @@ def check_needs(runner: Runner) -> None:
 
 
 def checked_cleanup_timeout_s(seconds: float | None, seconds_by_adk_name: float | None) -> float:
-    """
-    Return how long cleanup may take, given as `cleanup_timeout_s`, or by the name that ADK has for it.
-
-    Raises:
-        ConfigurationError: It was given twice, or is no finite number of seconds from 0 up.
-    """
+    """Return how long cleanup may take: a finite number of seconds from 0 up, given by one of its two names."""
     if seconds is not None and seconds_by_adk_name is not None:
         msg = "expected one of cleanup_timeout_s= and plugin_close_timeout=, two names of one setting, found both"
         raise ConfigurationError(msg)
@@ -124,27 +101,16 @@ def checked_cleanup_timeout_s(seconds: float | None, seconds_by_adk_name: float 
 
 
 def checked_config(run_config: RunConfig | None) -> RunConfig:
-    """
-    Return the settings of a run, those by default if none are given.
-
-    Raises:
-        ConfigurationError: They are something else.
-    """
+    """Return the settings of a run, those by default if none are given."""
     if run_config is None:
         return _DEFAULT_CONFIG
     if not isinstance(run_config, RunConfig):
-        msg = f"expected a RunConfig, found {run_config!r:.80}"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"expected a RunConfig, found {run_config!r:.80}")
     return run_config
 
 
 def split_delta(delta: Mapping[str, object] | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """
-    Return the part of a state_delta that is stored, and its `temp:` keys.
-
-    Raises:
-        InvalidValueError: It is no mapping of keys of the state to JSON values.
-    """
+    """Return the part of a state_delta that is stored, and its `temp:` keys."""
     if delta is not None and not isinstance(delta, Mapping):
         raise InvalidValueError("state_delta", f"expected a mapping, found {type(delta).__name__}")
     lasting: dict[str, Any] = {}

@@ -20,24 +20,13 @@ class SessionOpener:
         self.is_closed = False
 
     def check_open(self) -> None:
-        """
-        Check that the runner may still be used.
-
-        Raises:
-            ServiceClosedError: It was closed.
-        """
+        """Raise ServiceClosedError if the runner was closed."""
         if self.is_closed:
             msg = "this Runner was closed; make a new one"
             raise ServiceClosedError(msg)
 
     async def open(
-        self,
-        key: SessionKey,
-        invocation_id: str,
-        window: GetSessionConfig | None,
-        *,
-        on_busy: str,
-        auto_create: bool,
+        self, key: SessionKey, invocation_id: str, window: GetSessionConfig | None, *, on_busy: str, auto_create: bool
     ) -> SessionWriter:
         """
         Wait for a session and open it for an invocation, with the events of *window*.

@@ -434,6 +434,18 @@ class Runner:
         The session is made if it does not exist, and goes on when called again. *verbose* also prints calls, responses
         and state changes; *quiet* prints nothing.
         """
-        from ._debug import run_debug  # few programs print what is said
+        from ._debug import lines_of  # few programs print what is said
 
-        return await run_debug(self, messages, user_id, session_id, run_config, quiet=quiet, verbose=verbose)
+        events: list[Event] = []
+        for message in [messages] if isinstance(messages, str) else messages:
+            await self._opener.create_if_missing(session_key(self.app_name, user_id, session_id))
+            if not quiet:
+                print(f"user > {message}")  # noqa: T201 # printing is what this is for
+            async with self.run_async(
+                user_id=user_id, session_id=session_id, new_message=message, run_config=run_config
+            ) as run:
+                async for event in run:
+                    events.append(event)
+                    for line in [] if quiet else lines_of(event, verbose=verbose):
+                        print(line)  # noqa: T201 # printing is what this is for
+        return events
