@@ -100,10 +100,10 @@ class FirstLinesSummarizer(BaseEventsSummarizer):
 
     def _first_kept(self, lines: Sequence[str]) -> int:
         left = self.chars_max
-        for place in range(len(lines), 0, -1):
-            left -= len(lines[place - 1]) + 1
+        for index in range(len(lines), 0, -1):
+            left -= len(lines[index - 1]) + 1
             if left < 0:
-                return place
+                return index
         return 0
 
 

@@ -87,23 +87,23 @@ class ContextFilterPlugin(BasePlugin):
 
 def _start(contents: Sequence[Content], context: CallbackContext, count: int) -> int:
     """Where the last *count* turns begin; 0 if there are no more."""
-    begins = _messages(context, count)
-    if len(begins) < count:
+    messages = _user_messages(context, count)
+    if len(messages) < count:
         return 0
     history = transcript_of(context.agent, context).contents()
-    at = _place(history, begins)
+    at = _index_of_oldest(history, messages)
     if at <= 0:
         return 0
-    start = _place(contents, begins)
+    start = _index_of_oldest(contents, messages)
     if start < 0:
-        return _start_in_others(contents, history, at, begins)
-    while start > 0 and contents[start - 1] is not history[at - 1] and _is_told(contents[start - 1]):
+        return _start_in_rewritten(contents, history, at, messages)
+    while start > 0 and contents[start - 1] is not history[at - 1] and _is_user_text(contents[start - 1]):
         start -= 1  # it is not of the history, and stands where the turn begins
     return start
 
 
-def _start_in_others(
-    contents: Sequence[Content], history: Sequence[Content], at: int, begins: Sequence[Content]
+def _start_in_rewritten(
+    contents: Sequence[Content], history: Sequence[Content], at: int, messages: Sequence[Content]
 ) -> int:
     """
     Where the turn of `history[at]` begins in contents that a plugin has put in the place of those of the history.
@@ -111,13 +111,13 @@ def _start_in_others(
     Raises:
         ConfigurationError: There are not as many, and so nobody can say which is which.
     """
-    place = len(history)
-    while place and _is_told(history[place - 1]):
-        place -= 1
+    last = len(history)
+    while last and _is_user_text(history[last - 1]):
+        last -= 1
     more = len(contents) - len(history)
-    if more == 0 or (more == 1 and contents[place].role == "user"):  # an `instruction` stands before the last words
-        return at + more if at > place else at
-    if more < 0 and _place(contents, begins[:1]) >= 0:
+    if more == 0 or (more == 1 and contents[last].role == "user"):  # an `instruction` stands before the last words
+        return at + more if at > last else at
+    if more < 0 and _index_of_oldest(contents, messages[:1]) >= 0:
         return 0  # what is older was taken out already
     msg = (
         f"expected the {len(history)} contents of the history, each in its place, found {len(contents)} others; "
@@ -126,7 +126,7 @@ def _start_in_others(
     raise ConfigurationError(msg)
 
 
-def _messages(context: CallbackContext, count: int) -> list[Content]:
+def _user_messages(context: CallbackContext, count: int) -> list[Content]:
     """
     What the user has said, the latest first: *count* messages, and back to the one that this invocation began with.
 
@@ -144,17 +144,17 @@ def _messages(context: CallbackContext, count: int) -> list[Content]:
     return found
 
 
-def _place(contents: Sequence[Content], begins: Sequence[Content]) -> int:
-    """Where the last of *begins*, which come from the latest to the oldest, stands in *contents*; -1 if it does not."""
+def _index_of_oldest(contents: Sequence[Content], messages: Sequence[Content]) -> int:
+    """The index in *contents* of the oldest of *messages*, which come latest first; -1 if one is not there."""
     index = len(contents)
-    for content in begins:
+    for content in messages:
         index -= 1
         while index >= 0 and contents[index] is not content:
             index -= 1
     return max(index, -1)
 
 
-def _is_told(content: Content) -> bool:
+def _is_user_text(content: Content) -> bool:
     return content.role == "user" and all(part.function_response is None for part in content.parts)
 
 
