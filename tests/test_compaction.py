@@ -922,6 +922,29 @@ async def test_a_session_is_free_while_a_supervisor_sums_it_up(
     assert ranges(await log_of(service)) == [(7, 4), (13, 12)]
 
 
+async def test_one_session_is_summed_up_by_one_at_a_time(autojump_clock: MockClock) -> None:
+    """A run that leaves while a summary is made notes that one is due; nobody begins with it before the other ends."""
+    at_work: list[int] = []
+
+    class Slow(Notes):
+        async def maybe_summarize_events(self, *, events: Sequence[Event]) -> Event | None:
+            at_work.append(1 + sum(at_work))
+            try:
+                return await super().maybe_summarize_events(events=events)
+            finally:
+                at_work.append(-1)
+
+    service = InMemorySessionService(env=Watched())
+    runner = runner_of(every(1, Slow(takes_s=50)), service)
+    await leave_early(runner, "one")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(supervised, runner, 200)
+        await trio.sleep(10)
+        await leave_early(runner, "two")
+    assert at_work == [1, -1, 1, -1]
+    assert len(ranges(await log_of(service))) == 2
+
+
 async def test_a_supervisor_ends_with_the_service_it_looks_after(autojump_clock: MockClock) -> None:
     """A session that was deleted is no failure, and none is left under way when the supervisor is cancelled."""
     service = InMemorySessionService()

@@ -11,18 +11,21 @@ from minirun import (
     BaseAgent,
     Content,
     Event,
+    GetSessionConfig,
     InMemoryRunner,
     InMemorySessionService,
     InvocationContext,
     LlmAgent,
+    ParallelAgent,
     Part,
+    RunConfig,
     Runner,
 )
 from minirun._values import changed
 from minirun.apps import ResumabilityConfig
 from minirun.errors import ConfigurationError, InvalidMessageError, NotSupportedError
 from minirun.models import LlmRequest
-from minirun.sessions import SessionKey
+from minirun.sessions import PendingCall, SessionKey
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import get_user_choice
 from minirun.types import FunctionResponse
@@ -166,3 +169,63 @@ async def test_state_cannot_be_changed_with_what_has_ended(delta: dict[str, Any]
     async with runner.run_async(**PLACE, new_message="go", state_delta={"k": 2}) as second:
         await second.wait()
     assert second.session.state["k"] == 2
+
+
+class Asker(BaseAgent):
+    """Asks, and says what it was answered, in two words."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        answer = await ctx.request_input(f"{self.name}?")
+        await ctx.emit(Event(message="thanks"))
+        await ctx.emit(Event(message=str(answer)))
+
+
+async def asked(agent: BaseAgent, times: int) -> tuple[Runner, list[PendingCall]]:
+    """A runner with so many invocations that wait, and their questions."""
+    runner = InMemoryRunner(agent=agent, app_name="app", auto_create_session=True)
+    for _ in range(times):
+        async with runner.run_async(**PLACE, new_message="go") as run:
+            await run.wait()
+        assert run.status == "paused"
+    return runner, await runner.session_service.list_pending()
+
+
+@pytest.mark.parametrize("of", ["two invocations", "two branches"])
+async def test_answers_are_for_one_agent_in_one_invocation(of: str) -> None:
+    """Answers in one message to questions of several are refused; one by one they are taken."""
+    both = ParallelAgent(name="p", sub_agents=[Asker(name="a"), Asker(name="b")])
+    runner, questions = await asked(both, 1) if of == "two branches" else await asked(Asker(name="a"), 2)
+    parts = [part for question in questions for part in question.reply("x").parts]
+    assert len(parts) == 2
+    with pytest.raises(InvalidMessageError, match=r"one agent in one invocation, found several; send them one by one"):
+        async with runner.run_async(**PLACE, new_message=Content(role="user", parts=parts)):
+            raise AssertionError("it was entered")
+    for question in questions:
+        async with runner.run_async(**PLACE, new_message=question.reply("x")) as run:
+            await run.wait()
+    assert await runner.session_service.list_pending() == []
+
+
+async def test_an_answer_is_for_the_invocation_that_is_named() -> None:
+    """An answer to a question of another one is refused, and both questions stay open."""
+    runner, [first, second] = await asked(Asker(name="a"), 2)
+    with pytest.raises(InvalidMessageError, match=f"of the invocation '{second.invocation_id}', found ones of"):
+        async with runner.run_async(**PLACE, invocation_id=second.invocation_id, new_message=first.reply("x")):
+            raise AssertionError("it was entered")
+    assert await runner.session_service.list_pending() == [first, second]
+    async with runner.run_async(**PLACE, invocation_id=first.invocation_id, new_message=first.reply("x")) as run:
+        await run.wait()
+    assert run.status == "completed"
+
+
+async def test_a_run_of_what_has_ended_has_its_last_answer_and_the_window_that_was_asked_for() -> None:
+    """Nothing runs: `answer` is that of the invocation, and `session` has the events that the settings ask for."""
+    runner, [question] = await asked(Asker(name="a"), 1)
+    async with runner.run_async(**PLACE, new_message=question.reply("last")) as first:
+        await first.wait()
+    for config, count in ((None, 5), (RunConfig(get_session_config=GetSessionConfig(num_recent_events=1)), 1)):
+        again = runner.run_async(**PLACE, invocation_id=first.invocation_id, run_config=config)
+        async with again as run:
+            answer = await run.wait()
+        assert answer is not None
+        assert (run.status, answer.text, len(run.session.events)) == ("completed", "last", count)

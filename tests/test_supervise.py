@@ -19,11 +19,12 @@ from minirun import (
     Event,
     InMemorySessionService,
     InvocationContext,
+    ParallelAgent,
     RunConfig,
     Runner,
     SqliteSessionService,
 )
-from minirun.errors import ConfigurationError, InvalidValueError, ServiceClosedError
+from minirun.errors import ConfigurationError, InvalidValueError, ServiceClosedError, StorageError
 from minirun.sessions import BaseSessionService, SessionKey
 
 from .ledger import forker
@@ -290,6 +291,71 @@ async def test_a_closed_runner_supervises_nothing(service: BaseSessionService, a
         await runner.resume_due()
 
 
+async def test_what_goes_on_is_interrupted_when_the_runner_is_closed(
+    service: BaseSessionService, autojump_clock: MockClock
+) -> None:
+    """The supervisor does not wait for it: it says that the runner was closed, and the next one goes on."""
+    tally = Tally()
+    await interrupt(service, "a")
+    runner = runner_of(service, tally, seconds=1000)
+    async with trio.open_nursery() as nursery:
+
+        async def close() -> None:
+            await trio.sleep(5)
+            await runner.close()
+
+        nursery.start_soon(close)
+        with trio.fail_after(10), pytest.raises(ServiceClosedError):
+            await runner.supervise()
+    assert (await statuses(service), tally.begun, tally.now) == ({"a": "interrupted"}, ["a"], 0)
+
+
+class Failing(InMemorySessionService):
+    """A store that raises once, when it is asked for one invocation, or for all."""
+
+    error: Exception | None = None
+    where: str = "_invocation"
+    raised: int = 0
+
+    def _fail(self, where: str) -> None:
+        if self.error is not None and where == self.where:
+            error, self.error = self.error, None
+            self.raised += 1
+            raise error
+
+    async def _invocation(self, *arguments: Any) -> Any:
+        self._fail("_invocation")
+        return await super()._invocation(*arguments)
+
+    async def list_invocations(self, **arguments: Any) -> Any:
+        self._fail("list_invocations")
+        return await super().list_invocations(**arguments)
+
+
+@pytest.mark.parametrize("where", ["_invocation", "list_invocations"])
+async def test_a_store_that_fails_is_asked_again(where: str, autojump_clock: MockClock) -> None:
+    """At the next look, whether it fails in the look itself or when an invocation is about to go on."""
+    service, tally = Failing(env=Watched()), Tally()
+    await interrupt(service, "a")
+    service.error, service.where = StorageError("no luck"), where
+    with trio.move_on_after(5):
+        await runner_of(service, tally).supervise()
+    assert (service.raised, tally.ended) == (1, ["a"])
+
+
+async def test_a_bug_of_the_store_is_not_taken_for_its_failure(autojump_clock: MockClock) -> None:
+    """What no store is to raise leaves `resume_due`, before anything has gone on; a failure of the store does not."""
+    service, tally = Failing(env=Watched()), Tally()
+    runner = await wait_in(service, tally, "timed")
+    service.error = StorageError("no luck")
+    assert await runner.resume_due(START + 60) == []
+    service.error = TypeError("a bug")
+    with pytest.raises(TypeError, match="a bug"):
+        await runner.resume_due(START + 60)
+    assert await statuses(service) == {"timed": "paused"}
+    assert [one.session_id for one in await runner.resume_due(START + 60)] == ["timed"]
+
+
 class Stranger(BaseAgent):
     """Not the agent that has written the log."""
 
@@ -335,6 +401,13 @@ async def wait_in(service: BaseSessionService, tally: Tally, *sessions: str) -> 
     return runner
 
 
+class Sleeper(BaseAgent):
+    """Waits for a time."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        await ctx.sleep_until(START + 60)
+
+
 class Deleting(Worker):
     """A worker beside which somebody deletes the session that would be next."""
 
@@ -367,6 +440,38 @@ async def test_what_is_due_goes_on_whatever_happens_to_the_others(
     await busy.finish(None)
     assert [one.session_id for one in await runner.resume_due(START + 60)] == ["timed 4"]
     assert await runner.resume_due(START + 60) == []
+
+
+async def test_what_was_interrupted_while_it_waits_for_a_time_goes_on(
+    service: BaseSessionService, autojump_clock: MockClock
+) -> None:
+    """One branch waits for a time that has come, the other was cut off: it is taken for the interrupted one it is."""
+    tally = Tally()
+    await interrupt(service, "both")
+
+    def runner(seconds: float) -> Runner:
+        branches = [Sleeper(name="s"), Worker(name="w", tally=tally, seconds=seconds)]
+        agent = ParallelAgent(name="p", sub_agents=branches)
+        return Runner(agent=agent, app_name="app", session_service=service)
+
+    with trio.move_on_after(5):
+        await runner(100).supervise()
+    assert await statuses(service) == {"both": "interrupted"}
+    assert [call.due for call in await service.list_pending(include_timers=True)] == [START + 60]
+    await trio.sleep(60)
+    with trio.move_on_after(5):
+        await runner(1).supervise()
+    assert await statuses(service) == {"both": "completed"}
+
+
+async def test_what_is_due_and_fails_before_it_goes_on_has_not_gone_on(
+    service: BaseSessionService, autojump_clock: MockClock
+) -> None:
+    """Where the agent does not fit the log, the invocation is as it was, and `resume_due` does not return it."""
+    await wait_in(service, Tally(), "timed")
+    stranger = Runner(agent=Stranger(name="w", tries=[]), app_name="app", session_service=service)
+    assert await stranger.resume_due(START + 60) == []
+    assert await statuses(service) == {"timed": "paused"}
 
 
 @pytest.mark.parametrize("now", ["x", True, float("nan"), float("inf"), 10**400, (1,)])

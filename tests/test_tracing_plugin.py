@@ -39,6 +39,7 @@ pytest.importorskip("opentelemetry.sdk", reason="opentelemetry-sdk is not instal
 from opentelemetry import trace
 
 from minirun.plugins import TracingPlugin
+from minirun.plugins import _observer as observer
 
 from .otel import Recorder
 
@@ -277,6 +278,24 @@ async def test_a_run_that_pauses_and_the_one_that_goes_on_have_spans_each(otel: 
     assert [attributes(span)["minirun.resumed"] for span in otel.spans if span.name == "invocation"] == [False, True]
     assert [line.strip() for line in otel.tree()[4:]].count("call_llm") == 1
     assert plugin._runs == {}
+
+
+async def test_runs_whose_end_is_never_told_are_forgotten(otel: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest of too many is: its spans end when the next run begins, what is inside of others first."""
+    monkeypatch.setattr(observer, "RUNS_MAX", 1)
+    plugin = otel.plugin()
+
+    async def logic(ctx: InvocationContext) -> None:
+        context: Any = ctx
+        await plugin.before_run_callback(invocation_context=ctx)
+        await plugin.before_agent_callback(agent=ctx.agent, callback_context=context)
+
+    runner = runner_with(Logic(name="a", logic=logic))
+    await run_to_end(runner)
+    assert not otel.spans
+    _, run = await run_to_end(runner)
+    assert [span.name for span in otel.spans] == ["invoke_agent a", "invocation"]
+    assert list(plugin._runs) == [run.invocation_id]
 
 
 class Answering(BasePlugin):

@@ -35,9 +35,7 @@ async def plan_to_resume(opener: SessionOpener, plan: RunPlan, key: SessionKey, 
     Raises:
         InvalidMessageError: The message is no answer to open questions of the invocation, or not in their form.
         InvocationNotFoundError: There is no such invocation.
-        ServiceClosedError: The runner was closed.
     """
-    opener.check_open()
     message = plan.message
     answers = message.get_function_responses()
     named = None if invocation_id is None else await find_invocation(opener.service, key, invocation_id)

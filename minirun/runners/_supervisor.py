@@ -219,7 +219,7 @@ class Supervisor:
                 failed = outcome is Outcome.UNCHANGED
             _, wait_s = self._backoff.pop(job, (0.0, self._every_s))
             if failed:
-                wait_s = min(2 * wait_s, max(BACKOFF_S_MAX, self._every_s))
+                wait_s = min(2 * wait_s, BACKOFF_S_MAX)
                 self._backoff[job] = (self._runner._env.now() + wait_s, wait_s)
         finally:
             self._running.remove(job)
@@ -232,8 +232,6 @@ class Supervisor:
         try:
             if await compact(self._runner, key):
                 compactions.note(key)
-        except ServiceClosedError:
-            pass  # the next look says so
         except Exception:  # of the store, or of whatever the application has given as a summariser
             compactions.note(key)
             return True
