@@ -263,16 +263,27 @@ def test_importing_the_package_alone_imports_no_dependency() -> None:
 
 
 FEW_USE = """
-import sys
-from minirun import InMemorySessionService, LlmAgent, Runner, SqliteSessionService
+import sys, trio
+from minirun import LlmAgent, Runner, SqliteSessionService
+from minirun.testing import ScriptedLlm
 
-print(sorted(name for name in sys.modules if name.startswith(("minirun.credentials", "minirun.sessions._pending"))))
+async def say():
+    async with SqliteSessionService(":memory:") as sessions:
+        agent = LlmAgent(name="a", model=ScriptedLlm(["hi"]))
+        runner = Runner(agent=agent, app_name="app", session_service=sessions, auto_create_session=True)
+        async with runner.run_async(user_id="u", session_id="s", new_message="go") as run:
+            await run.wait()
+
+trio.run(say)
+few = ["credentials", "sessions._pending", "sessions._in_memory", "artifacts._in_memory", "memory._in_memory"]
+few += [f"runners._{name}" for name in ("credentials", "debug", "in_memory", "resume", "rewind", "supervisor", "sync")]
+print(sorted(name for name in sys.modules if name.startswith(tuple(f"minirun.{each}" for each in few))))
 """
 
 
-def test_who_runs_an_agent_imports_nothing_of_questions_and_credentials() -> None:
+def test_who_runs_an_agent_imports_nothing_that_only_others_use() -> None:
     """
-    What few programs use is imported when it is used: a runner, an agent and the session services do without.
+    A turn on SQLite loads no in-memory store, and nothing of questions, credentials, resuming, rewinding, supervising.
     """
     done = subprocess.run([sys.executable, "-c", FEW_USE], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("[]\n", "")
