@@ -24,7 +24,7 @@ from minirun import Event, EventActions, LlmAgent, Runner, ToolContext
 from minirun._codec import event_to_json
 from minirun.sessions import Session, SessionKey, SqliteSessionService
 from minirun.sessions._fold import fold
-from minirun.sessions._sqlite_file import Durability
+from minirun.sessions._sqlite._file import Durability
 from minirun.sessions._state import Values
 from minirun.simulation import DiskEnv, RecordingVFS
 from minirun.testing import ScriptedLlm, call

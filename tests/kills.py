@@ -49,7 +49,8 @@ from minirun.errors import (
     StaleSessionError,
     StorageError,
 )
-from minirun.sessions import Session, SessionWriter, _sqlite
+from minirun.sessions import Session, SessionWriter
+from minirun.sessions._sqlite import _service as _sqlite
 from minirun.testing import ScriptedLlm, call
 
 __all__ = ["BROKEN", "OftenCheckpointed", "Teller", "main", "planned"]

@@ -15,7 +15,8 @@ import trio
 
 from minirun import BaseAgent, Event, EventActions, InvocationContext, LlmAgent, RunConfig, Runner, SqliteSessionService
 from minirun.errors import MinirunError, SessionBusyError
-from minirun.sessions import Session, _sqlite
+from minirun.sessions import Session
+from minirun.sessions._sqlite import _service as _sqlite
 from minirun.testing import ScriptedLlm, call
 
 from .stores import HERE

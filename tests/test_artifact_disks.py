@@ -28,7 +28,7 @@ from minirun.artifacts import ArtifactKey, Collected, SqliteArtifactService, _sq
 from minirun.artifacts._values import described, described_bytes, taken_apart
 from minirun.errors import StorageError
 from minirun.sessions import SqliteSessionService, verify
-from minirun.sessions._sqlite_file import Durability
+from minirun.sessions._sqlite._file import Durability
 from minirun.simulation import CUTS, Cut, DiskEnv, Image, RecordingVFS, why_unavailable, write_image
 from minirun.types import Part
 

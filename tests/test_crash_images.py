@@ -21,7 +21,7 @@ import pytest
 
 from minirun.errors import StorageError
 from minirun.sessions import SqliteSessionService
-from minirun.sessions._sqlite_file import Durability
+from minirun.sessions._sqlite._file import Durability
 from minirun.simulation import (
     CUTS,
     Cut,

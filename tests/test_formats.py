@@ -21,7 +21,7 @@ import trio
 from minirun import Env, Event, EventActions, SqliteSessionService
 from minirun._codec import event_to_dict, event_to_json
 from minirun.sessions import InvocationStatus, verify
-from minirun.sessions._sqlite_schema import FORMAT
+from minirun.sessions._sqlite._schema import FORMAT
 from minirun.types import Blob, Content, FunctionCall, FunctionResponse, Part
 
 from .stores import HERE, Where, append, begin, enter, get

@@ -30,8 +30,8 @@ from minirun.errors import (
     StorageUncertainError,
 )
 from minirun.sessions import Session, SqliteSessionService
-from minirun.sessions._sqlite_file import BUSY_WAIT_S, SqliteFile, Transaction
-from minirun.sessions._sqlite_format import Format
+from minirun.sessions._sqlite._file import BUSY_WAIT_S, SqliteFile, Transaction
+from minirun.sessions._sqlite._format import Format
 
 from .interruptions import CancelAtStep
 from .stores import Elsewhere, append, failing, get, inject, sql, texts

@@ -32,7 +32,7 @@ from minirun.errors import (
 )
 from minirun.memory import InMemoryMemoryService, SqliteMemoryService
 from minirun.sessions import repair, verify
-from minirun.sessions._sqlite_memories import BLOCK_BITS, PLACE_BITS, token
+from minirun.sessions._sqlite._memories import BLOCK_BITS, PLACE_BITS, token
 from minirun.simulation import CUTS, Disk, DiskEnv, Mark, RecordingVFS, why_unavailable, write_image
 
 from .disks import SmallDisk

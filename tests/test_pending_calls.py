@@ -46,7 +46,7 @@ from minirun.sessions import (
 from minirun.sessions._calls import CallFold, call_changes, in_order, is_of_a_run, rewound, take_over
 from minirun.sessions._live import visible_tail
 from minirun.sessions._pending import check_answer, pending_call
-from minirun.sessions._sqlite_schema import FORMAT
+from minirun.sessions._sqlite._schema import FORMAT
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
 from .stores import HERE, KEY, KINDS, Elsewhere, begin, enter, services, sql

@@ -15,7 +15,8 @@ import pytest
 
 from minirun import Content, Event, Part, SqliteSessionService
 from minirun.errors import StorageRolledBackError
-from minirun.sessions import InvocationStatus, SessionKey, _sqlite
+from minirun.sessions import InvocationStatus, SessionKey
+from minirun.sessions._sqlite import _service as _sqlite
 from minirun.simulation import RecordedChoices, simulate, why_unavailable
 from minirun.simulation._simulate import Scenario
 from minirun.types import FunctionCall

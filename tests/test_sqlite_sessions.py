@@ -46,10 +46,9 @@ from minirun.sessions import (
     SessionKey,
     SessionWriter,
     SqliteSessionService,
-    _sqlite,
-    _sqlite_file,
 )
-from minirun.sessions._lease import OwnerLock, owner_is_gone
+from minirun.sessions._sqlite import _file, _service
+from minirun.sessions._sqlite._owner_lock import OwnerLock, owner_is_gone
 
 from .interruptions import CancelAtStep
 from .stores import (
@@ -227,7 +226,7 @@ async def test_a_long_load_lets_other_tasks_go_on(tmp_path: Path) -> None:
             loaded, ticks = ticks, 0
             assert len(await service.read_events(**HERE)) == 1101
             done = True
-        assert min(loaded, ticks) >= 1100 // _sqlite.PAGE_EVENTS - 1
+        assert min(loaded, ticks) >= 1100 // _service.PAGE_EVENTS - 1
 
 
 async def test_a_session_that_disappears_while_it_is_loaded_is_not_there(tmp_path: Path) -> None:
@@ -596,7 +595,7 @@ async def test_many_appends_cancelled_at_any_time_are_stored_or_not(tmp_path: Pa
 
 @pytest.mark.parametrize("durability", ["power", "process"])
 async def test_an_append_in_line_can_be_cancelled_at_any_step(
-    durability: _sqlite_file.Durability, tmp_path: Path
+    durability: _file.Durability, tmp_path: Path
 ) -> None:
     """Cancelled at each step while another append and a reader are at work, an append is stored or leaves no trace."""
     async with SqliteSessionService(tmp_path / "a.db", durability=durability) as service:
@@ -636,7 +635,7 @@ async def test_a_locked_file_is_waited_for_on_trios_clock(
         with pytest.raises(StorageBusyError, match="another process holds the write lock") as caught:
             await append(service, session)
         assert caught.value.stored is False
-        assert trio.current_time() - begun == pytest.approx(_sqlite_file.BUSY_WAIT_S, abs=0.1)
+        assert trio.current_time() - begun == pytest.approx(_file.BUSY_WAIT_S, abs=0.1)
         assert (await get(service)).revision == session.revision == 0, "reading needs no lock"
 
         async def unlock() -> None:
@@ -663,7 +662,7 @@ async def test_a_reader_waits_while_another_process_recovers_the_log(
             if left > 0:
                 failing(sqlite3.SQLITE_BUSY)()
 
-        inject(service, {_sqlite._ROW_AND_NEWS: busy, "PRAGMA user_version": busy})
+        inject(service, {_service._ROW_AND_NEWS: busy, "PRAGMA user_version": busy})
         for read in (partial(get, service), partial(service.read_events, **HERE)):
             left = 5
             assert await read()
@@ -917,11 +916,11 @@ async def test_an_expired_lease_may_be_taken_and_its_owner_is_fenced(tmp_path: P
     async with two_processes(tmp_path / "a.db") as (one, two, clock):
         old = await enter(one)
         await begin(old)
-        clock.seconds[0] += _sqlite.LEASE_S - 1
+        clock.seconds[0] += _service.LEASE_S - 1
         with pytest.raises(SessionBusyError):
             await enter(two, reject=True)
         await old.renew()
-        clock.seconds[0] += _sqlite.LEASE_S - 1
+        clock.seconds[0] += _service.LEASE_S - 1
         with pytest.raises(SessionBusyError):
             await enter(two, reject=True)
         clock.seconds[0] += 2
@@ -943,7 +942,7 @@ async def test_an_outside_append_ends_an_expired_lease(tmp_path: Path) -> None:
     async with two_processes(tmp_path / "a.db") as (one, two, clock):
         old = await enter(one)
         await begin(old)
-        clock.seconds[0] += _sqlite.LEASE_S + 1
+        clock.seconds[0] += _service.LEASE_S + 1
         await append(two, await get(two), "outside")
         with pytest.raises(StaleSessionError):
             await old.append(Event(author="a", message="too late", invocation_id="e-1"))
@@ -1011,13 +1010,13 @@ async def test_a_lease_that_nobody_renews_is_over_whatever_the_clock_says(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(wait)
             for _ in range(10):  # a living owner renews, and keeps it
-                await trio.sleep(_sqlite.RENEW_EVERY_S)
+                await trio.sleep(_service.RENEW_EVERY_S)
                 await mine.renew()
                 clock.seconds[0] -= 100
                 assert not entered.is_set()
             start = trio.current_time()
             await entered.wait()
-            assert _sqlite.LEASE_S <= trio.current_time() - start < _sqlite.LEASE_S + 1
+            assert _service.LEASE_S <= trio.current_time() - start < _service.LEASE_S + 1
         await mine.finish(InvocationStatus.COMPLETED)
 
 
@@ -1065,7 +1064,7 @@ async def test_a_folder_that_takes_no_lock_file_is_a_storage_error(
         def refuse(*_: object) -> None:
             raise PermissionError(13, "Permission denied")
 
-        monkeypatch.setattr(_sqlite, "OwnerLock", refuse)
+        monkeypatch.setattr(_service, "OwnerLock", refuse)
         with pytest.raises(StorageReadOnlyError, match="make the folder writable") as caught:
             await begin(writer)
         assert caught.value.stored is False

@@ -40,8 +40,8 @@ from minirun.errors import (
     StorageUncertainError,
 )
 from minirun.sessions import InvocationStatus, SqliteSessionService
-from minirun.sessions._sqlite import LEASE_S
-from minirun.sessions._sqlite_file import BUSY_WAIT_S
+from minirun.sessions._sqlite._file import BUSY_WAIT_S
+from minirun.sessions._sqlite._service import LEASE_S
 from minirun.testing import ScriptedLlm, call
 
 from .ledger import Ledger, check_calls, forker

@@ -154,7 +154,7 @@ async def test_a_file_in_use_can_be_verified(tmp_path: Path) -> None:
 
 def test_progress_is_told(original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The callback hears how many events there are, and how many are done."""
-    from minirun.sessions import _verify
+    from minirun.sessions._integrity import _verify
 
     monkeypatch.setattr(_verify, "PROGRESS_EVERY", 10)
     told: list[tuple[int, int]] = []
@@ -463,7 +463,7 @@ def test_a_repair_that_fails_leaves_nothing(copy: Path, tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("minirun.sessions._repair.PROGRESS_EVERY", 5)
+        patch.setattr("minirun.sessions._integrity._repair.PROGRESS_EVERY", 5)
         with pytest.raises(KeyboardInterrupt):
             repair(copy, tmp_path / "new.db", progress=stop)
     assert sorted(path.name for path in tmp_path.iterdir() if path.name[0] != "a") == ["link.db"]

@@ -1,7 +1,7 @@
 """
 Artifacts as rows: what is read and written within a transaction of a session file.
 
-The tables are those of `sessions/_sqlite_schema.py`. A content is a row and its chunks, numbered from 0. It has its
+The tables are those of `sessions/_sqlite/_schema.py`. A content is a row and its chunks, numbered from 0. It has its
 hash from the transaction on in which the first version names it; without, it is on its way in or out, and nobody may
 name it.
 """
@@ -16,8 +16,8 @@ from typing import Any, Final
 import attrs
 
 from .._json import dumps, freeze, loads
-from ..sessions._sqlite_artifacts import NO_SESSION, SQLITE_INTEGER_MAX, ArtifactScope
-from ..sessions._sqlite_errors import damage
+from ..sessions._sqlite._artifacts import NO_SESSION, SQLITE_INTEGER_MAX, ArtifactScope
+from ..sessions._sqlite._errors import damage
 from ._values import ArtifactKey, Description, Scope, Stored, next_number
 
 __all__ = [

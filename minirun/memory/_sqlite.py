@@ -10,8 +10,8 @@ import attrs
 
 from ..env import Env
 from ..sessions import SqliteSessionService
-from ..sessions._guest import FileGuest
-from ..sessions._sqlite_file import Durability, Transaction
+from ..sessions._sqlite._file import Durability, Transaction
+from ..sessions._sqlite._guest import FileGuest
 from ._ranking import look
 from ._service import BaseMemoryService, Memory
 from ._sqlite_tables import User, find_user, has_tables, make_tables, make_user

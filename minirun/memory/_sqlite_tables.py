@@ -1,5 +1,5 @@
 """
-One user's memories in a SQLite file, as an index (see `sessions._sqlite_memories` for the tables).
+One user's memories in a SQLite file, as an index (see `sessions._sqlite._memories` for the tables).
 
 FTS5's own `bm25()` is not used: it counts how many memories *of all users* have each word, which takes as long as there
 are many, and tells in each score something of what others have said.
@@ -16,8 +16,8 @@ import attrs
 from .._codec import content_from_dict, content_to_dict
 from .._json import dumps, loads
 from ..errors import NotSupportedError, StorageFormatError
-from ..sessions._sqlite_errors import damage
-from ..sessions._sqlite_memories import BLOCK_BITS, PLACE_BITS, PLACES, TABLES, VERSION, token
+from ..sessions._sqlite._errors import damage
+from ..sessions._sqlite._memories import BLOCK_BITS, PLACE_BITS, PLACES, TABLES, VERSION, token
 from ._ranking import Numbers, Totals
 from ._service import Memory
 from ._values import MemoryEntry, Query, Scope

@@ -8,12 +8,14 @@ if TYPE_CHECKING:
     from ._calls import OpenCall as OpenCall
     from ._calls import Pending as Pending
     from ._in_memory import InMemorySessionService as InMemorySessionService
+    from ._integrity._repair import Repaired as Repaired
+    from ._integrity._repair import SavedSession as SavedSession
+    from ._integrity._repair import repair as repair
+    from ._integrity._verify import Damage as Damage
+    from ._integrity._verify import verify as verify
     from ._live import LiveSession as LiveSession
     from ._live import SessionKey as SessionKey
     from ._pending import PendingCall as PendingCall
-    from ._repair import Repaired as Repaired
-    from ._repair import SavedSession as SavedSession
-    from ._repair import repair as repair
     from ._service import BaseSessionService as BaseSessionService
     from ._service import SessionWriter as SessionWriter
     from ._session import GetSessionConfig as GetSessionConfig
@@ -21,11 +23,9 @@ if TYPE_CHECKING:
     from ._session import InvocationStatus as InvocationStatus
     from ._session import ListSessionsResponse as ListSessionsResponse
     from ._session import Session as Session
-    from ._sqlite import SqliteSessionService as SqliteSessionService
+    from ._sqlite._service import SqliteSessionService as SqliteSessionService
     from ._state import ReadOnlyState as ReadOnlyState
     from ._state import State as State
-    from ._verify import Damage as Damage
-    from ._verify import verify as verify
 else:
     __getattr__, __dir__, __all__ = names_of(
         globals(),
@@ -34,11 +34,11 @@ else:
             "._in_memory": "InMemorySessionService",
             "._live": "LiveSession SessionKey",
             "._pending": "PendingCall",
-            "._repair": "Repaired SavedSession repair",
+            "._integrity._repair": "Repaired SavedSession repair",
             "._service": "BaseSessionService SessionWriter",
             "._session": "GetSessionConfig Invocation InvocationStatus ListSessionsResponse Session",
-            "._sqlite": "SqliteSessionService",
+            "._sqlite._service": "SqliteSessionService",
             "._state": "ReadOnlyState State",
-            "._verify": "Damage verify",
+            "._integrity._verify": "Damage verify",
         },
     )

@@ -35,12 +35,12 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from ._calls import CallChanges, OpenCall, Pending
-from ._live import SessionKey
-from ._session import InvocationStatus
-from ._sqlite_errors import damage
-from ._sqlite_format import Format
-from ._state import Scope, scope_of
+from .._calls import CallChanges, OpenCall, Pending
+from .._live import SessionKey
+from .._session import InvocationStatus
+from .._state import Scope, scope_of
+from ._errors import damage
+from ._format import Format
 
 __all__ = [
     "CALL",

@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from .._json import shown
-from ..env import Env
-from ..errors import InvalidValueError, StorageFormatError, StorageReadOnlyError
-from ._sqlite_errors import ADVICE, SQLITE_ERRORS, result_code
+from ..._json import shown
+from ...env import Env
+from ...errors import InvalidValueError, StorageFormatError, StorageReadOnlyError
+from ._errors import ADVICE, SQLITE_ERRORS, result_code
 
 __all__ = ["Format", "check_place", "check_untouched", "make_format", "parse_path"]
 

@@ -10,8 +10,8 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ._sqlite_errors import SQLITE_ERRORS
-from ._sqlite_schema import SEQ_MAX
+from .._sqlite._errors import SQLITE_ERRORS
+from .._sqlite._schema import SEQ_MAX
 
 __all__ = ["salvaged"]
 

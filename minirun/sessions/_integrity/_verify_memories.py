@@ -15,9 +15,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 
-from .._codec import content_from_dict
-from .._json import loads
-from ._sqlite_memories import BLOCK_BITS, PLACE_BITS, PLACES, VERSION, token
+from ..._codec import content_from_dict
+from ..._json import loads
+from .._sqlite._memories import BLOCK_BITS, PLACE_BITS, PLACES, VERSION, token
 
 __all__ = ["ENTRY", "check_memories", "entry_problem", "tokens_of"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
-from ..errors import (
+from ...errors import (
     StorageBusyError,
     StorageCorruptError,
     StorageError,

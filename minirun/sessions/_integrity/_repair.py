@@ -22,22 +22,22 @@ from typing import Any, Final
 
 import attrs
 
-from .._json import JSON, dumps
-from ..env import REAL_ENV
-from ..errors import AlreadyExistsError, InvalidValueError
-from ._calls import CallFold, is_of_a_run
-from ._compactions import CompactionFold
-from ._fold import apply_event
-from ._live import SessionKey
+from ..._json import JSON, dumps
+from ...env import REAL_ENV
+from ...errors import AlreadyExistsError, InvalidValueError
+from .._calls import CallFold, is_of_a_run
+from .._compactions import CompactionFold
+from .._fold import apply_event
+from .._live import SessionKey
+from .._service import session_key
+from .._session import Invocation, InvocationStatus, invocation_at
+from .._sqlite._errors import SQLITE_ERRORS, storage_error
+from .._sqlite._format import check_place, make_format
+from .._sqlite._schema import FORMAT, SEQ_MAX, Segment, link, write_call, write_invocation
+from .._state import Values
 from ._repair_artifacts import save_artifacts
 from ._repair_memories import save_memories
 from ._salvage import salvaged
-from ._service import session_key
-from ._session import Invocation, InvocationStatus, invocation_at
-from ._sqlite_errors import SQLITE_ERRORS, storage_error
-from ._sqlite_format import check_place, make_format
-from ._sqlite_schema import FORMAT, SEQ_MAX, Segment, link, write_call, write_invocation
-from ._state import Values
 from ._verify import (
     PROGRESS_EVERY,
     ROW_ERRORS,

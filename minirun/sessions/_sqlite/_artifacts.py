@@ -12,9 +12,9 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
-from ..errors import AlreadyExistsError
-from ..events import Event
-from ._live import SessionKey
+from ...errors import AlreadyExistsError
+from ...events import Event
+from .._live import SessionKey
 
 __all__ = [
     "NO_SESSION",

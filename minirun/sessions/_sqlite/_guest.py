@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from .._service import BaseService
-from ..env import Env
-from ..errors import ConfigurationError, ServiceClosedError
-from ._sqlite import SqliteSessionService
-from ._sqlite_file import Durability
+from ..._service import BaseService
+from ...env import Env
+from ...errors import ConfigurationError, ServiceClosedError
+from ._file import Durability
+from ._service import SqliteSessionService
 
 __all__ = ["FileGuest"]
 

@@ -11,9 +11,9 @@ import sqlite3
 from collections.abc import Callable
 from typing import TypeAlias
 
+from .._sqlite._errors import SQLITE_ERRORS
+from .._sqlite._memories import PLACE_BITS, PLACES, TABLES, VERSION
 from ._salvage import salvaged
-from ._sqlite_errors import SQLITE_ERRORS
-from ._sqlite_memories import PLACE_BITS, PLACES, TABLES, VERSION
 from ._verify_memories import ENTRY, entry_problem, tokens_of
 
 __all__ = ["save_memories"]

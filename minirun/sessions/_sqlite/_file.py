@@ -36,10 +36,10 @@ from typing import Any, Final, Literal, TypeVar
 
 import trio
 
-from ..env import Env
-from ..errors import StorageFormatError, StorageMissingError, StorageUncertainError
-from ._sqlite_errors import SQLITE_ERRORS, is_busy, result_code, storage_error
-from ._sqlite_format import Format, check_place, check_untouched, make_format
+from ...env import Env
+from ...errors import StorageFormatError, StorageMissingError, StorageUncertainError
+from ._errors import SQLITE_ERRORS, is_busy, result_code, storage_error
+from ._format import Format, check_place, check_untouched, make_format
 
 __all__ = ["Durability", "SqliteFile", "Transaction"]
 

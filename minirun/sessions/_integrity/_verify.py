@@ -27,20 +27,20 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from .._codec import event_from_json
-from .._json import JSON, dumps, freeze, loads
-from ..env import REAL_ENV
-from ..errors import InvalidValueError, StorageFormatError
-from ..events import Event
-from ._calls import CallFold, OpenCall, Pending
-from ._compactions import CompactionFold
-from ._fold import apply_event
-from ._live import SessionKey
-from ._service import session_key
-from ._session import InvocationStatus
-from ._sqlite_errors import SQLITE_ERRORS, damage
-from ._sqlite_format import APPLICATION_ID
-from ._sqlite_schema import (
+from ..._codec import event_from_json
+from ..._json import JSON, dumps, freeze, loads
+from ...env import REAL_ENV
+from ...errors import InvalidValueError, StorageFormatError
+from ...events import Event
+from .._calls import CallFold, OpenCall, Pending
+from .._compactions import CompactionFold
+from .._fold import apply_event
+from .._live import SessionKey
+from .._service import session_key
+from .._session import InvocationStatus
+from .._sqlite._errors import SQLITE_ERRORS, damage
+from .._sqlite._format import APPLICATION_ID
+from .._sqlite._schema import (
     CHAIN_START,
     FORMAT,
     NO_USER,
@@ -54,7 +54,7 @@ from ._sqlite_schema import (
     row_of,
     shared_user,
 )
-from ._state import MISSING, Scope, Values, apply_write, scope_of, writes_of
+from .._state import MISSING, Scope, Values, apply_write, scope_of, writes_of
 from ._verify_artifacts import check_artifacts
 from ._verify_memories import check_memories
 

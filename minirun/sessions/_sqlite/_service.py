@@ -28,12 +28,12 @@ from weakref import WeakValueDictionary
 
 import trio
 
-from .._codec import event_from_json, event_to_json
-from .._json import JSON, dumps, freeze, loads, shown
-from .._values import changed
-from .._window import Window
-from ..env import Env
-from ..errors import (
+from ..._codec import event_from_json, event_to_json
+from ..._json import JSON, dumps, freeze, loads, shown
+from ..._values import changed
+from ..._window import Window
+from ...env import Env
+from ...errors import (
     AlreadyExistsError,
     ConfigurationError,
     InvalidValueError,
@@ -44,20 +44,21 @@ from ..errors import (
     StorageError,
     StorageReadOnlyError,
 )
-from ..events import Event
-from ._calls import CallFold, OpenCall, is_of_a_run, waiting_invocations
-from ._compactions import Compaction, CompactionFold
-from ._fold import apply_event
-from ._lease import OwnerLock, owner_is_gone, sweep_up
-from ._live import LiveSession, SessionKey, visible_tail
-from ._service import BaseSessionService, ChangedMeanwhileError, SessionWriter, check_fork_seq
-from ._session import GetSessionConfig, Invocation, InvocationStatus, Session, invocation_at
-from ._sqlite_artifacts import copy_artifacts, delete_artifacts, publish_artifacts, reserve_named, reserve_used
-from ._sqlite_errors import ADVICE
-from ._sqlite_file import Durability, SqliteFile, Transaction
-from ._sqlite_fork import Past, copy_rows, write_past
-from ._sqlite_format import parse_path
-from ._sqlite_schema import (
+from ...events import Event
+from .._calls import CallFold, OpenCall, is_of_a_run, waiting_invocations
+from .._compactions import Compaction, CompactionFold
+from .._fold import apply_event
+from .._live import LiveSession, SessionKey, visible_tail
+from .._service import BaseSessionService, ChangedMeanwhileError, SessionWriter, check_fork_seq
+from .._session import GetSessionConfig, Invocation, InvocationStatus, Session, invocation_at
+from .._state import MISSING, Scope, Values, _Missing, scope_of, writes_of
+from ._artifacts import copy_artifacts, delete_artifacts, publish_artifacts, reserve_named, reserve_used
+from ._errors import ADVICE
+from ._file import Durability, SqliteFile, Transaction
+from ._fork import Past, copy_rows, write_past
+from ._format import parse_path
+from ._owner_lock import OwnerLock, owner_is_gone, sweep_up
+from ._schema import (
     CALL,
     CHAIN_START,
     FORMAT,
@@ -81,7 +82,6 @@ from ._sqlite_schema import (
     write_calls,
     write_invocation,
 )
-from ._state import MISSING, Scope, Values, _Missing, scope_of, writes_of
 
 __all__ = ["SqliteSessionService"]
 

@@ -12,8 +12,8 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from .._json import loads
-from ._sqlite_errors import SQLITE_ERRORS
+from ..._json import loads
+from .._sqlite._errors import SQLITE_ERRORS
 
 __all__ = ["check_artifacts", "content_problem", "version_problem"]
 

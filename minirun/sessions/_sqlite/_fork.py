@@ -10,13 +10,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from .._json import dumps
-from ..events import Event
-from ._calls import CallFold, cut_invocation, is_of_a_run
-from ._compactions import CompactionFold
-from ._fold import fold
-from ._sqlite_schema import read_open_calls, write_call
-from ._state import Values
+from ..._json import dumps
+from ...events import Event
+from .._calls import CallFold, cut_invocation, is_of_a_run
+from .._compactions import CompactionFold
+from .._fold import fold
+from .._state import Values
+from ._schema import read_open_calls, write_call
 
 __all__ = ["Past", "copy_rows", "write_past"]
 
