@@ -50,7 +50,7 @@ from minirun.errors import (
     StorageError,
 )
 from minirun.sessions import Session, SessionWriter
-from minirun.sessions._sqlite import _service as _sqlite
+from minirun.sessions._sqlite import _leases
 from minirun.testing import ScriptedLlm, call
 
 __all__ = ["BROKEN", "OftenCheckpointed", "Teller", "main", "planned"]
@@ -335,7 +335,7 @@ BROKEN: dict[str, tuple[type[SqliteSessionService], type[OftenCheckpointed]]] = 
 async def play(options: dict[str, Any], tell: Teller) -> None:
     """Open the file and play the role."""
     if lease_s := options.get("lease_s"):
-        _sqlite.LEASE_S, _sqlite.RENEW_EVERY_S = lease_s, lease_s / 4
+        _leases.LEASE_S, _leases.RENEW_EVERY_S = lease_s, lease_s / 4
     make, env = BROKEN.get(options.get("broken", ""), (SqliteSessionService, OftenCheckpointed))
     async with make(options["path"], durability=options["durability"], env=env()) as service:
         await ROLES[options["role"]](service, options, tell)

@@ -16,7 +16,7 @@ import trio
 from minirun import BaseAgent, Event, EventActions, InvocationContext, LlmAgent, RunConfig, Runner, SqliteSessionService
 from minirun.errors import MinirunError, SessionBusyError
 from minirun.sessions import Session
-from minirun.sessions._sqlite import _service as _sqlite
+from minirun.sessions._sqlite import _leases
 from minirun.testing import ScriptedLlm, call
 
 from .stores import HERE
@@ -196,7 +196,7 @@ ROLES: dict[str, Callable[[SqliteSessionService, dict[str, Any]], Awaitable[None
 async def main(role: str, path: str, options: dict[str, Any]) -> None:
     """Play the role, and say how it ended."""
     if lease_s := options.pop("lease_s", 0):
-        _sqlite.LEASE_S, _sqlite.RENEW_EVERY_S = lease_s, lease_s / 4
+        _leases.LEASE_S, _leases.RENEW_EVERY_S = lease_s, lease_s / 4
     async with SqliteSessionService(path, durability=options.pop("durability", "process")) as service:
         try:
             await ROLES[role](service, options)

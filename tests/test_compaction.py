@@ -51,6 +51,7 @@ from minirun.events import EventActions
 from minirun.models import LLMRegistry, LlmRequest, LlmResponse
 from minirun.plugins import BasePlugin
 from minirun.sessions import BaseSessionService, GetSessionConfig, InvocationStatus, repair, verify
+from minirun.sessions._sqlite._logs import read_lines
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import LongRunningFunctionTool
 from minirun.types import Content, FunctionCall, FunctionResponse, Part, UsageMetadata
@@ -301,7 +302,7 @@ async def test_the_last_invocations_are_told_once_more(service: BaseSessionServi
     for number in range(6):
         runner = runner_of(config, service)
         if isinstance(service, SqliteSessionService):
-            service._uncache(KEY)
+            service._cache.drop(KEY)
         await say(runner, f"ask {number}")
     assert [[each.seq for each in told] for told in notes.told] == [
         [1, 2, 3, 4],
@@ -514,8 +515,8 @@ async def test_what_was_cut_off_after_its_summary_is_through(service: BaseSessio
             await run.wait()
     service._finish, service._record_end = finish, record_end  # type: ignore[method-assign]  # as they were
     if isinstance(service, SqliteSessionService):
-        service._running.clear()
-        service._uncache(KEY)
+        service._leases.running.clear()
+        service._cache.drop(KEY)
         async with service._file.reading() as db:
             db.execute("UPDATE sessions SET lease_owner = NULL, lease_expires = NULL")
     before = await log_of(service)
@@ -596,7 +597,7 @@ async def test_who_has_spoken_last_answers_although_it_was_summed_up(service: Ba
     for text in ("one", "two", "three"):
         runner = runner_of(every(1, Notes()), service, root)
         if isinstance(service, SqliteSessionService):
-            service._uncache(KEY)
+            service._cache.drop(KEY)
         run = await say(runner, text)
         assert run.compaction is not None
         assert run.answer.author == "second"
@@ -636,7 +637,7 @@ async def test_a_run_sees_what_no_summary_covers(service: BaseSessionService) ->
     runner = runner_of(every(2, Notes()), service, Looks(name="root"))
     for number in range(3):
         if isinstance(service, SqliteSessionService):
-            service._uncache(KEY)
+            service._cache.drop(KEY)
         await say(runner, f"ask {number}")
     assert seen == [[1], [1, 2, 3], [5, 6]]
     await say(runner, "all", run_config=RunConfig(get_session_config=GetSessionConfig(after_seq=0)))
@@ -690,7 +691,7 @@ async def test_a_window_and_a_summary_lose_nothing(service: BaseSessionService, 
     runner = runner_of(every(3, Notes()), service)
     for number in range(8):
         if isinstance(service, SqliteSessionService):
-            service._uncache(KEY)
+            service._cache.drop(KEY)
         await say(runner, f"ask {number}", run_config=run_config)
         summary = ["(A summary of what was said before:)"] if number >= 3 else []
         said = [text for earlier in range(number // 3 * 3, number) for text in (f"ask {earlier}", "to ask")]
@@ -742,22 +743,22 @@ async def test_a_summary_waits_until_the_last_event_was_delivered(service: BaseS
     assert len(notes.told) == 1
 
 
-async def test_what_is_covered_is_not_read(tmp_path: Path) -> None:
+async def test_what_is_covered_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """C5: a run on a long session that was summed up reads the summary and what stands after it, and nothing else."""
     path = tmp_path / "a.db"
     read: list[int] = []
 
-    class Counting(SqliteSessionService):
-        def _lines(self, db: sqlite3.Connection, segments: Any, first: int, until: int) -> Any:
-            read.extend(range(first, until))
-            return super()._lines(db, segments, first, until)
+    def counting(db: sqlite3.Connection, name: str, segments: Any, first: int, until: int) -> Any:
+        read.extend(range(first, until))
+        return read_lines(db, name, segments, first, until)
 
     async with SqliteSessionService(path, durability="process") as service:
         runner = runner_of(every(20, Notes()), service)
         for number in range(41):
             await say(runner, f"ask {number}")
         [_, (place, end_seq)] = ranges(await log_of(service))
-    async with Counting(path, durability="process") as service:
+    monkeypatch.setattr("minirun.sessions._sqlite._cache.read_lines", counting)
+    async with SqliteSessionService(path, durability="process") as service:
         await say(runner_of(every(20, Notes()), service), "more")
         newest = place + 2  # what was said since
         assert sorted(set(read)) == [place, *range(place + 1, newest + 1)]
@@ -776,7 +777,7 @@ async def test_a_rewind_to_before_a_summary_brings_back_what_it_covers(service: 
     assert [text[:10] for text in asked(runner)] == ["(A summary", "ask 2", "to ask 2: ", "again"]
     await runner.rewind_async(**PLACE, rewind_before_invocation_id=names[1])
     if isinstance(service, SqliteSessionService):
-        service._uncache(KEY)
+        service._cache.drop(KEY)
     notes = Notes()
     runner = runner_of(every(2, notes), service)
     await say(runner, "from here")

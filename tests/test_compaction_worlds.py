@@ -15,7 +15,7 @@ from minirun.errors import ModelError
 from minirun.flows._compaction import is_told, told
 from minirun.models import LlmRequest
 from minirun.sessions._compactions import Compaction
-from minirun.sessions._service import _check_history
+from minirun.sessions._integrity._history import check_history
 from minirun.simulation import SeededChoices, World, why_unavailable
 from minirun.simulation._explore import explore
 from minirun.simulation._simulate import Storage, simulate
@@ -82,7 +82,7 @@ async def chronicle(world: World) -> None:
 
 def check_log(log: Log) -> None:
     """Its summaries go on from each other, and each tells exactly what it covers."""
-    _check_history(log)
+    check_history(log)
     check_ranges(log)
     for place, event in enumerate(log):
         if event.actions.compaction is not None:

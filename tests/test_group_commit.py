@@ -163,7 +163,7 @@ async def test_nothing_is_seen_before_it_is_stored(tmp_path: Path) -> None:
     slow, waiting, go_on = False, trio.Event(), trio.Event()
     async with SqliteSessionService(tmp_path / "a.db", env=SlowDisk()) as service:
         one, two = await sessions_of(service, 2)
-        values = service._cache[next(iter(service._cache))].values
+        values = service._cache.sessions[next(iter(service._cache.sessions))].values
         slow = True
         async with trio.open_nursery() as nursery:
             nursery.start_soon(append, service, one, "x")
@@ -489,9 +489,9 @@ async def test_the_sign_of_life_belongs_to_its_process(tmp_path: Path) -> None:
     left.touch()
     async with SqliteSessionService(tmp_path / "a.db", durability="process") as service:
         await sessions_of(service, 1)
-        service._sign()
+        service._leases.sign()
         assert not left.exists()
-        lock = service._owner_lock
+        lock = service._leases.lock
         assert lock is not None
         lock._process += 1  # as a forked child has it
         lock.release()

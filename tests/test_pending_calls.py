@@ -462,8 +462,8 @@ async def test_a_paused_invocation_needs_no_owner(tmp_path: Path) -> None:
         async with Elsewhere(path, durability="process") as two:
             statuses = [found.status for found in await two.list_invocations()]
             assert statuses == [PAUSED, InvocationStatus.RUNNING]
-            assert one._owner_lock is not None
-            one._owner_lock.release()  # as if the process had ended
+            assert one._leases.lock is not None
+            one._leases.lock.release()  # as if the process had ended
             statuses = [found.status for found in await two.list_invocations()]
             assert statuses == [PAUSED, InvocationStatus.INTERRUPTED]
         await writer.finish(PAUSED)
@@ -487,12 +487,12 @@ async def test_an_end_that_is_recorded_late_does_not_end_who_goes_on(
         with monkeypatch.context() as patch:
             patch.setattr(one._file, "write", fail)
             await writer.finish(PAUSED)
-        assert one._owner_lock is not None
-        one._owner_lock.release()
+        assert one._leases.lock is not None
+        one._leases.lock.release()
         resumed = await enter(two, "e-1")
         await resumed.append(Event(author="user", invocation_id="e-1", content=answers("c")), begins=True)
         await one.append_event(other, Event(author="a", message="x"))
-        assert one._unfinished == {}
+        assert one._unrecorded == {}
         [found] = await two.list_invocations()
         assert (found.status, found.end_seq) == (InvocationStatus.RUNNING, None)
         await resumed.finish(COMPLETED)

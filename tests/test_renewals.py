@@ -13,7 +13,7 @@ import trio.testing
 from minirun import BaseAgent, Env, InvocationContext, Runner
 from minirun.errors import SessionBusyError, StorageBusyError
 from minirun.sessions._renewals import Renewals
-from minirun.sessions._sqlite._service import LEASE_S
+from minirun.sessions._sqlite._leases import LEASE_S
 
 from .stores import Elsewhere, enter
 

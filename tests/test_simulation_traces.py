@@ -16,7 +16,7 @@ import pytest
 from minirun import Content, Event, Part, SqliteSessionService
 from minirun.errors import StorageRolledBackError
 from minirun.sessions import InvocationStatus, SessionKey
-from minirun.sessions._sqlite import _service as _sqlite
+from minirun.sessions._sqlite import _cache
 from minirun.simulation import RecordedChoices, simulate, why_unavailable
 from minirun.simulation._simulate import Scenario
 from minirun.types import FunctionCall
@@ -94,7 +94,7 @@ async def test_a_failed_read_leaves_no_call_unknown(tmp_path: Path, monkeypatch:
         raise sqlite3.OperationalError("disk I/O error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(_sqlite, "read_open_calls", fail)
+        patch.setattr(_cache, "read_open_calls", fail)
         with pytest.raises(StorageRolledBackError):
             await here.open_writer(key, "e-2", None, reject=False)
     writer = await here.open_writer(key, "e-2", None, reject=False)

@@ -47,7 +47,7 @@ from minirun.sessions import (
     SessionWriter,
     SqliteSessionService,
 )
-from minirun.sessions._sqlite import _file, _service
+from minirun.sessions._sqlite import _cache, _file, _leases
 from minirun.sessions._sqlite._owner_lock import OwnerLock, owner_is_gone
 
 from .interruptions import CancelAtStep
@@ -226,7 +226,7 @@ async def test_a_long_load_lets_other_tasks_go_on(tmp_path: Path) -> None:
             loaded, ticks = ticks, 0
             assert len(await service.read_events(**HERE)) == 1101
             done = True
-        assert min(loaded, ticks) >= 1100 // _service.PAGE_EVENTS - 1
+        assert min(loaded, ticks) >= 1100 // _cache.PAGE_EVENTS - 1
 
 
 async def test_a_session_that_disappears_while_it_is_loaded_is_not_there(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ async def test_a_session_works_the_same_when_it_is_never_cached(tmp_path: Path) 
                 event = Event(id=f"{session.id}-{turn}", author="a", message=f"{turn}", actions=actions)
                 stored = await service.append_event(session, event)
                 assert await service.append_event(session, event) == stored
-            assert len(service._cache) == 1
+            assert len(service._cache.sessions) == 1
         for session in sessions:
             found = await get(service, session.id)
             assert texts(found) == texts(session) == ["0", "1", "2"]
@@ -364,16 +364,16 @@ async def test_the_cache_is_bounded(tmp_path: Path) -> None:
             session = await service.create_session(app_name="app", user_id="u", session_id=str(number))
             await append(service, session, "x" * 3_000)
             await get(service, str(number))
-        assert 2 <= len(service._cache) <= 3
-        assert service._cached_bytes == sum(live.size for live in service._cache.values())
+        assert 2 <= len(service._cache.sessions) <= 3
+        assert service._cache.bytes == sum(live.size for live in service._cache.sessions.values())
     async with SqliteSessionService(tmp_path / "a.db", durability="process", cache_bytes=10_000) as service:
         big = await service.create_session(app_name="app", user_id="u", session_id="big", state={"k": "x" * 9_000})
         await append(service, big)
-        service._uncache(SessionKey("app", "u", "big"))
+        service._cache.drop(SessionKey("app", "u", "big"))
         await get(service, "big")
-        assert service._cached_bytes > 9_000
+        assert service._cache.bytes > 9_000
         await get(service, "1")
-        assert [key.session_id for key in service._cache] == ["1"]
+        assert [key.session_id for key in service._cache.sessions] == ["1"]
 
 
 async def test_an_append_costs_the_same_however_much_there_is(tmp_path: Path) -> None:
@@ -662,7 +662,7 @@ async def test_a_reader_waits_while_another_process_recovers_the_log(
             if left > 0:
                 failing(sqlite3.SQLITE_BUSY)()
 
-        inject(service, {_service._ROW_AND_NEWS: busy, "PRAGMA user_version": busy})
+        inject(service, {_cache._ROW_AND_NEWS: busy, "PRAGMA user_version": busy})
         for read in (partial(get, service), partial(service.read_events, **HERE)):
             left = 5
             assert await read()
@@ -916,11 +916,11 @@ async def test_an_expired_lease_may_be_taken_and_its_owner_is_fenced(tmp_path: P
     async with two_processes(tmp_path / "a.db") as (one, two, clock):
         old = await enter(one)
         await begin(old)
-        clock.seconds[0] += _service.LEASE_S - 1
+        clock.seconds[0] += _leases.LEASE_S - 1
         with pytest.raises(SessionBusyError):
             await enter(two, reject=True)
         await old.renew()
-        clock.seconds[0] += _service.LEASE_S - 1
+        clock.seconds[0] += _leases.LEASE_S - 1
         with pytest.raises(SessionBusyError):
             await enter(two, reject=True)
         clock.seconds[0] += 2
@@ -942,7 +942,7 @@ async def test_an_outside_append_ends_an_expired_lease(tmp_path: Path) -> None:
     async with two_processes(tmp_path / "a.db") as (one, two, clock):
         old = await enter(one)
         await begin(old)
-        clock.seconds[0] += _service.LEASE_S + 1
+        clock.seconds[0] += _leases.LEASE_S + 1
         await append(two, await get(two), "outside")
         with pytest.raises(StaleSessionError):
             await old.append(Event(author="a", message="too late", invocation_id="e-1"))
@@ -957,8 +957,8 @@ async def test_an_owner_that_is_gone_is_known_at_once(tmp_path: Path) -> None:
         with pytest.raises(SessionBusyError):
             await enter(two, reject=True)
         assert [one.status for one in await two.list_invocations()] == [InvocationStatus.RUNNING]
-        assert one._owner_lock is not None
-        one._owner_lock.release()  # as the end of the process does
+        assert one._leases.lock is not None
+        one._leases.lock.release()  # as the end of the process does
         assert [one.status for one in await two.list_invocations()] == [InvocationStatus.INTERRUPTED]
         writer = await enter(two, "e-2", reject=True)
         await begin(writer)
@@ -1010,13 +1010,13 @@ async def test_a_lease_that_nobody_renews_is_over_whatever_the_clock_says(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(wait)
             for _ in range(10):  # a living owner renews, and keeps it
-                await trio.sleep(_service.RENEW_EVERY_S)
+                await trio.sleep(_leases.RENEW_EVERY_S)
                 await mine.renew()
                 clock.seconds[0] -= 100
                 assert not entered.is_set()
             start = trio.current_time()
             await entered.wait()
-            assert _service.LEASE_S <= trio.current_time() - start < _service.LEASE_S + 1
+            assert _leases.LEASE_S <= trio.current_time() - start < _leases.LEASE_S + 1
         await mine.finish(InvocationStatus.COMPLETED)
 
 
@@ -1064,7 +1064,7 @@ async def test_a_folder_that_takes_no_lock_file_is_a_storage_error(
         def refuse(*_: object) -> None:
             raise PermissionError(13, "Permission denied")
 
-        monkeypatch.setattr(_service, "OwnerLock", refuse)
+        monkeypatch.setattr(_leases, "OwnerLock", refuse)
         with pytest.raises(StorageReadOnlyError, match="make the folder writable") as caught:
             await begin(writer)
         assert caught.value.stored is False

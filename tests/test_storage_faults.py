@@ -41,7 +41,7 @@ from minirun.errors import (
 )
 from minirun.sessions import InvocationStatus, SqliteSessionService
 from minirun.sessions._sqlite._file import BUSY_WAIT_S
-from minirun.sessions._sqlite._service import LEASE_S
+from minirun.sessions._sqlite._leases import LEASE_S
 from minirun.testing import ScriptedLlm, call
 
 from .ledger import Ledger, check_calls, forker
@@ -710,8 +710,8 @@ async def test_a_clock_that_goes_back_takes_no_lease_and_keeps_none_of_the_dead(
         clock.seconds[0] -= 1e6
         with pytest.raises(SessionBusyError):
             await enter(one, "e-3", reject=True)
-        assert two._owner_lock is not None
-        two._owner_lock.release()  # as the end of the process does
+        assert two._leases.lock is not None
+        two._leases.lock.release()  # as the end of the process does
         assert [found.status for found in await one.list_invocations()] == ["completed", "interrupted"]
         writer = await enter(one, "e-3", reject=True)
         await begin(writer)

@@ -24,7 +24,7 @@ import trio.testing
 
 from minirun import Env, Event, LlmAgent, Runner
 from minirun.errors import StaleSessionError
-from minirun.sessions._sqlite._service import LEASE_S
+from minirun.sessions._sqlite._leases import LEASE_S
 from minirun.testing import ScriptedLlm, call
 
 from .ledger import Forker, Ledger, check_calls, check_turns, forker, is_closing

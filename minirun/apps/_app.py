@@ -15,7 +15,7 @@ from ..errors import ConfigurationError, NotSupportedError
 from ..flows._prompts import Prompts
 from ..plugins import BasePlugin
 from ..plugins._manager import check_hooks
-from ..sessions._service import check_app_name
+from ..sessions._key import check_app_name
 
 if TYPE_CHECKING:
     from ._compaction import EventsCompactionConfig

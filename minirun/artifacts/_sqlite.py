@@ -98,8 +98,8 @@ class SqliteArtifactService(FileGuest, BaseArtifactService):
 
     def _owner(self) -> str:
         """Who writes, for others: known to be gone as soon as this process has ended."""
-        self._sessions._sign()
-        return self._sessions._owner
+        self._sessions._leases.sign()
+        return self._sessions._leases.owner
 
     # --- saving
 

@@ -19,9 +19,20 @@ from ..plugins._manager import hooks_of
 from ..runtime import RunConfig, RunPlan, RunScope
 from ..runtime._failure import add_note
 from ..runtime._message import user_content
-from ..sessions import BaseSessionService, Invocation
+from ..runtime._recovery import recover
+from ..runtime._services import given
+from ..sessions import (
+    BaseSessionService,
+    GetSessionConfig,
+    InMemorySessionService,
+    Invocation,
+    SessionKey,
+    SessionWriter,
+)
+from ..sessions._event_checks import checked_event
+from ..sessions._key import session_key
 from ..sessions._live import RunWindow
-from ..sessions._service import checked_event, session_key
+from ..sessions._state import Scope, check_key, scope_of
 from ..tools._limits import ToolLimits
 from ..types import Content
 from ._arguments import (

@@ -39,7 +39,8 @@ import trio
 
 from ..errors import InvocationEndedError, StorageError
 from ..events import Event
-from ..sessions import BaseSessionService, SessionWriter
+from ..sessions import SessionWriter
+from ..sessions._store import SessionStore
 from ._failure import is_only_cancelled
 
 __all__ = ["Committer"]
@@ -162,7 +163,7 @@ class Committer:
         self._room_waiters = trio.lowlevel.ParkingLot()
 
     @property
-    def session_service(self) -> BaseSessionService:
+    def session_service(self) -> SessionStore:
         """Where the events are stored."""
         return self._writer.service
 

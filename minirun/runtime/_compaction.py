@@ -18,9 +18,10 @@ import trio
 from .._window import Window
 from ..events import Event
 from ..flows._compaction import Tail, covered, is_due, is_told, size_of
-from ..sessions import BaseSessionService, GetSessionConfig, LiveSession
+from ..sessions import GetSessionConfig, LiveSession
 from ..sessions._compactions import Compaction, compaction_actions
-from ..sessions._service import checked_event
+from ..sessions._event_checks import checked_event
+from ..sessions._store import SessionStore
 from ..types import Content, Part
 
 __all__ = ["CompactionJob", "due_tail", "find_job"]
@@ -105,7 +106,7 @@ def due_tail(live: LiveSession, settings: Any) -> Tail | None:
 
 
 async def find_job(
-    service: BaseSessionService, live: LiveSession, settings: Any, tree: Any, *, ends: str | None = None
+    service: SessionStore, live: LiveSession, settings: Any, tree: Any, *, ends: str | None = None
 ) -> CompactionJob | None:
     """
     Find what a summary is to cover now; None: nothing. The invocation that *ends* with this counts as ended.
@@ -148,7 +149,7 @@ def _as_event(summary: Compaction) -> Event:
     return Event(author="system", seq=summary.seq, content=summary.content, actions=actions)
 
 
-async def _overlap(service: BaseSessionService, live: LiveSession, end_seq: int, count: int) -> list[Event]:
+async def _overlap(service: SessionStore, live: LiveSession, end_seq: int, count: int) -> list[Event]:
     """The events of the last *count* invocations up to event *end_seq*, as far as there are so many."""
     opened: LiveSession | None = live
     while opened is not None and count > 0:

@@ -29,8 +29,8 @@ from ..errors import (
 )
 from ..events import READS_LEVEL, Event, EventActions
 from ..sessions import InvocationStatus, Session
-from ..sessions._live import run_session
-from ..sessions._service import checked_event
+from ..sessions._event_checks import checked_event
+from ..sessions._run_session import run_session
 from ..sessions._state import Scope, State, Write, apply_write, scope_of, with_writes, writes_of
 from ..types import Content, Part
 from ._commits import CommitTimer, CommitWatcher

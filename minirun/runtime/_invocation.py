@@ -46,8 +46,8 @@ from ..sessions import (
     SessionKey,
     SessionWriter,
 )
-from ..sessions._live import run_session
-from ..sessions._service import checked_event
+from ..sessions._event_checks import checked_event
+from ..sessions._run_session import run_session
 from ..sessions._state import ReadOnlyState, with_writes, writes_of
 from ..types import Content
 from ._answer import is_answer_of_run

@@ -22,7 +22,7 @@ import trio
 from .._values import changed
 from ..errors import CleanupTimeoutError, InvalidEventError
 from ..events import Event
-from ..sessions._service import checked_event
+from ..sessions._event_checks import checked_event
 from ..sessions._state import Write, merge_writes, writes_of
 from ._failure import leaves
 from ._hooks import Hook, ask, expect

@@ -13,30 +13,33 @@ if TYPE_CHECKING:
     from ._integrity._repair import repair as repair
     from ._integrity._verify import Damage as Damage
     from ._integrity._verify import verify as verify
+    from ._invocation import Invocation as Invocation
+    from ._invocation import InvocationStatus as InvocationStatus
+    from ._key import SessionKey as SessionKey
     from ._live import LiveSession as LiveSession
-    from ._live import SessionKey as SessionKey
     from ._pending import PendingCall as PendingCall
     from ._service import BaseSessionService as BaseSessionService
-    from ._service import SessionWriter as SessionWriter
     from ._session import GetSessionConfig as GetSessionConfig
-    from ._session import Invocation as Invocation
-    from ._session import InvocationStatus as InvocationStatus
     from ._session import ListSessionsResponse as ListSessionsResponse
     from ._session import Session as Session
     from ._sqlite._service import SqliteSessionService as SqliteSessionService
     from ._state import ReadOnlyState as ReadOnlyState
     from ._state import State as State
+    from ._store import SessionWriter as SessionWriter
 else:
     __getattr__, __dir__, __all__ = names_of(
         globals(),
         {
             "._calls": "OpenCall Pending",
             "._in_memory": "InMemorySessionService",
-            "._live": "LiveSession SessionKey",
+            "._invocation": "Invocation InvocationStatus",
+            "._key": "SessionKey",
+            "._live": "LiveSession",
             "._pending": "PendingCall",
             "._integrity._repair": "Repaired SavedSession repair",
-            "._service": "BaseSessionService SessionWriter",
-            "._session": "GetSessionConfig Invocation InvocationStatus ListSessionsResponse Session",
+            "._service": "BaseSessionService",
+            "._session": "GetSessionConfig ListSessionsResponse Session",
+            "._store": "SessionWriter",
             "._sqlite._service": "SqliteSessionService",
             "._state": "ReadOnlyState State",
             "._integrity._verify": "Damage verify",

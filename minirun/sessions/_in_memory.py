@@ -14,16 +14,18 @@ from operator import attrgetter
 
 from .._json import JSON
 from .._values import changed
-from .._window import Window
 from ..env import Env
 from ..errors import AlreadyExistsError, SessionNotFoundError, StaleSessionError
 from ..events import Event
-from ._calls import CallChanges, CallFold, OpenCall, Pending, cut_invocation, in_order, is_of_a_run, waiting_invocations
+from ._calls import CallFold, OpenCall, Pending, in_order, is_of_a_run, waiting_invocations
 from ._fold import apply_event, fold
-from ._live import LiveSession, SessionKey
-from ._service import BaseSessionService, SessionWriter, check_fork_seq
-from ._session import GetSessionConfig, Invocation, InvocationStatus, Session, invocation_at
-from ._state import Values, _Missing
+from ._invocation import Invocation, InvocationStatus, invocation_at, invocation_of, rewound_invocation
+from ._key import SessionKey
+from ._live import LiveSession
+from ._service import BaseSessionService
+from ._session import GetSessionConfig, Session, listed_session
+from ._state import Values
+from ._store import SessionWriter
 
 __all__ = ["InMemorySessionService"]
 
@@ -64,11 +66,13 @@ class InMemorySessionService(BaseSessionService):
             fold(Values({}, dict(values.user), dict(values.app)), events)
         changes = apply_event(values, events[0])
         live = self._new_live(key, values, events[0])
-        self._logs[live.incarnation] = [events[0]]
+        self._logs[live.incarnation] = list(events)
         values.apply(changes)
         calls = CallFold()
         for event in events[1:]:
-            self._advance(live, event, apply_event(values, event), calls.take(event, tracked=is_of_a_run(event)))
+            called = calls.take(event, tracked=is_of_a_run(event))
+            live.advance(event, apply_event(values, event), called)
+            self._note_waiting(live, called)
         for name, seq in calls.paused().items():
             self._record(live, name, InvocationStatus.PAUSED, seq, live.revision)
         return live
@@ -89,13 +93,6 @@ class InMemorySessionService(BaseSessionService):
         self._ordered.append(live)
         return live
 
-    def _advance(
-        self, live: LiveSession, event: Event, changes: Mapping[str, JSON | _Missing], calls: CallChanges
-    ) -> None:
-        live.advance(event, changes, calls)
-        self._logs[live.incarnation].append(event)
-        self._note_waiting(live, calls)
-
     def _note_waiting(self, live: LiveSession, changes: Mapping[str, OpenCall | None]) -> None:
         asked: dict[str, OpenCall] = {}
         for call_id, call in changes.items():
@@ -107,33 +104,30 @@ class InMemorySessionService(BaseSessionService):
             self._waiting.setdefault((live.incarnation, call_id), live)
 
     async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> None:
+        from ._past import Past, check_fork_seq  # few programs fork
+
         source = self._sessions.get(key)
         if source is None:
             raise await self._not_found(key)
-        log = self._logs[source.incarnation]
-        past = log if at_seq is None else log[: at_seq + 1]
         check_fork_seq(key, at_seq, source.revision)
         if new in self._sessions:
             msg = f"there is a {new} already; choose another id"
             raise AlreadyExistsError(msg)
-        values = self._values(new, fold(Values({}, {}, {}), past, shared=False).session)
-        live = self._new_live(new, values, past[0], self._env.now())
-        self._logs[live.incarnation] = list(past)
-        calls = CallFold()
-        for event in past[1:]:
-            live.advance(event, {}, calls.take(event, tracked=is_of_a_run(event)))
-        if len(past) == len(log):
-            live.open_calls = dict(source.open_calls)
+        past = Past(self._logs[source.incarnation], source.revision if at_seq is None else at_seq)
+        live = self._new_live(new, self._values(new, past.state), past.events[0], self._env.now())
+        self._logs[live.incarnation] = past.events
+        for event in past.events[1:]:
+            live.advance(event, {}, {})
+        live.open_calls = dict(source.open_calls) if live.revision == source.revision else past.open_calls
         self._note_waiting(live, live.open_calls)
         waiting = waiting_invocations(live.open_calls)
-        cut = cut_invocation(past[-1], log[len(past)] if len(past) < len(log) else None)
         for name in self._runs.get(source.incarnation, ()):
             run = self._invocations[source.incarnation, name]
             if run.seq <= live.revision:
-                then = invocation_at(run, live.revision, waits=name in waiting and name != cut)
+                then = invocation_at(run, live.revision, waits=name in waiting and name != past.cut)
                 self._record(live, name, then.status, then.seq, then.end_seq)
-        for name, seq in calls.paused().items():  # an import records only those that wait at the end of its log
-            if name != cut and (live.incarnation, name) not in self._invocations:
+        for name, seq in past.paused.items():  # an import records only those that wait at the end of its log
+            if (live.incarnation, name) not in self._invocations:
                 self._record(live, name, InvocationStatus.PAUSED, seq, live.revision)
 
     async def _open(self, key: SessionKey, config: GetSessionConfig | None) -> LiveSession | None:
@@ -148,7 +142,11 @@ class InMemorySessionService(BaseSessionService):
             msg = f"the invocation {run.invocation_id!r} of {live.key} has just been ended"
             raise StaleSessionError(f"{msg}; look at it again")
         changes = apply_event(live.values, event)
-        self._advance(live, event, changes, live.call_changes(event, tracked=writer is not None))
+        calls = live.call_changes(event, tracked=writer is not None)
+        live.advance(event, changes, calls)
+        self._logs[live.incarnation].append(event)
+        if calls:
+            self._note_waiting(live, calls)
         if event.actions.rewind_before_seq is not None:
             self._rewind_invocations(live, event.actions.rewind_before_seq, writer)
         if writer is not None:
@@ -160,14 +158,11 @@ class InMemorySessionService(BaseSessionService):
         """Let the others of the session be what they were before event *target*; what has begun since is over."""
         waiting = waiting_invocations(live.open_calls)
         for name in self._runs.get(live.incarnation, ()):
-            run = self._invocations[live.incarnation, name]
-            if writer is not None and name == writer.invocation_id:
-                continue
-            if run.seq < target:
-                run = invocation_at(run, target - 1, waits=name in waiting)
-            elif not run.status.has_ended:
-                run = changed(run, status=InvocationStatus.CANCELLED, end_seq=live.revision)
-            self._note(live.incarnation, run)
+            if writer is None or name != writer.invocation_id:
+                run = self._invocations[live.incarnation, name]
+                self._note(
+                    live.incarnation, rewound_invocation(run, target, live.revision, waits=name in waiting)
+                )
 
     async def _delete(self, key: SessionKey) -> None:
         live = self._sessions.pop(key, None)
@@ -186,17 +181,7 @@ class InMemorySessionService(BaseSessionService):
             live for live in later if app_name in (None, live.key.app_name) and user_id in (None, live.key.user_id)
         )
         return [
-            Session(
-                id=live.key.session_id,
-                app_name=live.key.app_name,
-                user_id=live.key.user_id,
-                values=Values({}, {}, {}),
-                events=Window([]),
-                revision=live.revision,
-                create_time=live.create_time,
-                last_update_time=live.last_update_time,
-                incarnation=live.incarnation,
-            )
+            listed_session(live.key, live.incarnation, live.revision, live.create_time, live.last_update_time)
             for live in islice(wanted, limit)
         ]
 
@@ -259,16 +244,7 @@ class InMemorySessionService(BaseSessionService):
             self._note(live.incarnation, changed(self._invocations[place], status=status, end_seq=end_seq))
             return
         self._runs.setdefault(live.incarnation, []).append(invocation_id)
-        run = Invocation(
-            app_name=live.key.app_name,
-            user_id=live.key.user_id,
-            session_id=live.key.session_id,
-            invocation_id=invocation_id,
-            status=status,
-            seq=seq,
-            end_seq=end_seq,
-        )
-        self._note(live.incarnation, run)
+        self._note(live.incarnation, invocation_of(live.key, invocation_id, status, seq, end_seq))
 
     def _note(self, incarnation: int, run: Invocation) -> None:
         self._invocations[incarnation, run.invocation_id] = run

@@ -13,8 +13,8 @@ rewind), what is undone leaves this list, and so everything that reads it: promp
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -22,23 +22,14 @@ from .._json import JSON
 from .._window import Window
 from ..events import Event
 from ._calls import CallChanges, OpenCall, call_changes, in_order, rewound, take_over
-from ._compactions import Compaction, CompactionFold
+from ._key import SessionKey
 from ._session import GetSessionConfig, Session
 from ._state import Values, _Missing
 
-__all__ = ["LiveSession", "RunWindow", "SessionKey", "run_session", "visible_tail"]
+if TYPE_CHECKING:
+    from ._compactions import Compaction
 
-
-@attrs.frozen
-class SessionKey:
-    """Which session: of which app, user and id."""
-
-    app_name: str
-    user_id: str
-    session_id: str
-
-    def __str__(self) -> str:
-        return f"session {self.session_id!r} of user {self.user_id!r} in app {self.app_name!r}"
+__all__ = ["LiveSession", "RunWindow", "visible_tail"]
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -126,24 +117,33 @@ class LiveSession:
         """Take over a stored event, and what it has made of the state and of the open calls."""
         assert event.seq == self.revision + 1, "events are applied in their order, without a gap"
         assert event.timestamp is not None
-        take_over(self.open_calls, calls)
-        if event.actions.rewind_before_seq is not None:  # others hold the list as it was
-            self.events = self.events[: self.index_of(event.actions.rewind_before_seq)]
-            self.first_seq = min(self.first_seq, event.actions.rewind_before_seq)
-            self.call_ids = {call.id for visible in self.events for call in visible.get_function_calls()}
-            self.memo = {}
-            self.open_calls = in_order(self.open_calls)
-            if self.compaction is not None and self.compaction.seq >= event.actions.rewind_before_seq:
-                before = CompactionFold.over(self.events).newest  # whoever has not loaded it knows better
-                self.compaction = None if before is None else Compaction.of(before)
-        if event.actions.compaction is not None:
-            self.compaction = Compaction.of(event)
+        if calls:
+            take_over(self.open_calls, calls)
+        if event.actions.rewind_before_seq is not None or event.actions.compaction is not None:
+            self._edit_history(event)
         self.events.append(event)
         self.revision = event.seq
         self.last_update_time = event.timestamp
         self.values.apply(changes)
         for call in event.get_function_calls():
             self.call_ids.add(call.id)
+
+    def _edit_history(self, event: Event) -> None:
+        """Take out what the event undoes, and learn which compaction is in force after it."""
+        from ._compactions import Compaction, CompactionFold  # few sessions have summaries, or are rewound
+
+        target = event.actions.rewind_before_seq
+        if target is not None:
+            self.events = self.events[: self.index_of(target)]  # others hold the list as it was
+            self.first_seq = min(self.first_seq, target)
+            self.call_ids = {call.id for visible in self.events for call in visible.get_function_calls()}
+            self.memo = {}
+            self.open_calls = in_order(self.open_calls)
+            if self.compaction is not None and self.compaction.seq >= target:
+                before = CompactionFold.over(self.events).newest  # whoever has not loaded it knows better
+                self.compaction = None if before is None else Compaction.of(before)
+        if event.actions.compaction is not None:
+            self.compaction = Compaction.of(event)
 
     def index_of(self, seq: int) -> int:
         """Where in `events` the first one stands whose `seq` is not below *seq*."""
@@ -256,63 +256,3 @@ def visible_tail(events: Iterable[Event], until: int) -> tuple[list[Event], int]
         until = seq if target is None else target
     visible.reverse()
     return visible, until
-
-
-class _RunSession(Session):
-    """The session of a run: it goes on with every event that is stored."""
-
-    __slots__ = ("_live", "_seen", "_start_seq")
-
-    def __init__(
-        self, live: LiveSession, start_seq: int, state: Mapping[str, Any], seen: Callable[[int], int] | None
-    ) -> None:
-        self._live = live
-        self._seen = seen
-        self._start_seq = start_seq
-        self._values = live.values
-        self._incarnation = live.incarnation
-        self.id = live.key.session_id
-        self.app_name = live.key.app_name
-        self.user_id = live.key.user_id
-        self.create_time = live.create_time
-        self._state = state
-        self._unsure = (None, None)
-
-    @property
-    def events(self) -> Window[Event]:
-        """The events that the run sees, the newest included."""
-        live = self._live
-        if self._seen is None:
-            return live.window(self._start_seq)
-        until = self._seen(live.revision)
-        return Window(live.events, live.index_of(self._start_seq), live.index_of(until + 1))
-
-    @property
-    def revision(self) -> int:
-        """The `seq` of the session's last stored event."""
-        return self._live.revision
-
-    @property
-    def last_update_time(self) -> float:
-        """When the last event was stored, in seconds since the epoch."""
-        return self._live.last_update_time
-
-    def _history(self) -> bytes | None:
-        return self._live.mark
-
-    def _advance(self, event: Event, changes: Mapping[str, JSON | _Missing], mark: bytes | None) -> None:
-        """Nothing to do where the live session is still the service's, and so was advanced with the store."""
-        if event.seq != self._live.revision:
-            self._live.advance(event, changes, {})
-            self._live.mark = mark
-
-
-def run_session(
-    live: LiveSession, start_seq: int, state: Mapping[str, Any], seen: Callable[[int], int] | None = None
-) -> Session:
-    """
-    The session that a run's contexts see: *live* itself from *start_seq* on, with *state* as its state.
-
-    *seen* is told of the `seq` up to which somebody reads the events, and says up to which they are shown.
-    """
-    return _RunSession(live, start_seq, state, seen)

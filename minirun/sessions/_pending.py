@@ -22,7 +22,7 @@ from ..events import Event
 from ..flows._questions import GET_USER_CHOICE, REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_INPUT, SLEEP_UNTIL
 from ..types import Content, FunctionResponse, Part
 from ._calls import OpenCall
-from ._live import SessionKey
+from ._key import SessionKey
 
 __all__ = ["PendingCall", "PendingKind", "check_answer", "pending_call"]
 

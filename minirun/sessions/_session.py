@@ -1,9 +1,8 @@
-"""What the session services hand out: sessions, lists of them, and the state of their invocations."""
+"""What the session services hand out: sessions, and lists of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from typing import Any
 
 import attrs
@@ -13,9 +12,10 @@ from .._record import Record
 from .._window import Window
 from ..errors import InvalidValueError
 from ..events import Event
+from ._key import SessionKey
 from ._state import ReadOnlyState, Values, _Missing
 
-__all__ = ["GetSessionConfig", "Invocation", "InvocationStatus", "ListSessionsResponse", "Session", "invocation_at"]
+__all__ = ["GetSessionConfig", "ListSessionsResponse", "Session", "listed_session"]
 
 
 class Session:
@@ -112,6 +112,23 @@ class Session:
         self._events.push(event)
 
 
+def listed_session(
+    key: SessionKey, incarnation: int, revision: int, create_time: float, last_update_time: float
+) -> Session:
+    """A session as lists have it: without events and state."""
+    return Session(
+        id=key.session_id,
+        app_name=key.app_name,
+        user_id=key.user_id,
+        values=Values({}, {}, {}),
+        events=Window([]),
+        revision=revision,
+        create_time=create_time,
+        last_update_time=last_update_time,
+        incarnation=incarnation,
+    )
+
+
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class GetSessionConfig(Record):
     """
@@ -143,50 +160,3 @@ class ListSessionsResponse(Record):
 
     sessions: list[Session]
     next: str | None = None
-
-
-class InvocationStatus(StrEnum):
-    """How far an invocation has come."""
-
-    RUNNING = "running"
-    PAUSED = "paused"
-    """It waits for somebody outside, and for no process: it can be resumed."""
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    INTERRUPTED = "interrupted"
-    """Begun, and left, or its owner is gone. A file has it as running; this is how listing reports it."""
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether nobody can go on with it."""
-        return self in (InvocationStatus.COMPLETED, InvocationStatus.FAILED, InvocationStatus.CANCELLED)
-
-
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class Invocation(Record):
-    """
-    One invocation of a session.
-
-    `seq` is that of the event it began with, also when it was resumed since. `end_seq` is the session's revision when
-    it ended or paused; None while it runs, and where nobody has recorded an end.
-    """
-
-    app_name: str
-    user_id: str
-    session_id: str
-    invocation_id: str
-    status: InvocationStatus
-    seq: int
-    end_seq: int | None = None
-
-
-def invocation_at(found: Invocation, seq: int, *, waits: bool) -> Invocation:
-    """
-    What an invocation was when *seq* was the newest event, as far as that is known; *waits*: a call of it waited then.
-    """
-    if found.end_seq is not None and found.end_seq <= seq:
-        return found
-    if found.end_seq is None or not waits:
-        return attrs.evolve(found, status=InvocationStatus.INTERRUPTED, end_seq=None)
-    return attrs.evolve(found, status=InvocationStatus.PAUSED, end_seq=seq)

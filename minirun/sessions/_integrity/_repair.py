@@ -28,12 +28,13 @@ from ...errors import AlreadyExistsError, InvalidValueError
 from .._calls import CallFold, is_of_a_run
 from .._compactions import CompactionFold
 from .._fold import apply_event
-from .._live import SessionKey
-from .._service import session_key
-from .._session import Invocation, InvocationStatus, invocation_at
+from .._invocation import Invocation, InvocationStatus, invocation_at, invocation_of
+from .._key import SessionKey, session_key
 from .._sqlite._errors import SQLITE_ERRORS, storage_error
 from .._sqlite._format import check_place, make_format
-from .._sqlite._schema import FORMAT, SEQ_MAX, Segment, link, write_call, write_invocation
+from .._sqlite._logs import SEQ_MAX, Segment, link
+from .._sqlite._rows import write_call, write_invocation
+from .._sqlite._schema import FORMAT
 from .._state import Values
 from ._repair_artifacts import save_artifacts
 from ._repair_memories import save_memories
@@ -323,7 +324,7 @@ class _Repair:
             found = self._first_event(segments, seq, log.last.seq)
             if found is not None and found[1] == name and status in InvocationStatus.__members__.values():
                 is_sound = could_end(status, seq, end_seq, SEQ_MAX)
-                run = _invocation(key, name, InvocationStatus(status), seq, end_seq if is_sound else None)
+                run = invocation_of(key, name, InvocationStatus(status), seq, end_seq if is_sound else None)
                 kept.append((found[0], invocation_at(run, log.last.seq, waits=name in waiting)))
                 if not is_sound:
                     self._lose(str(key), f"how invocation {name!r:.80} ended is not kept")
@@ -332,9 +333,9 @@ class _Repair:
         for name in waiting.keys() - {run.invocation_id for _, run in kept}:  # so that its questions can be answered
             found = self._first_event(segments, waiting[name], log.last.seq)
             assert found is not None
-            kept.append((found[0], _invocation(key, name, InvocationStatus.PAUSED, waiting[name], log.last.seq)))
+            kept.append((found[0], invocation_of(key, name, InvocationStatus.PAUSED, waiting[name], log.last.seq)))
         for number, run in sorted(kept, key=lambda each: (each[1].seq, each[1].invocation_id)):
-            write_invocation(self._new, session, run.invocation_id, run.status, -1, run.seq, run.end_seq, number)
+            write_invocation(self._new, session, run, epoch=-1, number=number)
 
     def _first_event(self, segments: Sequence[Segment], seq: Any, revision: int) -> tuple[int, str | None] | None:
         """The number and the invocation of the event *seq*, if it was kept."""
@@ -425,18 +426,6 @@ class _Repair:
                 pass  # told as a value that is other than it was
         self._lose(scope_place(app, user), f"its base makes no sense ({problem}); its values are kept unchecked")
         return SharedScope(values, newest)
-
-
-def _invocation(key: SessionKey, name: str, status: InvocationStatus, seq: int, end_seq: int | None) -> Invocation:
-    return Invocation(
-        app_name=key.app_name,
-        user_id=key.user_id,
-        session_id=key.session_id,
-        invocation_id=name,
-        status=status,
-        seq=seq,
-        end_seq=end_seq,
-    )
 
 
 def _until(segments: Sequence[Segment], end: int) -> tuple[Segment, ...]:

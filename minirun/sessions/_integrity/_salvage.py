@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from .._sqlite._errors import SQLITE_ERRORS
-from .._sqlite._schema import SEQ_MAX
+from .._sqlite._logs import SEQ_MAX
 
 __all__ = ["salvaged"]
 

@@ -35,25 +35,14 @@ from ...events import Event
 from .._calls import CallFold, OpenCall, Pending
 from .._compactions import CompactionFold
 from .._fold import apply_event
-from .._live import SessionKey
-from .._service import session_key
-from .._session import InvocationStatus
+from .._invocation import InvocationStatus
+from .._key import SessionKey, session_key
 from .._sqlite._errors import SQLITE_ERRORS, damage
 from .._sqlite._format import APPLICATION_ID
-from .._sqlite._schema import (
-    CHAIN_START,
-    FORMAT,
-    NO_USER,
-    ROW,
-    SEQ_MAX,
-    Row,
-    Segment,
-    link,
-    newest_no,
-    read_open_calls,
-    row_of,
-    shared_user,
-)
+from .._sqlite._logs import CHAIN_START, SEQ_MAX, Segment, link, newest_no
+from .._sqlite._rows import ROW, Row, read_open_calls, row_of
+from .._sqlite._schema import FORMAT
+from .._sqlite._state import NO_USER, shared_user
 from .._state import MISSING, Scope, Values, apply_write, scope_of, writes_of
 from ._verify_artifacts import check_artifacts
 from ._verify_memories import check_memories

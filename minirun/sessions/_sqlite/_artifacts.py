@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from ...errors import AlreadyExistsError
 from ...events import Event
-from .._live import SessionKey
+from .._key import SessionKey
 
 __all__ = [
     "NO_SESSION",
@@ -25,6 +25,7 @@ __all__ = [
     "publish_artifacts",
     "reserve_named",
     "reserve_used",
+    "scope_of_artifacts",
 ]
 
 # App, user and session. What is a user's has no session; no session id is empty.
@@ -36,6 +37,11 @@ SQLITE_INTEGER_MAX: Final = 2**63 - 1
 RESERVED_MAX: Final = 2**53
 
 _NAMED: Final = "app_name = ? AND user_id = ? AND session_id = ? AND filename = ?"
+
+
+def scope_of_artifacts(key: SessionKey) -> ArtifactScope:
+    """Where the artifacts of a session stand."""
+    return key.app_name, key.user_id, key.session_id
 
 
 def publish_artifacts(

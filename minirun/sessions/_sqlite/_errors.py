@@ -21,7 +21,7 @@ from ...errors import (
     StorageRolledBackError,
 )
 
-__all__ = ["ADVICE", "SQLITE_ERRORS", "damage", "is_busy", "result_code", "storage_error"]
+__all__ = ["ADVICE", "SQLITE_ERRORS", "corrupt", "damage", "is_busy", "result_code", "storage_error"]
 
 # The second is what Python makes of an error message that quotes a damaged schema.
 SQLITE_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
@@ -56,6 +56,11 @@ def damage(what: str) -> sqlite3.DatabaseError:
     error = sqlite3.DatabaseError(what)
     error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
     return error
+
+
+def corrupt(name: str, what: str) -> StorageCorruptError:
+    """The error for a file of this name in which *what* makes no sense."""
+    return StorageCorruptError(f"{name}: {what:.300}; {ADVICE[StorageCorruptError]}")
 
 
 def storage_error(error: sqlite3.Error | UnicodeDecodeError, path: str, doing: str) -> StorageError:

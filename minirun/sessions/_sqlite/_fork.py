@@ -1,53 +1,94 @@
 """
-What a fork begins with.
+Forks: a new session that shares the past of another one.
 
-The past of another session is shared, and copied are only the rows that are derived from it: state and open calls. At
-the newest event these are the rows of the other session; at an event of the past they are the fold of the log up to it.
+The events stay where they are; copied are only the rows that are derived from them, state and open calls. At the newest
+event these are the rows of the other session; at an event of the past they are the fold of the log up to it.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from ..._json import dumps
-from ...events import Event
-from .._calls import CallFold, cut_invocation, is_of_a_run
-from .._compactions import CompactionFold
-from .._fold import fold
-from .._state import Values
-from ._schema import read_open_calls, write_call
+from ...errors import SessionNotFoundError
+from .._calls import waiting_invocations
+from .._invocation import InvocationStatus, invocation_at, invocation_of
+from .._key import SessionKey
+from .._past import Past, check_fork_seq
+from ._artifacts import copy_artifacts, reserve_named, reserve_used, scope_of_artifacts
+from ._file import Transaction
+from ._invocations import INVOCATION, stored_invocation
+from ._logs import newest_no, read_lines, read_segments
+from ._rows import find_session, insert_session, read_open_calls, write_call, write_invocation
 
-__all__ = ["Past", "copy_rows", "write_past"]
-
-
-class Past:
-    """What a session was at one of its events, from its log up to there and the event that follows."""
-
-    def __init__(self, events: Sequence[Event], at_seq: int) -> None:
-        self.events = past = events[: at_seq + 1]
-        following = events[at_seq + 1 :]
-        self.newest = past[-1]
-        self.state = fold(Values({}, {}, {}), past, shared=False).session
-        self.cut = cut_invocation(self.newest, following[0] if following else None)
-        calls = CallFold()
-        for event in past[1:]:
-            calls.take(event, tracked=is_of_a_run(event))
-        self.open_calls = calls.calls
-        self.paused = {name: seq for name, seq in calls.paused().items() if name != self.cut}
-        self.compaction = CompactionFold.over(past).seq
+__all__ = ["Past", "write_fork"]
 
 
-def copy_rows(db: sqlite3.Connection, source: int, fork: int, number: int) -> None:
-    """Give a fork the state and the open calls that its source has now, when *number* is the newest event."""
-    db.execute("INSERT INTO session_state SELECT ?, key, value FROM session_state WHERE session = ?", (fork, source))
-    for call in read_open_calls(db, source).values():
-        write_call(db, fork, call, number)
+def write_fork(
+    name: str,
+    now: Callable[[], float],
+    key: SessionKey,
+    at_seq: int | None,
+    past: Past | None,
+    new: SessionKey,
+    transaction: Transaction,
+) -> bool:
+    """
+    Make a session *new* with the past of *key* up to *at_seq*, and return True; False if that past must be read first.
 
+    *name* is that of the file, *now* the clock.
 
-def write_past(db: sqlite3.Connection, fork: int, past: Past, number: int) -> None:
-    """Give it those that its source had once."""
-    for name, value in past.state.items():
-        db.execute("INSERT INTO session_state VALUES (?, ?, ?)", (fork, name, dumps(value)))
-    for call in past.open_calls.values():
-        write_call(db, fork, call, number)
+    Raises:
+        SessionNotFoundError, AlreadyExistsError, InvalidValueError: See `BaseSessionService.fork_session`.
+    """
+    db = transaction.db
+    source = find_session(db, key)
+    if source is None:
+        msg = f"there is no {key}"
+        raise SessionNotFoundError(msg)
+    check_fork_seq(key, at_seq, source.revision)
+    at = source.revision if at_seq is None else at_seq
+    if at < source.revision and past is None:
+        return False
+    segments = tuple(segment for segment in read_segments(db, source.id) if segment.first_seq <= at)
+    [(newest, _)] = read_lines(db, name, segments, at, at + 1)
+    [chain] = db.execute("SELECT chain FROM events WHERE log = ? AND seq = ?", (segments[-1].log, at)).fetchone()
+    if past is not None and past.newest.id != newest.id:
+        return False  # the session was deleted and made again meanwhile
+    row = insert_session(db, new, newest, now())
+    compaction = source.compaction if past is None else past.compaction
+    db.execute("UPDATE sessions SET chain = ?, compaction = ? WHERE id = ?", (chain, compaction, row.id))
+    for segment in segments:
+        last = min(segment.last_seq, at)
+        db.execute("INSERT INTO shared_pasts VALUES (?, ?, ?, ?)", (row.id, segment.first_seq, last, segment.log))
+    number = newest_no(db)
+    if at == source.revision:
+        db.execute(
+            "INSERT INTO session_state SELECT ?, key, value FROM session_state WHERE session = ?", (row.id, source.id)
+        )
+        open_calls = read_open_calls(db, source.id)
+    else:
+        assert past is not None
+        for state_key, value in past.state.items():
+            db.execute("INSERT INTO session_state VALUES (?, ?, ?)", (row.id, state_key, dumps(value)))
+        open_calls = past.open_calls
+    for call in open_calls.values():
+        write_call(db, row.id, call, number)
+    copy_artifacts(db, scope_of_artifacts(key), scope_of_artifacts(new), at_seq=at)
+    if past is None:
+        reserve_used(db, scope_of_artifacts(key), scope_of_artifacts(new))
+    else:
+        reserve_named(db, new, past.events)
+    waiting = waiting_invocations(open_calls)
+    paused = {} if past is None else dict(past.paused)
+    query = f"SELECT {INVOCATION} FROM invocations i WHERE session = ? AND seq <= ? ORDER BY commit_no, seq"
+    for columns in db.execute(query, (source.id, at)).fetchall():
+        run = stored_invocation(name, new, *columns)
+        paused.pop(run.invocation_id, None)
+        waits = run.invocation_id in waiting and (past is None or past.cut != run.invocation_id)
+        # Nobody runs them in the fork: what was running there is interrupted here.
+        write_invocation(db, row.id, invocation_at(run, at, waits=waits), epoch=0, number=number)
+    for invocation_id, seq in paused.items():  # an import records only those that wait at the end of its log
+        run = invocation_of(new, invocation_id, InvocationStatus.PAUSED, seq, at)
+        write_invocation(db, row.id, run, epoch=0, number=number)
+    return True

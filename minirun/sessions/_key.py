@@ -1,0 +1,49 @@
+"""Which session: the key of every session, and the names and ids that can stand in one."""
+
+from __future__ import annotations
+
+import re
+
+import attrs
+
+from .._json import check_id, shown
+from ..errors import InvalidValueError
+
+__all__ = ["SessionKey", "check_app_name", "session_key"]
+
+_APP_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+
+
+@attrs.frozen
+class SessionKey:
+    """Which session: of which app, user and id."""
+
+    app_name: str
+    user_id: str
+    session_id: str
+
+    def __str__(self) -> str:
+        return f"session {self.session_id!r} of user {self.user_id!r} in app {self.app_name!r}"
+
+
+def check_app_name(name: object) -> str:
+    """
+    Return *name* if an app can have it: letters, digits, `_` and `-`, a letter first, and not `user`.
+
+    Raises:
+        InvalidValueError: It is not such a name.
+    """
+    if not isinstance(name, str) or not _APP_NAME.fullmatch(name) or name == "user":
+        problem = f"expected letters, digits, '_' and '-', beginning with a letter, and not 'user'; found {shown(name)}"
+        raise InvalidValueError("app_name", problem)
+    return str.__str__(name)
+
+
+def session_key(app_name: object, user_id: object, session_id: object) -> SessionKey:
+    """
+    Return the key of a session; space around the ids does not count.
+
+    Raises:
+        InvalidValueError: One of the three cannot be a name or an id.
+    """
+    return SessionKey(check_app_name(app_name), check_id("user_id", user_id), check_id("session_id", session_id))

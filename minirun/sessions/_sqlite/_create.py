@@ -1,0 +1,75 @@
+"""Making a session: one of a creation record, or of a whole history, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...events import Event
+from .._calls import CallFold, is_of_a_run
+from .._invocation import InvocationStatus, invocation_of
+from .._key import SessionKey
+from ._cache import SessionCache
+from ._file import Transaction
+from ._logs import CHAIN_START, base_no, link, next_no
+from ._rows import insert_session, write_calls, write_invocation
+from ._session import FileSession
+from ._state import current_values, mark_scopes, note_shared, write_event
+
+__all__ = ["create_session"]
+
+
+def create_session(
+    cache: SessionCache, key: SessionKey, events: Sequence[Event], lines: Sequence[str], transaction: Transaction
+) -> FileSession:
+    """
+    Make a session of these events, of which *lines* are the texts, and keep it once it is stored.
+
+    Raises:
+        AlreadyExistsError: There is such a session.
+    """
+    db = transaction.db
+    created, newest = events[0].timestamp, events[-1]
+    assert created is not None
+    row = insert_session(db, key, newest, created)
+    live = cache.new(db, key, row, until=base_no(transaction))
+    live.revision = -1  # nothing is applied yet
+    current = current_values(transaction, cache.file.name, live)
+    history = current.copy() if len(events) > 1 else None  # each event stands on those before it
+    chain, done, calls, compaction = CHAIN_START, [], CallFold(), 0
+    for event, line in zip(events, lines, strict=True):
+        assert event.seq is not None
+        number = next_no(transaction)
+        chain = link(chain, event.seq, number, line)
+        changes = write_event(db, live, history or current, event, line, chain, number)
+        if history is not None:
+            history.apply(changes)
+        called = calls.take(event, tracked=is_of_a_run(event)) if event.seq else {}
+        write_calls(db, row.id, called, number)
+        done.append((event, line, changes, called, number))
+    if len(events) > 1:
+        from .._compactions import CompactionFold  # few programs import histories
+        from ._artifacts import reserve_named
+
+        reserve_named(db, key, events)
+        compaction = CompactionFold.over(events).seq
+    db.execute("UPDATE sessions SET chain = ?, compaction = ? WHERE id = ?", (chain, compaction, row.id))
+    for name, seq in calls.paused().items():
+        run = invocation_of(key, name, InvocationStatus.PAUSED, seq, newest.seq)
+        write_invocation(db, row.id, run, epoch=0, number=done[seq][-1])
+
+    def apply() -> None:
+        for event, line, changes, called, number in done:
+            if event.seq:
+                live.advance(event, changes, called)
+            else:
+                live.values.apply(changes)
+                live.revision, live.first_seq = 0, 1
+            mark_scopes(live, changes, number)
+            live.size += len(line)
+        live.mark = chain
+        cache.keep(live)
+
+    for _, _, changes, _, _ in done:
+        note_shared(transaction, live, changes)
+    transaction.after_commit(apply)
+    return live

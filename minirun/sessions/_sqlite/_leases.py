@@ -1,0 +1,98 @@
+"""
+Which process runs a session: the leases of a file.
+
+The lease of a session (owner, expiry, epoch) stands in its row. A run's first append takes it, `epoch + 1`; from then
+on an append of any other epoch is stale. An append from outside of runs takes no lease, but ends one that has expired.
+Expiry decides who may try, the epoch who may write.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import trio
+
+from ...env import Env
+from ...errors import StorageReadOnlyError
+from ._owner_lock import OwnerLock, owner_is_gone, sweep_up
+from ._rows import Row
+
+__all__ = ["LEASE_POLL_S", "LEASE_S", "RENEW_EVERY_S", "LeaseWait", "Leases"]
+
+# A lease outlives three missed renewals by a margin; a host whose loop stands still for longer loses it.
+LEASE_S = 30.0
+RENEW_EVERY_S = 8.0
+# How often a waiting process looks whether the lease is free: the first pause and the longest.
+LEASE_POLL_S = (0.01, 0.25)
+
+
+class Leases:
+    """One service's leases of sessions in the file *path* (None: a database in memory), and those of others."""
+
+    def __init__(self, path: Path | None, env: Env) -> None:
+        self._path = path
+        self._env = env
+        self.owner = env.new_id("owner")[:16]
+        self.lock: OwnerLock | None = None
+        self.running: set[tuple[int, str]] = set()  # this process's invocations that run, by session and id
+        self.renew_every_s = None if path is None else RENEW_EVERY_S
+        self._outlived: dict[int, tuple[int, float]] = {}  # leases of others that are over whatever the clock says
+
+    def is_free(self, row: Row) -> bool:
+        """Whether no other living owner has the session. Within this process the gate decides."""
+        if row.owner is None or row.owner == self.owner or row.expires is None or row.expires <= self._env.now():
+            return True
+        if self._outlived.get(row.id) == (row.epoch, row.expires):
+            return True
+        return self._path is not None and owner_is_gone(self._path, row.owner)
+
+    def expiry(self) -> float:
+        """When a lease that is taken or renewed now expires, in seconds since the epoch."""
+        return self._env.now() + LEASE_S
+
+    def sign(self) -> None:
+        """
+        Show that this process lives, before its first lease.
+
+        Raises:
+            StorageReadOnlyError: Its lock file cannot be made.
+        """
+        if self.lock is None and self._path is not None:
+            try:
+                sweep_up(self._path)
+                self.lock = OwnerLock(self._path, self.owner)
+            except OSError as error:
+                msg = f"{self._path}: cannot make a lock file beside it: {error}; make the folder writable"
+                raise StorageReadOnlyError(msg) from error
+
+    def release(self) -> None:
+        """Give all leases up."""
+        if self.lock is not None:
+            self.lock.release()
+
+
+class LeaseWait:
+    """
+    Waiting for the lease of another process to end.
+
+    Its time of expiry is on the wall clock, which may have been set back since, or be another machine's. A living owner
+    renews its lease every few seconds; so one that stays the same for as long as a lease lasts, on our own steady
+    clock, is over whatever the time of expiry says.
+    """
+
+    def __init__(self, leases: Leases) -> None:
+        self._leases = leases
+        self._pause_s, self._longest_s = LEASE_POLL_S
+        self._lease: tuple[int, float] | None = None
+        self._since = 0.0
+
+    async def sleep(self, row: Row) -> None:
+        """Sleep until it is time to look again at the session, of which *row* was found."""
+        assert row.expires is not None, "a session without a lease is free"
+        lease, now = (row.epoch, row.expires), trio.current_time()
+        if lease != self._lease:
+            self._lease, self._since = lease, now
+        elif now - self._since >= LEASE_S:
+            self._leases._outlived[row.id] = lease
+        await self._leases._env.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, self._longest_s)

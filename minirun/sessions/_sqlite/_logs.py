@@ -1,0 +1,111 @@
+"""
+The logs of a session file: where the events of a session stand, reading them, and the numbers of new ones.
+
+See `_schema.py` for what a log is, and for the hash chain of a session.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from typing import Final, NamedTuple
+
+from ..._codec import event_from_json
+from ...errors import InvalidValueError
+from ...events import Event
+from ._errors import corrupt, damage
+from ._file import Transaction
+
+__all__ = [
+    "CHAIN_START",
+    "SEQ_MAX",
+    "Segment",
+    "base_no",
+    "link",
+    "newest_no",
+    "next_no",
+    "read_lines",
+    "read_segments",
+]
+
+# SQLite's largest integer.
+SEQ_MAX: Final = 2**63 - 1
+
+CHAIN_START: Final = bytes(32)
+"""What stands before the first link of every chain."""
+
+
+def link(before: bytes, seq: int, commit_no: int, data: str) -> bytes:
+    """The link of an event in its session's chain."""
+    return hashlib.sha256(b"%b%d %d %b" % (before, seq, commit_no, data.encode())).digest()
+
+
+class Segment(NamedTuple):
+    """Which log holds the events *first_seq* to *last_seq* of a session."""
+
+    first_seq: int
+    last_seq: int
+    log: int
+
+
+def newest_no(db: sqlite3.Connection) -> int:
+    """The highest number that an event of the file has or had."""
+    query = "SELECT max(deleted_no, (SELECT coalesce(max(commit_no), 0) FROM events)) FROM store"
+    found = db.execute(query).fetchone()
+    if found is None or type(found[0]) is not int:
+        raise damage(f"the number of the newest event is missing, found {found!r:.80}")
+    number: int = found[0]
+    return number
+
+
+def read_segments(db: sqlite3.Connection, session: int) -> tuple[Segment, ...]:
+    """Where the events of the session are, in order; the last segment is its own log, without an end."""
+    rows = db.execute(
+        "SELECT first_seq, last_seq, log FROM shared_pasts WHERE session = ? ORDER BY first_seq", (session,)
+    )
+    past = tuple(Segment(*columns) for columns in rows)
+    if any(type(number) is not int for segment in past for number in segment):
+        raise damage(f"the shared past of session row {session} makes no sense: {past!r:.80}")
+    return (*past, Segment(past[-1].last_seq + 1 if past else 0, SEQ_MAX, session))
+
+
+def read_lines(
+    db: sqlite3.Connection, name: str, segments: tuple[Segment, ...], first: int, until: int
+) -> list[tuple[Event, int]]:
+    """
+    The events from *first* up to *until*, each with the size of its text; *name* is that of the file.
+
+    Raises:
+        StorageCorruptError: One of them cannot be read, or is not there.
+    """
+    rows: list[str] = []
+    for segment in segments:
+        if segment.first_seq < until and segment.last_seq >= first:
+            found = db.execute(
+                "SELECT data FROM events WHERE log = ? AND seq >= ? AND seq < ? ORDER BY seq",
+                (segment.log, max(first, segment.first_seq), min(until, segment.last_seq + 1)),
+            )
+            rows.extend(data for (data,) in found)
+    try:
+        lines = [(event_from_json(line), len(line)) for line in rows]
+    except (InvalidValueError, TypeError) as error:
+        raise corrupt(name, f"an event of log {segments[-1].log}: {error}") from error
+    if [event.seq for event, _ in lines] != list(range(first, until)):
+        raise corrupt(name, f"the events {first} to {until - 1} of log {segments[-1].log} are not all there")
+    return lines
+
+
+def base_no(transaction: Transaction) -> int:
+    """The number of the newest event when the transaction's first event was about to be written."""
+    if "base_no" not in transaction.shared:
+        transaction.shared["base_no"] = transaction.shared["last_no"] = newest_no(transaction.db)
+    number: int = transaction.shared["base_no"]
+    return number
+
+
+def next_no(transaction: Transaction) -> int:
+    """A number for one more event; that of an event that is undone is not used again within the transaction."""
+    base_no(transaction)
+    transaction.shared["last_no"] += 1
+    number: int = transaction.shared["last_no"]
+    return number

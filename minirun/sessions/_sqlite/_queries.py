@@ -1,0 +1,80 @@
+"""What is read of a file beside the sessions that are run: logs, lists of sessions, and the questions that are open."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import trio
+
+from ...events import Event
+from .._calls import OpenCall
+from .._key import SessionKey
+from .._session import Session, listed_session
+from ._cache import PAGE_EVENTS
+from ._file import SqliteFile
+from ._logs import read_lines, read_segments
+from ._rows import CALL, call_of, find_session
+from ._schema import WAITS
+
+__all__ = ["list_sessions", "list_waiting", "read_log"]
+
+
+async def read_log(file: SqliteFile, key: SessionKey, after_seq: int, limit: int | None) -> list[Event]:
+    """The session's events above *after_seq*, in order, page by page; none if there is no such session."""
+    events: list[Event] = []
+    incarnation = None
+    while True:
+        if events:
+            await trio.lowlevel.checkpoint()
+        async with file.reading() as db:
+            row = find_session(db, key)
+            if row is None:
+                return []
+            if row.id != incarnation:  # at the first page, and when it was deleted and made again meanwhile
+                incarnation, events = row.id, []
+                segments = read_segments(db, row.id)
+            first = after_seq + 1 + len(events)
+            last = row.revision if limit is None else min(row.revision, after_seq + limit)
+            page = read_lines(db, file.name, segments, first, min(first + PAGE_EVENTS, last + 1))
+        events.extend(event for event, _ in page)
+        if first + len(page) > last:
+            return events
+
+
+def list_sessions(
+    db: sqlite3.Connection, app_name: str | None, user_id: str | None, limit: int | None, after: int
+) -> list[Session]:
+    """The sessions with a number above *after*, in that order, without events and state."""
+    where, values = _where({"id > ?": after, "app_name = ?": app_name, "user_id = ?": user_id})
+    query = (
+        "SELECT id, app_name, user_id, session_id, revision, create_time, update_time FROM sessions"
+        f" WHERE {' AND '.join(where)} ORDER BY id LIMIT ?"
+    )
+    rows = db.execute(query, (*values, -1 if limit is None else limit)).fetchall()
+    return [listed_session(SessionKey(app, user, name), number, *rest) for number, app, user, name, *rest in rows]
+
+
+def list_waiting(
+    db: sqlite3.Connection, file_name: str, app_name: str | None, user_id: str | None, session_id: str | None
+) -> list[tuple[SessionKey, OpenCall, Event, Event]]:
+    """The calls that wait for somebody outside, with the event that holds each and the one that lets it wait."""
+    where, values = _where({"s.app_name = ?": app_name, "s.user_id = ?": user_id, "s.session_id = ?": session_id})
+    query = (
+        f"SELECT s.app_name, s.user_id, s.session_id, s.id, {CALL} FROM open_calls o"
+        f" JOIN sessions s ON s.id = o.session WHERE {' AND '.join([WAITS, *where])}"
+        " ORDER BY o.pending_no, o.session, o.seq, o.place"
+    )
+    found = []
+    for app, user, name, session, *columns in db.execute(query, values).fetchall():
+        call, segments = call_of(columns), read_segments(db, session)
+        [(event, _)] = read_lines(db, file_name, segments, call.seq, call.seq + 1)
+        [(mark, _)] = read_lines(db, file_name, segments, call.pending_seq, call.pending_seq + 1)
+        found.append((SessionKey(app, user, name), call, event, mark))
+    return found
+
+
+def _where(wanted: dict[str, Any]) -> tuple[list[str], list[Any]]:
+    """The conditions that ask for something, and what they ask for."""
+    asked = {test: value for test, value in wanted.items() if value is not None}
+    return [*asked], [*asked.values()]

@@ -1,0 +1,45 @@
+"""What a rewind needs beside the append of its event: all that it may undo, and the invocations that it undoes."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from ...events import Event
+from .._calls import waiting_invocations
+from .._invocation import rewound_invocation
+from .._live import visible_tail
+from .._store import SessionWriter
+from ._cache import SessionCache
+from ._invocations import INVOCATION, stored_invocation
+from ._rows import read_open_calls, stored_status
+from ._session import FileSession
+
+__all__ = ["rewind_invocations", "undoable"]
+
+
+def undoable(db: sqlite3.Connection, cache: SessionCache, live: FileSession) -> list[Event] | None:
+    """All of the session that is visible, where not all of it is loaded; else None."""
+    if live.first_seq <= 1:
+        return None
+    lines = cache.lines(db, live, 1, live.revision + 1)
+    return visible_tail((line for line, _ in reversed(lines)), live.revision + 1)[0]
+
+
+def rewind_invocations(
+    db: sqlite3.Connection, name: str, live: FileSession, event: Event, writer: SessionWriter | None
+) -> None:
+    """Let the others of the session be what they were before what is undone; what has begun in it is over."""
+    target = event.actions.rewind_before_seq
+    assert target is not None
+    assert event.seq is not None
+    waiting = waiting_invocations(read_open_calls(db, live.incarnation))
+    query = f"SELECT {INVOCATION} FROM invocations i WHERE session = ? AND (end_seq IS NULL OR end_seq >= ?)"
+    for columns in db.execute(query, (live.incarnation, target)).fetchall():
+        found = stored_invocation(name, live.key, *columns)
+        if writer is not None and found.invocation_id == writer.invocation_id:
+            continue
+        run = rewound_invocation(found, target, event.seq, waits=found.invocation_id in waiting)
+        db.execute(
+            "UPDATE invocations SET status = ?, end_seq = ? WHERE session = ? AND invocation_id = ?",
+            (stored_status(run.status), run.end_seq, live.incarnation, run.invocation_id),
+        )

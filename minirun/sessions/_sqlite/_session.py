@@ -1,0 +1,54 @@
+"""The live session of a file: what the file has to remember with it, beside what every store knows of a session."""
+
+from __future__ import annotations
+
+from ..._json import JSON
+from .._calls import OpenCall
+from .._key import SessionKey
+from .._live import LiveSession
+from .._state import Values
+from ._logs import Segment
+from ._rows import Row
+
+__all__ = ["CachedScope", "FileSession"]
+
+
+class CachedScope:
+    """The cached values of one `user:` or `app:` scope, current up to `commit_no`."""
+
+    __slots__ = ("__weakref__", "commit_no", "values")
+
+    def __init__(self) -> None:
+        self.values: dict[str, JSON] = {}
+        self.commit_no = -1
+
+
+class FileSession(LiveSession):
+    """A live session with its shared scopes, where its events are, and the epoch of its lease that was last seen."""
+
+    __slots__ = ("app", "epoch", "segments", "user")
+
+    def __init__(
+        self,
+        key: SessionKey,
+        row: Row,
+        values: dict[str, JSON],
+        scopes: tuple[CachedScope, CachedScope],
+        segments: tuple[Segment, ...],
+        open_calls: dict[str, OpenCall],
+        size: int,
+    ) -> None:
+        self.app, self.user = scopes
+        super().__init__(
+            key,
+            Values(values, self.user.values, self.app.values),
+            incarnation=row.id,
+            create_time=row.create_time,
+            last_update_time=row.update_time,
+            revision=row.revision,
+            open_calls=open_calls,
+            size=size,
+        )
+        self.mark = row.chain
+        self.segments = segments
+        self.epoch = row.epoch

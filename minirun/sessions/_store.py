@@ -1,0 +1,361 @@
+"""
+Writing sessions: the writer that a run holds, and what a store has to do for it.
+
+`SessionStore` has the storage primitives. A service author subclasses `BaseSessionService`, which adds what
+applications call, and implements the primitives at the end of this file; what is above them is the same for all.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+
+import trio
+
+from .._service import BaseService
+from .._values import changed
+from ..env import Env
+from ..errors import (
+    InvalidEventError,
+    InvocationEndedError,
+    ServiceInUseError,
+    SessionNotFoundError,
+    StorageError,
+)
+from ..events import Event
+from ._calls import OpenCall
+from ._event_checks import check_marked_calls
+from ._gate import INSIDE, Hold, acquire
+from ._invocation import Invocation, InvocationStatus
+from ._key import SessionKey
+from ._live import LiveSession
+from ._renewals import Renewals
+from ._session import GetSessionConfig, Session
+from ._state import writes_of
+
+__all__ = ["ChangedMeanwhileError", "SessionStore", "SessionWriter"]
+
+
+class ChangedMeanwhileError(Exception):
+    """Raised by `_commit` for an append without a writer when another process entered the session just before."""
+
+
+class SessionWriter:
+    """
+    What a run holds from entering a session to leaving it: the right to write, and the live session.
+
+    `append` stores and applies; `begins` on the user message also records the invocation as running, on the first event
+    of one that is resumed as running again. The first append takes the session's lease where several processes share
+    the store.
+    """
+
+    def __init__(self, service: SessionStore, hold: Hold, live: LiveSession, invocation_id: str) -> None:
+        self.service = service
+        self.live = live
+        self.invocation_id = invocation_id
+        self.epoch: int | None = None  # of the lease, once it is taken
+        self._has_recorded_end = False
+        self._hold: Hold | None = hold
+        live.held = True
+
+    def belongs_to(self, nursery: trio.Nursery) -> None:
+        """Tell which nursery is the run's, so that waiting inside it for this session is refused."""
+        assert self._hold is not None
+        self._hold.nursery = nursery
+
+    def mark_task(self) -> None:
+        """Let the current task, and the threads it starts, be known as inside the run."""
+        assert self._hold is not None
+        INSIDE.set((*INSIDE.get(), self._hold))
+
+    async def append(self, event: Event, *, begins: bool = False) -> Event:
+        """
+        Store *event* at the end of the session and return it with its `seq` and `timestamp`.
+
+        Cancellable until the store has begun; `Cancelled` means that nothing was stored.
+
+        Raises:
+            StaleSessionError: Another process has written, or has taken the lease. Nothing was stored.
+            InvocationEndedError: The run has left the session. Nothing was stored.
+            InvalidEventError: It says of a call that it waits, or is suspended, and there is no such open call.
+            StorageError: See the class for what it says about the event.
+        """
+        if self._hold is None:
+            msg = f"the invocation {self.invocation_id} has left {self.live.key}; what it would still write is refused"
+            raise InvocationEndedError(msg)
+        if event.long_running_tool_ids or event.actions.suspended_calls:
+            check_marked_calls(event, self.live.open_calls)
+        return await self.service._append(self.live, event, writer=self, begins=begins)
+
+    async def reload(self, config: GetSessionConfig | None, *, reject: bool) -> None:
+        """Read the session again, for a run that found it changed before its own message was stored."""
+        live = await self.service._open_free(self.live.key, config, reject=reject)
+        if live is None:
+            raise await self.service._not_found(self.live.key)
+        self.live.held = False
+        live.held = True
+        self.live = live
+        self.epoch = None
+
+    @trio.lowlevel.enable_ki_protection
+    def keep(self, nursery: trio.Nursery) -> None:
+        """Have the lease renewed every `service.renew_every_s` seconds, by a task in this nursery if there is none."""
+        service = self.service
+        if service.renew_every_s is not None:
+            if service._renewals is None:
+                service._renewals = Renewals(service._env, service.renew_every_s, service._renew)
+            service._renewals.add(self, nursery)
+
+    @trio.lowlevel.enable_ki_protection
+    def stop_renewing(self) -> None:
+        """Leave the lease to run out; *keep*'s nursery can close then."""
+        renewals = self.service._renewals
+        if renewals is not None and not renewals.remove(self):
+            self.service._renewals = None
+
+    async def renew(self) -> None:
+        """Extend the lease now."""
+        await self.service._renew([self])
+
+    async def record_end(self, status: InvocationStatus) -> None:
+        """
+        Record how the invocation has ended, before the session is left: what still follows cannot change that.
+
+        Raises:
+            StorageError: It may be recorded or not; `finish` does it, then.
+        """
+        if self.epoch is not None:
+            self._has_recorded_end = await self.service._record_end(self, status)
+
+    @trio.lowlevel.enable_ki_protection
+    async def finish(self, status: InvocationStatus | None) -> None:
+        """
+        Record how the invocation ended, or that it is paused, give the lease back and let the next one in. None: it
+        never began, or is left, and so interrupted. It changes nothing where this writer has not begun it, and the end
+        that `record_end` has recorded stays as it is.
+
+        May be lost in a power cut or a storage failure: then the invocation is listed as interrupted.
+        """
+        assert self._hold is not None, "a writer is finished once"
+        hold, self._hold = self._hold, None
+        self.live.held = False
+        try:
+            if self.epoch is not None:
+                await self.service._finish(self, None if self._has_recorded_end else status)
+        except StorageError:
+            pass  # every event is stored; the lease runs out by itself, and the status says what is true: unknown
+        finally:
+            hold.release()
+            self.service._users -= 1
+
+
+class SessionStore(BaseService, ABC):
+    """Where sessions are kept: who uses it, who writes to it, and the primitives that each store implements."""
+
+    renew_every_s: float | None = None
+    """How often a run renews its lease, in seconds; None where no other process can reach the store."""
+
+    def __init__(self, *, env: Env | None = None) -> None:
+        super().__init__(env=env)
+        self._users = 0
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._renewals: Renewals[SessionWriter] | None = None  # while there are runs with a lease
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        """Mark the service as used by this `trio.run`."""
+        self._begin_use()
+        try:
+            yield
+        finally:
+            self._users -= 1
+
+    def _begin_use(self) -> None:
+        token = trio.lowlevel.current_trio_token()
+        self._check_open()
+        if self._users and self._token is not token:
+            msg = f"this {type(self).__name__} is being used by another trio.run; give each its own service"
+            raise ServiceInUseError(msg)
+        self._token = token
+        self._users += 1
+
+    async def open_writer(
+        self, key: SessionKey, invocation_id: str, config: GetSessionConfig | None, *, reject: bool
+    ) -> SessionWriter | None:
+        """
+        Wait for the session and open it for a run; None if there is no such session. Stores nothing.
+
+        Raises:
+            SessionBusyError: It is held and *reject* is set, or waiting could never end.
+        """
+        self._begin_use()  # until the writer is finished
+        hold: Hold | None = None
+        live: LiveSession | None = None
+        try:
+            hold = await self._acquire(key, reject=reject)
+            live = await self._open_free(key, config, reject=reject)
+            return None if live is None else SessionWriter(self, hold, live, invocation_id)
+        finally:
+            if live is None:
+                self._users -= 1
+                if hold is not None:
+                    hold.release()
+
+    async def _acquire(self, key: SessionKey, *, reject: bool = False) -> Hold:
+        return await acquire((self._store_id(), key), str(key), reject=reject)
+
+    async def _append(
+        self,
+        live: LiveSession,
+        event: Event,
+        *,
+        session: Session | None = None,
+        writer: SessionWriter | None = None,
+        begins: bool = False,
+    ) -> Event:
+        """Complete, store and apply an event that was checked."""
+        if event.seq is not None and event.seq != live.revision + 1:
+            msg = f"expected an event without seq (the store gives it), found seq={event.seq}"
+            raise InvalidEventError(msg)
+        complete = changed(
+            event,
+            id=event.id or self._env.new_id("event"),
+            seq=live.revision + 1,
+            timestamp=self._env.now() if event.timestamp is None else event.timestamp,
+        )
+        try:
+            await self._commit(live, complete, writer=writer, begins=begins)
+        except StorageError as error:
+            if session is not None and error.stored is None:
+                session._unsure = (changed(event, id=None), complete.id)
+            raise
+        if session is not None:
+            changes = {name: live.values.get(name) for name in writes_of(complete.actions)}
+            session._advance(complete, changes, live.mark)
+        return complete
+
+    async def _not_found(self, key: SessionKey) -> SessionNotFoundError:
+        """The error that says where there is a session of this id, if anywhere."""
+        apps = sorted(
+            {
+                session.app_name
+                for session in await self._list(None, key.user_id, None, -1)
+                if session.id == key.session_id
+            }
+        )
+        hint = f"; the apps that have one of this user and id: {', '.join(apps)}" if apps else ""
+        msg = f"there is no {key}{hint}; make it with create_session, or use Runner(auto_create_session=True)"
+        return SessionNotFoundError(msg)
+
+    # --- storage primitives: what a service author implements -------------------------------------------------------
+
+    @abstractmethod
+    def _store_id(self) -> Hashable:
+        """What names the store in this process: two services over one file return the same."""
+
+    @abstractmethod
+    async def _create(self, key: SessionKey, events: Sequence[Event]) -> LiveSession:
+        """
+        Store a new session with these events, the creation record first, or raise AlreadyExistsError.
+
+        All of it or nothing. The calls that are not answered are open, and the invocations of those that wait for
+        somebody are paused. No checkpoint after the write.
+        """
+
+    @abstractmethod
+    async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> None:
+        """
+        Store a new session with the past of another one up to *at_seq*, or raise AlreadyExistsError.
+
+        Its open calls and its invocations are those of the other one, as they were then (`invocation_at`), and nobody
+        runs them. No checkpoint after the write.
+        """
+
+    @abstractmethod
+    async def _open(self, key: SessionKey, config: GetSessionConfig | None) -> LiveSession | None:
+        """
+        The up-to-date live session with at least the events that *config* asks for (`LiveSession.wanted`), or None.
+
+        Its newest visible compaction is known, whatever is loaded.
+        """
+
+    async def _open_free(self, key: SessionKey, config: GetSessionConfig | None, *, reject: bool) -> LiveSession | None:
+        """As `_open`, after waiting until no other process has the session's lease."""
+        return await self._open(key, config)
+
+    def _at_hand(self, key: SessionKey) -> LiveSession | None:
+        """The live session as it was last used, which may be out of date, if that spares asking the store."""
+        return None
+
+    @abstractmethod
+    async def _commit(self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
+        """
+        Store *event*, whose seq is `live.revision + 1`, with all it changes, atomically; then `live.advance` it.
+
+        Shared scopes are applied to the values that are current in the transaction. With *begins* the writer's
+        invocation is recorded as running, again if it was recorded before. An event that undoes others lets the
+        invocations that have begun in the undone part, and not ended, be cancelled; the others are what they were
+        before it (`invocation_at`). No checkpoint after the write.
+        """
+
+    @abstractmethod
+    async def _delete(self, key: SessionKey) -> None:
+        """Delete the session if it exists."""
+
+    @abstractmethod
+    async def _list(self, app_name: str | None, user_id: str | None, limit: int | None, after: int) -> list[Session]:
+        """Sessions whose incarnation is above *after*, in that order, without events and state."""
+
+    @abstractmethod
+    async def _read(self, key: SessionKey, after_seq: int, limit: int | None) -> list[Event]:
+        """Stored events with a seq above *after_seq* (-1: all), in order; none if there is no such session."""
+
+    @abstractmethod
+    async def _list_invocations(self, app_name: str | None, status: InvocationStatus | None) -> list[Invocation]:
+        """All recorded invocations, or at least those of a *status*, oldest first."""
+
+    @abstractmethod
+    async def _invocation(self, key: SessionKey, invocation_id: str) -> Invocation | None:
+        """One recorded invocation of a session, found without looking at others."""
+
+    async def _not_ended(self, key: SessionKey, after_seq: int) -> list[Invocation]:
+        """
+        The recorded invocations of a session that have begun after event *after_seq*, and not ended.
+
+        Better found without looking at others; those that have begun before have all ended.
+        """
+        found = await self._list_invocations(key.app_name, None)
+        place = (key.user_id, key.session_id)
+        later = (one for one in found if (one.user_id, one.session_id) == place and one.seq > after_seq)
+        return [one for one in later if not one.status.has_ended]
+
+    @abstractmethod
+    async def _list_waiting(
+        self, app_name: str | None, user_id: str | None, session_id: str | None
+    ) -> list[tuple[SessionKey, OpenCall, Event, Event]]:
+        """
+        The calls that wait for somebody outside, with the event that holds each and the one that lets it wait.
+
+        The one that began to wait first, in this store, comes first; then as sessions were made, and as they stand in
+        the log. Found without looking at others.
+        """
+
+    async def _renew(self, writers: Sequence[SessionWriter]) -> None:
+        """Extend the leases of those of the writers that have one."""
+
+    async def _record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
+        """
+        Record the final status of the writer's invocation, and keep the lease; what is appended later stays out of it.
+
+        Return whether that was done. If not, `_finish` is told: a process that dies before leaves it interrupted.
+        """
+        return False
+
+    @abstractmethod
+    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
+        """
+        Record the final status, if there is one and the writer's invocation runs, and give the lease back.
+
+        It may come late: an invocation that another writer has begun again since stays as it is.
+        """
