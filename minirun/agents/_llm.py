@@ -17,7 +17,7 @@ from ..flows._turn import Input, Turn, input_of, step
 from ..models import BaseLlm, LlmResponse
 from ..runtime import InvocationContext, ReadonlyContext, StreamingMode
 from ..runtime._hooks import Hook, ask, expect
-from ..sessions._event_checks import CALL_ID
+from ..sessions._key import CALL_ID
 from ..sessions._state import check_key
 from ..tools import BaseTool, BaseToolset
 from ..tools._batch import run_calls

@@ -9,28 +9,32 @@ is immutable. Only whether the calls that it marks are open depends on the sessi
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 from .._values import changed
-from ..errors import InvalidEventError, NotSupportedError
+from ..errors import InvalidEventError
 from ..events import NO_ACTIONS, Event
-from ..flows._questions import REQUEST_CREDENTIAL
 from ..types import FunctionCall, FunctionResponse
-from ._calls import OpenCall, marks_of
+from ._key import CALL_ID
 from ._state import TEMP_PREFIX, with_writes, writes_of
 
-__all__ = ["CALL_ID", "check_marked_calls", "checked_event"]
+__all__ = ["checked_event"]
 
-# The ids of calls that the strictest providers accept.
-CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
-
-# What the runtime would have to act on, and does not yet.
-_WITHOUT_EFFECT = (
+# What few events have: see `_event_references`.
+_REFERENCES = attrgetter(
     "requested_tool_confirmations",
     "agent_state",
     "end_of_agent",
+    "compaction",
+    "rewind_before_seq",
+    "rewind_before_invocation_id",
+    "suspended_calls",
+    "artifact_delta",
+    "artifact_versions",
+    "requested_auth_configs",
 )
+_NO_REFERENCES = _REFERENCES(NO_ACTIONS)
 
 
 def checked_event(event: Event, *, history: bool = False) -> Event:
@@ -51,61 +55,20 @@ def checked_event(event: Event, *, history: bool = False) -> Event:
     if event.partial:
         msg = "expected a complete event, found partial=True; partial events are shown and never stored"
         raise InvalidEventError(msg)
-    actions = event.actions
-    if actions is not NO_ACTIONS:  # most events have none
-        for name in _WITHOUT_EFFECT:
-            if getattr(actions, name):
-                msg = f"EventActions.{name} has no effect in this version of minirun; leave it out"
-                raise NotSupportedError(msg)
-        if (actions.compaction, actions.rewind_before_seq, actions.rewind_before_invocation_id) != (None, None, None):
-            _check_edit(event, history=history)
     calls, responses = event.get_function_calls(), event.get_function_responses()
     if calls or responses:
         _check_call_ids(event, calls, responses)
-    if event.long_running_tool_ids or actions.suspended_calls:
-        _check_marks(event)
-    if actions is NO_ACTIONS:
-        return event
-    if actions.artifact_delta or actions.artifact_versions:
-        _check_artifacts(event)
-    if actions.requested_auth_configs:
-        _check_auth_configs(actions.requested_auth_configs, calls)
+    actions = event.actions
+    if event.long_running_tool_ids or _REFERENCES(actions) != _NO_REFERENCES:
+        from ._event_references import check_references  # few events do more than say something or change state
+
+        check_references(event, history=history)
     writes = writes_of(actions)
     for temporary in writes:
         if temporary.startswith(TEMP_PREFIX):
             kept = {key: write for key, write in writes.items() if not key.startswith(TEMP_PREFIX)}
             return changed(event, actions=with_writes(actions, kept))
     return event
-
-
-def check_marked_calls(event: Event, open_calls: Mapping[str, OpenCall]) -> None:
-    """
-    Raise unless the calls that the event of a run puts off are its own, or open.
-
-    Raises:
-        InvalidEventError: One is not: nobody could ever answer it.
-    """
-    unknown = marks_of(event).keys() - open_calls.keys() - {call.id for call in event.get_function_calls()}
-    if unknown:
-        msg = (
-            "expected long_running_tool_ids and suspended_calls to name calls of this event or open ones, "
-            f"found {sorted(unknown)}"
-        )
-        raise InvalidEventError(msg)
-
-
-def _check_edit(event: Event, *, history: bool) -> None:
-    """Raise unless an event that covers or undoes others is of a *history*, and well made."""
-    if event.actions.compaction is not None:
-        if not history:
-            msg = "expected an event that covers no others, found actions.compaction; "
-            raise InvalidEventError(msg + "App(events_compaction_config=...) lets runs make such events")
-        from ._compactions import check_compaction  # few sessions have summaries
-
-        check_compaction(event)
-    if not history and (event.actions.rewind_before_seq, event.actions.rewind_before_invocation_id) != (None, None):
-        msg = "expected an event that undoes nothing, found rewind_before_...; use Runner.rewind_async"
-        raise InvalidEventError(msg)
 
 
 def _check_call_ids(event: Event, calls: Sequence[FunctionCall], responses: Sequence[FunctionResponse]) -> None:
@@ -125,42 +88,3 @@ def _check_call_ids(event: Event, calls: Sequence[FunctionCall], responses: Sequ
         if len(set(ids)) < len(ids):
             msg = f"expected the ids of an event's function {what}s to differ, found {ids}"
             raise InvalidEventError(msg)
-
-
-def _check_marks(event: Event) -> None:
-    waiting, suspended = event.long_running_tool_ids or (), event.actions.suspended_calls
-    for name, ids in (("Event.long_running_tool_ids", sorted(waiting)), ("EventActions.suspended_calls", suspended)):
-        for call_id in ids:
-            if not CALL_ID.fullmatch(call_id):
-                msg = f"expected {name} to name calls by their ids (letters, digits, '_' or '-'), found {call_id!r:.80}"
-                raise InvalidEventError(msg)
-    both = sorted(set(waiting).intersection(suspended))
-    if both:
-        msg = f"expected a call to be in one of long_running_tool_ids and suspended_calls, found {both} in both"
-        raise InvalidEventError(msg)
-
-
-def _check_artifacts(event: Event) -> None:
-    for name, numbers in event.actions.artifact_versions.items():
-        if not isinstance(numbers, list):
-            msg = f"expected artifact_versions to give names lists of numbers, found {name!r:.80}: {numbers!r:.80}"
-            raise InvalidEventError(msg)
-    for name, number in event.actions.named_artifacts():
-        if not name or isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            msg = f"expected artifact_delta to give names the numbers of versions, found {name!r:.80}: {number!r:.80}"
-            raise InvalidEventError(msg)
-
-
-def _check_auth_configs(said: Mapping[str, object], calls: Sequence[FunctionCall]) -> None:
-    """Raise unless what the event says of credentials is what its questions, which are among its *calls*, ask."""
-    asked = [call.args for call in calls if call.name == REQUEST_CREDENTIAL]
-    if said != {args.get("functionCallId"): args.get("authConfig") for args in asked}:
-        msg = (
-            "expected EventActions.requested_auth_configs to say what the event's calls of adk_request_credential ask, "
-            "found something else; leave it out: `ctx.request_credential` asks, and fills it in"
-        )
-        raise InvalidEventError(msg)
-    from ..credentials._values import AuthConfig  # few events ask for credentials
-
-    for fields in said.values():
-        AuthConfig.from_dict(fields if isinstance(fields, dict) else {})

@@ -1,4 +1,4 @@
-"""Which session: the key of every session, and the names and ids that can stand in one."""
+"""Which session: the key of every session, and what names and ids can be."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import attrs
 from .._json import check_id, shown
 from ..errors import InvalidValueError
 
-__all__ = ["SessionKey", "check_app_name", "session_key"]
+__all__ = ["CALL_ID", "SessionKey", "check_app_name", "session_key"]
 
+# The ids of calls that the strictest providers accept.
+CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _APP_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 

@@ -25,7 +25,6 @@ from ..errors import (
 )
 from ..events import Event
 from ._calls import OpenCall
-from ._event_checks import check_marked_calls
 from ._gate import INSIDE, Hold, acquire
 from ._invocation import Invocation, InvocationStatus
 from ._key import SessionKey
@@ -85,6 +84,8 @@ class SessionWriter:
             msg = f"the invocation {self.invocation_id} has left {self.live.key}; what it would still write is refused"
             raise InvocationEndedError(msg)
         if event.long_running_tool_ids or event.actions.suspended_calls:
+            from ._event_references import check_marked_calls  # few events mark calls
+
             check_marked_calls(event, self.live.open_calls)
         return await self.service._append(self.live, event, writer=self, begins=begins)
 

@@ -1,0 +1,114 @@
+"""
+Whether what an event refers to can be: calls that wait, versions of artifacts, credentials, and events of its past.
+
+Few events refer to anything; those that do pass `check_references` within `checked_event`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..errors import InvalidEventError, NotSupportedError
+from ..events import Event
+from ..flows._questions import REQUEST_CREDENTIAL
+from ._calls import OpenCall, marks_of
+from ._compactions import check_compaction
+from ._key import CALL_ID
+
+__all__ = ["check_marked_calls", "check_references"]
+
+# What the runtime would have to act on, and does not yet.
+_WITHOUT_EFFECT = (
+    "requested_tool_confirmations",
+    "agent_state",
+    "end_of_agent",
+)
+
+
+def check_references(event: Event, *, history: bool) -> None:
+    """
+    Raise unless what *event* names can be there; whether it is, the session knows.
+
+    Raises:
+        InvalidEventError: It cannot, or the event covers or undoes others and is not of a *history*.
+        InvalidValueError: What it says of credentials is malformed.
+        NotSupportedError: It asks for something that this version would ignore.
+    """
+    for name in _WITHOUT_EFFECT:
+        if getattr(event.actions, name):
+            msg = f"EventActions.{name} has no effect in this version of minirun; leave it out"
+            raise NotSupportedError(msg)
+    _check_edit(event, history=history)
+    _check_marks(event)
+    _check_artifacts(event)
+    _check_auth_configs(event)
+
+
+def check_marked_calls(event: Event, open_calls: Mapping[str, OpenCall]) -> None:
+    """
+    Raise unless the calls that the event of a run puts off are its own, or open.
+
+    Raises:
+        InvalidEventError: One is not: nobody could ever answer it.
+    """
+    unknown = marks_of(event).keys() - open_calls.keys() - {call.id for call in event.get_function_calls()}
+    if unknown:
+        msg = (
+            "expected long_running_tool_ids and suspended_calls to name calls of this event or open ones, "
+            f"found {sorted(unknown)}"
+        )
+        raise InvalidEventError(msg)
+
+
+def _check_edit(event: Event, *, history: bool) -> None:
+    """Raise unless an event that covers or undoes others is of a *history*, and well made."""
+    if event.actions.compaction is not None:
+        if not history:
+            msg = "expected an event that covers no others, found actions.compaction; "
+            raise InvalidEventError(msg + "App(events_compaction_config=...) lets runs make such events")
+        check_compaction(event)
+    if not history and (event.actions.rewind_before_seq, event.actions.rewind_before_invocation_id) != (None, None):
+        msg = "expected an event that undoes nothing, found rewind_before_...; use Runner.rewind_async"
+        raise InvalidEventError(msg)
+
+
+def _check_marks(event: Event) -> None:
+    waiting, suspended = event.long_running_tool_ids or (), event.actions.suspended_calls
+    for name, ids in (("Event.long_running_tool_ids", sorted(waiting)), ("EventActions.suspended_calls", suspended)):
+        for call_id in ids:
+            if not CALL_ID.fullmatch(call_id):
+                msg = f"expected {name} to name calls by their ids (letters, digits, '_' or '-'), found {call_id!r:.80}"
+                raise InvalidEventError(msg)
+    both = sorted(set(waiting).intersection(suspended))
+    if both:
+        msg = f"expected a call to be in one of long_running_tool_ids and suspended_calls, found {both} in both"
+        raise InvalidEventError(msg)
+
+
+def _check_artifacts(event: Event) -> None:
+    for name, numbers in event.actions.artifact_versions.items():
+        if not isinstance(numbers, list):
+            msg = f"expected artifact_versions to give names lists of numbers, found {name!r:.80}: {numbers!r:.80}"
+            raise InvalidEventError(msg)
+    for name, number in event.actions.named_artifacts():
+        if not name or isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            msg = f"expected artifact_delta to give names the numbers of versions, found {name!r:.80}: {number!r:.80}"
+            raise InvalidEventError(msg)
+
+
+def _check_auth_configs(event: Event) -> None:
+    """Raise unless what the event says of credentials is what its questions ask."""
+    said = event.actions.requested_auth_configs
+    if not said:
+        return
+    asked = [call.args for call in event.get_function_calls() if call.name == REQUEST_CREDENTIAL]
+    if said != {args.get("functionCallId"): args.get("authConfig") for args in asked}:
+        msg = (
+            "expected EventActions.requested_auth_configs to say what the event's calls of adk_request_credential ask, "
+            "found something else; leave it out: `ctx.request_credential` asks, and fills it in"
+        )
+        raise InvalidEventError(msg)
+    from ..credentials._values import AuthConfig  # few events ask for credentials
+
+    for fields in said.values():
+        AuthConfig.from_dict(fields if isinstance(fields, dict) else {})
