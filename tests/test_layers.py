@@ -123,6 +123,7 @@ LATER = frozenset(
         "runtime._memory",
         "runtime._rewind",
         "sessions._compactions",
+        "sessions._deadlocks",
         "sessions._event_references",
         "sessions._integrity._history",
         "sessions._outside",

@@ -1,14 +1,9 @@
 """
 Who may write a session, within one process: one at a time, in the order they asked.
 
-Waiting for a session that can never become free would hang for ever, so it is refused at once. That is the case when
-the waiting task runs *inside* the run that holds the session — below it in trio's tree of tasks, or in the body of
-its `async with` — or when following "this run cannot end before that task gets its session" leads back to it.
+Waiting for a session that can never become free would hang for ever, so it is refused at once (see `_deadlocks.py`).
 
-Where a task stands is read off trio's public task tree. Going up from it, a run's owner is met through one of the
-owner's nurseries; nurseries nest, so a task is inside the run if that nursery is the run's own or was opened after it.
-
-All of this lives in one `trio.run` and disappears with it. Across processes the lease decides (see `_sqlite.py`).
+All of this lives in one `trio.run` and disappears with it. Across processes the lease decides (see `_sqlite`).
 """
 
 from __future__ import annotations
@@ -45,10 +40,9 @@ class Hold:
 
 
 class _Waiter:
-    __slots__ = ("gate", "inside", "task")
+    __slots__ = ("inside", "task")
 
-    def __init__(self, gate: _Gate, task: trio.lowlevel.Task, inside: set[Hold]) -> None:
-        self.gate = gate
+    def __init__(self, task: trio.lowlevel.Task, inside: set[Hold]) -> None:
         self.task = task
         self.inside = inside  # the runs that cannot end before this task goes on
 
@@ -88,6 +82,12 @@ def _gates() -> dict[Hashable, _Gate]:
         return gates
 
 
+def _waits() -> list[tuple[Hold, set[Hold]]]:
+    """Who holds what each waiting task waits for, and the runs that cannot end before it goes on."""
+    gates = _gates().values()
+    return [(gate.holder, waiter.inside) for gate in gates if gate.holder is not None for waiter in gate.waiters]
+
+
 async def acquire(key: Hashable, name: str, *, reject: bool = False) -> Hold:
     """
     Wait for the session's turn and take it. A checkpoint; cancelling it leaves nothing behind.
@@ -102,8 +102,11 @@ async def acquire(key: Hashable, name: str, *, reject: bool = False) -> Hold:
         gate.holder = Hold(gate, task)
         await trio.lowlevel.cancel_shielded_checkpoint()
         return gate.holder
-    inside = _holds_around(task)
-    if _never_ends(gate, inside):
+    from ._deadlocks import holds_around, never_ends  # few programs ask for a session that is being written
+
+    holds = [other.holder for other in _gates().values() if other.holder is not None]
+    inside = holds_around(task, holds, [hold for hold in task.context.get(INSIDE, ()) if hold.is_held()])
+    if never_ends(gate.holder, _waits(), inside):
         msg = (
             f"{name} is being written by a run that cannot end before this call returns; "
             "call it after that run, use another session, or emit events through the run's own context"
@@ -112,7 +115,7 @@ async def acquire(key: Hashable, name: str, *, reject: bool = False) -> Hold:
     if reject:
         msg = f'{name} is being written by another run; wait with RunConfig(on_busy="wait") or try again later'
         raise SessionBusyError(msg)
-    waiter = _Waiter(gate, task, inside)
+    waiter = _Waiter(task, inside)
     gate.waiters.append(waiter)
 
     def abort(_: Any) -> trio.lowlevel.Abort:
@@ -122,50 +125,3 @@ async def acquire(key: Hashable, name: str, *, reject: bool = False) -> Hold:
     await trio.lowlevel.wait_task_rescheduled(abort)
     assert gate.holder is not None
     return gate.holder
-
-
-def _holds_around(task: trio.lowlevel.Task) -> set[Hold]:
-    """The holds of the runs that *task* is inside of."""
-    held: dict[trio.lowlevel.Task, list[Hold]] = {}
-    for gate in _gates().values():
-        if gate.holder is not None:
-            held.setdefault(gate.holder.task, []).append(gate.holder)
-    around: set[Hold] = set()
-    nursery: trio.Nursery | None = None
-    step: trio.lowlevel.Task | None = task
-    while step is not None:
-        for hold in held.get(step, ()):
-            if nursery is None or _opened_within(step, nursery, hold):
-                around.add(hold)
-        nursery = step.parent_nursery
-        if nursery is not None and _is_systems(nursery):
-            around.update(hold for hold in task.context.get(INSIDE, ()) if hold.is_held())
-        step = nursery.parent_task if nursery is not None else None
-    return around
-
-
-def _is_systems(nursery: trio.Nursery) -> bool:
-    """Whether its tasks stand beside the program's main task, as calls from threads that may be abandoned do."""
-    root = trio.lowlevel.current_root_task()
-    return root is not None and nursery.parent_task is root and nursery is not root.child_nurseries[-1]
-
-
-def _opened_within(owner: trio.lowlevel.Task, nursery: trio.Nursery, hold: Hold) -> bool:
-    nested = owner.child_nurseries
-    return hold.nursery in nested and nursery in nested and nested.index(nursery) >= nested.index(hold.nursery)
-
-
-def _never_ends(gate: _Gate, inside: set[Hold]) -> bool:
-    """Whether what holds *gate* waits, through however many sessions, for a run in *inside*."""
-    waiting = [waiter for other in _gates().values() for waiter in other.waiters]
-    seen: set[Hold] = set()
-    todo = [gate.holder]
-    while todo:
-        hold = todo.pop()
-        if hold is None or hold in seen:
-            continue
-        if hold in inside:
-            return True
-        seen.add(hold)
-        todo.extend(waiter.gate.holder for waiter in waiting if hold in waiter.inside)
-    return False
