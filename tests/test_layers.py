@@ -132,7 +132,6 @@ LATER = frozenset(
         "sessions._sqlite._artifacts",
         "sessions._sqlite._delete",
         "sessions._sqlite._fork",
-        "sessions._sqlite._invocations",
         "sessions._sqlite._queries",
         "sessions._sqlite._rewind",
         "tools._function",

@@ -1,4 +1,4 @@
-"""What a session was at one of its events, as its log says: what a fork begins with."""
+"""What a session was at one of its events, as its log says: what a fork begins with, and what verifying derives."""
 
 from __future__ import annotations
 
@@ -6,11 +6,31 @@ from ..errors import InvalidValueError
 from ..events import Event
 from ._calls import CallFold, cut_invocation, is_of_a_run
 from ._compactions import CompactionFold
-from ._fold import fold
+from ._fold import apply_event
 from ._key import SessionKey
 from ._state import Values
 
-__all__ = ["Past", "check_fork_seq"]
+__all__ = ["LogFold", "Past", "check_fork_seq"]
+
+
+class LogFold:
+    """The session that a log makes, read event by event; of its state only what stays within the session."""
+
+    def __init__(self) -> None:
+        self.values = Values({}, {}, {})
+        self.calls = CallFold()
+        self.compactions = CompactionFold()
+
+    def take(self, event: Event, *, tracked: bool | None = None) -> None:
+        """
+        Go on with the next event; whether its calls are *tracked* follows from it, by default.
+
+        Raises:
+            InvalidValueError: Its state changes do not fit what is there. Nothing of it is taken.
+        """
+        self.values.apply(apply_event(self.values, event, shared=False))
+        self.calls.take(event, tracked=is_of_a_run(event) if tracked is None else tracked)
+        self.compactions.take(event)
 
 
 class Past:
@@ -20,14 +40,14 @@ class Past:
         self.events = past = log[: at_seq + 1]
         following = log[at_seq + 1 : at_seq + 2]
         self.newest = past[-1]
-        self.state = fold(Values({}, {}, {}), past, shared=False).session
         self.cut = cut_invocation(self.newest, following[0] if following else None)
-        calls = CallFold()
-        for event in past[1:]:
-            calls.take(event, tracked=is_of_a_run(event))
-        self.open_calls = calls.calls
-        self.paused = {name: seq for name, seq in calls.paused().items() if name != self.cut}
-        self.compaction = CompactionFold.over(past).seq
+        then = LogFold()
+        for event in past:
+            then.take(event)
+        self.state = then.values.session
+        self.open_calls = then.calls.calls
+        self.paused = {name: seq for name, seq in then.calls.paused().items() if name != self.cut}
+        self.compaction = then.compactions.seq
 
 
 def check_fork_seq(key: SessionKey, at_seq: int | None, revision: int) -> None:

@@ -25,19 +25,16 @@ import attrs
 from ..._json import JSON, dumps
 from ...env import REAL_ENV
 from ...errors import AlreadyExistsError, InvalidValueError
-from .._calls import CallFold, is_of_a_run
-from .._compactions import CompactionFold
-from .._fold import apply_event
 from .._invocation import Invocation, InvocationStatus, invocation_at, invocation_of
 from .._key import SessionKey, session_key
+from .._past import LogFold
 from .._sqlite._errors import SQLITE_ERRORS, storage_error
 from .._sqlite._format import check_place, make_format
 from .._sqlite._logs import SEQ_MAX, Segment, link
 from .._sqlite._rows import write_call, write_invocation
 from .._sqlite._schema import FORMAT
-from .._state import Values
-from ._repair_artifacts import save_artifacts
-from ._repair_memories import save_memories
+from ._artifacts import save_artifacts
+from ._memories import save_memories
 from ._salvage import salvaged
 from ._verify import (
     PROGRESS_EVERY,
@@ -216,7 +213,7 @@ class _Repair:
         segments = self._segments(session, revision, chain)
         log = _Log()
         for step in scan(self._new, segments, None):
-            if not log.take(step):
+            if not log.goes_on(step):
                 break
         if log.first is None or log.last is None:
             return SavedSession(key, None, was, log.problem or "it has no events")
@@ -443,30 +440,26 @@ def _path(past: Sequence[Segment], session: int) -> tuple[Segment, ...]:
 RECOVERED: Final = "recovered"
 
 
-class _Log:
+class _Log(LogFold):
     """What the whole beginning of a log amounts to."""
 
     def __init__(self) -> None:
-        self.values = Values({}, {}, {})
-        self.calls = CallFold()
-        self.compactions = CompactionFold()
+        super().__init__()
         self.first: Step | None = None
         self.last: Step | None = None
         self.problem = ""
 
-    def take(self, step: Step) -> bool:
+    def goes_on(self, step: Step) -> bool:
         """Go on with the next event; False if it is not whole."""
         try:
             if step.event is None:
                 raise InvalidValueError(f"event {step.seq}", step.problem)
-            self.values.apply(apply_event(self.values, step.event, shared=False))
+            self.take(step.event)
         except InvalidValueError as error:
             self.problem = str(error)
             return False
         self.first = self.first or step
         self.last = step
-        self.calls.take(step.event, tracked=is_of_a_run(step.event))
-        self.compactions.take(step.event)
         return True
 
 

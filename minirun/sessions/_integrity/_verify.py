@@ -32,11 +32,10 @@ from ..._json import JSON, dumps, freeze, loads
 from ...env import REAL_ENV
 from ...errors import InvalidValueError, StorageFormatError
 from ...events import Event
-from .._calls import CallFold, OpenCall, Pending
-from .._compactions import CompactionFold
-from .._fold import apply_event
+from .._calls import OpenCall, Pending
 from .._invocation import InvocationStatus
 from .._key import SessionKey, session_key
+from .._past import LogFold
 from .._sqlite._errors import SQLITE_ERRORS, damage
 from .._sqlite._format import APPLICATION_ID
 from .._sqlite._logs import CHAIN_START, SEQ_MAX, Segment, link, newest_no
@@ -44,8 +43,8 @@ from .._sqlite._rows import ROW, Row, read_open_calls, row_of
 from .._sqlite._schema import FORMAT
 from .._sqlite._state import NO_USER, shared_user
 from .._state import MISSING, Scope, Values, apply_write, scope_of, writes_of
-from ._verify_artifacts import check_artifacts
-from ._verify_memories import check_memories
+from ._artifacts import check_artifacts
+from ._memories import check_memories
 
 __all__ = [
     "PROGRESS_EVERY",
@@ -275,8 +274,7 @@ class _Verifier:
         row = row_of(columns)
         self._check_lease(place, row)
         segments = sound_segments(self._db, row.id)
-        values = Values({}, {}, {})
-        calls, compactions = CallFold(), CompactionFold()
+        log = LogFold()
         invocations = self._invocations(row.id)
         noted_here = [noted for found in invocations.values() for noted in found]
         paused = {noted.invocation_id for noted in noted_here if noted.status == InvocationStatus.PAUSED}
@@ -291,12 +289,10 @@ class _Verifier:
             if step.seq == 0 and made_here and step.event.timestamp != row.create_time:
                 self._report(place, f"expected the create time {step.event.timestamp}, found {row.create_time}")
             try:
-                values.apply(apply_event(values, step.event, shared=False))
+                log.take(step.event, tracked=True)
             except InvalidValueError as error:
                 self._report(place, f"its state changes cannot be applied: {error}", step.seq)
                 return
-            calls.take(step.event, tracked=True)
-            compactions.take(step.event)
             for noted in invocations.pop(step.seq, ()):
                 self._check_invocation(place, noted, step, row)
         for seq, unmatched in invocations.items():
@@ -305,12 +301,13 @@ class _Verifier:
                 self._report(place, f"invocation {name!r} begins at event {seq!r}, which there is not")
         if last is None or last.chain != row.chain:
             self._report(place, "the newest link of the hash chain is not the one in the session's row")
-        if compactions.seq != row.compaction:
-            self._report(place, f"expected its newest compaction at event {compactions.seq}, found {row.compaction}")
+        compaction = log.compactions.seq
+        if compaction != row.compaction:
+            self._report(place, f"expected its newest compaction at event {compaction}, found {row.compaction}")
         if last is not None and last.event is not None and last.event.timestamp != row.update_time:
             self._report(place, f"expected the update time {last.event.timestamp}, found {row.update_time}")
-        self._check_state(place, row.id, values)
-        self._check_calls(place, row.id, calls.calls, paused)
+        self._check_state(place, row.id, log.values)
+        self._check_calls(place, row.id, log.calls.calls, paused)
 
     def _check_calls(self, place: str, session: int, expected: dict[str, OpenCall], paused: set[str]) -> None:
         found = read_open_calls(self._db, session)

@@ -17,8 +17,8 @@ from .._key import SessionKey
 from .._past import Past, check_fork_seq
 from ._artifacts import copy_artifacts, reserve_named, reserve_used, scope_of_artifacts
 from ._file import Transaction
-from ._invocations import INVOCATION, stored_invocation
 from ._logs import newest_no, read_lines, read_segments
+from ._queries import INVOCATION, stored_invocation
 from ._rows import find_session, insert_session, read_open_calls, write_call, write_invocation
 
 __all__ = ["Past", "write_fork"]

@@ -1,23 +1,35 @@
-"""What is read of a file beside the sessions that are run: logs, lists of sessions, and the questions that are open."""
+"""What is read of a file beside the sessions that are run: logs, and lists of sessions, invocations and questions."""
 
 from __future__ import annotations
 
 import sqlite3
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import trio
 
+from ..._values import changed
 from ...events import Event
 from .._calls import OpenCall
+from .._invocation import Invocation, InvocationStatus, invocation_of
 from .._key import SessionKey
 from .._session import Session, listed_session
 from ._cache import PAGE_EVENTS
+from ._errors import corrupt
 from ._file import SqliteFile
+from ._leases import Leases
 from ._logs import read_lines, read_segments
-from ._rows import CALL, call_of, find_session
+from ._rows import CALL, ROW, call_of, find_session, row_of
 from ._schema import WAITS
 
-__all__ = ["list_sessions", "list_waiting", "read_log"]
+__all__ = ["INVOCATION", "find_invocations", "list_sessions", "list_waiting", "read_log", "stored_invocation"]
+
+# Columns of an invocation, as `stored_invocation` takes them, and of one with its session.
+INVOCATION: Final = "i.invocation_id, i.status, i.seq, i.end_seq"
+_INVOCATIONS: Final = (
+    f"SELECT s.app_name, s.user_id, s.session_id, i.epoch, {INVOCATION}, {ROW}"
+    " FROM invocations i JOIN sessions s ON s.id = i.session"
+)
 
 
 async def read_log(file: SqliteFile, key: SessionKey, after_seq: int, limit: int | None) -> list[Event]:
@@ -72,6 +84,42 @@ def list_waiting(
         [(mark, _)] = read_lines(db, file_name, segments, call.pending_seq, call.pending_seq + 1)
         found.append((SessionKey(app, user, name), call, event, mark))
     return found
+
+
+def find_invocations(
+    db: sqlite3.Connection, name: str, leases: Leases, where: str, parameters: Sequence[object]
+) -> list[Invocation]:
+    """The invocations of the file *name* that a query finds; those that nobody runs are interrupted."""
+    rows = db.execute(f"{_INVOCATIONS} WHERE {where}", parameters).fetchall()
+    return [_found(name, leases, columns) for columns in rows]
+
+
+def _found(name: str, leases: Leases, columns: Sequence[Any]) -> Invocation:
+    app, user, session, epoch, *rest = columns
+    found = stored_invocation(name, SessionKey(app, user, session), *rest[:4])
+    row = row_of(rest[4:])
+    if found.status is not InvocationStatus.RUNNING:
+        return found
+    ours = row.owner == leases.owner and (row.id, found.invocation_id) in leases.running
+    theirs = row.owner not in (None, leases.owner) and not leases.is_free(row)
+    if epoch == row.epoch and (ours or theirs):
+        return found
+    return changed(found, status=InvocationStatus.INTERRUPTED)
+
+
+def stored_invocation(
+    name: str, key: SessionKey, invocation_id: str, status: str, seq: int | None, end_seq: int | None
+) -> Invocation:
+    """
+    The invocation of a row, as it is written.
+
+    Raises:
+        StorageCorruptError: It makes no sense.
+    """
+    if status not in InvocationStatus.__members__.values() or type(seq) is not int:
+        what = f"has the status {status!r:.80} and begins at {seq!r:.80}"
+        raise corrupt(name, f"an invocation of session {key.session_id!r:.80} {what}")
+    return invocation_of(key, invocation_id, InvocationStatus(status), seq, end_seq)
 
 
 def _where(wanted: dict[str, Any]) -> tuple[list[str], list[Any]]:

@@ -10,7 +10,7 @@ from .._invocation import rewound_invocation
 from .._live import visible_tail
 from .._store import SessionWriter
 from ._cache import SessionCache
-from ._invocations import INVOCATION, stored_invocation
+from ._queries import INVOCATION, stored_invocation
 from ._rows import read_open_calls, stored_status
 from ._session import FileSession
 

@@ -8,7 +8,7 @@ Sessions in one SQLite file.
     _leases _owner_lock           which process runs a session
     _append _create               an event, and a new session, in one transaction
     _fork _delete _rewind         what few programs do, imported when it is done
-    _queries _invocations
+    _queries
     _artifacts _memories _guest   what else may stand in the file
 
 Every event has a number, increasing over the whole file: `commit_no`. Deltas of the shared scopes count in its order.
@@ -246,7 +246,7 @@ class SqliteSessionService(BaseSessionService):
         return await self._invocations(where, key.app_name, key.user_id, key.session_id, after_seq)
 
     async def _invocations(self, where: str, *parameters: object) -> list[Invocation]:
-        from ._invocations import find_invocations
+        from ._queries import find_invocations
 
         async with self._file.reading() as db:
             return find_invocations(db, self._file.name, self._leases, where, parameters)

@@ -1,0 +1,179 @@
+"""
+The memories of a file: whether they are what was written and found by their index, and what is whole of them.
+
+Each row can be read, belongs to a user, and is counted in that user's totals. The full-text index has the terms and
+marks of each memory, and no others: both sides are added up, for each memory, and have to come to the same. Which ids
+were deleted nothing else says, and whether terms are those of the text only `minirun.memory` knows: neither is looked
+at.
+
+Saved is row by row whose they are, what they say and which ids were deleted; the index is made anew from that, and so
+are the totals. A memory whose user is lost is not kept.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeAlias
+
+from ..._codec import content_from_dict
+from ..._json import loads
+from .._sqlite._errors import SQLITE_ERRORS
+from .._sqlite._memories import BLOCK_BITS, PLACE_BITS, PLACES, TABLES, VERSION, token
+from ._salvage import salvaged
+
+__all__ = ["check_memories", "save_memories"]
+
+Report: TypeAlias = Callable[[str, str], None]
+"""Is told what is wrong, or lost: where, and what."""
+
+ENTRY: Final = "user, id, session_id, timestamp, length, terms, marks, data"
+"""The columns of a memory but its number, as `_entry_problem` and `_tokens_of` take them."""
+
+_TYPES: Final = ((int,), (str,), (str, type(None)), (float,), (int,), (str,), (str,), (str,))
+
+
+def check_memories(db: sqlite3.Connection, report: Report) -> None:
+    """Look at all memories, and report what is wrong."""
+    if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'memory_store'").fetchone() is None:
+        return
+    found = db.execute("SELECT version FROM memory_store").fetchone()
+    if found != (VERSION,):
+        report("file", f"expected memories in format {VERSION}, found {found!r:.40}")
+        return
+    totals: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
+    sums: dict[int, int] = defaultdict(int)
+    for number, *row in db.execute(f"SELECT number, {ENTRY} FROM memory_entries"):
+        problem = _entry_problem(number, row)
+        if problem:
+            report(f"memory {row[1]!r:.80}", problem)
+            continue
+        user = totals[row[0]]
+        user[:] = max(user[0], number & PLACES), user[1] + 1, user[2] + row[4]
+        for each in _tokens_of(number, row):
+            sums[number] += hash(each)
+    _check_users(db, totals, report)
+    _check_index(db, sums, report)
+    query = "SELECT id FROM memory_entries e JOIN memory_deleted d USING (user, id)"
+    for (name,) in db.execute(query):
+        report(f"memory {name!r:.80}", "it is there, and it was deleted")
+
+
+def _entry_problem(number: Any, row: Any) -> str:
+    """What is wrong with the row of a memory; empty if nothing is."""
+    if any(type(value) not in kinds for value, kinds in zip(row, _TYPES, strict=True)):
+        return "its row has values of other types than were written"
+    if row[0] != number >> PLACE_BITS:
+        return f"its number {number} is not one of its user, {row[0]}"
+    if row[4] != len(row[5].split()):
+        return f"expected {row[4]} terms, found {len(row[5].split())}"
+    try:
+        fields = loads(row[7])
+        content_from_dict(fields["content"])
+        is_whole = isinstance(fields.get("author", ""), str) and isinstance(fields.get("metadata", {}), dict)
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        return f"it cannot be read ({error!r:.200})"
+    return "" if is_whole else "it cannot be read: its author or its metadata is none"
+
+
+def _tokens_of(number: int, row: Any) -> list[str]:
+    """What the index has of a memory."""
+    start = f"{row[0]}x{(number & PLACES) >> BLOCK_BITS}"
+    return [token(start, part) for part in (*dict.fromkeys(row[5].split()), *row[6].split())]
+
+
+def _check_users(db: sqlite3.Connection, totals: dict[int, list[int]], report: Report) -> None:
+    for user, app, name, *written in db.execute(
+        "SELECT id, app_name, user_id, newest, count, length FROM memory_users"
+    ):
+        place, found = f"memories of user {name!r:.80} of app {app!r:.80}", totals.pop(user, [0, 0, 0])
+        if any(type(value) is not int for value in written) or written[0] < found[0] or written[1:] != found[1:]:
+            report(place, f"expected {found[1]} with {found[2]} terms, the newest {found[0]} or later, found {written}")
+    for user in totals:
+        report("file", f"there are memories of user row {user}, which there is not")
+
+
+def _check_index(db: sqlite3.Connection, sums: dict[int, int], report: Report) -> None:
+    """Take what the index has from *sums*: what is left over is wrong."""
+    db.execute("CREATE VIRTUAL TABLE temp.memory_index_terms USING fts5vocab('main', 'memory_index', 'instance')")
+    rows: Iterable[tuple[str, int]] = db.execute("SELECT term, doc FROM temp.memory_index_terms")
+    for term, number in rows:
+        sums[number] -= hash(term)
+    wrong = [number for number, left in sums.items() if left]
+    query = "SELECT id FROM memory_entries WHERE number = ?"
+    for number in wrong:
+        found = db.execute(query, (number,)).fetchone()
+        place = f"memory number {number}" if found is None else f"memory {found[0]!r:.80}"
+        report(place, "the index has other words for it than it has, so searches may miss it, or fail")
+
+
+# --- saving -----------------------------------------------------------------------------------------------------------
+
+
+def save_memories(old: sqlite3.Connection, new: sqlite3.Connection, lose: Report) -> None:
+    """Copy what is whole; *lose* is told what is not."""
+    try:
+        found = old.execute("SELECT version FROM memory_store").fetchone()
+    except sqlite3.OperationalError as error:
+        if "no such table" in str(error):
+            return
+        raise
+    except SQLITE_ERRORS:
+        found = None
+    if found not in (None, (VERSION,)):
+        lose("file", f"memories are not kept: expected them in format {VERSION}, found {found!r:.40}")
+        return
+    try:
+        for statement in TABLES:
+            new.execute(statement)
+    except sqlite3.OperationalError as error:
+        lose("file", f"memories are not kept: this SQLite cannot index them ({error})")
+        return
+    users = _save_users(old, new, lose)
+    _save_deleted(old, new, users)
+    _save_entries(old, new, users, lose)
+
+
+def _save_users(old: sqlite3.Connection, new: sqlite3.Connection, lose: Report) -> set[int]:
+    """Copy whose memories there are; return their numbers."""
+    users = set()
+    for user, (app, name, newest) in salvaged(old, "memory_users", "id", "app_name, user_id, newest"):
+        if not (isinstance(app, str) and isinstance(name, str)):
+            lose(f"user row {user}", f"memories are not kept: whose they are is lost, found {app!r:.40}, {name!r:.40}")
+            continue
+        last = newest if type(newest) is int and 0 <= newest <= PLACES else 0
+        query = "INSERT OR IGNORE INTO memory_users VALUES (?, ?, ?, ?, 0, 0)"
+        if new.execute(query, (user, app, name, last)).rowcount == 1:
+            users.add(user)
+    return users
+
+
+def _save_entries(old: sqlite3.Connection, new: sqlite3.Connection, users: set[int], lose: Report) -> None:
+    for number, row in salvaged(old, "memory_entries", "number", ENTRY):
+        user, place = number >> PLACE_BITS, number & PLACES
+        name = f"memory {row[1]!r:.80}"
+        problem = _entry_problem(number, row) or ("" if user in users else "whose it is is lost")
+        if not problem and new.execute("SELECT 1 FROM memory_deleted WHERE user = ? AND id = ?", row[:2]).fetchone():
+            problem = "it was deleted"
+        if problem:
+            lose(name, f"it is not kept: {problem}")
+            continue
+        query = "INSERT OR IGNORE INTO memory_entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        if new.execute(query, (number, *row)).rowcount != 1:
+            lose(name, "it is not kept: there is another one of its id")
+            continue
+        tokens = " ".join(_tokens_of(number, row))
+        new.execute("INSERT INTO memory_index (rowid, tokens) VALUES (?, ?)", (number, tokens))
+        query = "UPDATE memory_users SET newest = max(newest, ?), count = count + 1, length = length + ? WHERE id = ?"
+        new.execute(query, (place, row[4], user))
+
+
+def _save_deleted(old: sqlite3.Connection, new: sqlite3.Connection, users: set[int]) -> None:
+    for user in users:
+        try:
+            for (name,) in old.execute("SELECT id FROM memory_deleted WHERE user = ?", (user,)):
+                if isinstance(name, str):
+                    new.execute("INSERT OR IGNORE INTO memory_deleted VALUES (?, ?)", (user, name))
+        except SQLITE_ERRORS:
+            continue  # what was deleted may be added again
