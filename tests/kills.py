@@ -50,6 +50,7 @@ from minirun.errors import (
     StorageError,
 )
 from minirun.sessions import Session, SessionWriter
+from minirun.sessions._outside import append_outside  # noqa: F401  # so that no fork spends its life importing it
 from minirun.sessions._sqlite import _leases
 from minirun.testing import ScriptedLlm, call
 

@@ -489,7 +489,7 @@ async def test_the_sign_of_life_belongs_to_its_process(tmp_path: Path) -> None:
     left.touch()
     async with SqliteSessionService(tmp_path / "a.db", durability="process") as service:
         await sessions_of(service, 1)
-        service._leases.sign()
+        service._leases.lock_owner()
         assert not left.exists()
         lock = service._leases.lock
         assert lock is not None

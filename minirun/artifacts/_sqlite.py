@@ -98,7 +98,7 @@ class SqliteArtifactService(FileGuest, BaseArtifactService):
 
     def _owner(self) -> str:
         """Who writes, for others: known to be gone as soon as this process has ended."""
-        self._sessions._leases.sign()
+        self._sessions._leases.lock_owner()
         return self._sessions._leases.owner
 
     # --- saving

@@ -66,12 +66,13 @@ class InMemorySessionService(BaseSessionService):
             fold(Values({}, dict(values.user), dict(values.app)), events)
         changes = apply_event(values, events[0])
         live = self._new_live(key, values, events[0])
-        self._logs[live.incarnation] = list(events)
+        log = self._logs[live.incarnation] = [events[0]]
         values.apply(changes)
         calls = CallFold()
         for event in events[1:]:
             called = calls.take(event, tracked=is_of_a_run(event))
             live.advance(event, apply_event(values, event), called)
+            log.append(event)  # one by one, so that the list has room for the next ones
             self._note_waiting(live, called)
         for name, seq in calls.paused().items():
             self._record(live, name, InvocationStatus.PAUSED, seq, live.revision)

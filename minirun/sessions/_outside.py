@@ -23,8 +23,8 @@ __all__ = ["append_outside"]
 
 async def append_outside(store: SessionStore, session: Session, event: Event) -> Event:
     """Append *event* to *session* once no run writes it; see `append_event` for what this raises."""
-    if event.id is None and event == session._unsure[0]:
-        event = changed(event, id=session._unsure[1])
+    if event.id is None and event == session._uncertain[0]:
+        event = changed(event, id=session._uncertain[1])
     key = session_key(session.app_name, session.user_id, session.id)
     hold = await store._acquire(key)
     try:

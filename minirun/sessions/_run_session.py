@@ -33,7 +33,7 @@ class _RunSession(Session):
         self.user_id = live.key.user_id
         self.create_time = live.create_time
         self._state = state
-        self._unsure = (None, None)
+        self._uncertain = (None, None)
 
     @property
     def events(self) -> Window[Event]:

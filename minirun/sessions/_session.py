@@ -34,7 +34,7 @@ class Session:
         "_mark",
         "_revision",
         "_state",
-        "_unsure",
+        "_uncertain",
         "_values",
         "app_name",
         "create_time",
@@ -67,7 +67,7 @@ class Session:
         self._values = values
         self._incarnation = incarnation  # a session that was deleted and made again is another one
         self._mark = mark
-        self._unsure: tuple[Event | None, str | None] = (None, None)  # what may be stored, and under which id
+        self._uncertain: tuple[Event | None, str | None] = (None, None)  # what may be stored, and under which id
 
     @property
     def state(self) -> Mapping[str, Any]:
@@ -105,7 +105,7 @@ class Session:
         assert event.seq is not None
         assert event.timestamp is not None
         self._mark = mark
-        self._unsure = (None, None)
+        self._uncertain = (None, None)
         self._revision = event.seq
         self._last_update_time = event.timestamp
         self._values.apply(changes)

@@ -229,7 +229,7 @@ class SessionStore(BaseService, ABC):
             await self._commit(live, complete, writer=writer, begins=begins)
         except StorageError as error:
             if session is not None and error.stored is None:
-                session._unsure = (changed(event, id=None), complete.id)
+                session._uncertain = (changed(event, id=None), complete.id)
             raise
         if session is not None:
             changes = {name: live.values.get(name) for name in writes_of(complete.actions)}

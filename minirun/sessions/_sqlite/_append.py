@@ -79,18 +79,18 @@ class Append:
         db, live, event, writer = transaction.db, self._live, self._event, self._writer
         is_rewind = event.actions.rewind_before_seq is not None
         if is_rewind:  # what it undoes is read, which must be what it knows
-            self._check_turn(read_session(db, live.incarnation))
+            self._check_writer(read_session(db, live.incarnation))
         values = live.values if stays_within(event) else current_values(transaction, self._cache.file.name, live)
         number = next_no(transaction)
         assert event.seq is not None
         chain = link(self._mark, event.seq, number, self._line)
         compaction = self._compaction_after(db)
-        epoch = self.epoch = self._take_turn(db, chain, 0 if compaction is None else compaction.seq)
+        epoch = self.epoch = self._update_row(db, chain, 0 if compaction is None else compaction.seq)
         changes = write_event(db, live, values, event, self._line, chain, number)
         if is_rewind:
-            from ._rewind import rewind_invocations, undoable  # few sessions are rewound
+            from ._rewind import rewind_invocations, visible_history  # few sessions are rewound
 
-            visible = undoable(db, self._cache, live)
+            visible = visible_history(db, self._cache, live)
             calls = live.call_changes(event, tracked=writer is not None, visible=visible)
         else:
             calls = live.call_changes(event, tracked=writer is not None)
@@ -133,15 +133,15 @@ class Append:
             found = self._cache.compaction_at(db, self._live, found.previous_seq)
         return found
 
-    def _take_turn(self, db: sqlite3.Connection, chain: bytes, compaction: int) -> int:
-        """Let the session's row go on by the event, and return the epoch of that; raises as `_check_turn`."""
+    def _update_row(self, db: sqlite3.Connection, chain: bytes, compaction: int) -> int:
+        """Let the session's row go on by the event, and return the epoch of that; raises as `_check_writer`."""
         live, event, writer = self._live, self._event, self._writer
         moved: Sequence[object] = (event.seq, event.timestamp, chain, compaction)
         place: Sequence[object] = (live.incarnation, self._revision, self._mark)
         if writer is not None and writer.epoch is not None:
             if db.execute(_GO_ON, (*moved, *place, writer.epoch)).rowcount == 1:
                 return writer.epoch
-            return self._check_turn(read_session(db, live.incarnation))
+            return self._check_writer(read_session(db, live.incarnation))
         owner = None if writer is None else self._leases.owner
         expires = None if writer is None else self._leases.expiry()
         # Nobody has the lease, in most cases, and its epoch is the one last seen: then there is nothing to ask.
@@ -149,12 +149,12 @@ class Append:
         if db.execute(_ENTER, (*moved, epoch, owner, expires, *place, live.epoch, None)).rowcount == 1:
             return epoch
         row = read_session(db, live.incarnation)
-        epoch = self._check_turn(row)
+        epoch = self._check_writer(row)
         assert row is not None
         db.execute(_ENTER, (*moved, epoch, owner, expires, *place, row.epoch, row.owner))
         return epoch
 
-    def _check_turn(self, row: Row | None) -> int:
+    def _check_writer(self, row: Row | None) -> int:
         """Return the epoch to write under, or raise because it is not the writer's turn (any more)."""
         live, writer = self._live, self._writer
         if row is None:

@@ -136,7 +136,7 @@ class SqliteFile:
         self._identity: tuple[object, ...] = ()  # of the file and its log, as they were opened
         self._lock = trio.Lock()
         self._queue: deque[_Job] = deque()
-        self._led = False  # whether a leader is at work, or was woken to be
+        self._has_leader = False  # whether a leader is at work, or was woken to be
         self.generation = 0
         """Counts the files that were opened: what was cached of another one is worth nothing."""
 
@@ -149,7 +149,7 @@ class SqliteFile:
             StorageError: One whose `stored` is False.
         """
         deadline = trio.current_time() + BUSY_WAIT_S
-        connection = await self._first(self._begin_reading, deadline, "beginning a transaction")
+        connection = await self._with_lock(self._begin_reading, deadline, "beginning a transaction")
         try:
             yield connection
         except SQLITE_ERRORS as error:
@@ -165,7 +165,7 @@ class SqliteFile:
         Raises:
             StorageError: One whose `stored` is False.
         """
-        found = await self._first(work, trio.current_time() + BUSY_WAIT_S, "reading")
+        found = await self._with_lock(work, trio.current_time() + BUSY_WAIT_S, "reading")
         self._lock.release()
         return found
 
@@ -188,10 +188,10 @@ class SqliteFile:
         """
         job = _Job(work, trio.current_time() + BUSY_WAIT_S, durable=durable, heavy=heavy)
         self._queue.append(job)
-        if self._led:
+        if self._has_leader:
             await job.wait(self._queue)
         if not job.done:
-            self._led = True
+            self._has_leader = True
             await self._lead(job)
         if job.error is not None:
             raise job.error
@@ -202,7 +202,7 @@ class SqliteFile:
         """Commit for all who wait, and let the first of those who came meanwhile lead the next group."""
         try:
             await self._gather()
-            connection = await self._first(self._begin_writing, leader.deadline, "beginning a transaction")
+            connection = await self._with_lock(self._begin_writing, leader.deadline, "beginning a transaction")
         except BaseException:
             self._queue.remove(leader)
             self._pass_on()
@@ -225,7 +225,7 @@ class SqliteFile:
             self._pass_on()
 
     def _pass_on(self) -> None:
-        self._led = bool(self._queue)
+        self._has_leader = bool(self._queue)
         if self._queue:
             self._queue[0].wake()
 
@@ -298,7 +298,7 @@ class SqliteFile:
 
     # --- beginning and ending
 
-    async def _first(self, work: Callable[[sqlite3.Connection], T], deadline: float, doing: str) -> T:
+    async def _with_lock(self, work: Callable[[sqlite3.Connection], T], deadline: float, doing: str) -> T:
         """Take the lock and do *work*, keeping it; wait for other processes up to *deadline*, without the lock."""
         pause, longest = BUSY_POLL_S
         while True:

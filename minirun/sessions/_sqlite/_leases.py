@@ -14,7 +14,7 @@ import trio
 
 from ...env import Env
 from ...errors import StorageReadOnlyError
-from ._owner_lock import OwnerLock, owner_is_gone, sweep_up
+from ._owner_lock import OwnerLock, owner_is_gone, remove_dead_locks
 from ._rows import Row
 
 __all__ = ["LEASE_POLL_S", "LEASE_S", "RENEW_EVERY_S", "LeaseWait", "Leases"]
@@ -50,7 +50,7 @@ class Leases:
         """When a lease that is taken or renewed now expires, in seconds since the epoch."""
         return self._env.now() + LEASE_S
 
-    def sign(self) -> None:
+    def lock_owner(self) -> None:
         """
         Show that this process lives, before its first lease.
 
@@ -59,7 +59,7 @@ class Leases:
         """
         if self.lock is None and self._path is not None:
             try:
-                sweep_up(self._path)
+                remove_dead_locks(self._path)
                 self.lock = OwnerLock(self._path, self.owner)
             except OSError as error:
                 msg = f"{self._path}: cannot make a lock file beside it: {error}; make the folder writable"

@@ -20,7 +20,7 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]  # the functions below ask for it
 
-__all__ = ["OwnerLock", "owner_is_gone", "sweep_up"]
+__all__ = ["OwnerLock", "owner_is_gone", "remove_dead_locks"]
 
 
 class OwnerLock:
@@ -67,7 +67,7 @@ def owner_is_gone(database: Path, owner: str) -> bool:
         os.close(file)
 
 
-def sweep_up(database: Path) -> None:
+def remove_dead_locks(database: Path) -> None:
     """Delete the files that dead processes have left."""
     for path in database.parent.glob(f"{glob.escape(database.name)}-owner-*"):
         owner_is_gone(database, path.name.removeprefix(f"{database.name}-owner-"))

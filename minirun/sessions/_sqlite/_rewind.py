@@ -14,10 +14,10 @@ from ._queries import INVOCATION, stored_invocation
 from ._rows import read_open_calls, stored_status
 from ._session import FileSession
 
-__all__ = ["rewind_invocations", "undoable"]
+__all__ = ["rewind_invocations", "visible_history"]
 
 
-def undoable(db: sqlite3.Connection, cache: SessionCache, live: FileSession) -> list[Event] | None:
+def visible_history(db: sqlite3.Connection, cache: SessionCache, live: FileSession) -> list[Event] | None:
     """All of the session that is visible, where not all of it is loaded; else None."""
     if live.first_seq <= 1:
         return None

@@ -128,7 +128,7 @@ class SqliteSessionService(BaseSessionService):
     async def _commit(self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
         assert isinstance(live, FileSession), "live sessions come from the service that they are written by"
         if writer is not None and writer.epoch is None:
-            self._leases.sign()
+            self._leases.lock_owner()
         if self._unrecorded:
             await self._record_late()
         work = Append(self._cache, self._leases, live, event, event_to_json(event), writer, begins=begins)
