@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -22,7 +21,7 @@ from ._logs import read_lines, read_segments
 from ._rows import CALL, ROW, call_of, find_session, row_of
 from ._schema import WAITS
 
-__all__ = ["INVOCATION", "find_invocations", "list_sessions", "list_waiting", "read_log", "stored_invocation"]
+__all__ = ["INVOCATION", "Queries", "stored_invocation"]
 
 # Columns of an invocation, as `stored_invocation` takes them, and of one with its session.
 INVOCATION: Final = "i.invocation_id, i.status, i.seq, i.end_seq"
@@ -32,79 +31,83 @@ _INVOCATIONS: Final = (
 )
 
 
-async def read_log(file: SqliteFile, key: SessionKey, after_seq: int, limit: int | None) -> list[Event]:
-    """The session's events above *after_seq*, in order, page by page; none if there is no such session."""
-    events: list[Event] = []
-    incarnation = None
-    while True:
-        if events:
-            await trio.lowlevel.checkpoint()
-        async with file.reading() as db:
-            row = find_session(db, key)
-            if row is None:
-                return []
-            if row.id != incarnation:  # at the first page, and when it was deleted and made again meanwhile
-                incarnation, events = row.id, []
-                segments = read_segments(db, row.id)
-            first = after_seq + 1 + len(events)
-            last = row.revision if limit is None else min(row.revision, after_seq + limit)
-            page = read_lines(db, file.name, segments, first, min(first + PAGE_EVENTS, last + 1))
-        events.extend(event for event, _ in page)
-        if first + len(page) > last:
-            return events
+class Queries:
+    """What one service reads of its file."""
 
+    def __init__(self, file: SqliteFile, leases: Leases) -> None:
+        self._file = file
+        self._leases = leases
 
-def list_sessions(
-    db: sqlite3.Connection, app_name: str | None, user_id: str | None, limit: int | None, after: int
-) -> list[Session]:
-    """The sessions with a number above *after*, in that order, without events and state."""
-    where, values = _where({"id > ?": after, "app_name = ?": app_name, "user_id = ?": user_id})
-    query = (
-        "SELECT id, app_name, user_id, session_id, revision, create_time, update_time FROM sessions"
-        f" WHERE {' AND '.join(where)} ORDER BY id LIMIT ?"
-    )
-    rows = db.execute(query, (*values, -1 if limit is None else limit)).fetchall()
-    return [listed_session(SessionKey(app, user, name), number, *rest) for number, app, user, name, *rest in rows]
+    async def log(self, key: SessionKey, after_seq: int, limit: int | None) -> list[Event]:
+        """The session's events above *after_seq*, in order, page by page; none if there is no such session."""
+        events: list[Event] = []
+        incarnation = None
+        while True:
+            if events:
+                await trio.lowlevel.checkpoint()
+            async with self._file.reading() as db:
+                row = find_session(db, key)
+                if row is None:
+                    return []
+                if row.id != incarnation:  # at the first page, and when it was deleted and made again meanwhile
+                    incarnation, events = row.id, []
+                    segments = read_segments(db, row.id)
+                first = after_seq + 1 + len(events)
+                last = row.revision if limit is None else min(row.revision, after_seq + limit)
+                page = read_lines(db, self._file.name, segments, first, min(first + PAGE_EVENTS, last + 1))
+            events.extend(event for event, _ in page)
+            if first + len(page) > last:
+                return events
 
+    async def sessions(
+        self, app_name: str | None, user_id: str | None, limit: int | None, after: int
+    ) -> list[Session]:
+        """The sessions with a number above *after*, in that order, without events and state."""
+        where, values = _where({"id > ?": after, "app_name = ?": app_name, "user_id = ?": user_id})
+        query = (
+            "SELECT id, app_name, user_id, session_id, revision, create_time, update_time FROM sessions"
+            f" WHERE {' AND '.join(where)} ORDER BY id LIMIT ?"
+        )
+        async with self._file.reading() as db:
+            rows = db.execute(query, (*values, -1 if limit is None else limit)).fetchall()
+        return [listed_session(SessionKey(app, user, name), number, *rest) for number, app, user, name, *rest in rows]
 
-def list_waiting(
-    db: sqlite3.Connection, file_name: str, app_name: str | None, user_id: str | None, session_id: str | None
-) -> list[tuple[SessionKey, OpenCall, Event, Event]]:
-    """The calls that wait for somebody outside, with the event that holds each and the one that lets it wait."""
-    where, values = _where({"s.app_name = ?": app_name, "s.user_id = ?": user_id, "s.session_id = ?": session_id})
-    query = (
-        f"SELECT s.app_name, s.user_id, s.session_id, s.id, {CALL} FROM open_calls o"
-        f" JOIN sessions s ON s.id = o.session WHERE {' AND '.join([WAITS, *where])}"
-        " ORDER BY o.pending_no, o.session, o.seq, o.place"
-    )
-    found = []
-    for app, user, name, session, *columns in db.execute(query, values).fetchall():
-        call, segments = call_of(columns), read_segments(db, session)
-        [(event, _)] = read_lines(db, file_name, segments, call.seq, call.seq + 1)
-        [(mark, _)] = read_lines(db, file_name, segments, call.pending_seq, call.pending_seq + 1)
-        found.append((SessionKey(app, user, name), call, event, mark))
-    return found
-
-
-def find_invocations(
-    db: sqlite3.Connection, name: str, leases: Leases, where: str, parameters: Sequence[object]
-) -> list[Invocation]:
-    """The invocations of the file *name* that a query finds; those that nobody runs are interrupted."""
-    rows = db.execute(f"{_INVOCATIONS} WHERE {where}", parameters).fetchall()
-    return [_found(name, leases, columns) for columns in rows]
-
-
-def _found(name: str, leases: Leases, columns: Sequence[Any]) -> Invocation:
-    app, user, session, epoch, *rest = columns
-    found = stored_invocation(name, SessionKey(app, user, session), *rest[:4])
-    row = row_of(rest[4:])
-    if found.status is not InvocationStatus.RUNNING:
+    async def waiting(
+        self, app_name: str | None, user_id: str | None, session_id: str | None
+    ) -> list[tuple[SessionKey, OpenCall, Event, Event]]:
+        """The calls that wait for somebody outside, with the event that holds each and the one that lets it wait."""
+        where, values = _where({"s.app_name = ?": app_name, "s.user_id = ?": user_id, "s.session_id = ?": session_id})
+        query = (
+            f"SELECT s.app_name, s.user_id, s.session_id, s.id, {CALL} FROM open_calls o"
+            f" JOIN sessions s ON s.id = o.session WHERE {' AND '.join([WAITS, *where])}"
+            " ORDER BY o.pending_no, o.session, o.seq, o.place"
+        )
+        found = []
+        async with self._file.reading() as db:
+            for app, user, name, session, *columns in db.execute(query, values).fetchall():
+                call, segments = call_of(columns), read_segments(db, session)
+                [(event, _)] = read_lines(db, self._file.name, segments, call.seq, call.seq + 1)
+                [(mark, _)] = read_lines(db, self._file.name, segments, call.pending_seq, call.pending_seq + 1)
+                found.append((SessionKey(app, user, name), call, event, mark))
         return found
-    ours = row.owner == leases.owner and (row.id, found.invocation_id) in leases.running
-    theirs = row.owner not in (None, leases.owner) and not leases.is_free(row)
-    if epoch == row.epoch and (ours or theirs):
-        return found
-    return changed(found, status=InvocationStatus.INTERRUPTED)
+
+    async def invocations(self, where: str, *parameters: object) -> list[Invocation]:
+        """The invocations that a condition finds; those that nobody runs are interrupted."""
+        async with self._file.reading() as db:
+            rows = db.execute(f"{_INVOCATIONS} WHERE {where}", parameters).fetchall()
+            return [self._invocation(columns) for columns in rows]
+
+    def _invocation(self, columns: Sequence[Any]) -> Invocation:
+        app, user, session, epoch, *rest = columns
+        found = stored_invocation(self._file.name, SessionKey(app, user, session), *rest[:4])
+        row, leases = row_of(rest[4:]), self._leases
+        if found.status is not InvocationStatus.RUNNING:
+            return found
+        ours = row.owner == leases.owner and (row.id, found.invocation_id) in leases.running
+        theirs = row.owner not in (None, leases.owner) and not leases.is_free(row)
+        if epoch == row.epoch and (ours or theirs):
+            return found
+        return changed(found, status=InvocationStatus.INTERRUPTED)
 
 
 def stored_invocation(

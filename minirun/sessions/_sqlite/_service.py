@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Sequence
-from functools import partial
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 from ..._codec import event_to_json
 from ..._json import shown
@@ -40,6 +41,9 @@ from ._format import parse_path
 from ._leases import Leases, LeaseWait
 from ._schema import FORMAT, UNFINISHED
 from ._session import FileSession
+
+if TYPE_CHECKING:
+    from ._queries import Queries
 
 __all__ = ["SqliteSessionService"]
 
@@ -208,34 +212,32 @@ class SqliteSessionService(BaseSessionService):
 
     # --- reading beside runs
 
-    async def _read(self, key: SessionKey, after_seq: int, limit: int | None) -> list[Event]:
-        from ._queries import read_log  # runs read what they need when the session is opened
+    @cached_property
+    def _queries(self) -> Queries:
+        from ._queries import Queries  # runs have what they need from the cache
 
-        return await read_log(self._file, key, after_seq, limit)
+        return Queries(self._file, self._leases)
+
+    async def _read(self, key: SessionKey, after_seq: int, limit: int | None) -> list[Event]:
+        return await self._queries.log(key, after_seq, limit)
 
     async def _list(self, app_name: str | None, user_id: str | None, limit: int | None, after: int) -> list[Session]:
-        from ._queries import list_sessions
-
-        async with self._file.reading() as db:
-            return list_sessions(db, app_name, user_id, limit, after)
+        return await self._queries.sessions(app_name, user_id, limit, after)
 
     async def _list_waiting(
         self, app_name: str | None, user_id: str | None, session_id: str | None
     ) -> list[tuple[SessionKey, OpenCall, Event, Event]]:
-        from ._queries import list_waiting
-
-        async with self._file.reading() as db:
-            return list_waiting(db, self._file.name, app_name, user_id, session_id)
+        return await self._queries.waiting(app_name, user_id, session_id)
 
     async def _list_invocations(self, app_name: str | None, status: InvocationStatus | None) -> list[Invocation]:
         # With the very words of its index, so that those that have ended are not looked at.
         only = f" AND {UNFINISHED}" if status is not None and not status.has_ended else ""
         where = f"s.app_name = coalesce(?, s.app_name){only} ORDER BY i.commit_no, i.session, i.seq"
-        return await self._invocations(where, app_name)
+        return await self._queries.invocations(where, app_name)
 
     async def _invocation(self, key: SessionKey, invocation_id: str) -> Invocation | None:
         where = "s.app_name = ? AND s.user_id = ? AND s.session_id = ? AND i.invocation_id = ?"
-        found = await self._invocations(where, key.app_name, key.user_id, key.session_id, invocation_id)
+        found = await self._queries.invocations(where, key.app_name, key.user_id, key.session_id, invocation_id)
         return found[0] if found else None
 
     async def _not_ended(self, key: SessionKey, after_seq: int) -> list[Invocation]:
@@ -243,13 +245,7 @@ class SqliteSessionService(BaseSessionService):
             f"{UNFINISHED} AND i.session = (SELECT id FROM sessions"
             " WHERE app_name = ? AND user_id = ? AND session_id = ?) AND i.seq > ? ORDER BY i.seq"
         )
-        return await self._invocations(where, key.app_name, key.user_id, key.session_id, after_seq)
-
-    async def _invocations(self, where: str, *parameters: object) -> list[Invocation]:
-        from ._queries import find_invocations
-
-        async with self._file.reading() as db:
-            return find_invocations(db, self._file.name, self._leases, where, parameters)
+        return await self._queries.invocations(where, key.app_name, key.user_id, key.session_id, after_seq)
 
 
 class _End:
