@@ -132,6 +132,7 @@ LATER = frozenset(
         "sessions._sqlite._artifacts",
         "sessions._sqlite._delete",
         "sessions._sqlite._fork",
+        "sessions._sqlite._lost_file",
         "sessions._sqlite._queries",
         "sessions._sqlite._rewind",
         "tools._function",

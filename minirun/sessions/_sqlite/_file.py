@@ -59,11 +59,6 @@ BUSY_POLL_S = (0.0005, 0.1)  # the first pause and the longest
 GATHER_TICKS_MAX = 8
 
 
-# Connections that could not be closed without harm to files that are not theirs any more (Python 3.11). As long as they
-# are open, SQLite takes a log that was swapped below the same file for damage: then only a new process can go on.
-_NEVER_CLOSED: Final[list[sqlite3.Connection]] = []
-
-
 class Transaction:
     """What a job works in: the connection, and what it shares with the other jobs of its group."""
 
@@ -320,10 +315,10 @@ class SqliteFile:
     def _opened(self) -> sqlite3.Connection:
         """The connection to the file that has the name."""
         if self._connection is not None and self._identity != self._identity_now():
-            if self._has_lost_its_log():
-                self._disconnect()  # which writes what is in the log, still open, into the file
-            else:
-                self._abandon()
+            from ._lost_file import close_lost  # few files are
+
+            connection, self._connection = self._connection, None
+            close_lost(connection, self._address, self._log, self._index, self._identity)
             msg = f"{self.name}: the file was deleted or replaced while it was open; put it back, or use another name"
             raise StorageMissingError(msg)
         return self._connection or self._connect()
@@ -402,32 +397,6 @@ class SqliteFile:
         except OSError:
             return (None,)
         return (file.st_dev, file.st_ino, index.st_ino, log.st_ino)
-
-    def _has_lost_its_log(self) -> bool:
-        """Whether the file is still ours, and its log has lost its name to nothing else."""
-        try:
-            file = os.stat(self._address)
-        except OSError:
-            return False
-        is_ours = (file.st_dev, file.st_ino) == self._identity[:2]
-        return (
-            is_ours and not os.path.lexists(self._log) and (not os.path.lexists(self._index) or self._has_its_index())
-        )
-
-    def _has_its_index(self) -> bool:
-        return len(self._identity) > 2 and os.stat(self._index).st_ino == self._identity[2]
-
-    def _abandon(self) -> None:
-        """Close a connection whose file is not ours any more, and leave alone what has its names now."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            # The last one to close checks in the log and deletes it, by name. Python 3.12 and later can switch it off.
-            option = getattr(sqlite3, "SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE", None)
-            if option is None:
-                _NEVER_CLOSED.append(connection)
-                return
-            connection.setconfig(option, True)  # type: ignore[attr-defined]  # not in 3.11
-            connection.close()
 
     async def close(self) -> None:
         """Close the connection; a database in memory is gone."""

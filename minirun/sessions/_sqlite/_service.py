@@ -2,6 +2,7 @@
 Sessions in one SQLite file.
 
     _file _format _errors         one file: its connection, its transactions, whose it is, what its errors mean
+    _lost_file                    where it was deleted or replaced below an open connection
     _schema                       its tables
     _logs _rows _state            what is read of them and written to them
     _session _cache               the live sessions that ran lately, brought up to date when they are opened
