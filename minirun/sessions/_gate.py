@@ -17,7 +17,7 @@ import trio
 
 from ..errors import SessionBusyError
 
-__all__ = ["Hold", "acquire"]
+__all__ = ["INSIDE", "Hold", "acquire", "acquire_free"]
 
 
 class Hold:
@@ -88,6 +88,15 @@ def _waits() -> list[tuple[Hold, set[Hold]]]:
     return [(gate.holder, waiter.inside) for gate in gates if gate.holder is not None for waiter in gate.waiters]
 
 
+def acquire_free(key: Hashable) -> Hold | None:
+    """Take the session's turn if nobody has it, without a checkpoint; else return None."""
+    gate = _gates().setdefault(key, _Gate(key))
+    if gate.holder is not None:
+        return None
+    gate.holder = Hold(gate, trio.lowlevel.current_task())
+    return gate.holder
+
+
 async def acquire(key: Hashable, name: str, *, reject: bool = False) -> Hold:
     """
     Wait for the session's turn and take it. A checkpoint; cancelling it leaves nothing behind.
@@ -96,12 +105,12 @@ async def acquire(key: Hashable, name: str, *, reject: bool = False) -> Hold:
         SessionBusyError: It is held and *reject* is set, or waiting could never end.
     """
     await trio.lowlevel.checkpoint_if_cancelled()
-    task = trio.lowlevel.current_task()
-    gate = _gates().setdefault(key, _Gate(key))
-    if gate.holder is None:
-        gate.holder = Hold(gate, task)
+    hold = acquire_free(key)
+    if hold is not None:
         await trio.lowlevel.cancel_shielded_checkpoint()
-        return gate.holder
+        return hold
+    task, gate = trio.lowlevel.current_task(), _gates()[key]
+    assert gate.holder is not None, "else its turn was free"
     from ._deadlocks import holds_around, never_ends  # few programs ask for a session that is being written
 
     holds = [other.holder for other in _gates().values() if other.holder is not None]

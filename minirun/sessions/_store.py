@@ -25,7 +25,7 @@ from ..errors import (
 )
 from ..events import Event
 from ._calls import OpenCall
-from ._gate import INSIDE, Hold, acquire
+from ._gate import INSIDE, Hold, acquire, acquire_free
 from ._invocation import Invocation, InvocationStatus
 from ._key import SessionKey
 from ._live import LiveSession
@@ -187,6 +187,8 @@ class SessionStore(BaseService, ABC):
         """
         Wait for the session and open it for a run; None if there is no such session. Stores nothing.
 
+        No checkpoint in itself, where the session is free and the store has it at hand.
+
         Raises:
             SessionBusyError: It is held and *reject* is set, or waiting could never end.
         """
@@ -194,7 +196,9 @@ class SessionStore(BaseService, ABC):
         hold: Hold | None = None
         live: LiveSession | None = None
         try:
-            hold = await self._acquire(key, reject=reject)
+            await trio.lowlevel.checkpoint_if_cancelled()
+            # Nothing is gained by letting others go first where nobody waits: a run checkpoints before it stores.
+            hold = acquire_free((self._store_id(), key)) or await self._acquire(key, reject=reject)
             live = await self._open_free(key, config, reject=reject)
             return None if live is None else SessionWriter(self, hold, live, invocation_id)
         finally:
