@@ -5,7 +5,7 @@ The map of the package, from the values at the bottom to what stands outside; im
 
     types, events, errors, _json, _codec, _window    values: frozen, compared by content, JSON
     sessions._state, sessions._fold, flows           pure logic: state, prompts, turns, schemas
-    env                                              the one seam: time, ids, luck, threads
+    env                                              the one seam: time, ids, randomness, threads
     sessions, memory, models                         services and models, behind small interfaces
     runtime                                          the heart: how an event becomes true
     tools, agents, plugins, apps, runners            what applications are built from

@@ -1,5 +1,5 @@
 """
-The one seam between minirun and the world: time, ids, luck, worker threads, databases, and where it yields.
+The one seam between minirun and the world: time, ids, randomness, worker threads, databases, and where it yields.
 
 Everything in the package that would ask the machine for something unpredictable asks its `Env` instead. The default
 is the real world. A simulation passes another one, under which the same choices give the same log; there is no other
@@ -14,12 +14,13 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from hashlib import blake2b
 from typing import Any, TypeVar
 
 import attrs
 import trio
 
-__all__ = ["Env", "HostThread"]
+__all__ = ["Env", "HostThread", "derived_id"]
 
 T = TypeVar("T")
 
@@ -131,6 +132,16 @@ async def _run_plainly(fn: Callable[[], T]) -> T:
         return fn()
     result: T = await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
     return result
+
+
+def derived_id(*path: object) -> str:
+    """
+    Return an id of 24 letters and digits that depends on nothing but *path*.
+
+    An Env makes one random id for each invocation; what stands below it is named after it in this way, so that two runs
+    of the same name the same things alike.
+    """
+    return blake2b("\x1f".join(map(str, path)).encode(), digest_size=12).hexdigest()
 
 
 REAL_ENV = Env()

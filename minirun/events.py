@@ -207,6 +207,22 @@ class EventActions(Memoized):
     render_ui_widgets: JSON = attrs.field(default=None, metadata=JSON_VALUE)
     unknown_fields: Mapping[str, Any] = unknown_field()
 
+    @property
+    def is_only_state(self) -> bool:
+        """Whether all that they do is to change the state: then their writes are all that has to be looked at."""
+        return self is NO_ACTIONS or not (
+            self.suspended_calls
+            or self.artifact_delta
+            or self.artifact_versions
+            or self.requested_auth_configs
+            or self.requested_tool_confirmations
+            or self.compaction is not None
+            or self.rewind_before_invocation_id is not None
+            or self.rewind_before_seq is not None
+            or self.agent_state
+            or self.end_of_agent
+        )
+
     def named_artifacts(self) -> list[tuple[str, Any]]:
         """All versions of artifacts that the event names, each with its name."""
         if not (self.artifact_delta or self.artifact_versions):

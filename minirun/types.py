@@ -171,7 +171,7 @@ def _parts(value: object, path: str) -> tuple[Part, ...]:
     return parts
 
 
-_NEITHER: tuple[tuple[FunctionCall, ...], tuple[FunctionResponse, ...]] = ((), ())
+NO_CALLS: tuple[tuple[FunctionCall, ...], tuple[FunctionResponse, ...]] = ((), ())
 
 
 @constructed
@@ -211,7 +211,7 @@ class Content(Memoized):
                     calls.append(part.function_call)
                 elif part.function_response is not None:
                     responses.append(part.function_response)
-            found = (tuple(calls), tuple(responses)) if calls or responses else _NEITHER
+            found = (tuple(calls), tuple(responses)) if calls or responses else NO_CALLS
             object.__setattr__(self, "_memo", found)
         return found
 

@@ -24,7 +24,14 @@ from minirun import BaseAgent, Event, InMemorySessionService, Runner, SqliteSess
 from minirun.sessions import BaseSessionService
 
 PACKAGE = Path(minirun.__file__).parent
-PLACES = ("runtime/_invocation.py", "runtime/_committer.py", "sessions/_renewals.py")
+PLACES = (
+    "runtime/_scope.py",
+    "runtime/_run.py",
+    "runtime/_invocation.py",
+    "runtime/_emit.py",
+    "runtime/_committer.py",
+    "sessions/_renewals.py",
+)
 FILES = {str(PACKAGE / place) for place in PLACES}
 LIMIT_S = 2.0
 ENOUGH = 10  # problems, so that a run that hangs often fails soon

@@ -25,6 +25,7 @@ import sys
 import time
 import traceback
 from collections.abc import Awaitable, Callable
+from importlib import import_module
 from random import Random
 from typing import Any, TypeAlias
 
@@ -50,11 +51,15 @@ from minirun.errors import (
     StorageError,
 )
 from minirun.sessions import Session, SessionWriter
-from minirun.sessions._outside import append_outside  # noqa: F401  # so that no fork spends its life importing it
 from minirun.sessions._sqlite import _leases
 from minirun.testing import ScriptedLlm, call
 
+from .test_layers import LATER
+
 __all__ = ["BROKEN", "OftenCheckpointed", "Teller", "main", "planned"]
+
+for later in LATER:  # no writer spends its short life importing what few programs use
+    import_module(f"minirun.{later}")
 
 # Pages of the log until it is written back, instead of SQLite's 1000: a kill should hit that, too.
 CHECKPOINT_PAGES = 20

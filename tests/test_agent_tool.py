@@ -306,7 +306,7 @@ async def test_who_has_failed_inside_of_a_call_is_forgotten_with_the_failure() -
     class Root(LlmAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> None:
             await super()._run_async_impl(ctx)
-            assert ctx._core._failed_in == {}
+            assert ctx._invocation.failures._origins == {}
             raise ValueError("outer")
 
     runner = InMemoryRunner(

@@ -97,7 +97,7 @@ def check_log(log: Log) -> None:
     ("seeds", "storage", "faults", "processes"),
     [
         (60, "memory", (), 1),
-        (60, "memory", ("crash", "users"), 1),
+        (80, "memory", ("crash", "users"), 1),
         (25, "sqlite", ("crash", "storage", "users"), 2),
     ],
     ids=["calm", "in trouble", "on disk"],

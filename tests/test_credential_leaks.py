@@ -28,9 +28,9 @@ from minirun import (
 from minirun._codec import event_to_json
 from minirun.agents import InvocationContext
 from minirun.credentials import AuthConfig, AuthCredential, InMemoryCredentialService
+from minirun.credentials._secrets import HIDDEN, Secrets
 from minirun.errors import ReplayError, SecretError
 from minirun.plugins import BasePlugin, LoggingPlugin
-from minirun.runtime._secrets import HIDDEN, Secrets
 from minirun.sessions import BaseSessionService
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import ToolContext

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator
 from typing import Any, cast
 
@@ -37,7 +38,7 @@ from minirun.models import BaseLlm, LlmRequest, LlmRequestDraft, LlmResponse, Re
 from minirun.runtime import CallbackContext
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import BaseTool
-from minirun.types import FunctionCall, FunctionResponse, UsageMetadata
+from minirun.types import FunctionCall, FunctionDeclaration, FunctionResponse, UsageMetadata
 
 from .helpers import PLACE, run_to_end, runner_for, stored_events
 
@@ -501,3 +502,47 @@ async def test_a_request_that_a_tool_cannot_shape_is_not_asked() -> None:
     with pytest.raises(OSError, match="no"):
         await run_to_end(runner)
     assert model.requests == []
+
+
+class Changing(BaseTool):
+    """A tool whose declaration is another one whenever it is asked for: equal in Python, and not the same JSON."""
+
+    def __init__(self) -> None:
+        super().__init__(name="look", description="")
+        self.asked = 0
+
+    @property
+    def declaration(self) -> FunctionDeclaration:
+        self.asked += 1
+        default = 1 if self.asked % 2 else True
+        return FunctionDeclaration(name=self.name, parameters={"type": "object", "default": default})
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        tool_context.state["mood"] = "calm"
+
+
+def look(tool_context: ToolContext) -> None:
+    """Look around."""
+    tool_context.state["mood"] = "calm"
+
+
+@pytest.mark.parametrize(
+    ("instruction", "tool", "told"),
+    [
+        ("Be kind.", look, ["Be kind.", "Be kind."]),
+        ("Be {mood?}.", look, ["Be .", "Be calm."]),
+        ("", Changing(), [None, None]),
+    ],
+)
+async def test_a_config_is_made_again_where_a_part_of_it_is_another(
+    instruction: str, tool: Any, told: list[str | None]
+) -> None:
+    """A request has the very config of the one before it, unless an instruction or a declaration has changed."""
+    model = ScriptedLlm([call("look"), "done"])
+    await run_to_end(runner_for(LlmAgent(name="a", model=model, instruction=instruction, tools=[tool])))
+    first, second = (request.config for request in model.requests)
+    assert [first.system_instruction, second.system_instruction] == told
+    assert (first is second) is (instruction == "Be kind.")
+    if isinstance(tool, Changing):
+        defaults = [(config.tools[0].parameters or {})["default"] for config in (first, second)]
+        assert json.dumps(defaults) == "[1, true]"

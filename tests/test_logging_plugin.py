@@ -16,7 +16,7 @@ from minirun.errors import ConfigurationError
 from minirun.models import LlmRequest, LlmRequestDraft, LlmResponse
 from minirun.plugins import BasePlugin, LoggingPlugin
 from minirun.plugins import _observer as observer
-from minirun.runtime._place import Region
+from minirun.runtime._position import ConcurrentWrites
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import FunctionTool, ToolContext
 from minirun.types import GenerateContentConfig, UsageMetadata
@@ -144,7 +144,7 @@ async def test_a_run_leaves_one_record_for_each_thing_that_happens(
         usage = UsageMetadata(prompt_token_count=7, candidates_token_count=5)
         content = Content(role="model", parts=[Part(text="wait"), call("echo", text="x")])
         await of.after_model(llm_response=LlmResponse(content=content, finish_reason="STOP", usage_metadata=usage))
-        tool_context = ctx._for_call("c1", "echo", Region(), 0)
+        tool_context = ctx._for_call("c1", "echo", ConcurrentWrites(), 0)
         of_call = hooks(plugin, tool_context)
         await of_call.before_tool(tool=ECHO, tool_args={"text": "x"})
         mock_clock.jump(0.5)
@@ -214,7 +214,7 @@ async def test_failures_are_warnings_or_errors_with_one_traceback(
     error = failed()
 
     async def logic(ctx: InvocationContext) -> None:
-        of, of_call = hooks(plugin, ctx), hooks(plugin, ctx._for_call("c1", "echo", Region(), 0))
+        of, of_call = hooks(plugin, ctx), hooks(plugin, ctx._for_call("c1", "echo", ConcurrentWrites(), 0))
         await of.before_run()
         await of.before_model(llm_request=LlmRequestDraft.of(REQUEST))
         await of_call.before_tool(tool=ECHO, tool_args={})
@@ -322,7 +322,8 @@ async def test_texts_are_shortened_and_stay_on_one_line(
     plugin = LoggingPlugin(max_text=max_text)
 
     async def logic(ctx: InvocationContext) -> None:
-        await hooks(plugin, ctx._for_call("c1", "echo", Region(), 0)).after_tool(tool=ECHO, tool_args={}, result=value)
+        of_call = hooks(plugin, ctx._for_call("c1", "echo", ConcurrentWrites(), 0))
+        await of_call.after_tool(tool=ECHO, tool_args={}, result=value)
 
     await in_a_run(logic)
     [record], [fields] = log.records, fields_of(log)
@@ -382,7 +383,7 @@ async def test_what_nobody_saw_begin_has_no_duration(log: pytest.LogCaptureFixtu
     plugin = LoggingPlugin()
 
     async def logic(ctx: InvocationContext) -> None:
-        of, of_call = hooks(plugin, ctx), hooks(plugin, ctx._for_call("c1", "echo", Region(), 0))
+        of, of_call = hooks(plugin, ctx), hooks(plugin, ctx._for_call("c1", "echo", ConcurrentWrites(), 0))
         await of.after_model(llm_response=LlmResponse())
         await of.on_model_error(llm_request=REQUEST, error=failed())
         await of_call.after_tool(tool=ECHO, tool_args={}, result=1)
@@ -406,7 +407,7 @@ async def test_the_logger_and_the_level_are_the_applications(caplog: pytest.LogC
             return "x"
 
     async def logic(ctx: InvocationContext) -> None:
-        context = ctx._for_call("c1", "echo", Region(), 0)
+        context = ctx._for_call("c1", "echo", ConcurrentWrites(), 0)
         for plugin in (
             LoggingPlugin(),
             LoggingPlugin(logger="my.app", level=logging.ERROR),

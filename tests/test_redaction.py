@@ -27,11 +27,11 @@ from minirun._codec import event_to_dict, event_to_json
 from minirun.agents import InvocationContext
 from minirun.artifacts import InMemoryArtifactService
 from minirun.credentials import AuthConfig, AuthCredential, InMemoryCredentialService
+from minirun.credentials._secrets import HIDDEN, Secrets
 from minirun.errors import SecretError
 from minirun.events import EventActions
 from minirun.memory import InMemoryMemoryService
 from minirun.plugins import DebugLoggingPlugin, LoggingPlugin
-from minirun.runtime._secrets import HIDDEN, Secrets
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import FunctionTool, ToolContext
 from minirun.types import Blob, Content, FunctionCall, FunctionResponse

@@ -210,22 +210,22 @@ def test_reads_are_served_as_they_were(data: st.DataObject) -> None:
             state[key] = data.draw(st.sampled_from([MISSING, 0, 1]), label=key)
         if act == "event":
             own = data.draw(st.dictionaries(st.sampled_from(keys), st.integers(0, 1)), label="writes")
-            fresh = reader.fresh()
+            fresh = reader.unrecorded()
             reader.settle(fresh)
-            reader.wrote(own)
+            reader.written.append(EventActions(state_delta=own))
             state.update(own)
             log.append(Event(actions=EventActions(state_delta=own, replay={"reads": {"r": fresh}})))
             recorded = len(read)
         else:
             key = act.removeprefix("read ")
-            read.append(reader.seen(key, state.get(key, MISSING)))
+            read.append(reader.value(key, state.get(key, MISSING)))
     again, events = Reads("r", recorded_reads(log).get("r", {})), iter(log)
     served: list[Any] = []
     for act in program:
         if act == "event":
-            again.wrote(dict(next(events).actions.state_delta))
+            again.written.append(next(events).actions)
         elif len(served) < recorded:
-            served.append(again.seen(act.removeprefix("read "), "now"))
+            served.append(again.value(act.removeprefix("read "), "now"))
     assert served == read[:recorded]
 
 
@@ -665,7 +665,7 @@ async def test_an_end_that_comes_late_stands_where_going_on_is_refused(
         write = service._file.write
 
         async def fail_once(work: Any, **options: Any) -> Any:
-            if getattr(work, "__name__", "") == "finish":
+            if getattr(getattr(work, "func", None), "__name__", "") == "finish":
                 monkeypatch.setattr(service._file, "write", write)
                 raise StorageRolledBackError("the disk is full")
             return await write(work, **options)

@@ -55,8 +55,8 @@ from minirun.sessions._state import (
     REMOVED,
     Add,
     Extend,
-    Flight,
     Scope,
+    TakenWrites,
     Values,
     Write,
     apply_write,
@@ -288,12 +288,12 @@ def test_writes_on_their_way_to_the_store_count_once(steps: list[Step]) -> None:
     lower = State(committed)
     state = lower.layer()
     copy: dict[str, Any] = {}
-    flights: list[Flight] = []
+    flights: list[TakenWrites] = []
 
     def land() -> None:
         flight = flights.pop(0)  # the store has one order
         fold(committed, [Event(actions=with_writes(EventActions(), flight.writes))])
-        flight.land()
+        flight.commit()
 
     for action, key, value in steps:
         if action == "take":
@@ -301,7 +301,7 @@ def test_writes_on_their_way_to_the_store_count_once(steps: list[Step]) -> None:
         elif action == "land" and flights:
             land()
         elif action == "back" and len(flights) == 1:
-            flights.pop().back()
+            flights.pop().rollback()
         elif action == "merge" and not flights:  # a tool has ended when its layer is merged
             lower.merge(state.pending())
             state.settle(state.pending())

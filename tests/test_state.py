@@ -253,9 +253,9 @@ def test_an_event_takes_what_is_pending_below_on_its_keys() -> None:
     flight = tool.take({"x": "own", "n": Add(1)})
     assert flight.writes == {"n": 7, "x": "own"}
     assert (tool["n"], agent["n"], agent["other"]) == (6, 5, 1)
-    flight.back()
+    flight.rollback()
     assert (tool.pending(), agent.pending()) == ({"n": Add(1)}, {"n": 5, "other": 1})
-    tool.take({}).land()
+    tool.take({}).commit()
     assert (tool.pending(), agent.pending()) == ({}, {"other": 1})
 
 

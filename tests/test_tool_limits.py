@@ -258,7 +258,7 @@ async def test_a_call_that_has_got_no_thread_is_never_begun(how: str, mock_clock
 
         async def end_threads() -> None:
             """Let them end once everybody knows that time is up."""
-            while runner._tool_limits.threads.statistics().tasks_waiting:
+            while runner._program.tool_limits.threads.statistics().tasks_waiting:
                 await trio.lowlevel.checkpoint()
             go_on.set()
 
@@ -608,7 +608,7 @@ async def test_an_abandoned_thread_has_no_slot(mock_clock: trio.testing.MockCloc
         with trio.move_on_after(0):
             await anext(run)
         await started.wait()
-    assert not runner._tool_limits._lines, "somebody stands in line"
+    assert not runner._program.tool_limits._lines, "somebody stands in line"
     events, _ = await run_to_end(runner)
     assert responses(events) == [{"result": 2}]
     go_on.set()
@@ -674,7 +674,7 @@ async def interrupted_batch(step: int) -> int:
         finally:
             trio.lowlevel.remove_instrument(instrument)
     assert trio.lowlevel.current_statistics().tasks_living == tasks_before, "a task is left"
-    assert not runner._tool_limits._lines, "somebody stands in line"
+    assert not runner._program.tool_limits._lines, "somebody stands in line"
     if await runner.session_service.get_session(app_name="app", **PLACE) is not None:
         assert open_calls(await stored_events(runner)) == []
     events, _ = await run_to_end(runner, run_config=config)

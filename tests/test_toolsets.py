@@ -151,7 +151,7 @@ async def test_a_renamed_tool_keeps_its_rules() -> None:
         async def process_llm_request(self, *, tool_context: Any, llm_request: Any) -> None:
             llm_request.append(tool_context)
 
-        def _is_last_word(self, response: Mapping[str, Any]) -> bool:
+        def _is_final_answer(self, response: Mapping[str, Any]) -> bool:
             return response == {"last": True}
 
     hand = Ruled()
@@ -165,8 +165,8 @@ async def test_a_renamed_tool_keeps_its_rules() -> None:
     assert not await tool.needs_confirmation({"x": 2}, context)
     await tool.process_llm_request(tool_context=context, llm_request=request)
     assert request == [context]
-    assert tool._is_last_word({"last": True})
-    assert not tool._is_last_word({})
+    assert tool._is_final_answer({"last": True})
+    assert not tool._is_final_answer({})
 
 
 async def test_an_agent_calls_a_tool_under_its_prefixed_name() -> None:

@@ -121,7 +121,7 @@ async def test_a_commit_tells_how_long_an_event_took_and_what_was_unread(autojum
 
     runner = runner_with(talk, plugin)
     async with runner.run_async(**PLACE, new_message="go") as run:
-        writer = run._committer._writer  # type: ignore[union-attr]
+        writer = run._invocation.committer._writer  # type: ignore[union-attr]
         append = writer.append
 
         async def slow(event: Event, **options: Any) -> Event:

@@ -7,14 +7,15 @@ from typing import Any
 from .._json import dumps, freeze
 from ..errors import ArgumentError, ConfigurationError, ModelError
 from ..events import Event
+from ..flows._answer import is_answer, shown_result
 from ..flows._output import Outcome, OutputSchema
 from ..flows._prompts import Prompts
 from ..runtime import InvocationContext, ToolContext
-from ..runtime._answer import is_answer, shown_result
 from ..tools import BaseTool
+from ..tools._base import declared
 from ..types import Content, FunctionDeclaration, Part
 from ._base import BaseAgent
-from ._question import find_model
+from ._request import find_model
 from ._tree import AgentTree
 
 __all__ = ["AgentTool"]
@@ -60,13 +61,9 @@ class AgentTool(BaseTool):
 
     def _declared(self, prompts: Prompts) -> FunctionDeclaration:
         if self._input is None:
-            request = {"type": "string", "description": prompts.request}
-            parameters = {"type": "object", "properties": {"request": request}, "required": ["request"]}
-        else:
-            parameters = dict(self._input.tool_parameters)
-        return FunctionDeclaration(
-            name=self.name, description=self.description, parameters=freeze(parameters, self.name)
-        )
+            return declared(self.name, self.description, request={"type": "string", "description": prompts.request})
+        parameters = freeze(dict(self._input.tool_parameters), self.name)
+        return FunctionDeclaration(name=self.name, description=self.description, parameters=parameters)
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
         """
@@ -118,7 +115,7 @@ def _input_of(agent: BaseAgent) -> OutputSchema | None:
 
 def _last_answer(context: InvocationContext) -> Event | None:
     """The last answer in the branch of *context*, or what was told instead of one, but not inside of further calls."""
-    live, branch, inside = context._core.live, context.branch or "", context._place.inside
+    live, branch, inside = context._invocation.live, context.branch or "", context._position.inside
     assert inside is not None
     for event in reversed(live.events[live.index_of(inside.start_seq) :]):
         within = event.branch or ""

@@ -12,27 +12,29 @@ invocations at once. Its logic is `_run_async_impl(self, ctx)`, in one of two fo
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from reprlib import recursive_repr
-from typing import Any, dataclass_transform
+from typing import Any, TypeAlias, dataclass_transform
 
 import attrs
-import trio
 
 from .._record import fields_shown
-from .._values import changed
-from ..errors import ConfigurationError, UnfinishedAgentError
+from ..errors import ConfigurationError
 from ..events import Event
 from ..runtime import InvocationContext
-from ..runtime._failure import first_failure, is_pause, leaves
-from ..runtime._hooks import Hook, ask, expect, hooks_field_value, tell, with_cleanup
+from ..runtime._failure import leaves
+from ..runtime._hooks import Hook, hooks_field_value
 from ..types import Content
 
-__all__ = ["BaseAgent", "as_answer", "hooks_field"]
+__all__ = ["BaseAgent", "Hooks", "hooks_field", "refusing"]
 
 # An identifier, as in the ADK documents: names stand in branches and prompts.
 _NAME = re.compile(r"[^\W\d]\w*")
+
+# The names of the tools that agents have besides their own.
+SET_MODEL_RESPONSE = "set_model_response"
+TRANSFER_TO_AGENT = "transfer_to_agent"
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(attrs.field,))
@@ -48,15 +50,18 @@ class _AgentFields:
         return fields_shown(self)
 
 
-def _checked_name(instance: object, attribute: attrs.Attribute[str], name: object) -> None:
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or name == "user":
-        msg = f"expected an agent name that is an identifier and not 'user', found {name!r:.80}"
-        raise ConfigurationError(msg)
+def refusing(expected: str, fits: Callable[[Any], bool]) -> Callable[[Any, Any, Any], None]:
+    """A validator of a field: what does not fit raises ConfigurationError, which says what is *expected*."""
+
+    def check(instance: Any, attribute: Any, value: Any) -> None:
+        if not fits(value):
+            raise ConfigurationError(f"expected {expected}, found {value!r:.80}")
+
+    return check
 
 
-def _checked_description(instance: object, attribute: attrs.Attribute[str], description: object) -> None:
-    if not isinstance(description, str):
-        raise ConfigurationError(f"expected the description of an agent to be a string, found {description!r:.80}")
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None and name != "user"
 
 
 def _agents(value: Sequence[BaseAgent]) -> tuple[BaseAgent, ...]:
@@ -65,14 +70,19 @@ def _agents(value: Sequence[BaseAgent]) -> tuple[BaseAgent, ...]:
     agents = tuple(value)
     for agent in agents:
         if not isinstance(agent, BaseAgent):
-            msg = f"expected agents in sub_agents, found {agent!r:.80}"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"expected agents in sub_agents, found {agent!r:.80}")
     return agents
 
 
 def hooks_field(name: str, *parameters: str) -> Any:
     """A field for callbacks, one or a list of them, that are called with these arguments by name."""
     return attrs.field(default=None, converter=lambda value: hooks_field_value(value, name, parameters))
+
+
+Hooks: TypeAlias = Hook | Sequence[Hook] | None
+
+# What agents and plugins have hooks for, around an agent; it is plugins only that are told of its failure.
+_AROUND = ("before_agent_callback", "after_agent_callback", "on_agent_error_callback")
 
 
 class BaseAgent(_AgentFields):
@@ -95,11 +105,13 @@ class BaseAgent(_AgentFields):
             it returns is said, too, unless the agent did not come to its end.
     """
 
-    name: str = attrs.field(validator=_checked_name)
-    description: str = attrs.field(default="", validator=_checked_description)
+    name: str = attrs.field(validator=refusing("an agent name that is an identifier and not 'user'", _is_name))
+    description: str = attrs.field(
+        default="", validator=refusing("the description of an agent to be a string", lambda text: isinstance(text, str))
+    )
     sub_agents: Sequence[BaseAgent] = attrs.field(default=(), converter=_agents)
-    before_agent_callback: Hook | Sequence[Hook] | None = hooks_field("before_agent_callback", "callback_context")
-    after_agent_callback: Hook | Sequence[Hook] | None = hooks_field("after_agent_callback", "callback_context")
+    before_agent_callback: Hooks = hooks_field("before_agent_callback", "callback_context")
+    after_agent_callback: Hooks = hooks_field("after_agent_callback", "callback_context")
 
     async def run_async(self, parent_context: InvocationContext) -> None:
         """
@@ -115,83 +127,45 @@ class BaseAgent(_AgentFields):
         while agent is not None and not parent_context.end_invocation:
             context = parent_context._for_agent(agent)
             await agent._run(context)
-            place = context._place
-            agent = None if context.escalated else place.tree.target(agent, place.control.transfer_to)
+            position = context._position
+            agent = None if context.escalated else position.tree.target(agent, position.handover.transfer_to)
 
     async def _run(self, context: InvocationContext) -> None:
         """Run it once, between its hooks."""
-        before, after, on_error = (
-            _hooks_of(self, context, name)
-            for name in ("before_agent_callback", "after_agent_callback", "on_agent_error_callback")
-        )
+        before, after, on_error = (_hooks_of(self, context, name) for name in _AROUND)
         try:
-            if before and await self._is_answered_before(context, before):
-                return
-            if after or on_error:
-                await self._run_with_cleanup(context, after, on_error)
+            if before or after or on_error:
+                from ._callbacks import run_with_callbacks  # few agents have any
+
+                await run_with_callbacks(self, context, before, after, on_error)
             else:
                 await self._run_to_its_end(context)
         except Exception as error:
             for leaf in leaves(error):
-                context._core.failed(leaf, self.name, context.branch)
+                context._invocation.failures.note_origin(leaf, self.name, context.branch)
             raise
 
     async def _run_to_its_end(self, context: InvocationContext) -> None:
         if not context.end_invocation:
             try:
-                await _drive(self, context)
+                logic = self._run_async_impl(context)
+                if isinstance(logic, AsyncGenerator):
+                    from ._generator import emit_from  # most logic awaits `emit` itself
+
+                    await emit_from(self, context, logic)
+                elif isinstance(logic, Awaitable):
+                    await logic
+                else:
+                    expected = f"expected {type(self).__name__}._run_async_impl to be `async def` or an async generator"
+                    raise TypeError(f"{expected}, found a function that returned {logic!r:.80}")
             except Exception as error:
-                context._core.secrets.out_of_error(error)
+                context._invocation.secrets.out_of_error(error)
                 raise
             await context._flush()
 
-    async def _is_answered_before(self, context: InvocationContext, before: Sequence[Hook]) -> bool:
-        callback_context = context._for_agent_hooks("before")
-        if callback_context._is_behind():  # they were asked: it had begun
-            recorded = await callback_context._replay_next()
-            return recorded is not None and recorded.content is not None
-        answer = await ask(before, callback_context=callback_context)
-        content = expect(answer, Content, "before_agent_callback")
-        if content is None:
-            await callback_context._flush()
-            return False
-        await callback_context.emit(self._event_of(content))
-        return True
-
     def _event_of(self, content: Content) -> Event:
         """What is emitted when a callback speaks in the agent's place."""
-        return Event(content=as_answer(content))
-
-    async def _run_with_cleanup(
-        self, context: InvocationContext, after: Sequence[Hook], on_error: Sequence[Hook]
-    ) -> None:
-        callback_context = context._for_agent_hooks("after")
-
-        async def cleanup(failure: BaseException | None) -> None:
-            if is_pause(failure):
-                return  # it is not over
-            if failure is None and callback_context._is_behind():
-                await callback_context._replay_next()  # it was over then, and they have been asked
-                return
-            error = None if failure is None else first_failure(failure)
-            grace_s, what = context._core.cleanup_s, f"a cleanup hook of agent {self.name!r}"
-            try:
-                try:
-                    if isinstance(error, Exception):
-                        await tell(on_error, grace_s, what, callback_context=callback_context, error=error)
-                finally:
-                    well = failure is None
-                    answer = await tell(after, grace_s, what, first_answer=well, callback_context=callback_context)
-                content = expect(answer, Content, "after_agent_callback")
-                if content is not None:
-                    await callback_context.emit(Event(content=as_answer(content)))
-                elif failure is None:
-                    await callback_context._flush()
-            finally:  # what the hooks have written is kept, although nobody may be there to hear of it
-                with trio.CancelScope(shield=True):
-                    await callback_context._flush(closing=True)
-
-        await with_cleanup(lambda: self._run_to_its_end(context), cleanup)
+        return Event(content=content)
 
     @property
     def _has_own_logic(self) -> bool:
@@ -222,8 +196,7 @@ class BaseAgent(_AgentFields):
         changes = dict(update or {})
         strange = sorted(set(changes) - fields)
         if strange:
-            msg = f"expected fields of {type(self).__name__} in update, found {strange[0]!r}"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"expected fields of {type(self).__name__} in update, found {strange[0]!r}")
         changes.setdefault("sub_agents", [agent.clone() for agent in self.sub_agents])
         copy: BaseAgent = attrs.evolve(self, **changes)  # type: ignore[misc]  # mypy does not see that it is an attrs class
         return copy
@@ -234,58 +207,7 @@ class BaseAgent(_AgentFields):
             yield from agent._tree()
 
 
-def as_answer(content: Content) -> Content:
-    """What a hook says in the place of an agent: in the agent's role, whatever role it has."""
-    return content if content.role == "model" else changed(content, role="model")
-
-
-def _hooks_of(agent: BaseAgent, context: InvocationContext, name: str) -> list[Hook]:
+def _hooks_of(agent: BaseAgent, context: InvocationContext, name: str) -> Sequence[Hook]:
     """The hooks around an agent: the plugins', which are told which one it is, then its own."""
-    plugins = context._core.plugins.get(name, ())
-    return [*(partial(hook, agent=agent) for hook in plugins), *getattr(agent, name, ())]
-
-
-async def _drive(agent: BaseAgent, context: InvocationContext) -> None:
-    logic = agent._run_async_impl(context)
-    if isinstance(logic, AsyncGenerator):
-        await _drive_generator(agent, context, logic)
-    elif isinstance(logic, Awaitable):
-        await logic
-    else:
-        msg = (
-            f"expected {type(agent).__name__}._run_async_impl to be `async def` or an async generator, "
-            f"found a function that returned {logic!r:.80}"
-        )
-        raise TypeError(msg)
-
-
-async def _drive_generator(agent: BaseAgent, context: InvocationContext, logic: AsyncGenerator[Event, None]) -> None:
-    """Emit what the generator yields. It runs in a task of its own, as trio needs it."""
-    finished = False
-
-    @trio.as_safe_channel
-    async def events() -> AsyncGenerator[Event, None]:
-        nonlocal finished
-        context._tasks.add(trio.lowlevel.current_task())
-        try:
-            async for event in logic:
-                yield event
-            finished = True
-        finally:
-            await logic.aclose()
-
-    try:
-        async with events() as channel:
-            async for event in channel:
-                await context.emit(event)
-    except BaseException as error:
-        if not isinstance(first_failure(error), GeneratorExit):
-            raise
-        # trio 0.30 lets the closing of a generator leave it, where the generator had opened a nursery
-        await trio.lowlevel.checkpoint_if_cancelled()
-    if not finished:  # a cancel scope around a `yield` has ended the generator, which looks like success here
-        msg = (
-            f"the generator of agent {agent.name!r} was stopped inside a `yield`, by a cancel scope around it or by "
-            "itself; in such a place write `await ctx.emit(event)` in a coroutine instead"
-        )
-        raise UnfinishedAgentError(msg)
+    plugins, own = context._invocation.program.plugins.get(name), getattr(agent, name, ())
+    return [*(partial(hook, agent=agent) for hook in plugins), *own] if plugins else own

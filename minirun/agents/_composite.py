@@ -12,15 +12,16 @@ They have no words of their own; their parts speak. Three things end one early, 
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 import trio
 
-from ..errors import ConfigurationError
 from ..runtime import InvocationContext
 from ..runtime._failure import first_failure, is_pause
-from ..runtime._place import Region
+from ..runtime._position import ConcurrentWrites
 from ..runtime._recovery import close_calls
-from ._base import BaseAgent
+from ._base import BaseAgent, refusing
 
 __all__ = ["LoopAgent", "ParallelAgent", "SequentialAgent"]
 
@@ -33,12 +34,6 @@ class SequentialAgent(BaseAgent):
             await agent.run_async(ctx)
             if ctx.escalated or ctx.end_invocation:
                 return
-
-
-def _checked_policy(instance: object, attribute: attrs.Attribute[str], policy: object) -> None:
-    if policy not in ("cancel_others", "collect"):
-        msg = f"expected on_failure 'cancel_others' or 'collect', found {policy!r:.80}"
-        raise ConfigurationError(msg)
 
 
 class ParallelAgent(BaseAgent):
@@ -55,18 +50,22 @@ class ParallelAgent(BaseAgent):
             them come to their end first. The failure is raised in both cases.
     """
 
-    on_failure: str = attrs.field(default="cancel_others", validator=_checked_policy)
+    on_failure: str = attrs.field(
+        default="cancel_others",
+        validator=refusing("on_failure 'cancel_others' or 'collect'", ("cancel_others", "collect").__contains__),
+    )
 
     async def _run_async_impl(self, ctx: InvocationContext) -> None:
         failures: list[Exception] = []
         pauses: list[BaseException] = []
-        region = Region()
+        within = f"{ctx.branch}.{self.name}." if ctx.branch else f"{self.name}."
+        concurrent, replayer = ConcurrentWrites(), ctx._invocation.replayer
 
         async def run(index: int, agent: BaseAgent) -> None:
-            branch = f"{ctx.branch}.{self.name}.{agent.name}" if ctx.branch else f"{self.name}.{agent.name}"
-            with ctx._place.escalation.branch():
+            branch = f"{within}{agent.name}"
+            with ctx._position.escalation.branch():
                 try:
-                    await agent.run_async(ctx._in_region(region, index, branch))
+                    await agent.run_async(ctx._in_branch(concurrent, index, branch))
                 except Exception as error:
                     if self.on_failure == "cancel_others":
                         raise
@@ -75,39 +74,42 @@ class ParallelAgent(BaseAgent):
                     if not is_pause(error):
                         raise
                     pauses.append(error)
+                finally:
+                    if replayer is not None:
+                        replayer.end_branch(branch)
 
         message = f"branches of {self.name!r} failed"
         try:
             async with trio.open_nursery() as nursery:
+                if replayer is not None:
+                    replayer.record.start_branches(f"{within}{agent.name}" for agent in self.sub_agents)
                 for index, agent in enumerate(self.sub_agents):
                     nursery.start_soon(run, index, agent, name=f"branch {agent.name}")
         except BaseException as error:
             if isinstance(first_failure(error), Exception):
-                await self._withdraw(ctx)
+                await self._withdraw(ctx, within)
             if failures:  # a cancellation does not hide them
                 raise BaseExceptionGroup(message, [*failures, error]) from None
             raise
         if pauses and not (failures or ctx.escalated):
             raise pauses[0]
-        await self._withdraw(ctx)
+        await self._withdraw(ctx, within)
         if failures:
             raise failures[0] if len(failures) == 1 else ExceptionGroup(message, failures)
 
-    async def _withdraw(self, ctx: InvocationContext) -> None:
+    async def _withdraw(self, ctx: InvocationContext, within: str) -> None:
         """Nobody waits any more for what a branch has asked: the others have ended them all."""
-        within = f"{ctx.branch}.{self.name}." if ctx.branch else f"{self.name}."
-        journal = ctx._core.journal
-        if journal is not None:
-            journal.join(ctx.branch, within)
-            if journal.first_ahead(ctx.branch) is not None:
+        replayer = ctx._invocation.replayer
+        if replayer is not None:
+            replayer.join(ctx.branch, within)
+            if replayer.record.next_in(ctx.branch) is not None:
                 return  # that was then; what is open is of a later round
-        await close_calls(ctx, [call for call in ctx._core.open_calls() if (call.branch or "").startswith(within)])
+        still_open = ctx._invocation.open_calls()
+        await close_calls(ctx, [call for call in still_open if (call.branch or "").startswith(within)])
 
 
-def _checked_rounds(instance: object, attribute: attrs.Attribute[int | None], rounds: object) -> None:
-    if rounds is not None and (isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1):
-        msg = f"expected max_iterations from 1 up, or None for no limit, found {rounds!r:.80}"
-        raise ConfigurationError(msg)
+def _is_limit(rounds: Any) -> bool:
+    return rounds is None or (isinstance(rounds, int) and not isinstance(rounds, bool) and rounds >= 1)
 
 
 class LoopAgent(BaseAgent):
@@ -120,7 +122,9 @@ class LoopAgent(BaseAgent):
         max_iterations: How many rounds at most; None for no limit but those of the RunConfig.
     """
 
-    max_iterations: int | None = attrs.field(default=None, validator=_checked_rounds)
+    max_iterations: int | None = attrs.field(
+        default=None, validator=refusing("max_iterations from 1 up, or None for no limit", _is_limit)
+    )
 
     async def _run_async_impl(self, ctx: InvocationContext) -> None:
         inside = ctx._in_loop()

@@ -2,47 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
 from .._json import freeze
 from .._values import MAKE, changed
-from ..errors import ConfigurationError, FatalError, InvalidValueError, ModelError, NotSupportedError, OutputSchemaError
+from ..errors import ConfigurationError, FatalError, InvalidValueError, ModelError, NotSupportedError
 from ..events import Event, EventActions, Replay
 from ..flows._turn import Input, Turn, input_of, step
 from ..models import BaseLlm, LlmResponse
-from ..runtime import InvocationContext, ReadonlyContext, StreamingMode
-from ..runtime._hooks import Hook, ask, expect
+from ..runtime import InvocationContext, StreamingMode, ToolContext
+from ..runtime._hooks import Hook
 from ..sessions._key import CALL_ID
 from ..sessions._state import check_key
-from ..tools import BaseTool, BaseToolset
+from ..tools import BaseTool
 from ..tools._batch import run_calls
 from ..types import Content, FunctionCall, GenerateContentConfig, Part
-from ._base import BaseAgent, hooks_field
-from ._output import NAME as OUTPUT
-from ._output import accepted_answer, answer_tool, refused_answers
-from ._question import Question, prepare, toolbox
-from ._transfer import NAME as TRANSFER
+from ._base import SET_MODEL_RESPONSE, TRANSFER_TO_AGENT, BaseAgent, Hooks, hooks_field, refusing
+from ._request import ConfigMemo, Instruction, ModelRequest, prepare, toolbox
 
 if TYPE_CHECKING:
     from ..flows._output import OutputSchema
+    from ..tools import BaseToolset
+    from ._output import OutputRetries
 
 __all__ = ["LlmAgent"]
 
-Instruction: TypeAlias = str | Callable[[ReadonlyContext], str | Awaitable[str]]
-
 NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
 INVALID_OUTPUT = "INVALID_OUTPUT"
-ASKED_AGAIN = "ASKED_AGAIN"
-"""
-The `error_code` of a model's event that says nothing, of one that has not the form of the `output_schema`, and of one
-that was not taken for an answer by a hook that gave no other code.
-"""
-
+"""The `error_code` of a model's event that says nothing, and of one that has not the form of the `output_schema`."""
 
 # Fields of the ADK documents that do not work here.
 _NOT_SUPPORTED = frozenset({"code_executor", "mode", "planner"})
@@ -51,16 +44,16 @@ _NOT_SUPPORTED = frozenset({"code_executor", "mode", "planner"})
 # --- how fields are checked -------------------------------------------------------------------------------------------
 
 
-def _checked_model(instance: object, attribute: attrs.Attribute[Any], model: object) -> None:
-    if not (model is None or isinstance(model, BaseLlm) or (isinstance(model, str) and model)):
-        msg = f"expected a model object (a BaseLlm), the name of a registered one, or None, found {model!r:.80}"
-        raise ConfigurationError(msg)
+def _is_model(model: object) -> bool:
+    return model is None or isinstance(model, BaseLlm) or (isinstance(model, str) and model != "")
 
 
-def _checked_instruction(instance: object, attribute: attrs.Attribute[Any], instruction: object) -> None:
-    if not (isinstance(instruction, str) or callable(instruction)):
-        expected = f"expected {attribute.name} to be a string or a function of the context"
-        raise ConfigurationError(f"{expected}, found {instruction!r:.80}")
+def _is_instruction(instruction: object) -> bool:
+    return isinstance(instruction, str) or callable(instruction)
+
+
+def _is_retries(retries: object) -> bool:
+    return isinstance(retries, int) and not isinstance(retries, bool) and retries >= 0
 
 
 def _static(value: str | Content | None) -> str | None:
@@ -74,34 +67,37 @@ def _static(value: str | Content | None) -> str | None:
 def _tools(value: Sequence[BaseTool | BaseToolset | Callable[..., Any]]) -> tuple[BaseTool | BaseToolset, ...]:
     if not isinstance(value, Iterable):
         raise ConfigurationError(f"expected tools to be a list, found {value!r:.80}; write tools=[...]")
-    tools: list[BaseTool | BaseToolset] = []
-    for tool in value:
-        if isinstance(tool, type) and issubclass(tool, (BaseTool, BaseToolset)):
-            msg = f"expected tools, found the class {tool.__name__}; make one: {tool.__name__}(...)"
-            raise ConfigurationError(msg)
-        if isinstance(tool, BaseAgent):
-            msg = (
-                f"expected tools, found the agent {tool.name!r}; write AgentTool({tool.name}), or put it in sub_agents"
-            )
-            raise ConfigurationError(msg)
-        if not isinstance(tool, (BaseTool, BaseToolset)):
-            from ..tools._function import FunctionTool  # what it needs to read signatures is much
-
-            tool = FunctionTool(tool)
-        tools.append(tool)
+    tools = tuple(tool if isinstance(tool, BaseTool) else _as_tool(tool) for tool in value)
     names = [tool.name for tool in tools if isinstance(tool, BaseTool)]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
         msg = f"expected tools with different names, found two named {twice!r}; use FunctionTool(f, name=...)"
         raise ConfigurationError(msg)
     for name in names:
-        if name in (TRANSFER, OUTPUT):
+        if name in (SET_MODEL_RESPONSE, TRANSFER_TO_AGENT):
             msg = f"expected tools with names of their own, found {name!r}, which minirun adds itself; rename it"
             raise ConfigurationError(msg)
-    return tuple(tools)
+    return tools
 
 
-def _checked_config(instance: object, attribute: attrs.Attribute[Any], config: object) -> None:
+def _as_tool(value: Any) -> BaseTool | BaseToolset:
+    if not isinstance(value, FunctionType):
+        from ..tools._toolset import BaseToolset  # few agents have one
+
+        if isinstance(value, BaseToolset):
+            return value
+        if isinstance(value, type) and issubclass(value, (BaseTool, BaseToolset)):
+            name = value.__name__
+            raise ConfigurationError(f"expected tools, found the class {name}; make one: {name}(...)")
+        if isinstance(value, BaseAgent):
+            found = f"found the agent {value.name!r}; write AgentTool({value.name}), or put it in sub_agents"
+            raise ConfigurationError(f"expected tools, {found}")
+    from ..tools._function import FunctionTool  # what it needs to read signatures is much
+
+    return FunctionTool(value)
+
+
+def _checked_config(instance: Any, attribute: Any, config: object) -> None:
     if config is None:
         return
     if not isinstance(config, GenerateContentConfig):
@@ -114,7 +110,7 @@ def _checked_config(instance: object, attribute: attrs.Attribute[Any], config: o
             raise ConfigurationError(msg)
 
 
-def _checked_schema(instance: Any, attribute: attrs.Attribute[Any], schema: object) -> None:
+def _checked_schema(instance: Any, attribute: Any, schema: object) -> None:
     if schema is None:
         return
     from ..flows._output import OutputSchema  # few agents have a schema
@@ -126,7 +122,7 @@ def _checked_schema(instance: Any, attribute: attrs.Attribute[Any], schema: obje
         raise ConfigurationError(msg)
 
 
-def _checked_key(instance: object, attribute: attrs.Attribute[Any], key: object) -> None:
+def _checked_key(instance: Any, attribute: Any, key: object) -> None:
     if key is None:
         return
     try:
@@ -135,16 +131,6 @@ def _checked_key(instance: object, attribute: attrs.Attribute[Any], key: object)
         raise ConfigurationError(str(error)) from None
     if not str(key).strip():
         raise ConfigurationError(f"expected output_key to be the key of a state, or None, found {key!r}")
-
-
-def _checked_retries(instance: object, attribute: attrs.Attribute[Any], retries: object) -> None:
-    if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-        raise ConfigurationError(f"expected output_retries to be an integer from 0 up, found {retries!r:.80}")
-
-
-def _checked_contents(instance: object, attribute: attrs.Attribute[Any], include: object) -> None:
-    if include not in ("default", "none"):
-        raise ConfigurationError(f"expected include_contents 'default' or 'none', found {include!r:.80}")
 
 
 _NOTHING = Event()  # what an agent has said before it says something
@@ -197,37 +183,39 @@ class LlmAgent(BaseAgent):
     that raises fails the run.
     """
 
-    model: BaseLlm | str | None = attrs.field(default=None, validator=_checked_model)
-    instruction: Instruction = attrs.field(default="", validator=_checked_instruction)
-    global_instruction: Instruction = attrs.field(default="", validator=_checked_instruction)
+    model: BaseLlm | str | None = attrs.field(
+        default=None,
+        validator=refusing("a model object (a BaseLlm), the name of a registered one, or None", _is_model),
+    )
+    instruction: Instruction = attrs.field(
+        default="", validator=refusing("instruction to be a string or a function of the context", _is_instruction)
+    )
+    global_instruction: Instruction = attrs.field(
+        default="",
+        validator=refusing("global_instruction to be a string or a function of the context", _is_instruction),
+    )
     static_instruction: str | Content | None = attrs.field(default=None, converter=_static)
     tools: Sequence[BaseTool | BaseToolset | Callable[..., Any]] = attrs.field(default=(), converter=_tools)
     generate_content_config: GenerateContentConfig | None = attrs.field(default=None, validator=_checked_config)
     disallow_transfer_to_parent: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
     disallow_transfer_to_peers: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
-    include_contents: Literal["default", "none"] = attrs.field(default="default", validator=_checked_contents)
+    include_contents: Literal["default", "none"] = attrs.field(
+        default="default", validator=refusing("include_contents 'default' or 'none'", ("default", "none").__contains__)
+    )
     input_schema: Any = attrs.field(default=None, validator=_checked_schema)
     output_schema: Any = attrs.field(default=None, validator=_checked_schema)
-    output_retries: int = attrs.field(default=2, validator=_checked_retries)
+    output_retries: int = attrs.field(
+        default=2, validator=refusing("output_retries to be an integer from 0 up", _is_retries)
+    )
     output_key: str | None = attrs.field(default=None, validator=_checked_key)
-    before_model_callback: Hook | Sequence[Hook] | None = hooks_field(
-        "before_model_callback", "callback_context", "llm_request"
-    )
-    after_model_callback: Hook | Sequence[Hook] | None = hooks_field(
-        "after_model_callback", "callback_context", "llm_response"
-    )
-    on_model_error_callback: Hook | Sequence[Hook] | None = hooks_field(
+    before_model_callback: Hooks = hooks_field("before_model_callback", "callback_context", "llm_request")
+    after_model_callback: Hooks = hooks_field("after_model_callback", "callback_context", "llm_response")
+    on_model_error_callback: Hooks = hooks_field(
         "on_model_error_callback", "callback_context", "llm_request", "error"
     )
-    before_tool_callback: Hook | Sequence[Hook] | None = hooks_field(
-        "before_tool_callback", "tool", "args", "tool_context"
-    )
-    after_tool_callback: Hook | Sequence[Hook] | None = hooks_field(
-        "after_tool_callback", "tool", "args", "tool_context", "tool_response"
-    )
-    on_tool_error_callback: Hook | Sequence[Hook] | None = hooks_field(
-        "on_tool_error_callback", "tool", "args", "tool_context", "error"
-    )
+    before_tool_callback: Hooks = hooks_field("before_tool_callback", "tool", "args", "tool_context")
+    after_tool_callback: Hooks = hooks_field("after_tool_callback", "tool", "args", "tool_context", "tool_response")
+    on_tool_error_callback: Hooks = hooks_field("on_tool_error_callback", "tool", "args", "tool_context", "error")
 
     def __new__(cls, *args: Any, **fields: Any) -> LlmAgent:
         for name in _NOT_SUPPORTED & fields.keys() - attrs.fields_dict(cls).keys():  # type: ignore[arg-type]  # mypy does not see that it is an attrs class
@@ -242,161 +230,141 @@ class LlmAgent(BaseAgent):
 
         return OutputSchema.of(self.output_schema, "output_schema")
 
+    @cached_property
+    def _config_memo(self) -> ConfigMemo:
+        return ConfigMemo(self.generate_content_config)
+
     async def _run_async_impl(self, ctx: InvocationContext) -> None:
-        turn, event, misses = Turn.ASKING, _NOTHING, 0
+        turn, event = Turn.ASKING, _NOTHING
         tools: dict[str, BaseTool] | None = None  # of the last request; None if it was made before
+        output: OutputRetries | None = None
+        if self._output is not None:
+            from ._output import OutputRetries  # few agents have a schema
+
+            output = OutputRetries(self.name, self._output, self.output_retries, ctx._invocation.program.prompts)
         while turn is not Turn.DONE:
             if ctx.end_invocation:
                 what = Input.END
             elif turn is Turn.ASKING:
-                event_id = ctx._next_id()
+                event_id = ctx._following_id(ctx._path)
                 recorded = await self._recorded_answer(ctx, event_id)
                 if recorded is not None:
                     event, problems, tools = *recorded, None
                 else:
-                    question = await prepare(self, ctx, event_id)
-                    answer = await self._answer(ctx, question)
+                    request = await prepare(self, ctx, event_id)
+                    answer = await self._answer(ctx, request)
                     if answer is None:
                         continue  # a callback has ended the invocation
-                    event, problems = await self._emit_answer(ctx, question, answer)
-                    tools = question.tools
-                what = input_of(event)
-                again = event.actions.replay.again
-                if problems:
-                    misses += 1
-                    told = "\n".join(f"- {problem}" for problem in problems)
-                    self._check_misses(misses, told)
-                    again = ctx._core.prompts.output_invalid.format(problems=told)
+                    event, problems = await self._emit_answer(ctx, request, answer)
+                    tools = request.tools
+                what, again = input_of(event), event.actions.replay.again
+                if output is not None and problems:
+                    again = output.refuse(problems)
                 if again is not None:
                     what = Input.INVALID
                     await ctx.emit(Event(content=Content(role="user", parts=[Part(text=again)])))
             else:
                 event = await self._run_calls(ctx, event.get_function_calls(), tools)
-                what = Input.FINAL if ctx._place.control.transfer_to is not None else input_of(event)
-                if self._output is not None:
-                    answers = answer_tool(self._output, ctx._core.prompts, tools)
-                    misses += refused_answers(event, answers)
-                    self._check_misses(misses, "see the responses to set_model_response")
-                    output = accepted_answer(event, answers)
-                    if output is not None:
-                        await ctx.emit(self._with_output(Event(content=_said(output.text)), output.value))
-                        what = Input.FINAL
+                what = Input.FINAL if ctx._position.handover.transfer_to is not None else input_of(event)
+                final = None if output is None else output.answer_in(event, tools)
+                if final is not None:
+                    said = Content(role="model", parts=[Part(text=final.text)])
+                    await ctx.emit(self._with_output(Event(content=said), final.value))
+                    what = Input.FINAL
             turn = step(turn, what)
 
     # --- what is recorded, if the invocation is resumed
 
     async def _recorded_answer(self, ctx: InvocationContext, event_id: str) -> tuple[Event, list[str]] | None:
-        core = ctx._core
-        recorded = None if core.journal is None else core.journal.find(event_id)
-        if recorded is None:
+        replayer, budgets = ctx._invocation.replayer, ctx._invocation.budgets
+        recorded = None if replayer is None else replayer.record.find(event_id)
+        if replayer is None or recorded is None:
             return None
         if recorded.actions.replay.asked is not False:
-            core.count_llm_call()
-            core.count_tokens(recorded.usage_metadata)
-        event = await ctx._replay(recorded)
+            budgets.count_llm_call()
+            budgets.count_tokens(recorded.usage_metadata)
+        event = await replayer.repeat(ctx, recorded, {})
         return event, [event.error_message or ""] if event.error_code == INVALID_OUTPUT else []
 
     async def _run_calls(
         self, ctx: InvocationContext, calls: Sequence[FunctionCall], tools: dict[str, BaseTool] | None
     ) -> Event:
         """Make the calls that have no response yet; return the event with the last responses."""
-        journal = ctx._core.journal
-        if journal is not None:
-            answered = [call for call in calls if call.id in journal.responses]
-            ctx._core.count_tool_calls(len(answered))
-            answers = {journal.responses[call.id or ""].seq: journal.responses[call.id or ""] for call in answered}
-            for seq in sorted(seq or 0 for seq in answers):
-                event = await ctx._replay(answers[seq])
-            if answered and len(answered) == len(calls):
+        replayer = ctx._invocation.replayer
+        if replayer is not None:
+            event, calls = await replayer.repeat_responses(ctx, calls)
+            if event is not None and not calls:
                 return event
-            calls = [call for call in calls if call.id not in journal.responses]
-            await ctx._go_beyond("calls of tools")
+            await replayer.leave_replay(ctx, "calls of tools", calls)
         return await run_calls(ctx, calls, (await toolbox(self, ctx)).tools if tools is None else tools)
 
     # --- asking
 
-    async def _answer(self, ctx: InvocationContext, question: Question) -> LlmResponse | None:
+    async def _answer(self, ctx: InvocationContext, request: ModelRequest) -> LlmResponse | None:
         """The model's complete answer, or that of a callback; None if a callback has ended the invocation."""
-        core = ctx._core
-        model = question.model
+        invocation, model = ctx._invocation, request.model
         before, after = self._hooks(ctx, "before_model_callback"), self._hooks(ctx, "after_model_callback")
-        callback_context: Any = None  # few agents have somebody who needs it
-        if before or after or question.shapers:
-            callback_context = ctx._for_model_hooks(question.event_id)
-        if before or question.shapers:
-            from ..models._draft import LlmRequestDraft  # few agents change their requests
+        context: ToolContext | None = None  # few agents have somebody who needs it
+        if before or after or request.shapers:
+            context = ctx._for_model_hooks(request.event_id)
+        if context is not None and (before or request.shapers):
+            from ._model_callbacks import before_model  # few agents change their requests
 
-            draft = LlmRequestDraft.of(question.request)
-            for tool in question.shapers:
-                await tool.process_llm_request(tool_context=callback_context, llm_request=draft)
-            said = await ask(before, callback_context=callback_context, llm_request=draft)
-            answer: LlmResponse | None = expect(said, LlmResponse, "before_model_callback")
-            if answer is not None:
-                question.is_asked = answer.ask_again is not None  # it counts as asked, so that there is a bound
-                if question.is_asked:
-                    core.count_llm_call()
+            answer = await before_model(before, context, request)
+            if answer is not None or ctx.end_invocation:
                 return answer
-            question.replace(draft.frozen())
-            if ctx.end_invocation:
-                return None
-        request = question.request
-        core.count_llm_call()
-        await core.env.point(f"model {ctx._path}")
-        stream = core.run_config.streaming_mode is StreamingMode.SSE
-        async with aclosing(model.generate_content_async(request, stream)) as responses:
+        invocation.budgets.count_llm_call()
+        await invocation.env.point(f"model {ctx._path}")
+        stream = invocation.run_config.streaming_mode is StreamingMode.SSE
+        async with aclosing(model.generate_content_async(request.llm_request, stream)) as responses:
             while True:
                 try:
                     response = _checked_response(await anext(responses, None), model)
                 except FatalError:
                     raise
                 except Exception as error:
-                    return await self._answer_to_error(ctx, question, error)
+                    from ._model_callbacks import on_model_error  # few models fail
+
+                    context = ctx._for_model_hooks(request.event_id)
+                    return await on_model_error(self._hooks(ctx, "on_model_error_callback"), context, request, error)
                 if not response.partial:
-                    core.count_tokens(response.usage_metadata)
-                if after:
-                    other = await ask(after, callback_context=callback_context, llm_response=response)
-                    other = expect(other, LlmResponse, "after_model_callback")
-                    if other is not None:
-                        response = _in_the_place_of(response, other)
+                    invocation.budgets.count_tokens(response.usage_metadata)
+                if context is not None and after:
+                    from ._model_callbacks import after_model  # few agents have any
+
+                    response = await after_model(after, context, response)
                 if not response.partial:
                     return response
                 if stream:
-                    fragment = _event(ctx, response, question.event_id, partial=True)
-                    await ctx._show(ctx._to_be_said(fragment))  # as `emit` does
+                    await ctx.emit(_event(ctx, response, request.event_id, partial=True))
 
-    async def _answer_to_error(self, ctx: InvocationContext, question: Question, error: Exception) -> LlmResponse:
-        hooks = self._hooks(ctx, "on_model_error_callback")
-        context = ctx._for_model_hooks(question.event_id)
-        said = await ask(hooks, callback_context=context, llm_request=question.request, error=error)
-        answer: LlmResponse | None = expect(said, LlmResponse, "on_model_error_callback")
-        if answer is None:
-            raise error
-        return changed(answer, partial=None) if answer.partial else answer
-
-    def _hooks(self, ctx: InvocationContext, name: str) -> list[Hook]:
-        return [*ctx._core.plugins.get(name, ()), *getattr(self, name)]
+    def _hooks(self, ctx: InvocationContext, name: str) -> Sequence[Hook]:
+        plugins, own = ctx._invocation.program.plugins.get(name), getattr(self, name)
+        return [*plugins, *own] if plugins else own
 
     # --- what it says
 
     async def _emit_answer(
-        self, ctx: InvocationContext, question: Question, answer: LlmResponse
+        self, ctx: InvocationContext, request: ModelRequest, answer: LlmResponse
     ) -> tuple[Event, list[str]]:
         """Emit what the model has said; return it with what is wrong with its form."""
-        event = _event(ctx, answer, question.event_id, partial=None)
+        event = _event(ctx, answer, request.event_id, partial=None)
         if answer.ask_again is not None:
-            return await ctx.emit(_not_taken(event, answer.ask_again)), []
-        if not question.is_asked:
+            from ._model_callbacks import not_taken  # few answers are refused by a hook
+
+            return await ctx.emit(not_taken(event, answer.ask_again)), []
+        if not request.is_asked:
             event = changed(event, actions=EventActions(replay=Replay(asked=False)))
-        core = ctx._core
-        content = _with_new_call_ids(event.content, core.has_call)
+        invocation = ctx._invocation
+        content = _with_new_call_ids(event.content, invocation.has_call)
         if content is not event.content:
             event = changed(event, content=content)
         for call in event.get_function_calls():
             if call.id is not None:
-                core.call_ids.add(call.id)
+                invocation.ids.call_ids.add(call.id)
         problems: list[str] = []
         if not event.error_code and is_empty(event.content):
-            message = f"the model {question.model.name!r} has said nothing"
+            message = f"the model {request.model.name!r} has said nothing"
             event = changed(event, error_code=NO_CONTENT, error_message=message)
         elif input_of(event) is Input.TEXT and not event.error_code:
             event, problems = self._with_checked_output(event)
@@ -425,11 +393,6 @@ class LlmAgent(BaseAgent):
         checked, problems = self._with_checked_output(event)
         return event if problems else checked
 
-    def _check_misses(self, misses: int, problems: str) -> None:
-        if misses > self.output_retries:
-            msg = f"expected an answer of agent {self.name!r} in the form of its output_schema, found none in {misses}"
-            raise OutputSchemaError(f"{msg} tries; at last: {problems}")
-
 
 def _checked_response(response: object, model: BaseLlm) -> LlmResponse:
     """What the model has yielded; None if it is through."""
@@ -439,10 +402,6 @@ def _checked_response(response: object, model: BaseLlm) -> LlmResponse:
         msg = f"the model {model.name!r} ended its stream without a complete response; the answer is cut off"
         raise ModelError(msg)
     raise ModelError(f"expected the model {model.name!r} to yield LlmResponse, found {response!r:.80}")
-
-
-def _said(text: str) -> Content:
-    return Content(role="model", parts=[Part(text=text)])
 
 
 def is_empty(content: Content | None) -> bool:
@@ -474,29 +433,6 @@ def _event(ctx: InvocationContext, response: LlmResponse, event_id: str, *, part
         custom_metadata=response.custom_metadata,
     )
     return event
-
-
-def _not_taken(event: Event, again: str) -> Event:
-    """What is stored of an answer that is not to be one: its calls are left out, for nobody will make them."""
-    code, content = event.error_code or ASKED_AGAIN, without_calls(event.content)
-    return changed(event, content=content, error_code=code, actions=EventActions(replay=Replay(again=again)))
-
-
-def without_calls(content: Content | None) -> Content | None:
-    """A content without the calls in it; None if nothing is left."""
-    if content is None or all(part.function_call is None for part in content.parts):
-        return content
-    parts = tuple(part for part in content.parts if part.function_call is None)
-    return changed(content, parts=parts) if parts else None
-
-
-def _in_the_place_of(response: LlmResponse, other: LlmResponse) -> LlmResponse:
-    """What a callback has made of a response: where it says nothing about how it was given, the model's word stays."""
-    kept = {name: getattr(response, name) for name in _ABOUT_RESPONSES if getattr(other, name) is None}
-    return attrs.evolve(other, **{**kept, "partial": response.partial})
-
-
-_ABOUT_RESPONSES = ("turn_complete", "usage_metadata", "finish_reason")
 
 
 def _with_new_call_ids(content: Content | None, is_known: Callable[[str], bool]) -> Content | None:

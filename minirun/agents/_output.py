@@ -1,24 +1,23 @@
-"""The tool by which a model gives an answer of a form, where it cannot be told the form otherwise."""
+"""Answers of a form: the tool to give one by, where a model cannot be told the form otherwise, and how often it may."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._json import freeze
-from ..errors import ArgumentError
+from ..errors import ArgumentError, OutputSchemaError
 from ..events import Event
 from ..flows._prompts import Prompts
 from ..runtime import ToolContext
 from ..tools import BaseTool
 from ..types import FunctionDeclaration
+from ._base import SET_MODEL_RESPONSE as NAME
 
 if TYPE_CHECKING:
     from ..flows._output import OutputSchema
 
-__all__ = ["Answer", "AnswerTool", "accepted_answer", "refused_answers"]
-
-NAME = "set_model_response"
+__all__ = ["Answer", "AnswerTool", "OutputRetries"]
 
 
 class Answer(NamedTuple):
@@ -62,26 +61,44 @@ class AnswerTool(BaseTool):
             value = outcome.value
         return Answer(value, self._output.dump(value))
 
-    def _is_last_word(self, response: Mapping[str, Any]) -> bool:
+    def _is_final_answer(self, response: Mapping[str, Any]) -> bool:
         return self.answer(response) is not None
 
 
-def accepted_answer(event: Event, tool: AnswerTool) -> Answer | None:
-    """The answer among the responses of *event*: the last one in call order that fits, or None."""
-    answers = [tool.answer(response) for response in _responses(event)]
-    return next((answer for answer in reversed(answers) if answer is not None), None)
+class OutputRetries:
+    """The answers of an agent that has an `output_schema`, in one run of it, and how many had another form."""
 
+    def __init__(self, agent_name: str, output: OutputSchema, retries: int, prompts: Prompts) -> None:
+        self._agent_name = agent_name
+        self._output = output
+        self._retries = retries
+        self._prompts = prompts
+        self._misses = 0
 
-def refused_answers(event: Event, tool: AnswerTool) -> int:
-    """1 if there are answers among the responses of *event*, and none that fits; else 0."""
-    return int(bool(_responses(event)) and accepted_answer(event, tool) is None)
+    def refuse(self, problems: Sequence[str]) -> str:
+        """Return what the model is told of an answer that has these problems; raise if it has had its retries."""
+        told = "\n".join(f"- {problem}" for problem in problems)
+        self._miss(told)
+        return self._prompts.output_invalid.format(problems=told)
 
+    def answer_in(self, event: Event, tools: Mapping[str, BaseTool] | None) -> Answer | None:
+        """
+        Return the answer among the responses of *event*, the last one in call order that fits; None if there is none.
 
-def _responses(event: Event) -> list[Mapping[str, Any]]:
-    return [item.response for item in event.get_function_responses() if item.name == NAME]
+        *tools* are those of the last request; None if that is long ago.
+        """
+        responses = [item.response for item in event.get_function_responses() if item.name == NAME]
+        tool = None if tools is None else tools.get(NAME)
+        if not isinstance(tool, AnswerTool):
+            tool = AnswerTool(self._output, self._prompts)
+        answers = [tool.answer(response) for response in responses]
+        answer = next((answer for answer in reversed(answers) if answer is not None), None)
+        if responses and answer is None:
+            self._miss("see the responses to set_model_response")
+        return answer
 
-
-def answer_tool(output: OutputSchema, prompts: Prompts, tools: Mapping[str, BaseTool] | None) -> AnswerTool:
-    """The tool by which the model has answered, among those of the last request; a new one if that is long ago."""
-    found = None if tools is None else tools.get(NAME)
-    return found if isinstance(found, AnswerTool) else AnswerTool(output, prompts)
+    def _miss(self, problems: str) -> None:
+        self._misses += 1
+        if self._misses > self._retries:
+            expected = f"expected an answer of agent {self._agent_name!r} in the form of its output_schema"
+            raise OutputSchemaError(f"{expected}, found none in {self._misses} tries; at last: {problems}")

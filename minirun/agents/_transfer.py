@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .._json import freeze
 from ..errors import ArgumentError
 from ..flows._prompts import Prompts
 from ..runtime import ToolContext
 from ..tools import BaseTool
+from ..tools._base import declared
 from ..types import FunctionDeclaration
+from ._base import TRANSFER_TO_AGENT as NAME
 from ._base import BaseAgent
 
 __all__ = ["TransferTool"]
-
-NAME = "transfer_to_agent"
 
 
 class TransferTool(BaseTool):
@@ -30,8 +29,7 @@ class TransferTool(BaseTool):
     def declaration(self) -> FunctionDeclaration:
         """The tool with the names of the agents that can take over."""
         agent_name = {"type": "string", "enum": self._names}
-        parameters = {"type": "object", "properties": {"agent_name": agent_name}, "required": ["agent_name"]}
-        return FunctionDeclaration(name=self.name, description=self.description, parameters=freeze(parameters, NAME))
+        return declared(NAME, self.description, agent_name=agent_name)
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
         """Hand over, or raise ArgumentError if this agent cannot hand over to that one."""

@@ -7,13 +7,16 @@ An agent does not know where it stands; one tree, made once from its root, knows
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..errors import ConfigurationError, InvalidEventError
 from ..events import Event
 from ..models import BaseLlm
-from ..tools import BaseTool, BaseToolset
 from ._base import BaseAgent
 from ._llm import LlmAgent
+
+if TYPE_CHECKING:
+    from ..tools import BaseTool, BaseToolset
 
 __all__ = ["AgentTree"]
 

@@ -13,11 +13,10 @@ from ..agents import BaseAgent
 from ..agents._tree import AgentTree
 from ..errors import ConfigurationError, NotSupportedError
 from ..flows._prompts import Prompts
-from ..plugins import BasePlugin
-from ..plugins._manager import check_hooks
 from ..sessions._key import check_app_name
 
 if TYPE_CHECKING:
+    from ..plugins import BasePlugin
     from ._compaction import EventsCompactionConfig
 
 __all__ = ["App", "Prompts", "ResumabilityConfig"]
@@ -135,13 +134,8 @@ def _checked_plugins(plugins: Iterable[BasePlugin]) -> tuple[BasePlugin, ...]:
     if not isinstance(plugins, Iterable):
         raise ConfigurationError(f"expected plugins to be a list, found {plugins!r:.80}; write plugins=[...]")
     given = tuple(plugins)
-    names: set[str] = set()
-    for plugin in given:
-        if not isinstance(plugin, BasePlugin):
-            raise ConfigurationError(f"expected plugins (a BasePlugin each), found {plugin!r:.80}")
-        if plugin.name in names:
-            msg = f"expected plugins with different names, found two named {plugin.name!r}; name one of them otherwise"
-            raise ConfigurationError(msg)
-        names.add(plugin.name)
-        check_hooks(plugin)
+    if given:
+        from ..plugins._manager import check_plugins  # not every app has one
+
+        check_plugins(given)
     return given

@@ -106,8 +106,8 @@ class RunArtifacts:
 
     def named(self, actions: EventActions) -> None:
         """An event that names versions is stored: everybody sees them."""
-        for filename, number in actions.named_artifacts():
-            self._staged.get(self._key(filename), set()).discard(number)
+        for filename, number in actions.named_artifacts():  # also where the service was closed meanwhile
+            self._staged.get(artifact_key(*self._session, filename), set()).discard(number)
 
     def drop(self, saved: Mapping[str, Iterable[int]]) -> None:
         """No event will name these versions: nobody sees them any more, where nobody else has."""

@@ -172,7 +172,7 @@ class _Searching:
         try:
             with Workers(self._search) as workers, _display(self._search.seeds) as show:
                 while workers.are_working:
-                    for message in workers.heard(DRAW_EVERY_S):
+                    for message in workers.received(DRAW_EVERY_S):
                         self._hear(message)
                     if self._is_over():
                         workers.stop()

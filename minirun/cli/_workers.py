@@ -227,7 +227,7 @@ class Workers:
             except OSError:
                 pass  # it has ended by itself
 
-    def heard(self, wait_s: float) -> Iterator[Message]:
+    def received(self, wait_s: float) -> Iterator[Message]:
         """What the workers tell within a time."""
         for pipe in wait(self._listening, wait_s):
             assert isinstance(pipe, Connection)

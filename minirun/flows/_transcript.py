@@ -23,6 +23,7 @@ from .._values import changed
 from .._window import Extended, Window
 from ..events import Event
 from ..types import Content, FunctionResponse, Part
+from ._branches import is_visible
 from ._prompts import Prompts
 from ._questions import QUESTIONS
 
@@ -165,15 +166,3 @@ class Transcript:
 def _is_question(part: Part) -> bool:
     call = part.function_call or part.function_response
     return call is not None and call.name in QUESTIONS
-
-
-def is_visible(branch: str | None, mine: str | None) -> bool:
-    """Whether what is said in *branch* is shown in the branch *mine*; None is the root, before all branches."""
-    theirs, own = branch or "", mine or ""
-    if len(theirs) < len(own):
-        shorter, longer = theirs, own
-    else:
-        shorter, longer = own, theirs
-    if shorter and longer != shorter and not longer.startswith(f"{shorter}."):
-        return False  # beside each other
-    return "@" not in longer[len(shorter) :]

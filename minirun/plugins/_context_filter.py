@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from ..agents._question import transcript_of
+from ..agents._request import transcript_of
 from ..errors import ConfigurationError, InvalidValueError
 from ..types import Content
 from ._base import BasePlugin
 
 if TYPE_CHECKING:
+    from ..agents import LlmAgent
     from ..models import LlmRequestDraft
     from ..runtime import CallbackContext
 
@@ -77,7 +78,8 @@ class ContextFilterPlugin(BasePlugin):
             contents = llm_request.contents
             start = _start(contents, callback_context, self.num_invocations_to_keep)
             if start > 0:
-                opens = contents[0] == callback_context._core.opening  # with a summary, which tells of the oldest
+                history = callback_context._invocation.history
+                opens = contents[0] == history.opening  # with a summary, which tells of the oldest
                 llm_request.contents = [*contents[:opens], *contents[start:]]
         if self.custom_filter is not None:
             shown = self.custom_filter(list(llm_request.contents))
@@ -90,7 +92,7 @@ def _start(contents: Sequence[Content], context: CallbackContext, count: int) ->
     messages = _user_messages(context, count)
     if len(messages) < count:
         return 0
-    history = transcript_of(context.agent, context).contents()
+    history = transcript_of(cast("LlmAgent", context.agent), context).contents()
     at = _index_of_oldest(history, messages)
     if at <= 0:
         return 0
@@ -132,10 +134,10 @@ def _user_messages(context: CallbackContext, count: int) -> list[Content]:
 
     Answers to questions are no new turns.
     """
-    live, first = context._core.live, context._core.message_seq
+    live, first = context._invocation.live, context._invocation.history.message_seq
     events = live.events
     found: list[Content] = []
-    for index in range(len(events) - 1, live.index_of(context._core.prompt_seq) - 1, -1):
+    for index in range(len(events) - 1, live.index_of(context._invocation.history.prompt_seq) - 1, -1):
         event = events[index]
         if len(found) >= count and (event.seq or 0) < first:
             break

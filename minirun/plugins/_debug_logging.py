@@ -135,7 +135,7 @@ class DebugLoggingPlugin(Observer):
 
     async def on_run_error_callback(self, *, invocation_context: InvocationContext, error: Exception) -> None:
         """Tell what the run fails with."""
-        trace = "".join(traceback.format_exception(invocation_context._core.secrets.shown(error))).splitlines()
+        trace = "".join(traceback.format_exception(invocation_context._invocation.secrets.shown(error))).splitlines()
         self._tell("run_error", invocation_context, {**error_of(error), "traceback": trace})
 
     async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
@@ -211,9 +211,9 @@ class DebugLoggingPlugin(Observer):
         self, kind: str, context: ReadonlyContext, fields: dict[str, Any], trace_of: Exception | None = None
     ) -> None:
         """Write a line; what goes wrong is told once, and fails nothing."""
-        invocation_id, hide = context.invocation_id, context._core.secrets.hide
+        invocation_id, hide = context.invocation_id, context._invocation.secrets.hide
         try:
-            told = {"time": context._core.env.now(), "kind": kind, "invocation_id": invocation_id}
+            told = {"time": context._invocation.env.now(), "kind": kind, "invocation_id": invocation_id}
             for name, value in fields.items():
                 is_name = isinstance(value, str) and name != "error_message"
                 told[name] = self._redactor.redacted(value, hide=None if is_name else hide)

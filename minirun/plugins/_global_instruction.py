@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from ..agents._question import text_of
+from ..agents._instructions import text_of
 from ..errors import ConfigurationError, MissingArtifactError, MissingStateKeyError
 from ._base import BasePlugin
 

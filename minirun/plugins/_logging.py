@@ -41,9 +41,9 @@ from ._redaction import SECRETS, Redactor
 
 if TYPE_CHECKING:
     from ..events import Event
+    from ..flows._no_secrets import NoSecrets
     from ..models import LlmRequest, LlmRequestDraft, LlmResponse
     from ..runtime import CallbackContext, InvocationContext, ReadonlyContext
-    from ..runtime._secrets import Secrets
 
 __all__ = ["LoggingPlugin"]
 
@@ -200,7 +200,7 @@ class LoggingPlugin(Observer):
             return
         if message is None:
             message = _MESSAGES[kind].format_map(fields)
-        secrets = context._core.secrets
+        secrets = context._invocation.secrets
         for name in ("args", "result"):
             if name in fields:
                 fields["text"] = self._redacted(fields.pop(name))
@@ -233,7 +233,7 @@ class LoggingPlugin(Observer):
             return value
         return self._redactor.redacted(value)
 
-    def _beginning(self, value: Any, secrets: Secrets) -> str | None:
+    def _beginning(self, value: Any, secrets: NoSecrets) -> str | None:
         """The beginning of a text, or of a value as Python writes it."""
         limit = self._max_text
         if limit == 0:

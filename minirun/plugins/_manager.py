@@ -9,7 +9,7 @@ from ..errors import ConfigurationError
 from ..runtime._hooks import Hook
 from ._base import BasePlugin
 
-__all__ = ["check_hooks", "hooks_of"]
+__all__ = ["check_hooks", "check_plugins", "hooks_of"]
 
 _NAMES = [name for name in vars(BasePlugin) if name.endswith("_callback")]
 
@@ -24,6 +24,24 @@ def hooks_of(plugins: Sequence[BasePlugin]) -> dict[str, tuple[Hook, ...]]:
         if own:
             hooks[name] = own
     return hooks
+
+
+def check_plugins(plugins: Sequence[object]) -> None:
+    """
+    Check that *plugins* are plugins of different names.
+
+    Raises:
+        ConfigurationError: One is none, has the name of another one, or a hook that cannot be called.
+    """
+    names: set[str] = set()
+    for plugin in plugins:
+        if not isinstance(plugin, BasePlugin):
+            raise ConfigurationError(f"expected plugins (a BasePlugin each), found {plugin!r:.80}")
+        if plugin.name in names:
+            msg = f"expected plugins with different names, found two named {plugin.name!r}; name one of them otherwise"
+            raise ConfigurationError(msg)
+        names.add(plugin.name)
+        check_hooks(plugin)
 
 
 def check_hooks(plugin: BasePlugin) -> None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from ..agents._llm import NO_CONTENT, is_empty, without_calls
+from ..agents._llm import NO_CONTENT, is_empty
+from ..agents._model_callbacks import without_calls
 from ..errors import ConfigurationError, InvalidValueError, ModelError, RetriesExceededError
 from ..flows._prompts import check_words
 from ..models import LlmResponse

@@ -178,8 +178,8 @@ class ReflectAndRetryToolPlugin(BasePlugin):
         of = context.invocation_id if self.tracking_scope is TrackingScope.INVOCATION else ""
         counts = self._counts.get(of)
         if counts is None:
-            journal = context._core.journal
-            recorded = () if journal is None or not of else journal.recorded
+            replayer = context._invocation.replayer
+            recorded = () if replayer is None or not of else replayer.record.events
             counts = self._counts[of] = _counted(recorded)
             if len(self._counts) > COUNTS_MAX:
                 del self._counts[next(iter(self._counts))]

@@ -141,7 +141,7 @@ class TracingPlugin(BasePlugin):
     async def before_run_callback(self, *, invocation_context: InvocationContext) -> None:
         """Begin the span of the run."""
         context = invocation_context
-        forgotten = self._runs.begin(context.invocation_id, _Run(begun_ns=round(context._core.env.now() * 1e9)))
+        forgotten = self._runs.begin(context.invocation_id, _Run(begun_ns=round(context._invocation.env.now() * 1e9)))
         if forgotten is not None:
             _end_all(forgotten[1], list(forgotten[1].spans))
         context.watch_commits(partial(self._count, context))
@@ -225,7 +225,7 @@ class TracingPlugin(BasePlugin):
             attributes["gen_ai.request.stop_sequences"] = config.stop_sequences
         if self._captures:
             attributes["gen_ai.input.messages"] = self._json(callback_context, list(llm_request.contents))
-            attributes["gen_ai.system_instructions"] = callback_context._core.secrets.out_of_text(
+            attributes["gen_ai.system_instructions"] = callback_context._invocation.secrets.out_of_text(
                 config.system_instruction or ""
             )
             attributes["gen_ai.tool.definitions"] = self._json(callback_context, config.tools)
@@ -334,14 +334,14 @@ class TracingPlugin(BasePlugin):
             return
         before = otel_context.get_current()
         span = self._tracer.start_span(name, before, kind, attributes, start_time=run.now())
-        run.spans[key] = _Step(span, before, context._place.path if path is None else path)
+        run.spans[key] = _Step(span, before, context._position.path if path is None else path)
         otel_context.attach(trace.set_span_in_context(span, before))
 
     def _record(self, context: ReadonlyContext, key: tuple[str, ...], error: Exception) -> None:
         run = self._runs.get(context.invocation_id)
         step = None if run is None else run.spans.get(key)
         if run is not None and step is not None:
-            step.span.record_exception(context._core.secrets.shown(error), timestamp=run.now())
+            step.span.record_exception(context._invocation.secrets.shown(error), timestamp=run.now())
             step.span.set_attribute("error.type", type(error).__name__)
             step.span.set_status(trace.StatusCode.ERROR, type(error).__name__)
 
@@ -364,7 +364,7 @@ class TracingPlugin(BasePlugin):
             _end_all(run, list(run.spans))
 
     def _json(self, context: ReadonlyContext, value: Any) -> str:
-        redacted = self._redactor.redacted(value, hide=context._core.secrets.hide)
+        redacted = self._redactor.redacted(value, hide=context._invocation.secrets.hide)
         return json.dumps(redacted, ensure_ascii=False).encode("utf-8", "replace").decode()
 
 
@@ -376,7 +376,7 @@ def _end_all(run: _Run, keys: list[tuple[str, ...]]) -> None:
 
 def _path_of(context: CallbackContext) -> str:
     """Which run of which agent the hooks around it are called for."""
-    return context._place.path.rpartition("!")[0]
+    return context._position.path.rpartition("!")[0]
 
 
 def _question(context: ReadonlyContext) -> tuple[str, ...]:

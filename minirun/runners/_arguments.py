@@ -6,19 +6,33 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .._json import finite, freeze, shown
+from .._service import BaseService
 from ..agents import BaseAgent
 from ..apps import App
 from ..errors import ConfigurationError, InvalidValueError, ServiceNotConfiguredError
-from ..plugins import BasePlugin
 from ..runtime import RunConfig, Services
 from ..sessions import BaseSessionService
 from ..sessions._state import Scope, check_key, scope_of
 
 if TYPE_CHECKING:
+    from ..artifacts import BaseArtifactService
+    from ..credentials import BaseCredentialService
     from ..env import Env
+    from ..memory import BaseMemoryService
+    from ..runtime._hooks import PluginHooks
+    from ._compactor import Compactor
     from ._runner import Runner
 
-__all__ = ["app_of", "check_needs", "checked_cleanup_timeout_s", "checked_config", "checked_services", "split_delta"]
+__all__ = [
+    "app_of",
+    "check_needs",
+    "checked_cleanup_timeout_s",
+    "checked_config",
+    "checked_services",
+    "compactor_of",
+    "hooks_of_app",
+    "split_delta",
+]
 
 # ADK's default for closing a plugin.
 CLEANUP_TIMEOUT_S = 5.0
@@ -43,7 +57,11 @@ def app_of(app: App | None, app_name: str | None, agent: BaseAgent | None) -> Ap
 
 
 def checked_services(
-    sessions: BaseSessionService, artifact: Any, memory: Any, credential: Any, env: Env | None
+    sessions: BaseSessionService,
+    artifact: BaseArtifactService | None,
+    memory: BaseMemoryService | None,
+    credential: BaseCredentialService | None,
+    env: Env | None,
 ) -> Services:
     """Return the services beside that of the sessions. Each is of its kind, and all of them use the same Env."""
     if sessions is None:
@@ -51,24 +69,24 @@ def checked_services(
         raise ConfigurationError(msg)
     _check_service("session_service", sessions, BaseSessionService, sessions)
     if artifact is not None:
-        from ..artifacts._service import BaseArtifactService  # few programs have one; so are the two below
+        from ..artifacts import _service as artifacts  # few programs have one; so it is with the two below
 
-        _check_service("artifact_service", artifact, BaseArtifactService, sessions)
+        _check_service("artifact_service", artifact, artifacts.BaseArtifactService, sessions)
     if memory is not None:
-        from ..memory._service import BaseMemoryService
+        from ..memory import _service as memories
 
-        _check_service("memory_service", memory, BaseMemoryService, sessions)
+        _check_service("memory_service", memory, memories.BaseMemoryService, sessions)
     if credential is not None:
-        from ..credentials._service import BaseCredentialService
+        from ..credentials import _service as credentials
 
-        _check_service("credential_service", credential, BaseCredentialService, sessions)
+        _check_service("credential_service", credential, credentials.BaseCredentialService, sessions)
     if env is not None and env is not sessions.env:
         msg = "expected the Env of the session service, found another one; pass the same env to both"
         raise ConfigurationError(msg)
     return Services(artifact=artifact, memory=memory, credential=credential)
 
 
-def _check_service(name: str, service: Any, kind: type[Any], sessions: BaseSessionService) -> None:
+def _check_service(name: str, service: object, kind: type[BaseService], sessions: BaseSessionService) -> None:
     if not isinstance(service, kind):
         raise ConfigurationError(f"expected {name} to be a {kind.__name__}, found {shown(service)}")
     if service.env is not sessions.env:
@@ -76,12 +94,30 @@ def _check_service(name: str, service: Any, kind: type[Any], sessions: BaseSessi
         raise ConfigurationError(msg)
 
 
+def hooks_of_app(app: App) -> PluginHooks:
+    """Return the hooks of an app's plugins."""
+    if not app.plugins:
+        return {}
+    from ..plugins._manager import hooks_of  # not every app has a plugin
+
+    return hooks_of(app.plugins)
+
+
+def compactor_of(app: App, env: Env) -> Compactor | None:
+    """Return what makes the summaries of an app's sessions, if there are to be any."""
+    if app.events_compaction_config is None:
+        return None
+    from ._compactor import Compactor  # few apps have summaries
+
+    return Compactor(app.events_compaction_config, app._tree, env)
+
+
 def check_needs(runner: Runner) -> None:
     """Check that the plugins and tools of a runner's app have the services that they need."""
     for each in (*runner.app.plugins, *runner.app._tree.tools()):
         needed = getattr(each, "needs_service", None)
         if needed is not None and getattr(runner, needed, None) is None:
-            kind = "plugin" if isinstance(each, BasePlugin) else "tool"
+            kind = "plugin" if each in runner.app.plugins else "tool"
             name = getattr(each, "name", type(each).__name__)
             msg = f"the {kind} {name!r} needs a service that the runner was not given; make it with "
             raise ServiceNotConfiguredError(f"{msg}Runner({needed}=...)")

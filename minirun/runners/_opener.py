@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ..errors import AlreadyExistsError, ServiceClosedError
+from ..runtime import RunRequest
 from ..sessions import BaseSessionService, GetSessionConfig, SessionKey, SessionWriter
 
-__all__ = ["SessionOpener"]
+__all__ = ["NewInvocation", "SessionOpener"]
 
 _NO_EVENTS = GetSessionConfig(num_recent_events=0)
 
@@ -25,18 +28,17 @@ class SessionOpener:
             msg = "this Runner was closed; make a new one"
             raise ServiceClosedError(msg)
 
-    async def open(
-        self, key: SessionKey, invocation_id: str, window: GetSessionConfig | None, *, on_busy: str, auto_create: bool
-    ) -> SessionWriter:
+    async def open(self, key: SessionKey, request: RunRequest, *, auto_create: bool) -> SessionWriter:
         """
-        Wait for a session and open it for an invocation, with the events of *window*.
+        Wait for a session and open it for a run, with the events that this asks for.
 
         Raises:
             SessionNotFoundError: There is none, and it is not to be made.
-            SessionBusyError: It is busy and waiting could never end, or *on_busy* is `"reject"`.
+            SessionBusyError: It is busy and waiting could never end, or the run does not wait.
         """
+        rejects = request.run_config.on_busy == "reject"
         while True:
-            writer = await self.service.open_writer(key, invocation_id, window, reject=on_busy == "reject")
+            writer = await self.service.open_writer(key, request.invocation_id, request.window, reject=rejects)
             if writer is not None:
                 return writer
             if not auto_create:
@@ -52,3 +54,23 @@ class SessionOpener:
                 await self.service.create_session(app_name=app, user_id=user, session_id=session)
             except AlreadyExistsError:
                 pass  # somebody else's first call was faster: the session is there
+
+
+class NewInvocation(NamedTuple):
+    """How a run that begins an invocation gets into its session."""
+
+    opener: SessionOpener
+    key: SessionKey
+    auto_create: bool
+
+    def check(self) -> None:
+        """Raise if the runner was closed."""
+        self.opener.check_open()
+
+    async def look(self, request: RunRequest) -> RunRequest:
+        """Return *request* as it is: nothing has to be looked up."""
+        return request
+
+    async def open(self, request: RunRequest) -> SessionWriter:
+        """Wait for the session and open it; see `SessionOpener.open`."""
+        return await self.opener.open(self.key, request, auto_create=self.auto_create)

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import attrs
 import trio
 
 from .._values import changed
 from ..errors import InvalidMessageError, InvocationNotFoundError
-from ..runtime import RunPlan
-from ..runtime._answer import is_answer_of_run
-from ..runtime._invocation import FinishedError
+from ..flows._answer import is_answer_of_run
+from ..runtime import Program, RunRequest
+from ..runtime._scope import FinishedError
 from ..sessions import BaseSessionService, GetSessionConfig, Invocation, SessionKey, SessionWriter
 from ..sessions._pending import check_answer
 from ._opener import SessionOpener
@@ -25,69 +26,7 @@ if TYPE_CHECKING:
     from ..sessions import PendingCall
     from ..types import FunctionResponse
 
-__all__ = ["find_invocation", "plan_to_resume"]
-
-
-async def plan_to_resume(opener: SessionOpener, plan: RunPlan, key: SessionKey, invocation_id: str | None) -> RunPlan:
-    """
-    Return *plan* as that of a run that resumes an invocation: the one that is named, or whose questions are answered.
-
-    Raises:
-        InvalidMessageError: The message is no answer to open questions of the invocation, or not in their form.
-        InvocationNotFoundError: There is no such invocation.
-    """
-    message = plan.message
-    answers = message.get_function_responses()
-    named = None if invocation_id is None else await find_invocation(opener.service, key, invocation_id)
-    if message.content is not None and len(answers) < len(message.content.parts):
-        if named is not None and named.status.has_ended:
-            msg = f"the invocation {invocation_id!r} has ended ({named.status}); send a new message without its id"
-            raise InvalidMessageError(msg)
-        msg = "expected answers to open questions, or something new without invocation_id, found a mixture"
-        raise InvalidMessageError(f"{msg}; send them one after the other")
-    branch = None
-    if answers:
-        asked = await _questions(opener.service, plan, key, answers)
-        found = {question.invocation_id for question in asked}
-        if len(found) > 1 or len({question.branch for question in asked}) > 1:
-            msg = "expected answers to questions of one agent in one invocation, found several; send them one by one"
-            raise InvalidMessageError(msg)
-        if invocation_id not in (None, *found):
-            msg = f"expected answers to questions of the invocation {invocation_id!r}, found ones of {found}"
-            raise InvalidMessageError(msg)
-        invocation_id, branch = asked[0].invocation_id, asked[0].branch
-    assert invocation_id is not None
-    resumed = await find_invocation(opener.service, key, invocation_id)
-    return plan._replace(
-        open=Resumption(opener, plan, key, resumed).open,
-        invocation_id=invocation_id,
-        message=changed(message, invocation_id=invocation_id, branch=branch),
-        resumes=resumed,
-        auto_create=False,
-    )
-
-
-async def _questions(
-    service: BaseSessionService, plan: RunPlan, key: SessionKey, answers: Sequence[FunctionResponse]
-) -> list[PendingCall]:
-    """The open questions that *answers* are for, each checked for its form."""
-    app, user, session = key.app_name, key.user_id, key.session_id
-    pending = await service.list_pending(app_name=app, user_id=user, session_id=session)
-    by_id = {question.call_id: question for question in pending}
-    asked = []
-    for answer in answers:
-        question = by_id.get(answer.id or "")
-        if question is None:
-            known = ", ".join(by_id) or "none"
-            msg = f"expected answers to open questions of {key} ({known}), found one to {answer.id!r}"
-            raise InvalidMessageError(f"{msg}; it may have been answered already")
-        check_answer(question, answer)
-        if question.kind == "credential" and answer.response["result"]:
-            from ._credentials import check_credential  # few runs use credentials
-
-            await check_credential(plan.services.credential, question, plan.env.now())
-        asked.append(question)
-    return asked
+__all__ = ["ResumedInvocation", "find_invocation"]
 
 
 async def find_invocation(service: BaseSessionService, key: SessionKey, invocation_id: str) -> Invocation:
@@ -104,17 +43,83 @@ async def find_invocation(service: BaseSessionService, key: SessionKey, invocati
     return found
 
 
-class Resumption(NamedTuple):
-    """The session of a run that resumes an invocation, before it is opened."""
+class ResumedInvocation(NamedTuple):
+    """How a run that resumes an invocation gets into its session."""
 
     opener: SessionOpener
-    plan: RunPlan
-    """The plan of a run that would begin a new invocation."""
+    program: Program
     key: SessionKey
-    invocation: Invocation
-    """The invocation, as it was when the run was planned."""
+    named: str | None
+    """The id of the invocation; None: it is found by the questions that the message answers."""
 
-    async def open(self) -> SessionWriter:
+    @property
+    def auto_create(self) -> bool:
+        """False: there is nothing to resume in a session that was made anew."""
+        return False
+
+    def check(self) -> None:
+        """Raise if the runner was closed."""
+        self.opener.check_open()
+
+    async def look(self, request: RunRequest) -> RunRequest:
+        """
+        Return *request* as that of a run which resumes the invocation that is named, or whose questions are answered.
+
+        Raises:
+            InvalidMessageError: The message is no answer to open questions of the invocation, or not in their form.
+            InvocationNotFoundError: There is no such invocation.
+        """
+        service, invocation_id = self.opener.service, self.named
+        message = request.message
+        answers = message.get_function_responses()
+        named = None if invocation_id is None else await find_invocation(service, self.key, invocation_id)
+        if message.content is not None and len(answers) < len(message.content.parts):
+            if named is not None and named.status.has_ended:
+                msg = f"the invocation {invocation_id!r} has ended ({named.status}); send a new message without its id"
+                raise InvalidMessageError(msg)
+            msg = "expected answers to open questions, or something new without invocation_id, found a mixture"
+            raise InvalidMessageError(f"{msg}; send them one after the other")
+        branch = None
+        if answers:
+            asked = await self._questions(answers)
+            found = {question.invocation_id for question in asked}
+            if len(found) > 1 or len({question.branch for question in asked}) > 1:
+                msg = (
+                    "expected answers to questions of one agent in one invocation, found several; send them one by one"
+                )
+                raise InvalidMessageError(msg)
+            if invocation_id not in (None, *found):
+                msg = f"expected answers to questions of the invocation {invocation_id!r}, found ones of {found}"
+                raise InvalidMessageError(msg)
+            invocation_id, branch = asked[0].invocation_id, asked[0].branch
+        assert invocation_id is not None
+        resumed = await find_invocation(service, self.key, invocation_id)
+        message = changed(message, invocation_id=invocation_id, branch=branch)
+        return attrs.evolve(request, invocation_id=invocation_id, message=message, resumes=resumed)
+
+    async def _questions(self, answers: Sequence[FunctionResponse]) -> list[PendingCall]:
+        """The open questions that *answers* are for, each checked for its form."""
+        key = self.key
+        pending = await self.opener.service.list_pending(
+            app_name=key.app_name, user_id=key.user_id, session_id=key.session_id
+        )
+        by_id = {question.call_id: question for question in pending}
+        asked = []
+        for answer in answers:
+            question = by_id.get(answer.id or "")
+            if question is None:
+                known = ", ".join(by_id) or "none"
+                msg = f"expected answers to open questions of {key} ({known}), found one to {answer.id!r}"
+                raise InvalidMessageError(f"{msg}; it may have been answered already")
+            check_answer(question, answer)
+            if question.kind == "credential" and answer.response["result"]:
+                from ._credentials import check_credential  # few runs use credentials
+
+                await check_credential(self.program.services.credential, question, self.program.env.now())
+            asked.append(question)
+        return asked
+
+    async def open(self, request: RunRequest) -> SessionWriter:
         """
         Wait for the session and open it, with what is recorded of the invocation.
 
@@ -123,9 +128,9 @@ class Resumption(NamedTuple):
             InvalidMessageError: It has ended, and a state_delta would be lost.
             InvocationNotFoundError: It was undone by a rewind.
         """
-        plan, invocation_id, seq = self.plan, self.invocation.invocation_id, self.invocation.seq
-        on_busy, auto_create = plan.run_config.on_busy, plan.auto_create
-        writer = await self.opener.open(self.key, invocation_id, plan.window, on_busy=on_busy, auto_create=auto_create)
+        assert request.resumes is not None, "it was looked up"
+        invocation_id, seq = request.invocation_id, request.resumes.seq
+        writer = await self.opener.open(self.key, request, auto_create=False)
         try:
             await self.opener.service._open(self.key, GetSessionConfig(after_seq=seq - 1))  # what is recorded
             recorded = writer.live.window(seq)
@@ -133,23 +138,26 @@ class Resumption(NamedTuple):
                 msg = f"the invocation {invocation_id!r} was undone by a rewind; begin a new one"
                 raise InvocationNotFoundError(msg)
             now = await find_invocation(self.opener.service, self.key, invocation_id)
-            if now.status.has_ended and not plan.message.get_function_responses():  # answers are told: too late
-                raise self._finished(writer, now)
+            if now.status.has_ended and not request.message.get_function_responses():  # answers are told: too late
+                raise _finished(writer, now, request)
         except BaseException:
             with trio.CancelScope(shield=True):
                 await writer.finish(None)
             raise
         return writer
 
-    def _finished(self, writer: SessionWriter, invocation: Invocation) -> InvalidMessageError | FinishedError:
-        """What to raise where the invocation has ended."""
-        plan, live = self.plan, writer.live
-        if plan.message.actions.state_delta or plan.temp:
-            msg = f"the invocation {invocation.invocation_id!r} has ended ({invocation.status}), so that its "
-            advice = "send it with a new message, or append an event that has it: session_service.append_event"
-            return InvalidMessageError(f"{msg}state_delta would be lost; {advice}")
-        recorded = reversed(live.window(invocation.seq))
-        mine = (event for event in recorded if event.invocation_id == invocation.invocation_id)
-        asked = plan.run_config.get_session_config
-        shown = GetSessionConfig(after_seq=live.run_start_seq(None) - 1) if asked is None else asked
-        return FinishedError(invocation.status, live.snapshot(shown), next(filter(is_answer_of_run, mine), None))
+
+def _finished(
+    writer: SessionWriter, invocation: Invocation, request: RunRequest
+) -> InvalidMessageError | FinishedError:
+    """What to raise where the invocation has ended."""
+    live = writer.live
+    if request.message.actions.state_delta or request.temp:
+        msg = f"the invocation {invocation.invocation_id!r} has ended ({invocation.status}), so that its "
+        advice = "send it with a new message, or append an event that has it: session_service.append_event"
+        return InvalidMessageError(f"{msg}state_delta would be lost; {advice}")
+    recorded = reversed(live.window(invocation.seq))
+    mine = (event for event in recorded if event.invocation_id == invocation.invocation_id)
+    asked = request.run_config.get_session_config
+    shown = GetSessionConfig(after_seq=live.run_start_seq(None) - 1) if asked is None else asked
+    return FinishedError(invocation.status, live.snapshot(shown), next(filter(is_answer_of_run, mine), None))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,24 +14,13 @@ from ..apps import App
 from ..env import Env
 from ..errors import CleanupTimeoutError, InvalidValueError
 from ..events import NO_ACTIONS, Event, EventActions
-from ..plugins._manager import hooks_of
-from ..runtime import RunConfig, RunPlan, RunScope
+from ..flows._message import user_content
+from ..runtime import Program, RunConfig, RunRequest, RunScope
 from ..runtime._failure import add_note
-from ..runtime._message import user_content
-from ..runtime._recovery import recover
-from ..runtime._services import given
-from ..sessions import (
-    BaseSessionService,
-    GetSessionConfig,
-    InMemorySessionService,
-    Invocation,
-    SessionKey,
-    SessionWriter,
-)
+from ..sessions import BaseSessionService, Invocation
 from ..sessions._event_checks import checked_event
 from ..sessions._key import session_key
 from ..sessions._live import RunWindow
-from ..sessions._state import Scope, check_key, scope_of
 from ..tools._limits import ToolLimits
 from ..types import Content
 from ._arguments import (
@@ -41,10 +29,11 @@ from ._arguments import (
     checked_cleanup_timeout_s,
     checked_config,
     checked_services,
+    compactor_of,
+    hooks_of_app,
     split_delta,
 )
-from ._compactions import Compactions
-from ._opener import SessionOpener
+from ._opener import NewInvocation, SessionOpener
 
 if TYPE_CHECKING:
     from ..artifacts import BaseArtifactService
@@ -123,10 +112,18 @@ class Runner:
             session_service._accompany(artifact_service)
         self.auto_create_session = auto_create_session
         self._env = session_service.env
-        self._hooks = hooks_of(self.app.plugins)
         self._opener = SessionOpener(session_service)
-        self._tool_limits = ToolLimits(TOOL_THREADS)
-        self._compactions = Compactions()
+        self._compactor = compactor_of(self.app, self._env)
+        self._program = Program(
+            tree=self.app._tree,
+            plugins=hooks_of_app(self.app),
+            prompts=self.app.prompts,
+            services=self._services,
+            tool_limits=ToolLimits(TOOL_THREADS),
+            env=self._env,
+            cleanup_timeout_s=self.cleanup_timeout_s,
+            compactor=self._compactor,
+        )
 
     @property
     def app_name(self) -> str:
@@ -244,36 +241,21 @@ class Runner:
             actions=EventActions(state_delta=lasting) if lasting else NO_ACTIONS,
             custom_metadata=config.custom_metadata or None,
         )
-        compaction, asked = self.app.events_compaction_config, config.get_session_config
-        whole = compaction is not None
-        window = _NOT_ASKED[whole] if asked is None else RunWindow(asked=asked, whole=whole)
-        on_busy, auto_create = config.on_busy, self.auto_create_session
-        plan = RunPlan(
-            tree=self.app._tree,
-            plugins=self._hooks,
-            prompts=self.app.prompts,
-            cleanup_s=self.cleanup_timeout_s,
-            open=partial(self._opener.open, key, own_id, window, on_busy=on_busy, auto_create=auto_create),
+        compacts, asked = self.app.events_compaction_config is not None, config.get_session_config
+        request = RunRequest(
             invocation_id=own_id,
-            run_config=config,
-            env=self._env,
             message=checked_event(message),
-            resumes=None,
             temp=temp,
+            run_config=config,
             yield_user_message=yield_user_message,
-            auto_create=auto_create,
-            services=self._services,
-            window=window,
-            compaction=compaction,
-            compaction_is_due=self._compactions.note,
-            tool_limits=self._tool_limits,
-            check=self._opener.check_open,
+            window=_NOT_ASKED[compacts] if asked is None else RunWindow(asked=asked, whole=compacts),
         )
         if invocation_id is None and not message.get_function_responses():
-            return RunScope(plan)
-        from ._resume import plan_to_resume  # few runs resume an invocation
+            return RunScope(self._program, request, NewInvocation(self._opener, key, self.auto_create_session))
+        from ._resume import ResumedInvocation  # few runs resume an invocation
 
-        return RunScope(plan, partial(plan_to_resume, self._opener, plan, key, invocation_id))
+        entrance = ResumedInvocation(self._opener, self._program, key, invocation_id)
+        return RunScope(self._program, request, entrance)
 
     async def provide_credential(self, pending: PendingCall, credential: AuthCredential) -> Content:
         """

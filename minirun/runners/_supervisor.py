@@ -15,11 +15,9 @@ import attrs
 import trio
 
 from .._json import finite
-from .._values import changed
 from ..errors import ConfigurationError, MinirunError, ServiceClosedError, StorageError
 from ..runtime import RunConfig
-from ..sessions import BaseSessionService, GetSessionConfig, Invocation, InvocationStatus, SessionKey
-from ..sessions._live import RunWindow
+from ..sessions import BaseSessionService, Invocation, InvocationStatus, SessionKey
 from ._resume import find_invocation
 
 if TYPE_CHECKING:
@@ -32,8 +30,6 @@ BACKOFF_S_MAX = 3600.0
 
 # In the place of an invocation's id: the summary of a session. No id is empty.
 SUMMARY = ""
-
-_WHOLE = RunWindow(asked=GetSessionConfig(num_recent_events=0), whole=True)
 
 Job: TypeAlias = tuple[SessionKey, str]
 """What is to be done: resume the invocation of this id in the session, or make the SUMMARY of the session."""
@@ -110,41 +106,6 @@ async def resume_due(runner: Runner, now: float, config: RunConfig) -> list[Invo
     return [invocation for invocation in found if invocation is not None]  # the others were deleted meanwhile
 
 
-async def compact(runner: Runner, key: SessionKey) -> bool:
-    """
-    Store a summary of a session, if one is due. The session is not held while it is made, only to store it.
-
-    Return whether to look again: what has come between, a summary elsewhere or a rewind, has made it void. Then
-    nothing is stored, and there may still be one due.
-
-    Raises:
-        Exception: What the store or the summariser fails with; nothing is stored, as far as the store can tell.
-    """
-    service, settings = runner.session_service, runner.app.events_compaction_config
-    if settings is None:
-        return False
-    from ..runtime._compaction import find_job  # few apps have summaries
-
-    with service._used():
-        live = await service._open(key, _WHOLE)
-        job = None if live is None else await find_job(service, live, settings, runner.app._tree)
-        event = None if job is None else await job.event(settings.summarizer)
-    if job is None or event is None:
-        return False
-    own_id = f"e-{runner._env.new_id('invocation')}"
-    writer = await service.open_writer(key, own_id, GetSessionConfig(after_seq=job.end_seq - 1), reject=False)
-    if writer is None:
-        return False
-    try:
-        fits = job.fits(writer.live)
-        if fits:
-            await writer.append(changed(event, id=f"{own_id}-0"))
-        return not fits
-    finally:
-        with trio.CancelScope(shield=True):
-            await writer.finish(None)
-
-
 class Supervisor:
     """
     Resumes what can be resumed, so many at once, until it is cancelled; see `Runner.supervise`.
@@ -197,7 +158,7 @@ class Supervisor:
             task_status = trio.TASK_STATUS_IGNORED
             for job, status in found.items():
                 await self._start(nursery, job, status)
-            for key in runner._compactions.noted():
+            for key in [] if runner._compactor is None else list(runner._compactor.due):
                 await self._start(nursery, (key, SUMMARY), None)
             await runner._env.sleep(self._every_s)
 
@@ -227,12 +188,13 @@ class Supervisor:
 
     async def _compact(self, key: SessionKey) -> bool:
         """Make a summary. Return whether that has failed: then nothing is stored, and it is still due."""
-        compactions = self._runner._compactions
-        compactions.forget(key)
+        compactor = self._runner._compactor
+        assert compactor is not None, "it has noted what is due"
+        compactor.due.pop(key, None)
         try:
-            if await compact(self._runner, key):
-                compactions.note(key)
-        except Exception:  # of the store, or of whatever the application has given as a summariser
-            compactions.note(key)
+            if await compactor.compact(self._runner.session_service, key):
+                compactor.note_due(key)
+        except Exception:  # of the store, or of whatever the application has given as a summarizer
+            compactor.note_due(key)
             return True
         return False

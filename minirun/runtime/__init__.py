@@ -1,4 +1,8 @@
-"""The heart: how a run goes, and how what it says becomes true. Start reading at `_committer.py`."""
+"""
+The heart: how a run goes, and how what it says becomes true.
+
+`_scope` is the way in, `_run` a run at work, `_emit` the way of one event, and `_committer` where it is stored.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -12,9 +16,10 @@ if TYPE_CHECKING:
     from ._context import InvocationContext as InvocationContext
     from ._context import ReadonlyContext as ReadonlyContext
     from ._context import ToolContext as ToolContext
-    from ._invocation import Run as Run
-    from ._invocation import RunPlan as RunPlan
-    from ._invocation import RunScope as RunScope
+    from ._invocation import Program as Program
+    from ._run import Run as Run
+    from ._scope import RunRequest as RunRequest
+    from ._scope import RunScope as RunScope
     from ._services import Services as Services
 else:
     __getattr__, __dir__, __all__ = names_of(
@@ -23,7 +28,9 @@ else:
             "._commits": "Commit",
             "._config": "RunConfig StreamingMode",
             "._context": "CallbackContext InvocationContext ReadonlyContext ToolContext",
-            "._invocation": "Run RunPlan RunScope",
+            "._invocation": "Program",
+            "._run": "Run",
+            "._scope": "RunRequest RunScope",
             "._services": "Services",
         },
     )

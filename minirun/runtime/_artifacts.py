@@ -19,10 +19,10 @@ from ..artifacts import ArtifactReader, ArtifactVersion
 from ..artifacts._run import Save
 from ..artifacts._values import check_filename
 from ..types import Part
-from ._durable import run_step
+from ._steps import run_step
 
 if TYPE_CHECKING:
-    from ._context import _WritingContext
+    from ._base_context import ContextBase
 
 __all__ = [
     "artifact_version",
@@ -41,7 +41,7 @@ NAMES = "temp:artifacts"
 
 
 def check_artifact(
-    context: _WritingContext, filename: str, artifact: Part | None, custom_metadata: Mapping[str, Any] | None
+    context: ContextBase, filename: str, artifact: Part | None, custom_metadata: Mapping[str, Any] | None
 ) -> None:
     """
     Raise if a secret is in what is about to be saved.
@@ -49,61 +49,61 @@ def check_artifact(
     Raises:
         SecretError: One is; nothing was stored.
     """
-    secrets = context._core.secrets
+    secrets = context._invocation.secrets
     secrets.check_name(filename, "filename")
     secrets.check_value(artifact, "artifact")
     secrets.check_value(custom_metadata, "custom_metadata")
 
 
-async def save_artifact(context: _WritingContext, filename: str, save: Save) -> int:
+async def save_artifact(context: ContextBase, filename: str, save: Save) -> int:
     """See `InvocationContext.save_artifact`."""
 
     async def work(filename: str, save_id: str | None = None) -> int:
         number = await save()
-        context.actions.saved(filename, number, save_id)
+        context.actions.add_saved(filename, number, save_id)
         return number
 
     context._check_writable()
     if context._has_own_logic:
         number: int = await run_step(context, "save_artifact", work, (filename,), {})
         return number
-    if context._call_id() is None:
+    if context._call_id is None:
         return await work(filename)
     return await _save_of_tool(context, filename, work)
 
 
-async def _save_of_tool(context: _WritingContext, filename: str, work: Callable[[str, str], Awaitable[int]]) -> int:
+async def _save_of_tool(context: ContextBase, filename: str, work: Callable[[str, str], Awaitable[int]]) -> int:
     """Save what a tool saves, unless an event that it has said meanwhile has named it, and it is run again."""
-    core = context._core
+    invocation = context._invocation
     save_id = context._claim(f"{context._path}!save {filename}")
-    if core.journal is not None and save_id in core.journal.saves:
-        return core.journal.saves[save_id]
+    if invocation.replayer is not None and save_id in invocation.replayer.record.saves:
+        return invocation.replayer.record.saves[save_id]
     try:
         return await work(filename, save_id)
     except BaseException:
-        core.claimed.discard(save_id)  # who tries again does the same
+        invocation.ids.release([save_id])  # who tries again does the same
         raise
 
 
-def give_up(context: _WritingContext, above: _WritingContext) -> None:
+def give_up(context: ContextBase, above: ContextBase) -> None:
     """
     An attempt has failed: what it has saved is dropped; where everybody has seen it already, the event of the one
     *above* names it, as a version that is not the newest.
     """
     saved = context.actions.saved_since(above.actions)
     if saved:
-        context._core.artifacts.drop(saved)
-        if not context._core.artifacts.is_staged:
+        context._invocation.artifacts.drop(saved)
+        if not context._invocation.artifacts.is_staged:
             above.actions.keep_saved(context.actions)
 
 
-async def delete_artifact(context: _WritingContext, filename: str) -> None:
+async def delete_artifact(context: ContextBase, filename: str) -> None:
     """See `InvocationContext.delete_artifact`."""
-    artifacts = context._core.artifacts
+    artifacts = context._invocation.artifacts
 
     async def work(filename: str) -> None:
         await artifacts.delete(filename)
-        context.actions.deleted(filename)
+        context.actions.discard_deleted(filename)
 
     check_filename(filename)
     context._check_writable()
@@ -113,41 +113,41 @@ async def delete_artifact(context: _WritingContext, filename: str) -> None:
         await work(filename)
 
 
-async def load_artifact(context: _WritingContext, filename: str, version: int | None) -> Part | None:
+async def load_artifact(context: ContextBase, filename: str, version: int | None) -> Part | None:
     """See `InvocationContext.load_artifact`."""
     number, exists = await _asked_for(context, filename, version)
-    return await context._core.artifacts.load(filename, number) if exists else None
+    return await context._invocation.artifacts.load(filename, number) if exists else None
 
 
 async def open_artifact(
-    context: _WritingContext, filename: str, version: int | None
+    context: ContextBase, filename: str, version: int | None
 ) -> AbstractAsyncContextManager[ArtifactReader | None]:
     """See `InvocationContext.open_artifact`."""
     number, exists = await _asked_for(context, filename, version)
-    return context._core.artifacts.open(filename, number) if exists else nullcontext()
+    return context._invocation.artifacts.open(filename, number) if exists else nullcontext()
 
 
-async def artifact_version(context: _WritingContext, filename: str, version: int | None) -> ArtifactVersion | None:
+async def artifact_version(context: ContextBase, filename: str, version: int | None) -> ArtifactVersion | None:
     """See `InvocationContext.get_artifact_version`."""
     number, exists = await _asked_for(context, filename, version)
-    return await context._core.artifacts.version(filename, number) if exists else None
+    return await context._invocation.artifacts.version(filename, number) if exists else None
 
 
-async def list_artifacts(context: _WritingContext) -> list[str]:
+async def list_artifacts(context: ContextBase) -> list[str]:
     """See `InvocationContext.list_artifacts`."""
-    names = await context._core.artifacts.names()
-    return names if context._reads is None else list(context._reads.seen(NAMES, names))
+    names = await context._invocation.artifacts.names()
+    return names if context._reads is None else list(context._reads.value(NAMES, names))
 
 
-async def _asked_for(context: _WritingContext, filename: str, version: int | None) -> tuple[int | None, bool]:
+async def _asked_for(context: ContextBase, filename: str, version: int | None) -> tuple[int | None, bool]:
     """
     Which version is meant, and whether there may be one. Where reads are served as they were, the newest is the one
     that was the newest when this was run first.
     """
     if version is not None or context._reads is None:
         return version, True
-    found = await context._core.artifacts.version(filename, None)
+    found = await context._invocation.artifacts.version(filename, None)
     if found is None:  # else its name is known
-        context._core.secrets.check_name(filename, "filename")
-    number: int | None = context._reads.seen(f"{NEWEST}{filename}", None if found is None else found.version)
+        context._invocation.secrets.check_name(filename, "filename")
+    number: int | None = context._reads.value(f"{NEWEST}{filename}", None if found is None else found.version)
     return number, number is not None

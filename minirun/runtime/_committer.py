@@ -4,8 +4,8 @@ How an event becomes true
 
 An agent has *said* something only once it is stored. So there is one writer per invocation, this one, and one order:
 
-  1. store      the service appends the event, or raises
-  2. apply      the live session becomes what `apply_event` says
+  1. store      the service appends the event, or raises; the live session goes on with it
+  2. apply      the writes that were pending are committed
   3. publish    the caller of `Runner.run_async()` receives the event
   4. resume     `emit()` returns when the caller asks for the next one, and the logic goes on
 
@@ -32,95 +32,22 @@ responses of cancelled calls, the error event) take none: they must be stored al
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from contextvars import Context, copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ..errors import InvocationEndedError, StorageError
+from ..errors import InvalidEventError, InvocationEndedError, StorageError
 from ..events import Event
 from ..sessions import SessionWriter
 from ..sessions._store import SessionStore
 from ._failure import is_only_cancelled
 
+if TYPE_CHECKING:
+    from ._emit import Emission
+
 __all__ = ["Committer"]
-
-
-class _Request:
-    """
-    An event on its way to the store and to the caller, and its emitter, asleep.
-
-    It sleeps once: until the store has refused the event, or else until the caller asks for the next one.
-    """
-
-    __slots__ = (
-        "_raise_cancel",
-        "applied",
-        "error",
-        "event",
-        "finish",
-        "has_credit",
-        "over",
-        "settled",
-        "stored",
-        "task",
-    )
-
-    def __init__(self, event: Event, applied: Callable[[], None], finish: Callable[[Event], Event]) -> None:
-        self.event = event
-        self.applied = applied
-        self.finish = finish
-        self.has_credit = False
-        self.over = False  # whether the caller has asked for the next event, or left
-        self.settled = False  # whether the store has answered, or the event was withdrawn
-        self.stored: Event | None = None
-        self.error: BaseException | None = None
-        self.task: trio.lowlevel.Task | None = None  # that sleeps
-        self._raise_cancel: Callable[[], Any] | None = None
-
-    async def answered(self, withdraw: Callable[[], None]) -> Event:
-        """Sleep. A cancellation asks for the event to be withdrawn, and waits on, until the store has answered."""
-        if not self.settled or self._waits_for_caller:
-            self.task = trio.lowlevel.current_task()
-
-            def abort(raise_cancel: Callable[[], Any]) -> trio.lowlevel.Abort:
-                if self.settled:
-                    self.wake()  # it is stored: the cancellation arrives at the next checkpoint
-                else:
-                    self._raise_cancel = raise_cancel
-                    withdraw()
-                return trio.lowlevel.Abort.FAILED
-
-            await trio.lowlevel.wait_task_rescheduled(abort)
-        if self.error is not None:
-            raise self.error
-        if self.stored is None:  # withdrawn before the store had begun
-            assert self._raise_cancel is not None
-            self._raise_cancel()
-        assert self.stored is not None
-        return self.stored
-
-    @property
-    def _waits_for_caller(self) -> bool:
-        return self.stored is not None and self.has_credit and not self.over and self._raise_cancel is None
-
-    def settle(self) -> None:
-        """The store has answered, or the event was withdrawn."""
-        self.settled = True
-        if not self._waits_for_caller:
-            self.wake()
-
-    def end(self) -> None:
-        """Nobody is to wait for the caller any more."""
-        self.over = True
-        if self.settled:
-            self.wake()
-
-    def wake(self) -> None:
-        """It goes on, if it sleeps."""
-        if self.task is not None:
-            task, self.task = self.task, None
-            trio.lowlevel.reschedule(task)
 
 
 class Committer:
@@ -129,36 +56,38 @@ class Committer:
 
     Args:
         writer: Stores events at the end of the session.
-        check: Raises if an event must not be stored at this place in the log.
-        on_stored: Called with each stored event before it is published.
+        invocation_id: The invocation.
         partial_buffer: How many partial events may be unread.
     """
 
-    def __init__(
-        self,
-        writer: SessionWriter,
-        check: Callable[[Event], None],
-        on_stored: Callable[[Event], None],
-        partial_buffer: int,
-    ) -> None:
+    __slots__ = (
+        "_broken", "_context", "_delivered", "_ended", "_first", "_holder", "_idle", "_invocation_id", "_is_asked",
+        "_left", "_nursery", "_queue", "_reader", "_receive", "_room", "_room_waiters", "_send", "_takers",
+        "_withdrawal", "_writer",
+    )
+
+    def __init__(self, writer: SessionWriter, invocation_id: str, partial_buffer: int) -> None:
         self._writer = writer
-        self._check = check
-        self._on_stored = on_stored
-        self._send: trio.MemorySendChannel[_Request]
-        self._receive: trio.MemoryReceiveChannel[_Request]
+        self._invocation_id = invocation_id
+        self._nursery: trio.Nursery | None = None  # where its task is to run, until it does
+        self._context: Context
+        self._first: Emission | None = None  # that its task begins with
+        self._send: trio.MemorySendChannel[Emission]
+        self._receive: trio.MemoryReceiveChannel[Emission]
         self._send, self._receive = trio.open_memory_channel(0)
+        self._withdrawal = trio.CancelScope(shield=True)  # an emitter that is cancelled cancels it
         self._broken: StorageError | None = None
         # the caller's queue
-        self._queue: deque[tuple[Event, _Request | None]] = deque()
+        self._queue: deque[tuple[Event, Emission | None]] = deque()
         self._reader: trio.lowlevel.Task | None = None
-        self._asked = False
-        self._delivered: _Request | None = None
+        self._is_asked = False
+        self._delivered: Emission | None = None
         self._ended = False
         self._left = False
-        self._idle = trio.lowlevel.ParkingLot()  # for who waits until the caller has had everything
+        self._idle = trio.lowlevel.ParkingLot()  # those who wait until the caller has had everything
         # credit and back-pressure
-        self._holder: _Request | None = None
-        self._takers: deque[_Request] = deque()
+        self._holder: Emission | None = None
+        self._takers: deque[Emission] = deque()
         self._room = partial_buffer
         self._room_waiters = trio.lowlevel.ParkingLot()
 
@@ -167,73 +96,96 @@ class Committer:
         """Where the events are stored."""
         return self._writer.service
 
+    def runs_in(self, nursery: trio.Nursery) -> None:
+        """Say where the task is to run that stores events: with the first of them it starts, in the present context."""
+        self._nursery, self._context = nursery, copy_context()
+
     # --- the committer's task
 
     @trio.lowlevel.enable_ki_protection
-    async def run(self) -> None:
+    async def _run(self) -> None:
         """Store what is emitted, one event after another, until `end`."""
-        request = None
-        while not self._ended:
-            with trio.CancelScope(shield=True) as self._withdrawal:  # until an emitter cancels it
-                async for request in self._receive:
-                    await self._commit(request)
-                    request.settle()
-            if request is not None and not request.settled:
-                request.settle()
-        del self._check, self._on_stored  # they know the run, which knows this: now nothing waits for the collector
+        emission, self._first = self._first, None
+        while True:
+            with self._withdrawal:
+                if emission is not None and not emission.is_settled:
+                    await self._commit(emission)
+                async for emission in self._receive:
+                    await self._commit(emission)
+            if emission is not None and not emission.is_settled:
+                emission.settle()  # withdrawn
+            if self._ended:
+                return
+            self._withdrawal = trio.CancelScope(shield=True)
 
-    async def _commit(self, request: _Request) -> None:
+    async def _commit(self, emission: Emission) -> None:
         if self._broken is not None:
-            request.error = self._broken
+            emission.error = self._broken
+        else:
+            try:
+                event = emission.to_store()
+                self._check_calls(event)
+                stored = await self._writer.append(event)
+            except BaseException as error:  # whatever a service raises belongs to the one who emitted
+                if is_only_cancelled(error):
+                    raise  # it was withdrawn
+                emission.error = error
+                if isinstance(error, StorageError) and error.stored is None:
+                    self._broken = error  # what follows would stand after an event that nobody knows to be there
+            else:
+                try:
+                    emission.apply(stored, len(self._queue))
+                    self._publish(stored, emission if emission.has_credit else None)
+                finally:  # whatever goes wrong here, nobody is left asleep
+                    emission.settle()
+                return
+        emission.settle()
+
+    def _check_calls(self, event: Event) -> None:
+        """Each call is new, each response answers a call that is open: so none is answered twice (promise P6)."""
+        content, live = event.content, self._writer.live
+        if content is None:
             return
-        try:
-            self._check(request.event)
-            request.stored = await self._writer.append(request.finish(request.event))
-        except BaseException as error:  # whatever a service raises belongs to the one who emitted
-            if is_only_cancelled(error):
-                raise  # it was withdrawn
-            request.error = error
-            if isinstance(error, StorageError) and error.stored is None:
-                self._broken = error  # what follows would stand after an event that nobody knows to be there
-            return
-        request.applied()
-        self._on_stored(request.stored)
-        self._publish(request.stored, request if request.has_credit else None)
+        for call in content.calls:
+            if call.id in live.call_ids:
+                msg = f"expected a new id for the call of {call.name!r}, found {call.id!r}, which the session has"
+                raise InvalidEventError(msg)
+        for response in content.responses:
+            call_open = live.open_calls.get(response.id or "")
+            if call_open is None or call_open.invocation_id != self._invocation_id:
+                msg = f"expected the response of {response.name!r} to answer an open call, found id {response.id!r}"
+                raise InvalidEventError(msg)
 
     # --- for the logic
 
     @trio.lowlevel.enable_ki_protection
-    async def emit(
-        self,
-        event: Event,
-        applied: Callable[[], None],
-        finish: Callable[[Event], Event] = lambda event: event,
-        *,
-        closing: bool = False,
-    ) -> Event:
-        """
-        Store, apply and publish *event*, and return it when the caller asks for the next one (promise P1).
-
-        *finish* is called when its turn has come, and gives it what depends on the events before it; *applied* when it
-        is stored, before anybody sees it.
-        """
-        request = _Request(event, applied, finish)
+    async def emit(self, emission: Emission, *, closing: bool = False) -> Event:
+        """Store, apply and publish the event, and return it when the caller asks for the next one (promise P1)."""
         try:
-            if not closing:
-                await self._take(request)
+            if not (closing or self._left):
+                if self._holder is None:
+                    self._hand_credit_to(emission)
+                else:
+                    await self._wait_for_credit(emission)
             await trio.lowlevel.checkpoint_if_cancelled()
-            await self._hand_over(request)
-            return await request.answered(self._withdrawal.cancel)
+            await self._hand_over(emission)
+            return await emission.answered(self._withdrawal)
         finally:
-            if request.stored is None:
-                self._give_back(request)
+            if emission.stored is None:
+                self._give_back(emission)
 
-    async def _hand_over(self, request: _Request) -> None:
+    async def _hand_over(self, emission: Emission) -> None:
+        if self._nursery is not None and not self._ended:
+            nursery, self._nursery = self._nursery, None
+            self._first = emission
+            name = f"minirun committer of {self._invocation_id}"
+            self._context.run(partial(nursery.start_soon, self._run, name=name))
+            return
         try:
             try:
-                self._send.send_nowait(request)  # its emitter sleeps afterwards
+                self._send.send_nowait(emission)  # its emitter sleeps afterwards
             except trio.WouldBlock:
-                await self._send.send(request)
+                await self._send.send(emission)
         except trio.ClosedResourceError:
             msg = "this invocation has ended; an event that is emitted after its end is not stored"
             raise InvocationEndedError(msg) from None
@@ -248,11 +200,6 @@ class Committer:
             self._room -= 1
             self._publish(event, None)
 
-    @property
-    def unread(self) -> int:
-        """How many events the caller has not read."""
-        return len(self._queue)
-
     @trio.lowlevel.enable_ki_protection
     async def delivered(self) -> bool:
         """Wait until the caller has had all events and asks for one more; False if it has left instead."""
@@ -263,7 +210,7 @@ class Committer:
 
     @trio.lowlevel.enable_ki_protection
     def end(self) -> None:
-        """The logic is through: nothing more will come."""
+        """End: nothing more is emitted, and the caller gets None after the last event."""
         self._send.close()
         self._ended = True
         self._wake_reader()
@@ -276,27 +223,24 @@ class Committer:
         Give the last event's credit back, and return the next event, or None after the last. A checkpoint, but one of
         cancellation only where a partial event is there already.
         """
-        if self._asked:
+        if self._is_asked:
             msg = "two tasks are asking the same run for its next event; let one read and pass the events on"
             raise RuntimeError(msg)
-        self._asked = True
+        self._is_asked = True
         try:
-            return await self._next_event()
+            if self._delivered is not None:
+                emission, self._delivered = self._delivered, None
+                self._give_back(emission)
+            if self._queue and self._queue[0][0].partial:
+                await trio.lowlevel.checkpoint_if_cancelled()
+            elif self._queue or self._ended:
+                await trio.lowlevel.checkpoint()
+            while not self._queue or self._left:
+                if self._ended:
+                    return None
+                await self._wait_for_event()
         finally:
-            self._asked = False
-
-    async def _next_event(self) -> Event | None:
-        if self._delivered is not None:
-            request, self._delivered = self._delivered, None
-            self._give_back(request)
-        if self._queue and self._queue[0][0].partial:
-            await trio.lowlevel.checkpoint_if_cancelled()
-        elif self._queue or self._ended:
-            await trio.lowlevel.checkpoint()
-        while not self._queue or self._left:
-            if self._ended:
-                return None
-            await self._wait_for_event()
+            self._is_asked = False
         event, self._delivered = self._queue.popleft()
         if event.partial:
             self._room += 1
@@ -317,11 +261,12 @@ class Committer:
 
     @trio.lowlevel.enable_ki_protection
     def leave(self) -> None:
-        """The caller is gone: nobody waits for it any more, and nothing more is published."""
+        """Note that the caller is gone: nobody waits for it any more, and nothing more is published."""
         self._left = True
         self._delivered = None
         if self._holder is not None:
-            self._holder.end()
+            holder, self._holder = self._holder, None
+            holder.end_turn()
         while self._takers:
             self._takers.popleft().wake()
         for waiters in (self._room_waiters, self._idle):
@@ -334,9 +279,9 @@ class Committer:
 
     # --- inside
 
-    def _publish(self, event: Event, request: _Request | None) -> None:
+    def _publish(self, event: Event, emission: Emission | None) -> None:
         if not self._left:
-            self._queue.append((event, request))
+            self._queue.append((event, emission))
             self._wake_reader()
 
     def _wake_reader(self) -> None:
@@ -344,31 +289,26 @@ class Committer:
             reader, self._reader = self._reader, None
             trio.lowlevel.reschedule(reader)
 
-    async def _take(self, request: _Request) -> None:
-        """Take the credit, in turn, unless the caller has left. A cancellation leaves it where it is."""
-        if self._left:
-            return
-        if self._holder is None:
-            self._hand_to(request)
-            return
-        request.task = trio.lowlevel.current_task()
-        self._takers.append(request)
+    async def _wait_for_credit(self, emission: Emission) -> None:
+        """Wait for the turn to take the credit, or until the caller has left. A cancellation leaves it where it is."""
+        emission.task = trio.lowlevel.current_task()
+        self._takers.append(emission)
 
         def abort(_: Any) -> trio.lowlevel.Abort:
-            self._takers.remove(request)
+            self._takers.remove(emission)
             return trio.lowlevel.Abort.SUCCEEDED
 
         await trio.lowlevel.wait_task_rescheduled(abort)
 
-    def _hand_to(self, request: _Request) -> None:
-        self._holder = request
-        request.has_credit = True
+    def _hand_credit_to(self, emission: Emission) -> None:
+        self._holder = emission
+        emission.has_credit = True
 
-    def _give_back(self, request: _Request) -> None:
-        request.end()
-        if self._holder is request:
+    def _give_back(self, emission: Emission) -> None:
+        emission.end_turn()
+        if self._holder is emission:
             self._holder = None
             if self._takers:
                 taker = self._takers.popleft()
-                self._hand_to(taker)
+                self._hand_credit_to(taker)
                 taker.wake()

@@ -24,69 +24,67 @@ from .._json import dumps, freeze, shown
 from .._values import changed
 from ..credentials import AuthConfig, AuthCredential
 from ..credentials._values import unusable
+from ..env import derived_id
 from ..errors import CredentialRefusedError, InvalidValueError
-from ..events import Event, EventActions, Replay
+from ..events import Replay
 from ..flows._questions import REQUEST_CREDENTIAL
-from ..types import Content, FunctionCall, Part
-from ._core import derived_id
-from ._durable import answer_to, check_can_wait, come_to
 from ._failure import Pause
+from ._questions import Question, pose, replayed_answer
 from ._services import given
 
 if TYPE_CHECKING:
-    from ._context import _WritingContext
+    from ._base_context import ContextBase
 
 __all__ = ["load_credential", "request_credential", "save_credential"]
 
 
-async def load_credential(context: _WritingContext, config: AuthConfig) -> AuthCredential | None:
+async def load_credential(context: ContextBase, config: AuthConfig) -> AuthCredential | None:
     """See `InvocationContext.load_credential`."""
-    config, core = _checked(config), context._core
-    service = given(core.services.credential, "credential")
-    key = core.live.key
+    config, invocation = _checked(config), context._invocation
+    service = given(invocation.program.services.credential, "credential")
+    key = invocation.live.key
     credential = await service.load_credential(
         app_name=key.app_name, user_id=key.user_id, credential_key=config.credential_key
     )
-    if unusable(config, credential, core.env.now()):
+    if unusable(config, credential, invocation.env.now()):
         return None
     assert credential is not None
-    core.secrets.know(credential)
+    invocation.know_secret(credential)
     return credential
 
 
-async def save_credential(context: _WritingContext, config: AuthConfig, credential: AuthCredential) -> None:
+async def save_credential(context: ContextBase, config: AuthConfig, credential: AuthCredential) -> None:
     """See `InvocationContext.save_credential`."""
-    config, core = _checked(config), context._core
-    service = given(core.services.credential, "credential")
-    problem = unusable(config, credential, core.env.now()) if isinstance(credential, AuthCredential) else ""
+    config, invocation = _checked(config), context._invocation
+    service = given(invocation.program.services.credential, "credential")
+    problem = unusable(config, credential, invocation.env.now()) if isinstance(credential, AuthCredential) else ""
     if problem:
         raise InvalidValueError("credential", f"expected what {config.credential_key!r} asks for, but {problem}")
-    key = core.live.key
+    key = invocation.live.key
     await service.save_credential(
         app_name=key.app_name, user_id=key.user_id, credential_key=config.credential_key, credential=credential
     )
-    core.secrets.know(credential)
+    invocation.know_secret(credential)
 
 
-async def request_credential(context: _WritingContext, config: AuthConfig) -> AuthCredential:
+async def request_credential(context: ContextBase, config: AuthConfig) -> AuthCredential:
     """See `InvocationContext.request_credential`."""
-    config, core = _checked(config), context._core
-    given(core.services.credential, "credential")
+    config, invocation = _checked(config), context._invocation
+    given(invocation.program.services.credential, "credential")
     args = freeze(config.to_dict())
     place = context._claim(f"{context._path}!{REQUEST_CREDENTIAL} {dumps(args)}")
-    asked, call_id = 0, f"q-{place}"
-    while (response := answer_to(context, call_id)) is not None:
-        await _come_to(context, call_id)
+    asked, asked_id = 0, f"q-{place}"
+    while (response := await replayed_answer(context, asked_id)) is not None:
         if response.get("result") is not True:
             msg = f"there will be no credential {config.credential_key!r}: whoever was asked for it has refused"
             raise CredentialRefusedError(msg)
         asked += 1
-        call_id = f"q-{derived_id(place, asked)}"
-    if call_id not in core.live.open_calls:
+        asked_id = f"q-{derived_id(place, asked)}"
+    if asked_id not in invocation.live.open_calls:
         credential = await load_credential(context, config)
         if credential is not None:
             return credential
-    await _pose(context, call_id, args)
+    await _pose(context, asked_id, args)
     raise Pause(f"for the credential {config.credential_key}")
 
 
@@ -96,28 +94,13 @@ def _checked(config: object) -> AuthConfig:
     return config
 
 
-async def _come_to(context: _WritingContext, call_id: str) -> None:
-    """The question and its answer are behind the one who asked; an early one stands beside all that."""
-    journal = context._core.journal
-    asked = None if journal is None else journal.find(f"{call_id}-asked")
-    is_early = asked is not None and bool(asked.actions.replay.early)
-    await come_to(context, call_id, beside=is_early)
-
-
-async def _pose(context: _WritingContext, call_id: str, args: dict[str, Any]) -> None:
-    """Say, once, that this waits; the tool that asks, if it is one, stays open as long."""
-    check_can_wait(context)
-    core, tool = context._core, context._call_id()
-    journal, replay = core.journal, Replay(asked_by=context._path)
-    if journal is not None and tool is None and journal.first_ahead(context.branch) is not None:
-        replay = changed(replay, early=True, was_paused=journal.was_paused)
-        context = context._beside()
-    question = {"functionCallId": tool or call_id, "authConfig": args}
-    part = Part(function_call=FunctionCall(id=call_id, name=REQUEST_CREDENTIAL, args=question))
-    actions = EventActions(
-        suspended_calls=() if tool is None else (tool,),
-        requested_auth_configs={tool or call_id: args},
-        replay=replay,
-    )
-    content = Content(role="model", parts=[part])
-    await context._emit(Event(id=f"{call_id}-asked", content=content, long_running_tool_ids=[call_id], actions=actions))
+async def _pose(context: ContextBase, asked_id: str, args: dict[str, Any]) -> None:
+    """Ask for it, also where an earlier run had what it needed and has gone on: beside the logic, then."""
+    tool, replayer = context._call_id, context._invocation.replayer
+    about = tool or asked_id
+    question = Question(asked_id, REQUEST_CREDENTIAL, {"functionCallId": about, "authConfig": args}, {about: args})
+    notes = Replay(asked_by=context._path)
+    context._check_can_wait()
+    if replayer is not None and tool is None and replayer.record.next_in(context.branch) is not None:
+        context, notes = context._detached(), changed(notes, early=True, was_paused=replayer.record.was_paused)
+    await pose(context, question, notes)

@@ -8,7 +8,7 @@ what it is doing, and nothing that follows is started.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -29,13 +29,19 @@ class Escalation:
         self.is_set = False
         self._branches: list[trio.CancelScope] = []
 
-    def set(self) -> None:
-        """Escalate: cancel the branches beside the current task's own."""
+    def set(self, own: Collection[trio.CancelScope] | None = None) -> None:
+        """Escalate: cancel the branches beside *own*, by default those of the current task."""
         self.is_set = True
-        own = _INSIDE.get()
+        if own is None:
+            own = _INSIDE.get()
         for branch in self._branches:
             if branch not in own:
                 branch.cancel()
+
+    @staticmethod
+    def own_branches() -> tuple[trio.CancelScope, ...]:
+        """The branches that the current task is inside of, for `set` in another task."""
+        return _INSIDE.get()
 
     @contextmanager
     def branch(self) -> Iterator[None]:

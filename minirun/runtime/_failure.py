@@ -14,7 +14,18 @@ import trio
 
 from ..errors import CleanupTimeoutError
 
-__all__ = ["Pause", "add_note", "came_of_cancellation", "first_failure", "is_only_cancelled", "is_pause", "leaves"]
+__all__ = [
+    "Failures",
+    "Pause",
+    "add_note",
+    "came_of_cancellation",
+    "first_failure",
+    "is_only_cancelled",
+    "is_pause",
+    "leading_failure",
+    "leaves",
+]
+
 
 
 class Pause(BaseException):
@@ -24,6 +35,34 @@ class Pause(BaseException):
     It is no `Exception`, so that an agent's own error handling lets it pass. Who runs agents side by side lets the
     others come to their end first, and raises it then.
     """
+
+
+class Failures:
+    """What has failed in a run, beside the exception that it ends with."""
+
+    __slots__ = ("_origins", "late", "of_hooks", "unrecorded_calls")
+
+    def __init__(self) -> None:
+        self.of_hooks: list[BaseException] = []
+        """What hooks have raised: it fails the run, wherever they were called."""
+        self.late: list[Exception] = []
+        """What hooks and watchers have raised while an event was stored that had to be: it fails the run at its end."""
+        self.unrecorded_calls: set[str | None] = set()
+        """The ids of calls that were made, and whose responses could not be stored."""
+        self._origins: dict[int, tuple[BaseException, str, str | None]] = {}  # by id, which the exception keeps alive
+
+    def note_origin(self, error: BaseException, agent_name: str, branch: str | None) -> None:
+        """Note which agent *error* has left, if it is the first that it leaves."""
+        self._origins.setdefault(id(error), (error, agent_name, branch))
+
+    def origin(self, error: BaseException) -> tuple[str | None, str | None]:
+        """Return the agent that *error* came from, and its branch."""
+        _, agent_name, branch = self._origins.get(id(error), (error, None, None))
+        return agent_name, branch
+
+    def forget_origin(self, error: BaseException) -> None:
+        """Forget *error*: it was handled."""
+        self._origins.pop(id(error), None)
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
@@ -60,20 +99,25 @@ def came_of_cancellation(error: BaseException) -> bool:
     return False
 
 
-def first_failure(error: BaseException) -> BaseException:
+def leading_failure(error: BaseException) -> BaseException:
     """
-    Return the one exception that stands for *error*.
+    Return the one exception that stands for *error*, and change nothing.
 
     KeyboardInterrupt and SystemExit win; else it is the first that is neither a cancellation nor a pause.
     """
-    if not isinstance(error, BaseExceptionGroup):
-        return error
     failures = [leaf for leaf in leaves(error) if not isinstance(leaf, (trio.Cancelled, Pause))]
     if not failures:
         return next(leaves(error))
-    first = next((leaf for leaf in failures if not isinstance(leaf, Exception)), failures[0])
-    for other in failures:
-        if other is not first:
+    return next((leaf for leaf in failures if not isinstance(leaf, Exception)), failures[0])
+
+
+def first_failure(error: BaseException) -> BaseException:
+    """Return the one exception that stands for *error*, with the others as notes on it, and the group as its cause."""
+    first = leading_failure(error)
+    if first is error or isinstance(first, (trio.Cancelled, Pause)):
+        return first
+    for other in leaves(error):
+        if other is not first and not isinstance(other, (trio.Cancelled, Pause)):
             add_note(first, other)
     if first.__cause__ is None:
         try:

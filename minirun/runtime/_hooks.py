@@ -11,16 +11,19 @@ or an event.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trio
 
-from ..errors import CleanupTimeoutError, ConfigurationError
-from ._failure import add_note, first_failure, is_only_cancelled, is_pause, leaves
+from ..errors import ConfigurationError
+from ._failure import leaves
 
-__all__ = ["Hook", "PluginHooks", "ask", "expect", "hooks_field_value", "tell", "with_cleanup"]
+if TYPE_CHECKING:
+    from ._base_context import ReadonlyContext
+    from ._invocation import Invocation
+
+__all__ = ["Hook", "PluginHooks", "ask", "expect", "hooks_field_value"]
 
 Hook: TypeAlias = Callable[..., Any]
 PluginHooks: TypeAlias = Mapping[str, Sequence[Hook]]
@@ -38,46 +41,17 @@ async def ask(hooks: Iterable[Hook], /, **arguments: Any) -> Any:
             if inspect.isawaitable(answer):
                 answer = await answer
         except Exception as error:
-            _core_of(arguments).hook_failures += leaves(error)
+            _invocation_of(arguments).failures.of_hooks += leaves(error)
             raise
         if answer is not None:
             return answer
     return None
 
 
-def _core_of(arguments: Mapping[str, Any]) -> Any:
+def _invocation_of(arguments: Mapping[str, Any]) -> Invocation:
     """The invocation that a hook is asked in: each gets one context."""
-    return next(arguments[name] for name in _CONTEXTS if name in arguments)._core
-
-
-async def tell(
-    hooks: Iterable[Hook], grace_s: float, what: str, /, *, first_answer: bool = False, **arguments: Any
-) -> Any:
-    """
-    Call *hooks* that clean up or are told of a failure. Nothing keeps them from it.
-
-    What they return is ignored, unless the *first_answer* is asked for: as in `ask`. Each runs to its end, but no
-    longer than *grace_s* seconds once this is cancelled; that one raises does not stop the others. A cancellation
-    arrives at the next checkpoint after this.
-
-    Raises:
-        CleanupTimeoutError: One was cut off. *what* is what they are called.
-        Exception: What the first has raised that did, with those of others as notes.
-    """
-    failures: list[Exception] = []
-    answer: Any = None
-    for hook in hooks:
-        try:
-            answer = await _finish_anyway(partial(ask, [hook], **arguments), grace_s, what)
-        except Exception as error:
-            failures.append(error)
-        if first_answer and answer is not None:
-            break
-    if failures:
-        for other in failures[1:]:
-            add_note(failures[0], other)
-        raise failures[0]
-    return answer if first_answer else None
+    context: ReadonlyContext = next(arguments[name] for name in _CONTEXTS if name in arguments)
+    return context._invocation
 
 
 def expect(answer: Any, kind: type, hook: str) -> Any:
@@ -108,58 +82,3 @@ def hooks_field_value(value: Hook | Sequence[Hook] | None, name: str, parameters
         except ValueError:  # a builtin that does not tell its signature
             pass
     return hooks
-
-
-async def with_cleanup(
-    work: Callable[[], Awaitable[None]], cleanup: Callable[[BaseException | None], Awaitable[None]]
-) -> None:
-    """
-    Run *work*, then *cleanup* with what *work* has raised, whatever that was.
-
-    A failure of the work wins over one of the cleanup, which becomes a note on it; a pause does not.
-    """
-    failure: BaseException | None = None
-    try:
-        await work()
-    except BaseException as error:
-        failure = error
-        raise
-    finally:
-        try:
-            await cleanup(failure)
-        except (Exception, trio.Cancelled) as error:
-            if failure is None or is_only_cancelled(failure) or is_pause(failure):
-                raise
-            if isinstance(error, Exception):
-                add_note(first_failure(failure), error)
-
-
-async def _finish_anyway(work: Callable[[], Awaitable[Any]], grace_s: float, what: str) -> Any:
-    """
-    Await *work*, in this task, shielded: a cancellation only sets it a time, and comes at the next checkpoint.
-
-    It is a task beside this one that notices the cancellation.
-    """
-    shield = trio.CancelScope(shield=True)
-    answer: Any = None
-    failure: BaseException | None = None
-
-    async def watch() -> None:
-        try:
-            await trio.sleep_forever()
-        except trio.Cancelled:
-            shield.deadline = trio.current_time() + grace_s
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(watch, name=f"watch over {what}")
-        try:
-            with shield:
-                answer = await work()
-        except BaseException as error:
-            failure = error
-        nursery.cancel_scope.cancel()
-    if failure is None and shield.cancelled_caught:
-        failure = CleanupTimeoutError(f"{what} took longer than {grace_s} seconds after the run was cancelled")
-    if failure is not None:
-        raise failure
-    return answer

@@ -15,15 +15,15 @@ import attrs
 
 from .._codec import content_from_dict, content_to_dict
 from .._json import dumps, freeze
+from ..env import derived_id
 from ..events import Event
 from ..memory import BaseMemoryService, MemoryEntry, SearchMemoryResponse
 from ..memory._values import check_metadata, given_entries
 from ..types import Content
-from ._core import derived_id
 from ._services import given
 
 if TYPE_CHECKING:
-    from ._context import _WritingContext
+    from ._base_context import ContextBase
 
 __all__ = ["add_events_to_memory", "add_memory", "add_run_to_memory", "find_memories", "search_memory"]
 
@@ -32,7 +32,7 @@ FOUND = "temp:memories "
 
 
 async def find_memories(
-    context: _WritingContext, query: str, limit: int | None, filter: Mapping[str, Any] | None
+    context: ContextBase, query: str, limit: int | None, filter: Mapping[str, Any] | None
 ) -> SearchMemoryResponse:
     """Search the memories of the user, and note nothing."""
     app_name, user_id = context.app_name, context.user_id
@@ -41,23 +41,24 @@ async def find_memories(
 
 
 async def search_memory(
-    context: _WritingContext, query: str, limit: int | None, filter: Mapping[str, Any] | None
+    context: ContextBase, query: str, limit: int | None, filter: Mapping[str, Any] | None
 ) -> SearchMemoryResponse:
     """See `InvocationContext.search_memory`."""
     found = await find_memories(context, query, limit, filter)
     if context._reads is None:
         return found
-    asked = context._core.secrets.out_of_text(dumps(freeze([query, limit, None if filter is None else dict(filter)])))
-    seen = context._reads.seen(f"{FOUND}{asked}", freeze([_fields_of(memory) for memory in found.memories]))
+    arguments = freeze([query, limit, None if filter is None else dict(filter)])
+    asked = context._invocation.secrets.out_of_text(dumps(arguments))
+    seen = context._reads.value(f"{FOUND}{asked}", freeze([_fields_of(memory) for memory in found.memories]))
     return SearchMemoryResponse(memories=[_entry_of(fields) for fields in seen])
 
 
 async def add_events_to_memory(
-    context: _WritingContext, events: Iterable[Event], custom_metadata: Mapping[str, Any] | None
+    context: ContextBase, events: Iterable[Event], custom_metadata: Mapping[str, Any] | None
 ) -> None:
     """See `InvocationContext.add_events_to_memory`."""
     context._check_writable()
-    key, secrets = context._core.live.key, context._core.secrets
+    key, secrets = context._invocation.live.key, context._invocation.secrets
     secrets.check_value(custom_metadata, "custom_metadata")
     await _service_of(context).add_events_to_memory(
         app_name=key.app_name,
@@ -68,27 +69,27 @@ async def add_events_to_memory(
     )
 
 
-async def add_run_to_memory(context: _WritingContext) -> None:
+async def add_run_to_memory(context: ContextBase) -> None:
     """Remember what was said in this invocation, as far as it is stored. Passes nothing else of the session."""
-    live, core = context._core.live, context._core
-    if core.message_seq > live.revision:
+    live, invocation = context._invocation.live, context._invocation
+    if invocation.history.message_seq > live.revision:
         return  # not even its message was stored
-    said = live.events[live.index_of(core.message_seq) :]
-    events = [event for event in said if event.invocation_id == core.invocation_id]
+    said = live.events[live.index_of(invocation.history.message_seq) :]
+    events = [event for event in said if event.invocation_id == invocation.id]
     await add_events_to_memory(context, events, None)
 
 
 async def add_memory(
-    context: _WritingContext,
+    context: ContextBase,
     memories: Iterable[MemoryEntry | Content | str],
     custom_metadata: Mapping[str, Any] | None,
 ) -> list[str]:
     """See `InvocationContext.add_memory`."""
     context._check_writable()
-    service, core = _service_of(context), context._core
-    key = core.live.key
+    service, invocation = _service_of(context), context._invocation
+    key = invocation.live.key
     found = given_entries(memories, check_metadata(custom_metadata))
-    core.secrets.check_value(found, "memories")
+    invocation.secrets.check_value(found, "memories")
     entries = [
         attrs.evolve(
             entry,
@@ -100,20 +101,20 @@ async def add_memory(
     return await service._remember(key.app_name, key.user_id, entries)
 
 
-def _id_of(context: _WritingContext, entry: MemoryEntry) -> str:
+def _id_of(context: ContextBase, entry: MemoryEntry) -> str:
     """An id that is the same whenever the same context adds the same."""
-    return derived_id(context._core.invocation_id, f"{context._path}!memory", dumps(_fields_of(entry)))
+    return derived_id(context._invocation.id, f"{context._path}!memory", dumps(_fields_of(entry)))
 
 
-def _begun_at(context: _WritingContext) -> float:
+def _begun_at(context: ContextBase) -> float:
     """When the invocation began; now, if its message is not stored yet."""
-    live, seq = context._core.live, context._core.message_seq
+    live, seq = context._invocation.live, context._invocation.history.message_seq
     begun = live.events[live.index_of(seq)].timestamp if seq <= live.revision else None
-    return context._core.env.now() if begun is None else begun
+    return context._invocation.env.now() if begun is None else begun
 
 
-def _service_of(context: _WritingContext) -> BaseMemoryService:
-    return given(context._core.services.memory, "memory")
+def _service_of(context: ContextBase) -> BaseMemoryService:
+    return given(context._invocation.program.services.memory, "memory")
 
 
 def _fields_of(memory: MemoryEntry) -> dict[str, Any]:

@@ -12,9 +12,9 @@ the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
@@ -25,41 +25,45 @@ from ..events import Event
 from ..sessions._event_checks import checked_event
 from ..sessions._state import Write, merge_writes, writes_of
 from ._failure import leaves
-from ._hooks import Hook, ask, expect
+from ._hooks import ask, expect
 
-__all__ = ["heard"]
+if TYPE_CHECKING:
+    from ._base_context import ContextBase
+
+__all__ = ["apply_on_event"]
 
 _KEPT = ("id", "invocation_id", "timestamp", "seq", "partial")
 
 
-async def heard(
-    hooks: Iterable[Hook], context: Any, event: Event, *, closing: bool
-) -> tuple[Event, Mapping[str, Write]]:
+async def apply_on_event(context: ContextBase, event: Event, *, closing: bool) -> tuple[Event, dict[str, Write]]:
     """
-    Return what *hooks* make of *event*, and all that it writes: its own writes, and those of *context* on top.
+    Return what the plugins make of *event*, and all that it writes: its own, and what they write to their *context*.
 
     Raises:
         InvalidEventError, InvalidValueError, TypeError: What one has returned cannot take the place of the event.
         Exception: Whatever else a hook raises. Nothing, if the event is *closing*: then it is a late failure.
     """
-    core = context._core
-    outcome = event, writes_of(event.actions)
-    for hook in hooks:
+    program, failures = context._invocation.program, context._invocation.failures
+    grace_s = program.cleanup_timeout_s if closing else inf
+    outcome = event, dict(writes_of(event.actions))
+    for hook in program.plugins["on_event_callback"]:
         try:
-            with trio.CancelScope(deadline=trio.current_time() + core.cleanup_s if closing else inf) as scope:
+            with trio.CancelScope(deadline=trio.current_time() + grace_s) as scope:
                 answer = await ask([hook], invocation_context=context, event=event)
-                said = _reconciled(event, expect(answer, Event, "on_event_callback"))
-                said = changed(said, actions=context.actions.on(said.actions))
-                outcome = said, _with_pending(writes_of(said.actions), context.state.pending())
+                other = _reconciled(event, expect(answer, Event, "on_event_callback"))
+                changes = context.actions.changes_to(other.actions)
+                if changes:
+                    other = changed(other, actions=changed(other.actions, **changes))
+                outcome = other, _with_pending(writes_of(other.actions), context.state.pending())
         except Exception as error:
             if not closing:
-                core.hook_failures += leaves(error)
+                failures.of_hooks += leaves(error)
                 raise
-            core.late_failures.append(error)
+            failures.late.append(error)
             continue
         if scope.cancelled_caught:
-            msg = f"an on_event callback took longer than {core.cleanup_s} seconds, for an event that had to be stored"
-            core.late_failures.append(CleanupTimeoutError(msg))
+            msg = f"an on_event callback took longer than {grace_s} seconds, for an event that had to be stored"
+            failures.late.append(CleanupTimeoutError(msg))
         elif answer is not None:
             break
     return outcome
@@ -73,10 +77,9 @@ def _reconciled(event: Event, answer: Event | None) -> Event:
         other = changed(answer, **{name: getattr(event, name) for name in _KEPT})
     else:
         fields = [field for field in attrs.fields(Event) if field.name not in _KEPT]
-        said = {
-            field.name: getattr(answer, field.name) for field in fields if getattr(answer, field.name) != field.default
-        }
-        other = changed(event, **said)
+        given = {field.name: getattr(answer, field.name) for field in fields}
+        defaults = {field.name: field.default for field in fields}
+        other = changed(event, **{name: value for name, value in given.items() if value != defaults[name]})
     if other.actions.replay != event.actions.replay:
         other = changed(other, actions=changed(other.actions, replay=event.actions.replay))
     if event.partial:

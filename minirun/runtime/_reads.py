@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..events import Event
-from ..sessions._state import MISSING, REMOVED, Add, Extend, Write
+from ..events import Event, EventActions
+from ..sessions._state import MISSING, REMOVED, Add, Extend, writes_of
 
 __all__ = ["EVENTS", "ReadRecord", "Reads", "recorded_reads"]
 
@@ -49,21 +49,26 @@ class Reads:
     What one context reads.
 
     Args:
-        reader: What it is known by: the same whenever the logic is run again.
+        path: That of the logic which reads; the same whenever it is run again.
         recorded: What is recorded of it, by key.
     """
 
-    __slots__ = ("_counts", "_fresh", "_known", "_recorded", "reader")
+    __slots__ = ("_counts", "_known", "_recorded", "fresh", "path", "written")
 
-    def __init__(self, reader: str, recorded: Mapping[str, ReadRecord]) -> None:
-        self.reader = reader
+    def __init__(self, path: str, recorded: Mapping[str, ReadRecord]) -> None:
+        self.path = path
         self._recorded = recorded
         self._counts: dict[str, int] = {}
         self._known: dict[str, Any] = {}  # what it has got, or written itself
-        self._fresh: dict[str, list[tuple[Any, ...]]] = {}  # what no event has carried yet: (place, value), or (place,)
+        self.written: list[EventActions] = []
+        """What its own events have written since it last read something: it knows that without having read it."""
+        self.fresh: dict[str, list[tuple[Any, ...]]] = {}
+        """What no event has carried yet: by key, (place, value) or (place,)."""
 
-    def seen(self, key: str, value: Any) -> Any:
+    def value(self, key: str, value: Any) -> Any:
         """*key* is read, and has this value now; return the value that the reader gets."""
+        if self.written:
+            self._take_written()
         count, known = self._counts.get(key, 0), self._known
         self._counts[key] = count + 1
         record = self._recorded.get(key)
@@ -71,29 +76,30 @@ class Reads:
             if count in record.values:
                 known[key] = record.values[count]
             return known.get(key, value)
-        fresh = self._fresh.setdefault(key, [])
+        fresh = self.fresh.setdefault(key, [])
         if key not in known or (known[key] is not value and known[key] != value):
             fresh.append((count,) if value is MISSING else (count, value))
             known[key] = value
         return value
 
-    def wrote(self, writes: Mapping[str, Write]) -> None:
-        """An event of the reader's own is stored."""
-        for key, write in writes.items():
-            if type(write) in (Add, Extend):
-                self._known.pop(key, None)
-            else:
-                self._known[key] = MISSING if write is REMOVED else write
+    def _take_written(self) -> None:
+        for actions in self.written:
+            for key, write in writes_of(actions).items():
+                if type(write) in (Add, Extend):
+                    self._known.pop(key, None)
+                else:
+                    self._known[key] = MISSING if write is REMOVED else write
+        self.written.clear()
 
-    def fresh(self) -> dict[str, Any]:
+    def unrecorded(self) -> dict[str, Any]:
         """What the next event has to carry, by key."""
-        return {key: [self._counts[key], *values] for key, values in list(self._fresh.items())}
+        return {key: [self._counts[key], *values] for key, values in list(self.fresh.items())}
 
     def settle(self, carried: Mapping[str, Any]) -> None:
         """An event that carried this is stored."""
         for key, (count, *_) in carried.items():
-            left = [value for value in self._fresh.get(key, []) if value[0] >= count]
+            left = [value for value in self.fresh.get(key, []) if value[0] >= count]
             if left or self._counts[key] > count:
-                self._fresh[key] = left
+                self.fresh[key] = left
             else:
-                self._fresh.pop(key, None)
+                self.fresh.pop(key, None)

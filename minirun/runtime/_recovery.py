@@ -11,15 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 import trio
 
+from ..env import derived_id
 from ..events import Event, EventActions, Replay
+from ..flows._branches import calls_around
 from ..sessions import OpenCall, SessionWriter
 from ..types import Content, FunctionResponse, Part
-from ._context import InvocationContext
-from ._core import derived_id
-from ._place import calls_around
+
+if TYPE_CHECKING:
+    from ._base_context import ContextBase
 
 __all__ = [
     "around_waiting",
@@ -63,15 +66,16 @@ def closing_event_at_end(calls: Sequence[OpenCall], unrecorded: Collection[str |
     return closing_event(calls, "cancelled", "the run ended before the call gave a result")
 
 
-async def close_calls(context: InvocationContext, calls: Iterable[OpenCall]) -> None:
+async def close_calls(context: ContextBase, calls: Iterable[OpenCall]) -> None:
     """Answer *calls*, whose maker has ended before they gave a result, what waits included: nobody waits any more."""
-    groups = by_event(calls)
+    groups, invocation = by_event(calls), context._invocation
     if not groups:
         return
     with trio.CancelScope(shield=True):
         for group in groups:
             try:
-                await context._emit(closing_event_at_end(group, context._core.unrecorded), closing=True)
+                event = closing_event_at_end(group, invocation.failures.unrecorded_calls)
+                await invocation.emitter.emit(context, event, closing=True)
             except Exception:  # the store fails: the end of the run tries again and reports it
                 return
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 if TYPE_CHECKING:
-    from ._core import InvocationCore
+    from ._invocation import Invocation
 
 __all__ = ["LateOutcome", "in_thread"]
 
@@ -44,7 +44,9 @@ class LateOutcome:
         return True
 
 
-async def in_thread(core: InvocationCore, call: Callable[[], Any], on_cancel: Callable[[LateOutcome], None]) -> Any:
+async def in_thread(
+    invocation: Invocation, call: Callable[[], Any], on_cancel: Callable[[LateOutcome], None]
+) -> Any:
     """
     Run *call* in a worker thread.
 
@@ -52,7 +54,7 @@ async def in_thread(core: InvocationCore, call: Callable[[], Any], on_cancel: Ca
     it gave by then is in what *on_cancel* was called with. After that it is abandoned, and nobody knows what it does.
     If it has not begun, because all threads are taken, it never does.
     """
-    late = LateOutcome()
+    late, limiter = LateOutcome(), invocation.program.tool_limits.threads
     shield = trio.CancelScope(shield=True)
     done = trio.Event()
 
@@ -62,7 +64,7 @@ async def in_thread(core: InvocationCore, call: Callable[[], Any], on_cancel: Ca
     async def watch() -> None:
         with shield:
             try:
-                late.value = await core.env.run_sync(work, limiter=core.tool_limits.threads, abandon_on_cancel=True)
+                late.value = await invocation.env.run_sync(work, limiter=limiter, abandon_on_cancel=True)
             except Exception as error:
                 late.error = error
             late.finished = True
@@ -77,7 +79,7 @@ async def in_thread(core: InvocationCore, call: Callable[[], Any], on_cancel: Ca
             if late.revoke():
                 shield.cancel()
             else:
-                shield.deadline = trio.current_time() + core.run_config.thread_grace_s
+                shield.deadline = trio.current_time() + invocation.run_config.thread_grace_s
             raise
     if late.error is not None:
         raise late.error

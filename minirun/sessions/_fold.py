@@ -7,20 +7,12 @@ Every store, the live sessions and the tests apply events through `apply_event`,
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 from .._json import JSON
 from ..events import Event
-from ._state import NO_VALUES, Scope, Values, _Missing, apply_write, scope_of, writes_of
+from ._state import CurrentValues, Scope, Values, _Missing, apply_writes, scope_of, writes_of
 
 __all__ = ["apply_event", "fold"]
-
-
-class CurrentValues(Protocol):
-    """Committed values, or what a transaction will make of them."""
-
-    def get(self, key: object) -> JSON | _Missing:
-        """The value of *key*, or MISSING."""
 
 
 def apply_event(values: CurrentValues, event: Event, *, shared: bool = True) -> dict[str, JSON | _Missing]:
@@ -36,11 +28,10 @@ def apply_event(values: CurrentValues, event: Event, *, shared: bool = True) -> 
     """
     if event.partial:
         return {}
-    return {
-        key: apply_write(key, values.get(key), write) if type(write) in NO_VALUES else write
-        for key, write in writes_of(event.actions).items()
-        if shared or scope_of(key) is Scope.SESSION
-    }
+    writes = writes_of(event.actions)
+    if not shared:
+        writes = {key: write for key, write in writes.items() if scope_of(key) is Scope.SESSION}
+    return apply_writes(values, writes)
 
 
 def fold(values: Values, events: Iterable[Event], *, shared: bool = True) -> Values:

@@ -24,7 +24,7 @@ from ._key import SessionKey
 from ._live import LiveSession
 from ._service import BaseSessionService
 from ._session import GetSessionConfig, Session, listed_session
-from ._state import Values
+from ._state import Values, apply_writes, writes_of
 from ._store import SessionWriter
 
 __all__ = ["InMemorySessionService"]
@@ -142,7 +142,7 @@ class InMemorySessionService(BaseSessionService):
         if run is not None and run.status.has_ended:
             msg = f"the invocation {run.invocation_id!r} of {live.key} has just been ended"
             raise StaleSessionError(f"{msg}; look at it again")
-        changes = apply_event(live.values, event)
+        changes = apply_writes(live.values, writes_of(event.actions))
         calls = live.call_changes(event, tracked=writer is not None)
         live.advance(event, changes, calls)
         self._logs[live.incarnation].append(event)

@@ -21,6 +21,7 @@ import attrs
 from .._json import JSON
 from .._window import Window
 from ..events import Event
+from ..types import NO_CALLS
 from ._calls import CallChanges, OpenCall, call_changes, in_order, rewound, take_over
 from ._key import SessionKey
 from ._session import GetSessionConfig, Session
@@ -104,6 +105,9 @@ class LiveSession:
         *visible* is the whole visible history, for an event that undoes a part of it where not all of it is loaded.
         """
         target = event.actions.rewind_before_seq
+        content, marks = event.content, event.long_running_tool_ids or event.actions.suspended_calls
+        if target is None and not marks and (content is None or content.calls_and_responses is NO_CALLS):
+            return {}
         if target is None:
             return call_changes(self.open_calls, event, tracked=tracked)
         events = self.events if visible is None else visible
@@ -125,7 +129,7 @@ class LiveSession:
         self.revision = event.seq
         self.last_update_time = event.timestamp
         self.values.apply(changes)
-        for call in event.get_function_calls():
+        for call in event.content.calls if event.content is not None else ():
             self.call_ids.add(call.id)
 
     def _edit_history(self, event: Event) -> None:

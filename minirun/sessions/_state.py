@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from enum import Enum
 from operator import is_
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
 import attrs
 
@@ -237,6 +237,21 @@ def with_writes(actions: EventActions, writes: Mapping[str, Write], **changes: A
     )
 
 
+class CurrentValues(Protocol):
+    """Committed values, or what a transaction will make of them."""
+
+    def get(self, key: object) -> JSON | _Missing:
+        """The value of *key*, or MISSING."""
+
+
+def apply_writes(values: CurrentValues, writes: Mapping[str, Write]) -> dict[str, JSON | _Missing]:
+    """Return what *writes* change in *values*: key to new value, or to MISSING where it is deleted."""
+    changes: dict[str, JSON | _Missing] = {}
+    for key, write in writes.items():
+        changes[key] = apply_write(key, values.get(key), write) if type(write) in NO_VALUES else write
+    return changes
+
+
 # --- committed values -----------------------------------------------------------------------------------------------
 
 
@@ -352,7 +367,7 @@ class State(MutableMapping[str, Any]):
     the list in place raises. `del state[key]` deletes; None is an ordinary value.
     """
 
-    __slots__ = ("_below", "_check", "_closed", "_flying", "_seen", "_writes")
+    __slots__ = ("_below", "_check", "_closed", "_seen", "_taken", "_writes")
     _check: Callable[[str, Any], None] | None
 
     def __init__(
@@ -365,7 +380,7 @@ class State(MutableMapping[str, Any]):
         self._check = below._check if isinstance(below, State) else check  # raises if this must not be written
         self._seen = seen  # is told what is read of what is committed, key by key, and says what to return
         self._writes: dict[str, Write] = {}
-        self._flying: list[dict[str, Write]] = []
+        self._taken: list[dict[str, Write]] = []
         self._closed = ""
 
     def __getitem__(self, key: str) -> JSON:
@@ -439,36 +454,36 @@ class State(MutableMapping[str, Any]):
             if self._writes.get(key, MISSING) is write:
                 del self._writes[key]
 
-    def take(self, own: Mapping[str, Write]) -> Flight:
+    def take(self, own: Mapping[str, Write]) -> TakenWrites:
         """
         Take the pending writes that an event carries: all of this layer's, and those below on the same keys.
 
         What lies below on a key is older, so it goes along underneath; else it would come later and win. *own* are the
-        writes of the event itself; they lie on top. Until the flight ends its writes are read as before.
+        writes of the event itself; they lie on top. Until they are committed or rolled back they are read as before.
 
         Raises:
             InvalidValueError: Two writes to a key do not fit each other. Nothing is taken.
         """
         keys = dict.fromkeys((*self._writes, *own))  # in their order: a set would have another in each process
-        parts: list[tuple[State, dict[str, Write]]] = []
+        parts: list[_Taken] = []
         layer: State | Values = self
         while isinstance(layer, State):
             pending = layer._writes
             part = {key: pending[key] for key in keys if key in pending} if pending else None
             if part:
-                parts.append((layer, part))
+                parts.append((layer, part, tuple(pending) if len(part) < len(pending) else ()))
             layer = layer._below
         if not parts:
-            return Flight(own, [])
+            return TakenWrites(own, [])
         carried: dict[str, Write] = {}
-        for writes in (*(part for _, part in reversed(parts)), own):
+        for writes in (*(part for _, part, _ in reversed(parts)), own):
             for key, write in writes.items():
                 carried[key] = merge_writes(key, carried[key], write) if key in carried else write
-        for taken, part in parts:
-            taken._flying.append(part)
+        for taken, part, _ in parts:
+            taken._taken.append(part)
             for key in part:
                 del taken._writes[key]
-        return Flight(carried, parts)
+        return TakenWrites(carried, parts)
 
     def merge(self, writes: Mapping[str, Write]) -> None:
         """Take over the writes of a layer above: all of them, or none if one does not fit what is there now."""
@@ -520,9 +535,9 @@ class State(MutableMapping[str, Any]):
         return value
 
     def _pending_write(self, key: Any) -> Write:
-        """What this layer does to the key, what is in flight first; MISSING if nothing."""
+        """What this layer does to the key, what is taken first; MISSING if nothing."""
         write = MISSING
-        for writes in (*self._flying, self._writes):
+        for writes in (*self._taken, self._writes):
             above = writes.get(key, MISSING)
             if above is not MISSING:
                 write = above if write is MISSING else merge_writes(key, write, above)
@@ -539,7 +554,7 @@ class State(MutableMapping[str, Any]):
             temp = [key for key in keys if scope_of(key) is Scope.TEMP]
             keys = dict.fromkeys((*self._seen(KEYS, tuple(key for key in keys if key not in temp)), *temp))
         for layer in reversed(layers):
-            for writes in (*layer._flying, layer._writes):
+            for writes in (*layer._taken, layer._writes):
                 for key, write in list(writes.items()):
                     if write is REMOVED:
                         keys.pop(key, None)
@@ -548,27 +563,32 @@ class State(MutableMapping[str, Any]):
         return list(keys)
 
 
-class Flight:
-    """Writes on their way to the store: they `land` when it has answered, or come `back` to where they were pending."""
+_Taken: TypeAlias = tuple[State, dict[str, Write], tuple[str, ...]]
+"""Of one layer: what an event takes of it; and where that is not all, the order in which its writes stood."""
+
+
+class TakenWrites:
+    """Writes on their way to the store: `commit` when it has answered, or `rollback` to where they were pending."""
 
     __slots__ = ("_parts", "writes")
 
-    def __init__(self, writes: Mapping[str, Write], parts: list[tuple[State, dict[str, Write]]]) -> None:
+    def __init__(self, writes: Mapping[str, Write], parts: list[_Taken]) -> None:
         self.writes = writes
         self._parts = parts
 
-    def land(self) -> None:
+    def commit(self) -> None:
         """They are committed, and no longer pending."""
-        for layer, part in self._parts:
-            layer._flying = [other for other in layer._flying if other is not part]
+        for layer, part, _ in self._parts:
+            layer._taken = [other for other in layer._taken if other is not part]
         self._parts = []
 
-    def back(self) -> None:
+    def rollback(self) -> None:
         """They were not committed: they are pending again, below what was written since."""
         parts, self._parts = self._parts, []
-        for layer, part in parts:
-            layer._flying = [other for other in layer._flying if other is not part]
-            layer._writes = {**part, **layer._writes, **_merged(part, layer._writes)}
+        for layer, part, order in parts:
+            layer._taken = [other for other in layer._taken if other is not part]
+            writes = {**part, **layer._writes, **_merged(part, layer._writes)}
+            layer._writes = {key: writes[key] for key in dict.fromkeys((*order, *writes)) if key in writes}
 
 
 def _merged(below: Mapping[str, Write], above: Mapping[str, Write]) -> dict[str, Write]:

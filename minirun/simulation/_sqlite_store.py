@@ -18,9 +18,11 @@ from ..events import Event
 from ..memory import MemoryEntry
 from ..memory._sqlite_tables import _entry_of
 from ..sessions import BaseSessionService, InvocationStatus, SessionKey, SqliteSessionService, verify
-from ..sessions._sqlite_artifacts import NO_SESSION
-from ..sessions._sqlite_file import Transaction
-from ..sessions._sqlite_schema import NO_USER
+from ..sessions._sqlite._artifacts import NO_SESSION
+from ..sessions._sqlite._create import create_session
+from ..sessions._sqlite._delete import delete_session
+from ..sessions._sqlite._file import Transaction
+from ..sessions._sqlite._state import NO_USER
 from ._artifacts import SharedArtifacts, StoredArtifacts
 from ._checks import State
 from ._choices import Choices
@@ -111,8 +113,7 @@ class SqliteStore(Store):
         """Close what the dead process had open: its locks go, and nothing else changes."""
         service, vfs = self._services.pop(process.number), self._disks.pop(process.number)
         service._file._disconnect()
-        if service._owner_lock is not None:
-            service._owner_lock.release()
+        service._leases.release()
         vfs.close()
 
     def lock(self) -> bool:
@@ -154,8 +155,7 @@ class SqliteStore(Store):
         self._stop_observing()
         for service in self._services.values():
             service._file._disconnect()
-            if service._owner_lock is not None:
-                service._owner_lock.release()
+            service._leases.release()
         for vfs in (*self._disks.values(), self._calm):
             vfs.close()
 
@@ -168,8 +168,8 @@ class SqliteStore(Store):
         with self._nothing_fails():
             db = service._file._begin_writing(service._file._opened())
             transaction = Transaction(db, {})
-            service._do_create(key, [made], [event_to_json(made)], transaction)
-            service._do_delete(key, transaction)
+            create_session(service._cache, key, [made], [event_to_json(made)], transaction)
+            delete_session(service._cache, service._leases, key, transaction)
             db.execute("COMMIT")
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # certain, whatever is cut later
         self._witness.created(key, [made], 0)

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from .._json import finite
+from .._json import finite, freeze
 from ..errors import ConfigurationError
 from ..flows._prompts import Prompts
 from ..runtime import CallbackContext, ToolContext
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..models import LlmRequestDraft
     from ._retry import RetryConfig
 
-__all__ = ["BaseTool", "check_name"]
+__all__ = ["BaseTool", "check_name", "declared"]
 
 OnInterrupted: TypeAlias = Literal["report", "rerun", "ask"]
 
@@ -67,24 +67,23 @@ class BaseTool(ABC):
         require_confirmation: bool | Callable[..., bool | Awaitable[bool]] = False,
     ) -> None:
         check_name(name)
-        if on_interrupted not in ("report", "rerun", "ask"):
-            msg = f"tool {name!r}: expected on_interrupted 'report', 'rerun' or 'ask', found {on_interrupted!r:.80}"
-            raise ConfigurationError(msg)
-        if not (isinstance(require_confirmation, bool) or callable(require_confirmation)):
-            expected = f"tool {name!r}: expected require_confirmation to be True, False or a function"
-            raise ConfigurationError(f"{expected}, found {require_confirmation!r:.80}")
-        if timeout_s is not None and not _is_seconds(timeout_s):
-            msg = f"tool {name!r}: expected timeout_s to be seconds above 0, or None, found {timeout_s!r:.80}"
-            raise ConfigurationError(msg)
+
+        def check(fits: bool, expected: str, found: object) -> None:
+            if not fits:
+                raise ConfigurationError(f"tool {name!r}: expected {expected}, found {found!r:.80}")
+
+        check(on_interrupted in ("report", "rerun", "ask"), "on_interrupted 'report', 'rerun' or 'ask'", on_interrupted)
+        is_condition = isinstance(require_confirmation, bool) or callable(require_confirmation)
+        check(is_condition, "require_confirmation to be True, False or a function", require_confirmation)
+        seconds = finite(timeout_s)
+        is_time = timeout_s is None or (seconds is not None and seconds > 0)
+        check(is_time, "timeout_s to be seconds above 0, or None", timeout_s)
         if retry is not None:
             from ._retry import RetryConfig  # few tools have one
 
-            if not isinstance(retry, RetryConfig):
-                msg = f"tool {name!r}: expected retry to be a RetryConfig, or None, found {retry!r:.80}"
-                raise ConfigurationError(msg)
-        if max_concurrency is not None and not _is_count(max_concurrency):
-            msg = f"tool {name!r}: expected max_concurrency to be an integer from 1 up, found {max_concurrency!r:.80}"
-            raise ConfigurationError(msg)
+            check(isinstance(retry, RetryConfig), "retry to be a RetryConfig, or None", retry)
+        is_count = isinstance(max_concurrency, int) and not isinstance(max_concurrency, bool) and max_concurrency >= 1
+        check(max_concurrency is None or is_count, "max_concurrency to be an integer from 1 up", max_concurrency)
         self.name = name
         self.description = description
         self.on_interrupted = on_interrupted
@@ -138,7 +137,7 @@ class BaseTool(ABC):
         """The declaration, in the words of the app where the framework says something in it."""
         return self.declaration
 
-    def _is_last_word(self, response: Mapping[str, Any]) -> bool:
+    def _is_final_answer(self, response: Mapping[str, Any]) -> bool:
         """Whether this response is the final answer of the agent: then it does not hand over in the same turn."""
         return False
 
@@ -146,17 +145,14 @@ class BaseTool(ABC):
         """Give back what the tool holds; `Runner.close` calls it, once."""
 
 
+def declared(name: str, description: str, **parameters: Mapping[str, object]) -> FunctionDeclaration:
+    """Declare a tool with these parameters, all of which are required."""
+    schema = {"type": "object", "properties": parameters, "required": list(parameters)}
+    return FunctionDeclaration(name=name, description=description, parameters=freeze(schema, name))
+
+
 def check_name(name: object, what: str = "a tool name") -> None:
     """Raise ConfigurationError if *name* cannot be the name of a tool."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         msg = f"expected {what} of up to 64 letters, digits, '_' and '-', found {name!r:.80}; name it"
         raise ConfigurationError(msg)
-
-
-def _is_seconds(value: object) -> bool:
-    seconds = finite(value)
-    return seconds is not None and seconds > 0
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

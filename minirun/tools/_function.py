@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from functools import cached_property, partial
-from typing import Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from .._json import freeze
 from ..errors import ConfigurationError
@@ -20,7 +20,9 @@ from ..runtime import ToolContext
 from ..runtime._threads import in_thread
 from ..types import FunctionDeclaration
 from ._base import BaseTool, OnInterrupted
-from ._retry import RetryConfig
+
+if TYPE_CHECKING:
+    from ._retry import RetryConfig
 
 __all__ = ["FunctionTool", "LongRunningFunctionTool"]
 
@@ -62,11 +64,9 @@ class FunctionTool(BaseTool):
         require_confirmation: bool | Callable[..., bool | Awaitable[bool]] = False,
     ) -> None:
         if not callable(func):
-            msg = f"expected a function, found {func!r:.80}"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"expected a function, found {func!r:.80}")
         if run_in not in (None, "thread", "loop"):
-            msg = f"expected run_in='thread' or 'loop', found {run_in!r:.80}"
-            raise ConfigurationError(msg)
+            raise ConfigurationError(f"expected run_in='thread' or 'loop', found {run_in!r:.80}")
         inner = func
         while isinstance(inner, partial):
             inner = inner.func
@@ -109,7 +109,7 @@ class FunctionTool(BaseTool):
             named[self._context_parameter] = tool_context
         call = partial(self.func, *positional, **named)
         if self._in_thread:
-            result = await in_thread(tool_context._core, call, tool_context._ended_late)
+            result = await in_thread(tool_context._invocation, call, tool_context._ended_late)
         else:
             result = call()
         return await result if inspect.isawaitable(result) else result

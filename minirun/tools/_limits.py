@@ -8,8 +8,6 @@ somebody stands in it. Joining does not wait, so that the calls of one turn stan
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import trio
 
 from ._base import BaseTool
@@ -17,33 +15,51 @@ from ._base import BaseTool
 __all__ = ["Slot", "ToolLimits"]
 
 
-class _Line(NamedTuple):
-    """Who calls one tool: those whose turn it is, and behind them those who wait."""
-
-    tool: BaseTool  # held, so that its id is not another one's
-    limit: int
-    slots: list[Slot]
-
-
 class Slot:
-    """A place in the line of a tool: it waits, has its turn, or has left. Without a limit it always is its turn."""
+    """A place in the line of a tool: it waits, has its turn, or has left. This one has no limit to wait for."""
 
-    def __init__(self, limits: ToolLimits, line: _Line | None) -> None:
-        self._limits = limits
-        self._line = line
-        self._turn = trio.Event()
+    is_free = True
+    """Whether it is this one's turn."""
 
     async def wait(self) -> None:
         """Wait until it is this one's turn; at once if it is. Leave also when this was cancelled."""
-        if self._line is not None and not self._turn.is_set():
-            await self._turn.wait()
 
     def leave(self) -> None:
         """Let the next one have its turn. Who has left already may leave again."""
-        line, self._line = self._line, None
-        if line is not None:
-            line.slots.remove(self)
-            self._limits._move_up(line)
+
+
+class _LimitedSlot(Slot):
+    def __init__(self, lines: dict[int, list[_LimitedSlot]], tool: BaseTool, limit: int) -> None:
+        self._lines = lines
+        self._tool = tool  # held, so that its id is not another one's
+        self._limit = limit
+        self._turn = trio.Event()
+        lines.setdefault(id(tool), []).append(self)
+        self._move_up()
+
+    @property
+    def is_free(self) -> bool:  # type: ignore[override]  # one without a limit always is
+        return self._turn.is_set()
+
+    async def wait(self) -> None:
+        if not self.is_free:
+            await self._turn.wait()
+
+    def leave(self) -> None:
+        if self in self._lines.get(id(self._tool), ()):
+            self._lines[id(self._tool)].remove(self)
+            self._turn.set()
+            self._move_up()
+
+    def _move_up(self) -> None:
+        line = self._lines[id(self._tool)]
+        for slot in line[: self._limit]:
+            slot._turn.set()
+        if not line:
+            del self._lines[id(self._tool)]
+
+
+_UNLIMITED = Slot()
 
 
 class ToolLimits:
@@ -56,21 +72,10 @@ class ToolLimits:
 
     def __init__(self, threads: int) -> None:
         self.threads = trio.CapacityLimiter(threads)
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, list[_LimitedSlot]] = {}
 
     def join(self, tool: BaseTool) -> Slot:
         """Stand in line for *tool*, behind everybody who does already. Whoever joins has to leave."""
         tool = tool.limited_as
-        if tool.max_concurrency is None:
-            return Slot(self, None)
-        line = self._lines.setdefault(id(tool), _Line(tool, tool.max_concurrency, []))
-        slot = Slot(self, line)
-        line.slots.append(slot)
-        self._move_up(line)
-        return slot
-
-    def _move_up(self, line: _Line) -> None:
-        for slot in line.slots[: line.limit]:
-            slot._turn.set()
-        if not line.slots:
-            del self._lines[id(line.tool)]
+        limit = tool.max_concurrency
+        return _UNLIMITED if limit is None else _LimitedSlot(self._lines, tool, limit)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._json import dumps, freeze, shown
+from .._json import dumps, shown
 from ..errors import ArgumentError
 from ..flows._prompts import Prompts
 from ..models import LlmRequestDraft
 from ..runtime import CallbackContext, ToolContext
 from ..types import Content, FunctionDeclaration, Part
-from ._base import BaseTool
+from ._base import BaseTool, declared
 
 __all__ = ["LoadArtifactsTool", "load_artifacts"]
 
@@ -36,10 +36,7 @@ class LoadArtifactsTool(BaseTool):
 
     def _declared(self, prompts: Prompts) -> FunctionDeclaration:
         names = {"type": "array", "items": {"type": "string"}, "description": prompts.load_artifacts_names}
-        parameters = {"type": "object", "properties": {"artifact_names": names}, "required": ["artifact_names"]}
-        return FunctionDeclaration(
-            name=self.name, description=prompts.load_artifacts, parameters=freeze(parameters, self.name)
-        )
+        return declared(self.name, prompts.load_artifacts, artifact_names=names)
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
         """Say which of the artifacts are there; they are shown when the model is asked next."""
@@ -53,7 +50,7 @@ class LoadArtifactsTool(BaseTool):
 
     async def process_llm_request(self, *, tool_context: CallbackContext, llm_request: LlmRequestDraft) -> None:
         """Tell the model which artifacts there are, and show those that it has just asked for."""
-        prompts = tool_context._core.prompts
+        prompts = tool_context._invocation.program.prompts
         names = await tool_context.list_artifacts()
         if names:
             told = prompts.artifacts.format(names="\n".join(f"- {dumps(name)}" for name in names))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from .._json import freeze, shown
+from .._json import shown
 from ..errors import ArgumentError
 from ..flows._prompts import Prompts
 from ..memory import MemoryEntry
@@ -19,7 +19,7 @@ from ..models import LlmRequestDraft
 from ..runtime import CallbackContext, ToolContext
 from ..runtime._memory import find_memories
 from ..types import FunctionDeclaration
-from ._base import BaseTool
+from ._base import BaseTool, declared
 
 __all__ = ["LoadMemoryTool", "PreloadMemoryTool", "load_memory", "preload_memory"]
 
@@ -39,10 +39,7 @@ class LoadMemoryTool(BaseTool):
 
     def _declared(self, prompts: Prompts) -> FunctionDeclaration:
         query = {"type": "string", "description": prompts.load_memory_query}
-        parameters = {"type": "object", "properties": {"query": query}, "required": ["query"]}
-        return FunctionDeclaration(
-            name=self.name, description=prompts.load_memory, parameters=freeze(parameters, self.name)
-        )
+        return declared(self.name, prompts.load_memory, query=query)
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
         """Return what was found, the best first: texts, and who has said them when, as far as that is known."""
@@ -81,7 +78,7 @@ class PreloadMemoryTool(BaseTool):
         message = tool_context.user_content
         if message is None or not message.text.strip():
             return
-        memo, key = tool_context._core.memo, ("preload_memory", message.text)
+        memo, key = tool_context._invocation.memo, ("preload_memory", message.text)
         if key not in memo:
             memo[key] = await _remembered(tool_context, message.text)
         if memo[key]:
@@ -98,7 +95,7 @@ TOLD_CHARS_MAX = 10_000
 
 async def _remembered(context: CallbackContext, text: str) -> str:
     """What is remembered and fits *text*, in the words of the app; empty if there is nothing."""
-    prompts = context._core.prompts
+    prompts = context._invocation.program.prompts
     found = await find_memories(context, text, PRELOADED + 1, None)
     others = [memory for memory in found.memories if memory.text != text][:PRELOADED]
     lines = [

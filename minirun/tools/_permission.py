@@ -11,16 +11,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import attrs
-
 from .._json import thaw
-from ..events import Event, EventActions
-from ..flows._questions import REQUEST_CONFIRMATION
+from ..env import derived_id
+from ..events import NO_REPLAY
+from ..flows._questions import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_INPUT
 from ..runtime import ToolContext
 from ..runtime._context import ToolConfirmation
-from ..runtime._core import derived_id
 from ..runtime._failure import Pause
-from ..types import Content, FunctionCall, Part
+from ..runtime._questions import Question, answer_to, is_answered_now, pose
+from ..runtime._recovery import INTERRUPTED_MESSAGE
+from ..types import FunctionCall
+from ._base import BaseTool
+from ._outcome import UNKNOWN, Failure
 
 __all__ = ["Permission"]
 
@@ -28,58 +30,85 @@ __all__ = ["Permission"]
 class Permission:
     """The questions about one call, and their answers in the log."""
 
-    def __init__(self, context: ToolContext, call: FunctionCall) -> None:
+    def __init__(self, context: ToolContext, call: FunctionCall, tool: BaseTool) -> None:
         self._context = context
         self._call = call
+        self._tool = tool
 
-    async def given(
-        self, what: str, question: ToolConfirmation, args: Mapping[str, Any] | None = None
-    ) -> ToolConfirmation:
+    async def to_make(self, args: Mapping[str, Any], *, is_required: bool) -> Failure | None:
         """
-        Return what was answered; *args* are what the call would be made with, if not its own.
+        Return why the call may not be made with *args*; None if it may.
 
         Raises:
-            Pause: Nothing was answered yet; it was asked.
+            Pause: Nobody has answered yet.
         """
-        answer = self.answer_to(what)
-        if answer is None:
-            await self.ask(what, question, args)
-            raise Pause("for a confirmation")
-        return attrs.evolve(question, confirmed=answer.get("confirmed") is True, payload=answer.get("payload"))
+        asked = self._context._requested  # by a callback before it
+        if not is_required and asked is None and self._answer_to("confirm") is None:
+            return None
+        confirmation = await self._confirmation("confirm", asked or ToolConfirmation(), args)
+        self._context.tool_confirmation = confirmation
+        return None if confirmation.confirmed else Failure("rejected", "the call was not allowed; it was not made")
 
-    def answer_to(self, what: str) -> Mapping[str, Any] | None:
-        """The answer to this question, if there is one."""
-        journal = self._context._core.journal
-        response = None if journal is None else journal.response_to(self._question_id(what))
-        return None if response is None else response.response
+    async def to_make_again(self) -> Failure | None:
+        """
+        Return why a call that an earlier process may have made is not made again; None if it is.
 
-    def is_fresh(self, what: str) -> bool:
-        """Whether this question has just been answered: this run goes on from there."""
-        journal = self._context._core.journal
-        return journal is not None and self._question_id(what) in journal.fresh
+        Raises:
+            Pause: It waits, as it did then, or nobody has answered yet whether to make it.
+        """
+        replayer, call_id = self._context._invocation.replayer, self._call.id or ""
+        assert replayer is not None, "only a resumed invocation has earlier calls"
+        record, on_interrupted = replayer.record, self._tool.on_interrupted
+        asked = record.questions(call_id)
+        open_still = [name for question, name in asked.items() if question not in record.responses]
+        if not {REQUEST_INPUT, REQUEST_CONFIRMATION, REQUEST_CREDENTIAL}.isdisjoint(open_still):
+            raise Pause("for an answer")
+        times = sum(name == REQUEST_CONFIRMATION for name in asked.values())  # each crash is a question of its own
+        fresh = not record.answered_now.isdisjoint(asked)  # it has waited for what has just been answered
+        numbered = map("again{}".format, range(times))
+        again = next((what for what in numbered if is_answered_now(self._context, self._question_id(what))), None)
+        if again is None and (fresh or open_still or record.has_asked_inside(call_id)):
+            return None
+        if again is None and on_interrupted == "ask":
+            again = f"again{times}"
+        if on_interrupted == "rerun":
+            return None
+        if again is not None:
+            confirmation = await self._confirmation(again, ToolConfirmation(hint=INTERRUPTED_MESSAGE))
+            if confirmation.confirmed:
+                return None
+        return Failure(UNKNOWN, INTERRUPTED_MESSAGE)
 
     def allowed_args(self, args: dict[str, Any]) -> dict[str, Any]:
         """What somebody has allowed the call to be made with, whatever callbacks make of it since; else *args*."""
-        journal = self._context._core.journal
-        asked = None if journal is None else journal.find(f"{self._question_id('confirm')}-asked")
+        asked = self._context._invocation.emitter.find(self._context, f"{self._question_id('confirm')}-asked")
         if asked is None:
             return args
         return dict(thaw(asked.get_function_calls()[0].args["originalFunctionCall"]["args"]))
 
     async def ask(self, what: str, question: ToolConfirmation, args: Mapping[str, Any] | None = None) -> None:
-        """Ask somebody outside about this call, unless they were asked already."""
+        """Ask somebody outside about this call, made with *args* if not its own, unless they were asked already."""
         question_id, call_id = self._question_id(what), self._call.id or ""
-        if question_id in self._context._core.live.open_calls:
+        if question_id in self._context._invocation.live.open_calls:
             return
         told = {"hint": question.hint, "confirmed": False, "payload": question.payload}
         original = {"id": call_id, "name": self._call.name, "args": self._call.args if args is None else args}
         asked = {"originalFunctionCall": original, "toolConfirmation": told}
-        part = Part(function_call=FunctionCall(id=question_id, name=REQUEST_CONFIRMATION, args=asked))
-        actions = EventActions(suspended_calls=[call_id])
-        content = Content(role="model", parts=[part])
-        await self._context._emit(
-            Event(id=f"{question_id}-asked", content=content, long_running_tool_ids=[question_id], actions=actions)
-        )
+        await pose(self._context, Question(question_id, REQUEST_CONFIRMATION, asked), NO_REPLAY)
+
+    async def _confirmation(
+        self, what: str, question: ToolConfirmation, args: Mapping[str, Any] | None = None
+    ) -> ToolConfirmation:
+        """Return what was answered; ask, and raise Pause, if nothing was."""
+        answer = self._answer_to(what)
+        if answer is None:
+            await self.ask(what, question, args)
+            raise Pause("for a confirmation")
+        confirmed, payload = answer.get("confirmed") is True, answer.get("payload")
+        return ToolConfirmation(hint=question.hint, confirmed=confirmed, payload=payload)
+
+    def _answer_to(self, what: str) -> Mapping[str, Any] | None:
+        return answer_to(self._context, self._question_id(what))
 
     def _question_id(self, what: str) -> str:
         return f"q-{derived_id(self._context.invocation_id, self._call.id, what)}"

@@ -17,8 +17,7 @@ Named: TypeAlias = type[Exception] | str
 
 def _check(fits: bool, name: str, expected: str, found: object) -> None:
     if not fits:
-        msg = f"RetryConfig.{name}: expected {expected}, found {found!r:.80}"
-        raise ConfigurationError(msg)
+        raise ConfigurationError(f"RetryConfig.{name}: expected {expected}, found {found!r:.80}")
 
 
 def _at_least(least: float, most: float = float("inf")) -> Any:
@@ -91,10 +90,10 @@ class RetryConfig:
         family = type(error).__mro__
         return any(each in family or each in [kind.__name__ for kind in family] for each in self.exceptions)
 
-    def delay_s(self, attempts: int, luck: float) -> float:
-        """The seconds to wait after so many attempts; *luck* is a number from 0.0 up to 1.0."""
+    def delay_s(self, attempts: int, randomness: float) -> float:
+        """The seconds to wait after so many attempts; *randomness* is a number from 0.0 up to 1.0."""
         try:
             delay = min(self.max_delay, self.initial_delay * float(self.backoff_factor) ** (attempts - 1))
         except OverflowError:
             delay = self.max_delay if self.initial_delay else 0.0
-        return delay * (1 + self.jitter * (2 * luck - 1))
+        return delay * (1 + self.jitter * (2 * randomness - 1))

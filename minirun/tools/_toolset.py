@@ -121,15 +121,9 @@ class _Renamed(BaseTool):
     """A tool under another name. It is still that tool: its limit is shared, and its owner closes it."""
 
     def __init__(self, tool: BaseTool, name: str) -> None:
-        super().__init__(
-            name=name,
-            description=tool.description,
-            timeout_s=tool.timeout_s,
-            retry=tool.retry,
-            max_concurrency=tool.max_concurrency,
-            on_interrupted=tool.on_interrupted,
-            require_confirmation=tool.require_confirmation,
-        )
+        options = ("timeout_s", "retry", "max_concurrency", "on_interrupted", "require_confirmation")
+        same = {option: getattr(tool, option) for option in options}
+        super().__init__(name=name, description=tool.description, **same)
         self._tool = tool
         self.is_long_running = tool.is_long_running
 
@@ -156,5 +150,5 @@ class _Renamed(BaseTool):
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
         return await self._tool.run_async(args=args, tool_context=tool_context)
 
-    def _is_last_word(self, response: Mapping[str, Any]) -> bool:
-        return self._tool._is_last_word(response)
+    def _is_final_answer(self, response: Mapping[str, Any]) -> bool:
+        return self._tool._is_final_answer(response)

@@ -10,21 +10,32 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
+from .._json import freeze
+from .._values import changed
 from .._window import Window
+from ..env import Env, derived_id
 from ..events import Event
 from ..flows._compaction import Tail, covered, is_due, is_told, size_of
-from ..sessions import GetSessionConfig, LiveSession
+from ..runtime._failure import first_failure
+from ..sessions import GetSessionConfig, InvocationStatus, LiveSession, SessionKey, SessionWriter
 from ..sessions._compactions import Compaction, compaction_actions
 from ..sessions._event_checks import checked_event
+from ..sessions._live import RunWindow
 from ..sessions._store import SessionStore
 from ..types import Content, Part
 
-__all__ = ["CompactionJob", "due_tail", "find_job"]
+if TYPE_CHECKING:
+    from ..agents._tree import AgentTree
+    from ..apps import BaseEventsSummarizer, EventsCompactionConfig
+    from ..runtime._invocation import Invocation
+    from ..runtime._run import Execution
+
+__all__ = ["Compactor"]
 
 # How many earlier events are read at once, in search of the invocations that are told once more.
 OVERLAP_PAGE = 50
@@ -46,7 +57,7 @@ class CompactionJob:
     """Where it is remembered that there was no shorter summary."""
 
     @trio.lowlevel.disable_ki_protection  # the summariser is the application's
-    async def event(self, summarizer: Any) -> Event | None:
+    async def event(self, summarizer: BaseEventsSummarizer) -> Event | None:
         """
         The event that covers the events, without an id; None if there is no summary, or none that is shorter.
 
@@ -88,7 +99,7 @@ class CompactionJob:
         return 0 if self.previous is None else self.previous.seq
 
 
-def due_tail(live: LiveSession, settings: Any) -> Tail | None:
+def due_tail(live: LiveSession, settings: EventsCompactionConfig) -> Tail | None:
     """
     What stands after the newest summary, if there is to be another one as far as the session itself can tell.
 
@@ -106,7 +117,12 @@ def due_tail(live: LiveSession, settings: Any) -> Tail | None:
 
 
 async def find_job(
-    service: SessionStore, live: LiveSession, settings: Any, tree: Any, *, ends: str | None = None
+    service: SessionStore,
+    live: LiveSession,
+    settings: EventsCompactionConfig,
+    tree: AgentTree,
+    *,
+    ends: str | None = None,
 ) -> CompactionJob | None:
     """
     Find what a summary is to cover now; None: nothing. The invocation that *ends* with this counts as ended.
@@ -172,3 +188,107 @@ def _begin_of(events: Sequence[Event], count: int) -> int:
                 return place + 1
             names.add(name)
     return 0
+
+
+_WHOLE = RunWindow(asked=GetSessionConfig(num_recent_events=0), whole=True)
+
+# More sessions are not remembered to be due: their next runs note them again.
+DUE_MAX = 10_000
+
+
+class Compactor:
+    """
+    Makes the summaries of one runner's sessions.
+
+    It also notes which are due because the callers of runs have left early or the summarizer has failed, so that nobody
+    has to look for them: `due`, the one that waits longest first. What is noted is lost with the process; the next run
+    on the session notes it again.
+
+    Args:
+        settings: When there is to be a summary.
+        tree: The agents of the app.
+        env: The runner's.
+    """
+
+    def __init__(self, settings: EventsCompactionConfig, tree: AgentTree, env: Env) -> None:
+        self._settings = settings
+        self._tree = tree
+        self._env = env
+        self.due: dict[SessionKey, None] = {}
+
+    def is_due(self, live: LiveSession) -> bool:
+        """Whether there is to be a summary, as far as the session itself can tell."""
+        return due_tail(live, self._settings) is not None
+
+    def note_due(self, key: SessionKey) -> None:
+        """Note that a session is due."""
+        self.due[key] = None
+        if len(self.due) > DUE_MAX:
+            del self.due[next(iter(self.due))]
+
+    async def compact_at_end(self, execution: Execution, writer: SessionWriter) -> bool:
+        """
+        Store a summary, if one is due, when the caller of a run has had everything and asks for more.
+
+        The run has succeeded: leaving it, its deadline and whatever fails here only mean that there is no summary.
+        Returns whether the session was looked through for one.
+        """
+        run, invocation, has_looked = execution.caller, execution.invocation, False
+        assert execution.compaction_scope is not None
+        try:
+            with execution.compaction_scope:
+                if self.is_due(invocation.live) and await invocation.committer.delivered():
+                    run.compaction = await self._compact_run(invocation, writer)
+                    has_looked = True
+        except BaseException as error:
+            failure = first_failure(error)
+            if not isinstance(failure, Exception):
+                execution.fail(failure)
+            else:
+                run.compaction_error = failure
+        return has_looked
+
+    async def _compact_run(self, invocation: Invocation, writer: SessionWriter) -> Event | None:
+        live = invocation.live
+        await self._env.point("compaction")
+        job = await find_job(writer.service, live, self._settings, self._tree, ends=invocation.id)
+        if job is None:
+            return None
+        # Recorded before: a process that dies here would leave an invocation that keeps out later summaries.
+        await writer.record_end(InvocationStatus.COMPLETED)
+        event = await job.event(self._settings.summarizer)
+        if event is None or not job.fits(live):
+            return None
+        await self._env.point("store compaction")
+        metadata = freeze({**invocation.run_config.custom_metadata, **(event.custom_metadata or {})}) or None
+        event_id = derived_id(invocation.id, "compaction", job.end_seq)
+        return await writer.append(changed(event, id=event_id, invocation_id=invocation.id, custom_metadata=metadata))
+
+    async def compact(self, service: SessionStore, key: SessionKey) -> bool:
+        """
+        Store a summary of a session, if one is due. The session is not held while it is made, only to store it.
+
+        Return whether to look again: what has come between, a summary elsewhere or a rewind, has made it void. Then
+        nothing is stored, and there may still be one due.
+
+        Raises:
+            Exception: What the store or the summarizer fails with; nothing is stored, as far as the store can tell.
+        """
+        with service._used():
+            live = await service._open(key, _WHOLE)
+            job = None if live is None else await find_job(service, live, self._settings, self._tree)
+            event = None if job is None else await job.event(self._settings.summarizer)
+        if job is None or event is None:
+            return False
+        own_id = f"e-{self._env.new_id('invocation')}"
+        writer = await service.open_writer(key, own_id, GetSessionConfig(after_seq=job.end_seq - 1), reject=False)
+        if writer is None:
+            return False
+        try:
+            fits = job.fits(writer.live)
+            if fits:
+                await writer.append(changed(event, id=f"{own_id}-0"))
+            return not fits
+        finally:
+            with trio.CancelScope(shield=True):
+                await writer.finish(None)

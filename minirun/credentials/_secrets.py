@@ -28,6 +28,7 @@ from .._json import dumps, freeze
 from .._values import Value, changed
 from ..errors import SecretError
 from ..events import READS_LEVEL, Event, EventActions, Replay
+from ..flows._no_secrets import NoSecrets
 from ..flows._questions import QUESTIONS
 from ..types import CodeExecutionResult, Content, ExecutableCode, FileData, FunctionCall, FunctionResponse, Part
 
@@ -84,8 +85,10 @@ _FORM = frozenset({"response_schema", "functionCallId", "authConfig", "id", "nam
 _NAMES = frozenset({"id", "author", "role", "session_id", "mime_type", "timestamp", "score"})
 
 
-class Secrets:
+class Secrets(NoSecrets):
     """The secrets that a run was given. They are in no text made of this."""
+
+    are_known = True
 
     __slots__ = ("_bytes", "_forms", "_numbers", "_texts", "_whole")
 
@@ -112,9 +115,9 @@ class Secrets:
     # --- what is taken out
 
     @property
-    def hide(self) -> Callable[[str], str] | None:
-        """What takes them out of a text; None if there are none."""
-        return self.out_of_text if self._whole else None
+    def hide(self) -> Callable[[str], str]:  # type: ignore[override]  # a method in the place of an attribute
+        """What takes them out of a text."""
+        return self.out_of_text
 
     def out_of_text(self, value: str) -> str:
         """Return a text without them, however they are written in it."""
@@ -220,7 +223,7 @@ class Secrets:
         """
         if self._whole:
             self.check_keys(value, what)
-        if self._whole and any(self._is_in(text) for text in _said(value)):
+        if self._whole and any(self._is_in(text) for text in _texts_in(value)):
             raise SecretError(
                 what, "expected what everybody may see, found a secret; let whoever needs it ask for the credential"
             )
@@ -307,11 +310,7 @@ class Secrets:
 
     def text_of(self, error: BaseException) -> str:
         """What *error* says, without them; empty if it cannot say anything."""
-        try:
-            text = str(error)
-        except Exception:
-            return ""
-        return self.out_of_text(text) if self._whole else text
+        return self.out_of_text(super().text_of(error))
 
     def shown(self, error: BaseException) -> BaseException:
         """
@@ -395,18 +394,18 @@ def _keys(value: Any) -> Iterator[str]:
             yield from _keys(item)
 
 
-def _said(value: Any) -> Iterator[str | bytes | int]:
+def _texts_in(value: Any) -> Iterator[str | bytes | int]:
     """All texts, numbers and bytes in a value that are no keys, names or ids."""
     if isinstance(value, (str, bytes, int)):
         yield value
     elif isinstance(value, dict):
         for item in value.values():
-            yield from _said(item)
+            yield from _texts_in(item)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _said(item)
+            yield from _texts_in(item)
     elif attrs.has(type(value)):
         for field in attrs.fields(type(value)):
             if field.name in _NAMES:
                 continue
-            yield from _said(getattr(value, field.name))
+            yield from _texts_in(getattr(value, field.name))

@@ -1,0 +1,63 @@
+"""What a run stores at its end: answers to the calls that are still open, and what it has failed with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..events import Event, EventActions
+from ..sessions import OpenCall
+from ._context import InvocationContext
+from ._endings import Closes, Ending
+from ._recovery import around_waiting, by_event, closing_event_at_end
+
+__all__ = ["close_open_calls"]
+
+
+async def close_open_calls(
+    context: InvocationContext, ending: Ending, failure: BaseException | None, others: Sequence[Exception]
+) -> None:
+    """
+    Answer the open calls, but not what waits if the ending keeps it, and store the *failure* and the *others* with it.
+
+    Raises:
+        StorageError, StaleSessionError: What was answered until then is stored; the next run answers the rest.
+    """
+    invocation = context._invocation
+    to_close = invocation.open_calls()
+    if ending.closes is Closes.NOT_WAITING:
+        kept = around_waiting(to_close)
+        to_close = [call for call in to_close if not (call.pending or call.call_id in kept)]
+        to_close = await _without_suspended(context, to_close)
+    for calls in by_event(to_close):
+        await _emit(context, closing_event_at_end(calls, invocation.failures.unrecorded_calls))
+    if ending.stores_failure and failure is not None:
+        for error in (failure, *(other for other in others if other is not failure)):
+            await _emit(context, _error_event(context, error))
+
+
+async def _without_suspended(context: InvocationContext, calls: list[OpenCall]) -> list[OpenCall]:
+    """
+    Suspend those of *calls* that no agent has come to again, and return the others.
+
+    Batches answer or mark the calls that they come to. So these are left over from an earlier run: an agent that waits
+    has asked before them.
+    """
+    replayer, unrecorded = context._invocation.replayer, context._invocation.failures.unrecorded_calls
+    if replayer is None:
+        return calls
+    left = [call for call in calls if call.call_id in replayer.record.open_before and call.call_id not in unrecorded]
+    if left:
+        ids = [call.call_id for call in left]
+        await _emit(context, Event(actions=EventActions(suspended_calls=ids)))
+    return [call for call in calls if call not in left]
+
+
+async def _emit(context: InvocationContext, event: Event) -> None:
+    await context._invocation.emitter.emit(context, event, closing=True)
+
+
+def _error_event(context: InvocationContext, error: BaseException) -> Event:
+    author, branch = context._invocation.failures.origin(error)
+    text = context._invocation.secrets.text_of(error)
+    message = text.encode("utf-8", "replace").decode() if text else type(error).__name__
+    return Event(author=author, branch=branch, error_code=type(error).__name__, error_message=message)

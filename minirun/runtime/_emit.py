@@ -1,0 +1,405 @@
+"""
+The way of one event
+====================
+
+    ctx.emit(event)                                                            this file, in the emitter's task
+      identify     the event's id follows from where it is said; what has ended says nothing any more
+      take         the pending writes of the context, which go with it
+      prepare      one pure function: author, branch, actions, writes, ids of calls; secrets taken out; checked; copied
+      on_event     the hooks of plugins, if there are any; then artifacts and transfers that it names are checked
+      hand over ─────────► the committer's task (`_committer`), over a channel without a buffer
+                             store      SessionWriter.append: the service stores it, or raises
+                             apply      `Emission.apply`: what was pending is committed
+                             publish    into the caller's queue
+      return  ◄───────────── when the caller asks for the next event
+
+What the pass finds travels with the event, as an `Emission`; nobody looks for it again. A partial event takes the short
+way: it is completed, and shown.
+
+While an invocation is resumed, a `Replayer` (`_replay`) stands in the place of the `Emitter`, and answers from the
+record.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from .._json import freeze
+from .._values import changed
+from ..env import derived_id
+from ..errors import InvalidEventError, InvalidValueError
+from ..events import READS_LEVEL, Event, EventActions, Replay
+from ..sessions._event_checks import checked_event
+from ..sessions._state import TEMP_PREFIX, TakenWrites, Write, apply_write, merge_writes, with_writes, writes_of
+from ..types import NO_CALLS, Content, Part
+from ._failure import is_pause
+from ._ids import STEP_ID
+
+if TYPE_CHECKING:
+    from ._base_context import ContextBase
+    from ._commits import CommitTimer
+    from ._invocation import Invocation
+    from ._position import Position
+    from ._reads import Reads
+
+__all__ = ["LIVE", "Emission", "Emitter", "prepare"]
+
+
+class Emitter:
+    """The way in for events: the live one, which has no state of its own."""
+
+    __slots__ = ()
+
+    async def emit(self, context: ContextBase, event: Event, *, closing: bool = False) -> Event:
+        """
+        Store *event*, show it, and return it as stored: see `InvocationContext.emit`.
+
+        One that is *closing* something is stored whatever happens: it waits for no caller, and no hook stops it.
+        """
+        invocation = context._invocation
+        event_id = context._identify(event, closing=closing)
+        if event.partial:
+            return await self._show(context, event, event_id)
+        own = writes_of(event.actions)
+        if context._call_id is not None and (recorded := invocation.tool_events.get(event_id)) is not None:
+            return await self.repeat(context, recorded, own)  # an earlier attempt of the call has said it
+        await invocation.env.point(f"emit {context._path}")
+        draft = context._draft
+        if closing and draft is not None:
+            draft.transfer_to_agent = None  # nobody takes over any more
+        emission = Emission(invocation, context._position, context._state.take(own), context._conflicts)
+        try:
+            for key, write in emission.temp.items():  # one that does not fit is refused before anything is stored
+                apply_write(key, invocation.values.get(key), write)
+            for reader in context._position.readers:
+                if reader.fresh:
+                    emission.reads[reader] = reader.unrecorded()
+            detached = is_detached(context, closing=closing)
+            complete = prepare(context, event, event_id, emission, detached=detached)
+            if "on_event_callback" in invocation.program.plugins:
+                complete = await self._after_hooks(context, complete, emission, closing=closing)
+            if complete.actions.artifact_delta or complete.actions.artifact_versions:
+                complete = changed(complete, actions=await invocation.artifacts.checked(complete.actions))
+            if complete.actions.transfer_to_agent is not None and not closing:
+                _check_transfer(context, complete)
+            if complete.actions.escalate:
+                emission.escalates_from = context._position.escalation.own_branches()
+            emission.event = complete
+            stored = await invocation.committer.emit(emission, closing=closing)
+        finally:
+            if emission.stored is None:
+                emission.pending.rollback()
+        context._after_commit(stored, closing=closing)
+        if emission.timer is not None:
+            _tell_watchers(invocation, emission.timer, stored)
+        if context._call_id is not None:
+            invocation.tool_events[event_id] = stored
+        return stored
+
+    async def repeat(self, context: ContextBase, recorded: Event, own: Mapping[str, Write]) -> Event:
+        """Return the event recorded at this position. It is stored already, and the caller has received it."""
+        await trio.lowlevel.checkpoint()
+        self._take_over(context, recorded, own)
+        return recorded
+
+    def find(self, context: ContextBase, event_id: str) -> Event | None:
+        """Return the event of this id, if a tool has said it in this run, or it records a step."""
+        return context._invocation.tool_events.get(event_id)
+
+    async def leave_replay(self, context: ContextBase, what: str) -> None:
+        """Come to *what* is about to be done and is not recorded. Nothing is replayed here."""
+
+    def _take_over(self, context: ContextBase, recorded: Event, own: Mapping[str, Write]) -> None:
+        invocation = context._invocation
+        pending = context._state.take(own)
+        pending.commit()
+        keep_temp(invocation, temp_of(pending.writes))
+        if recorded.actions.transfer_to_agent is not None:
+            invocation.budgets.count_transfer()
+        context._after_commit(recorded, closing=False)
+
+    async def _show(self, context: ContextBase, event: Event, event_id: str) -> Event:
+        """Show a partial event to the caller. Its actions are ignored; what hooks write is kept."""
+        invocation = context._invocation
+        shown = completed(context, event, event_id, event.actions, event.content)
+        if invocation.secrets.are_known:
+            shown = invocation.secrets.out_of_event(shown)
+        if "on_event_callback" in invocation.program.plugins:
+            state = context._state.layer()
+            from ._on_event import apply_on_event  # few programs have a plugin that looks at events
+
+            shown, _ = await apply_on_event(context._for_on_event(state), shown, closing=False)
+            context._state.merge(state.pending())
+        await invocation.committer.emit_partial(shown)
+        return shown
+
+    async def _after_hooks(self, context: ContextBase, event: Event, emission: Emission, *, closing: bool) -> Event:
+        """What the plugins make of the event; what they write goes with it."""
+        from ._on_event import apply_on_event  # few programs have a plugin that looks at events
+
+        hook_context = context._for_on_event(context._state.layer())
+        event, writes = await apply_on_event(hook_context, event, closing=closing)
+        temp = temp_of(writes)
+        for key, write in temp.items():
+            merged = merge_writes(key, emission.temp[key], write) if key in emission.temp else write
+            emission.temp = {**emission.temp, key: merged}
+        emission.writes = {key: write for key, write in writes.items() if key not in temp} if temp else writes
+        actions = with_writes(event.actions, emission.writes)
+        return event if actions is event.actions else changed(event, actions=actions)
+
+
+LIVE = Emitter()
+"""Of every invocation that is not resumed."""
+
+
+def is_detached(context: ContextBase, *, closing: bool) -> bool:
+    """Whether what is emitted now takes no part in the order of what the agent says: a replay does not wait for it."""
+    handled = sys.exception()
+    unwinds = handled is not None and is_pause(handled)
+    return closing or context._is_detached or STEP_ID.get() is not None or unwinds
+
+
+def _check_transfer(context: ContextBase, event: Event) -> None:
+    """Refuse a transfer that cannot be, and count it; nothing is stored yet."""
+    target = event.actions.transfer_to_agent
+    assert target is not None
+    if event.actions.escalate:
+        msg = "expected an event that escalates or hands over, found one that does both; nobody takes over"
+        raise InvalidEventError(msg)
+    context._position.tree.check_transfer(context._agent, target)
+    context._invocation.budgets.count_transfer()
+
+
+def _new_timer() -> CommitTimer:
+    from ._commits import CommitTimer  # few programs watch commits
+
+    return CommitTimer()
+
+
+def _tell_watchers(invocation: Invocation, timer: CommitTimer, event: Event) -> None:
+    """Tell those who watch commits. What one raises fails the run at its end: the event stays stored."""
+    commit = timer.commit(event)
+    for watcher in invocation.commit_watchers:
+        try:
+            watcher(commit)
+        except Exception as error:  # an application's function: nothing that it raises may undo the emit
+            invocation.failures.late.append(error)
+
+
+class Emission:
+    """
+    An event on its way to the store and to the caller, with all that was found out about it, and its emitter, asleep.
+
+    The emitter sleeps once: until the store has refused the event, or else until the caller asks for the next one.
+    """
+
+    __slots__ = (
+        "_conflicts", "_invocation", "_position", "_raise_cancel", "error", "escalates_from", "event", "has_credit",
+        "is_settled", "is_turn_over", "pending", "reads", "stored", "task", "temp", "timer", "writes",
+    )
+
+    def __init__(
+        self, invocation: Invocation, position: Position, pending: TakenWrites, conflicts: list[str]
+    ) -> None:
+        self._invocation = invocation
+        self._position = position
+        self._conflicts = conflicts  # keys that the event has to name, whatever is stored before it
+        self._raise_cancel: Any = None  # raises the cancellation that has asked for the event to be withdrawn
+        self.event: Event
+        self.pending = pending
+        self.temp = temp_of(pending.writes)
+        self.writes: Mapping[str, Write] = pending.writes
+        """What is stored of the writes."""
+        if self.temp:
+            self.writes = {key: write for key, write in pending.writes.items() if key not in self.temp}
+        self.reads: dict[Reads, Mapping[str, Any]] = {}
+        self.timer = _new_timer() if invocation.commit_watchers else None
+        self.escalates_from: tuple[trio.CancelScope, ...] | None = None
+        """The branches of the emitter, if the event escalates."""
+        # on the way
+        self.has_credit = False
+        self.is_turn_over = False  # whether the caller has asked for the next event, or left
+        self.is_settled = False  # whether the store has answered, or the event was withdrawn
+        self.stored: Event | None = None
+        self.error: BaseException | None = None
+        self.task: trio.lowlevel.Task | None = None  # that sleeps
+
+    def to_store(self) -> Event:
+        """Return the event as it is stored in its turn: with the keys that it and events before it have written."""
+        if self.timer is not None:
+            self.timer.has_turn()
+        position = self._position
+        if not (position.concurrent or self._conflicts):
+            return self.event
+        keys = [key for key in self._conflicts if not key.startswith(TEMP_PREFIX)]
+        for others, index in position.concurrent:
+            keys += others.conflicts(index, self.writes)
+        if not keys:
+            return self.event
+        actions = changed(self.event.actions, state_conflicts=tuple(sorted(set(keys))))
+        return changed(self.event, actions=actions)
+
+    def apply(self, stored: Event, unread: int) -> None:
+        """Let what was pending be committed: *stored* is in the store, and nobody has seen it yet."""
+        self.stored = stored
+        if self.escalates_from is not None:  # at once: whom it ends has said nothing after it
+            self._position.escalation.set(self.escalates_from)
+        if self.timer is not None:
+            self.timer.is_stored(unread)
+        self.pending.commit()
+        for reader, recorded in self.reads.items():
+            reader.settle(recorded)
+        if self.temp:
+            keep_temp(self._invocation, self.temp)
+        for others, index in self._position.concurrent:
+            others.add(index, self.writes)
+        if self._invocation.run_artifacts is not None:
+            self._invocation.run_artifacts.named(stored.actions)
+
+    async def answered(self, withdrawal: trio.CancelScope) -> Event:
+        """
+        Sleep, and return the stored event.
+
+        A cancellation asks for the event to be withdrawn, and waits on until the store has answered.
+        """
+        if not self.is_settled or (self.has_credit and not self.is_turn_over and self.stored is not None):
+            self.task = trio.lowlevel.current_task()
+
+            def abort(raise_cancel: Any) -> trio.lowlevel.Abort:
+                if self.is_settled:
+                    self.wake()  # it is stored: the cancellation arrives at the next checkpoint
+                else:
+                    self._raise_cancel = raise_cancel
+                    withdrawal.cancel()
+                return trio.lowlevel.Abort.FAILED
+
+            await trio.lowlevel.wait_task_rescheduled(abort)
+        if self.error is not None:
+            raise self.error
+        if self.stored is None:  # withdrawn before the store had begun
+            self._raise_cancel()
+        assert self.stored is not None
+        return self.stored
+
+    def settle(self) -> None:
+        """Note that the store has answered, or that the event was withdrawn."""
+        self.is_settled = True
+        waits_for_caller = self.has_credit and not self.is_turn_over and self.stored is not None
+        if not waits_for_caller or self._raise_cancel is not None:
+            self.wake()
+
+    def end_turn(self) -> None:
+        """Do not wait for the caller any more."""
+        self.is_turn_over = True
+        if self.is_settled:
+            self.wake()
+
+    def wake(self) -> None:
+        """Let the emitter go on, if it sleeps."""
+        if self.task is not None:
+            task, self.task = self.task, None
+            trio.lowlevel.reschedule(task)
+
+
+# --- preparing --------------------------------------------------------------------------------------------------------
+
+
+def prepare(context: ContextBase, event: Event, event_id: str, emission: Emission, *, detached: bool) -> Event:
+    """
+    Return *event* as it may be stored: complete, without secrets, checked. It changes nothing.
+
+    Raises:
+        InvalidEventError, InvalidValueError, NotSupportedError: It cannot be stored.
+    """
+    invocation, actions, draft = context._invocation, event.actions, context._draft
+    changes = {} if draft is None else draft.changes_to(actions)
+    if invocation.end_invocation:
+        changes["end_invocation"] = True
+    saves = {} if draft is None else draft.saves
+    if detached or saves or emission.reads:
+        changes["replay"] = _with_notes(actions.replay, emission.reads, saves, detached=detached)
+    if changes or emission.writes is not writes_of(actions):
+        actions = with_writes(actions, emission.writes, **changes)
+    content = event.content
+    calls, responses = NO_CALLS if content is None else content.calls_and_responses
+    if content is not None and calls:
+        content = with_call_ids(content, event_id)
+    complete = completed(context, event, event_id, actions, content)
+    if invocation.secrets.are_known:
+        complete = invocation.secrets.out_of_event(complete)
+    if calls or responses or event.long_running_tool_ids or not actions.is_only_state:
+        return checked_event(complete)
+    return complete  # it has an author, and what it writes was checked when it was derived
+
+
+def completed(
+    context: ContextBase, event: Event, event_id: str, actions: EventActions, content: Content | None
+) -> Event:
+    """Return *event* with all that follows from where it is said; itself, if it says so already."""
+    invocation = context._invocation
+    if event.invocation_id not in (None, invocation.id):
+        msg = f"expected no invocation_id, or {invocation.id!r}, found {event.invocation_id!r}"
+        raise InvalidEventError(msg)
+    metadata, added = event.custom_metadata, invocation.run_config.custom_metadata
+    if added:
+        metadata = freeze({**added, **(metadata or {})})
+    branch = event.branch or context._position.branch
+    is_as_before = actions is event.actions and content is event.content and metadata is event.custom_metadata
+    if is_as_before and event.id == event_id and event.author and event.invocation_id and event.branch == branch:
+        return event
+    return changed(
+        event,
+        id=event_id,
+        invocation_id=invocation.id,
+        author=event.author or context._agent.name,
+        branch=branch,
+        content=content,
+        actions=actions,
+        custom_metadata=metadata,
+    )
+
+
+def with_call_ids(content: Content, event_id: str) -> Content:
+    """Return *content* with an id for each call that has none: it follows from that of the event."""
+    parts: list[Part] = []
+    for place, part in enumerate(content.parts):
+        if part.function_call is not None and part.function_call.id is None:
+            call = changed(part.function_call, id=f"call-{derived_id(event_id, place)}")
+            part = changed(part, function_call=call)
+        parts.append(part)
+    is_same = all(new is old for new, old in zip(parts, content.parts, strict=True))
+    return content if is_same else changed(content, parts=tuple(parts))
+
+
+def _with_notes(
+    replay: Replay, reads: Mapping[Reads, Mapping[str, Any]], saves: Mapping[str, int], *, detached: bool
+) -> Replay:
+    """Add what a later run has to know of the event when it replays the invocation."""
+    notes: dict[str, Any] = {"aside": True} if detached else {}
+    if saves:
+        notes["saves"] = freeze(dict(saves))
+    if reads:
+        notes["reads"] = freeze({reader.path: recorded for reader, recorded in reads.items()}, "reads", READS_LEVEL)
+    return changed(replay, **notes)
+
+
+# --- `temp:` keys, which live for this run ----------------------------------------------------------------------------
+
+
+def temp_of(writes: Mapping[str, Write]) -> Mapping[str, Write]:
+    """Return the writes to `temp:` keys, which are not stored."""
+    return {key: write for key, write in writes.items() if key.startswith(TEMP_PREFIX)} if writes else writes
+
+
+def keep_temp(invocation: Invocation, writes: Mapping[str, Write]) -> None:
+    """Apply writes to `temp:` keys."""
+    values = invocation.values
+    for key, write in writes.items():
+        try:
+            values.apply({key: apply_write(key, values.get(key), write)})
+        except InvalidValueError:
+            pass  # a sibling has changed its kind since this was checked; the event is stored

@@ -1,0 +1,103 @@
+"""
+How a run ends, as a table.
+
+What has stopped the agents, and whether a question of the invocation is open then, decides how the invocation is
+recorded, which of its open calls are answered, and whether its failure is stored:
+
+    stopped by     what it is                          no question open            a question open
+    ──────────     ──────────                          ────────────────            ───────────────
+    END            they have come to their end         completed                   completed
+    PAUSE          one has asked, or sleeps            cancelled                   paused
+    LEAVING        the caller has left                 cancelled                   paused
+    SUPERVISOR     so has a supervisor                 interrupted, all kept       interrupted, all kept
+    INTERRUPT      Ctrl-C, SystemExit                  failed                      paused
+    FAILURE        an exception, the deadline          failed                      failed
+    NOTHING_NEW    a failure, or a hook's answer,      interrupted, all kept       paused, all kept
+                   before anything new was done
+                   in a resumed invocation
+
+`completed`, `cancelled` and `failed` answer every call that is open, `paused` those that neither wait nor have
+something inside that waits. `failed` stores the failure. Whatever the table says, an invocation of which the store has
+refused the closing events is interrupted: the next run closes them.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from ..sessions import InvocationStatus
+from ._failure import is_only_cancelled, is_pause, leading_failure
+
+__all__ = ["ENDINGS", "Closes", "Ending", "Stop", "ending_of", "stopped_by"]
+
+
+class Stop(Enum):
+    """What has stopped the agents of a run."""
+
+    END = auto()
+    PAUSE = auto()
+    LEAVING = auto()
+    SUPERVISOR = auto()
+    INTERRUPT = auto()
+    FAILURE = auto()
+    NOTHING_NEW = auto()
+
+
+class Closes(Enum):
+    """Which open calls are answered at the end."""
+
+    ALL = auto()
+    NOT_WAITING = auto()
+    NONE = auto()
+
+
+class Ending(NamedTuple):
+    """How an invocation is left by a run."""
+
+    status: InvocationStatus
+    closes: Closes
+    stores_failure: bool = False
+
+
+_COMPLETED = Ending(InvocationStatus.COMPLETED, Closes.ALL)
+_CANCELLED = Ending(InvocationStatus.CANCELLED, Closes.ALL)
+_PAUSED = Ending(InvocationStatus.PAUSED, Closes.NOT_WAITING)
+_FAILED = Ending(InvocationStatus.FAILED, Closes.ALL, stores_failure=True)
+_INTERRUPTED = Ending(InvocationStatus.INTERRUPTED, Closes.NONE)
+_STILL_PAUSED = Ending(InvocationStatus.PAUSED, Closes.NONE)
+
+ENDINGS: Final[dict[tuple[Stop, bool], Ending]] = {
+    (Stop.END, False): _COMPLETED,
+    (Stop.END, True): _COMPLETED,
+    (Stop.PAUSE, False): _CANCELLED,  # what it waited for was withdrawn, by an end that could not be stored as a whole
+    (Stop.PAUSE, True): _PAUSED,
+    (Stop.LEAVING, False): _CANCELLED,
+    (Stop.LEAVING, True): _PAUSED,  # who leaves a run that waits does not take its questions back
+    (Stop.SUPERVISOR, False): _INTERRUPTED,
+    (Stop.SUPERVISOR, True): _INTERRUPTED,
+    (Stop.INTERRUPT, False): _FAILED,
+    (Stop.INTERRUPT, True): _PAUSED,
+    (Stop.FAILURE, False): _FAILED,
+    (Stop.FAILURE, True): _FAILED,
+    (Stop.NOTHING_NEW, False): _INTERRUPTED,
+    (Stop.NOTHING_NEW, True): _STILL_PAUSED,
+}
+
+
+def ending_of(stop: Stop, *, waits: bool) -> Ending:
+    """Return how a run ends that was stopped so, while a question of its invocation *waits* or not."""
+    return ENDINGS[stop, waits]
+
+
+def stopped_by(error: BaseException | None, *, has_left: bool, is_supervised: bool) -> Stop:
+    """
+    Say what *error*, which has left the agents, means: a cancellation is the deadline's, unless the caller has left.
+    """
+    if error is None:
+        return Stop.END
+    if is_pause(error):
+        return Stop.PAUSE
+    if is_only_cancelled(error):
+        return Stop.FAILURE if not has_left else Stop.SUPERVISOR if is_supervised else Stop.LEAVING
+    return Stop.FAILURE if isinstance(leading_failure(error), Exception) else Stop.INTERRUPT

@@ -1,0 +1,119 @@
+"""
+Questions: what an agent or a tool asks of somebody outside, and waits for longer than its process lives.
+
+A question is a call that nobody has made but the framework, stored in an event of its own (`q-…-asked`); it stays open
+until a message answers it. All kinds take the same way — a form to fill in, a credential, whether a call may be made, a
+time to wait for — and differ in the arguments of the call and in what follows the answer:
+
+    question_id   follows from where it is asked, so that every run asks the same one
+    replayed_answer   what it was answered with before this run, or by its message; the agent goes on from there
+    pose          stores it; then the caller raises `Pause`, and the invocation is paused
+
+A tool that asks is *suspended*: its own call stays open as long as the question. The call of a long-running tool is its
+own question: an event of its batch marks it as waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .._json import dumps, freeze
+from ..events import Event, EventActions, Replay
+from ..flows._questions import REQUEST_INPUT
+from ..types import Content, FunctionCall, Part
+from ._failure import Pause
+
+if TYPE_CHECKING:
+    from ._base_context import ContextBase
+
+__all__ = ["Question", "answer_to", "ask_for_input", "is_answered_now", "pose", "question_id", "replayed_answer"]
+
+
+class Question(NamedTuple):
+    """What is asked: the id and the name of the call that stands for it, and its arguments."""
+
+    id: str
+    name: str
+    args: Mapping[str, Any]
+    auth_configs: Mapping[str, Any] = {}
+    """For `EventActions.requested_auth_configs`."""
+
+
+def question_id(context: ContextBase, name: str, args: Mapping[str, Any]) -> str:
+    """Return the id of a question: the same for the same one of the same agent; no answer comes to another one."""
+    return f"q-{context._claim(f'{context._path}!{name} {dumps(args)}')}"
+
+
+def answer_to(context: ContextBase, asked_id: str) -> Mapping[str, Any] | None:
+    """Return what the question of this id was answered with; None if it is open, or was not asked."""
+    replayer = context._invocation.replayer
+    response = None if replayer is None else replayer.record.response_to(asked_id)
+    return None if response is None else response.response
+
+
+def is_answered_now(context: ContextBase, asked_id: str) -> bool:
+    """Whether the question of this id is answered by this run's message: the agents go on from there."""
+    replayer = context._invocation.replayer
+    return replayer is not None and asked_id in replayer.record.answered_now
+
+
+async def replayed_answer(context: ContextBase, asked_id: str) -> Mapping[str, Any] | None:
+    """
+    Return the answer as `answer_to` does, and put the question and its answer behind the one who asks.
+
+    A question that was posed out of recorded order takes no part in the order of what the logic says.
+
+    Raises:
+        Pause: It was withdrawn: who was ended while it waited goes no further now.
+    """
+    response, replayer = answer_to(context, asked_id), context._invocation.replayer
+    if response is None or replayer is None:
+        return None
+    asked, answer = replayer.record.find(f"{asked_id}-asked"), replayer.record.responses[asked_id]
+    is_early = asked is not None and bool(asked.actions.replay.early)
+    if not is_early:
+        if asked is not None:
+            await replayer.repeat(context, asked, {})
+        await replayer.repeat(context, answer, {})
+    if answer.author != "user" and answer.actions.replay.aside:
+        raise Pause(f"for {asked_id}, which was withdrawn")
+    if asked_id in replayer.record.answered_now and not is_early:
+        replayer.leave(context.branch)
+    return response
+
+
+async def pose(context: ContextBase, question: Question, replay: Replay | None = None) -> None:
+    """
+    Store the question, unless it is stored; the tool that asks, if it is one, stays open as long.
+
+    Who poses it out of the order of the logic says so by *replay*, what a replay has to know of it.
+    """
+    part = Part(function_call=FunctionCall(id=question.id, name=question.name, args=freeze(dict(question.args))))
+    tool = context._call_id
+    actions = EventActions(
+        suspended_calls=() if tool is None else (tool,),
+        requested_auth_configs=question.auth_configs,
+        replay=Replay(asked_by=context._path) if replay is None else replay,
+    )
+    content = Content(role="model", parts=[part])
+    asked = Event(id=f"{question.id}-asked", content=content, long_running_tool_ids=[question.id], actions=actions)
+    await context._invocation.emitter.emit(context, asked)
+
+
+async def ask_for_input(context: ContextBase, message: str, schema: Any, payload: Any) -> Any:
+    """See `InvocationContext.request_input`."""
+    form = None
+    if schema is not None:
+        from ..flows._output import OutputSchema  # few questions have a form
+
+        form = OutputSchema.of(schema, "response_schema").schema
+    given = {"message": message, "payload": payload, "response_schema": form}
+    args = freeze({name: value for name, value in given.items() if value is not None}, "question")
+    question = Question(question_id(context, REQUEST_INPUT, args), REQUEST_INPUT, args)
+    response = await replayed_answer(context, question.id)
+    if response is None:
+        context._check_can_wait()
+        await pose(context, question)
+        raise Pause(f"for the answer to {question.id}")
+    return response.get("result")

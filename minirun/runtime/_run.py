@@ -1,0 +1,327 @@
+"""
+A run at work, and its end.
+
+`Run` is what its caller holds. One task runs the agent that answers, between the hooks of the run. When it has ended,
+however that was, the same task closes what is open, records how the invocation is left, and lets the next run into the
+session. What is closed and recorded is said by the table in `_endings`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import trio
+
+from .._window import Window
+from ..errors import DeadlineExceededError, ReplayError
+from ..events import Event
+from ..flows._answer import is_answer_of_run
+from ..sessions import InvocationStatus, Session, SessionWriter
+from ._context import InvocationContext
+from ._endings import Closes, Ending, Stop, ending_of, stopped_by
+from ._failure import (
+    add_note,
+    came_of_cancellation,
+    first_failure,
+    is_only_cancelled,
+    is_pause,
+    leading_failure,
+    leaves,
+)
+from ._invocation import Invocation
+
+if TYPE_CHECKING:
+    from ..agents import BaseAgent
+    from ..sessions import PendingCall
+
+__all__ = ["Execution", "Run"]
+
+
+class Run:
+    """
+    A run in progress: iterate over it for its events, or `await run.wait()` for its answer.
+
+    `session` is the live session; it goes on with every stored event.
+    """
+
+    def __init__(self, invocation_id: str, session: Session, invocation: Invocation | None) -> None:
+        self.invocation_id = invocation_id
+        self.session = session
+        self._invocation = invocation
+        self.compaction: Event | None = None
+        """
+        The event with the summary that was stored at the end of this run, if one was. It is not among those that the
+        run yields: the last of these was delivered before.
+        """
+        self.compaction_error: Exception | None = None
+        """
+        What the summariser or the store has failed with. It costs the run nothing; the next one tries again. It is no
+        failure that an invocation that waits, or was interrupted, keeps what follows it out of summaries.
+        """
+        self._status = InvocationStatus.RUNNING
+        self._failure: BaseException | None = None
+        self._is_delivered = False  # whether the caller has been raised the failure
+        self._answer: Event | None = None
+        self._looked_until = 0 if invocation is None else invocation.history.message_seq
+        self._has_ended = invocation is None
+
+    @property
+    def status(self) -> InvocationStatus:
+        """`running`, and in the end `paused`, `completed`, `failed`, `cancelled`; `interrupted` if it is to go on."""
+        return self._status
+
+    @property
+    def pending(self) -> list[PendingCall]:
+        """The questions of this invocation that wait for an answer, oldest first."""
+        return [] if self._invocation is None else self._invocation.pending()
+
+    @property
+    def answer(self) -> Event | None:
+        """
+        The last stored event of an agent that is an answer: final, without an error, and with something in it. That is
+        text (thoughts aside), an `output`, other media, or a result with `skip_summarization`. None until then.
+        """
+        if not self._has_ended:
+            self._look_for_answer()
+        return self._answer
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        """
+        Let the logic that emitted the last event go on, and return the next event.
+
+        A checkpoint; where a partial event is there already, one of cancellation only: at most `partial_buffer` of them
+        come in a row before other tasks have their turn.
+        """
+        if self._invocation is None:  # it had ended before
+            await trio.lowlevel.checkpoint()
+            raise StopAsyncIteration
+        event = await self._invocation.committer.ask()
+        if event is not None:
+            return event
+        if self._failure is not None and not self._is_delivered:
+            self._is_delivered = True
+            raise self._failure
+        raise StopAsyncIteration
+
+    async def wait(self) -> Event | None:
+        """Consume what is left of the run and return `answer`; raises what the run fails with."""
+        async for _ in self:
+            pass
+        return self.answer
+
+    def _look_for_answer(self) -> None:
+        """Look through what was stored since the last look."""
+        assert self._invocation is not None
+        live = self._invocation.live
+        for event in reversed(live.events[live.index_of(self._looked_until) :]):
+            if event.invocation_id == self.invocation_id and is_answer_of_run(event):
+                self._answer = event
+                break
+        self._looked_until = live.revision + 1
+
+    def _end(self) -> None:
+        """Note that the agents say nothing any more: the answer stays what it is."""
+        if not self._has_ended:
+            self._look_for_answer()
+            self._has_ended = True
+
+    def _fail(self, error: BaseException) -> None:
+        """Note what the run fails with: the first exception, with the others as notes on it."""
+        if isinstance(error, (StopAsyncIteration, GeneratorExit)):  # in the caller's `async for` these mean the end
+            wrapped = RuntimeError(f"the agent raised {type(error).__name__}; a generator was closed or used wrongly")
+            wrapped.__cause__ = error
+            error = wrapped
+        if self._failure is None:
+            self._failure = error
+        elif self._failure is not error:
+            add_note(self._failure, error)
+        assert self._invocation is not None
+        self._invocation.secrets.out_of_error(self._failure)
+
+
+class Execution:
+    """
+    The task of a run's agents.
+
+    Args:
+        run: The run, for its caller.
+        context: The context that it begins with.
+        writer: What it holds of the session.
+        around: The scope around the caller's block: cancelling it is how the caller hears of Ctrl-C.
+        is_supervised: Whether leaving it early interrupts the invocation rather than ending it.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        context: InvocationContext,
+        writer: SessionWriter,
+        around: trio.CancelScope,
+        *,
+        is_supervised: bool,
+    ) -> None:
+        self.caller = run
+        self.context = context
+        self.invocation = invocation = context._invocation
+        self._writer = writer
+        self._around = around
+        self._is_supervised = is_supervised
+        self._has_left = False  # whether the caller has
+        self._is_ending = False  # whether the agents have ended by themselves: leaving does not cancel what follows
+        self.keeps_status = False
+        """Whether the invocation is left as it was before this run."""
+        self._failures: list[Exception] = []  # that the agents were left by
+        limit = invocation.run_config.deadline_s
+        deadline = float("inf") if limit is None else trio.current_time() + limit
+        self._scope = trio.CancelScope(shield=True, deadline=deadline)
+        has_compaction = invocation.program.compactor is not None
+        self.compaction_scope = trio.CancelScope(deadline=deadline) if has_compaction else None
+
+    def leave(self) -> None:
+        """End it early, unless it has ended: the caller has left."""
+        self._has_left = True
+        self.invocation.committer.leave()
+        if not self._is_ending:
+            self._scope.cancel()
+        if self.compaction_scope is not None:
+            self.compaction_scope.cancel()
+
+    @trio.lowlevel.enable_ki_protection
+    async def run(self) -> None:
+        """Run the agents, and end the run."""
+        self._writer.mark_task()
+        stop = Stop.LEAVING
+        with self._scope as scope:
+            try:
+                await self._run_to_the_end()
+                stop = self._stop_by(None)
+            except BaseException as error:
+                if is_only_cancelled(error) and scope.cancel_called:
+                    raise
+                stop = self._stop_by(error)
+                self.keeps_status = stop is Stop.NOTHING_NEW
+                if not is_pause(error):
+                    first = first_failure(error)
+                    if scope.cancel_called and isinstance(first, Exception) and came_of_cancellation(first):
+                        self._meet_deadline()  # this has failed while it was cleaning up
+                    self.fail(first)
+                    self._failures = [leaf for leaf in leaves(error) if isinstance(leaf, Exception)]
+            if not scope.cancel_called:  # the shield goes on, and what is left is short and has no deadline
+                self._is_ending, scope.deadline = True, float("inf")
+                await self._end(stop)
+                return
+        if scope.cancelled_caught:
+            self._meet_deadline()
+            stop = Stop.SUPERVISOR if self._is_supervised else Stop.LEAVING
+        with trio.CancelScope(shield=True):
+            await self._end(stop)
+
+    async def _run_to_the_end(self) -> None:
+        invocation, replayer = self.invocation, self.invocation.replayer
+        if replayer is not None and invocation.history.is_summed_up:
+            return  # the agents had come to their end in an earlier run, which was then cut off
+        await self._run_agents()
+        if replayer is not None and not (replayer.has_new or self.keeps_status):
+            replayer.record.check_replayed(None, "the end of the invocation")
+
+    @trio.lowlevel.disable_ki_protection
+    async def _run_agents(self) -> None:
+        """Run the agent that answers, between the hooks of the run."""
+        if not self.invocation.program.plugins:
+            await self.speaker().run_async(self.context)
+            return
+        from ._cleanup import run_between_hooks  # few programs have plugins
+
+        await run_between_hooks(self)
+
+    def status_by(self, error: BaseException | None) -> InvocationStatus:
+        """How the run ends if the agents are left by *error*, as far as that can be known then."""
+        return ending_of(self._stop_by(error), waits=self.invocation.waits).status
+
+    @cached_property
+    def hook_context(self) -> InvocationContext:
+        """Of the hooks of the run, and of what its end says; most runs have neither."""
+        return self.context._for_run_hooks()
+
+    def speaker(self) -> BaseAgent:
+        """The agent that answers the message of the invocation."""
+        history, live = self.invocation.history, self.invocation.live
+        past = Window(live.events, live.index_of(history.prompt_seq), live.index_of(history.message_seq + 1))
+        speaker = None if live.compaction is None else live.compaction.speaker
+        return self.invocation.program.tree.speaker(past, speaker)
+
+    # --- what has stopped them
+
+    def _stop_by(self, error: BaseException | None) -> Stop:
+        """What *error*, by which the agents were left, means for the invocation."""
+        if self.keeps_status or (error is not None and self._is_unchanged(leading_failure(error))):
+            return Stop.NOTHING_NEW
+        return stopped_by(error, has_left=self._has_left, is_supervised=self._is_supervised)
+
+    def _is_unchanged(self, failure: BaseException) -> bool:
+        """Whether an invocation that was to be resumed has failed before anything new was done: it stays as it was."""
+        replayer = self.invocation.replayer
+        if replayer is None or not isinstance(failure, Exception):
+            return False
+        return isinstance(failure, ReplayError) or not (replayer.has_new or replayer.record.next_in(None) is None)
+
+    def _meet_deadline(self) -> None:
+        """Fail, if it was the deadline that has cancelled the agents, and not the caller's leaving."""
+        if not self._has_left:
+            limit = self.invocation.run_config.deadline_s
+            self.fail(DeadlineExceededError(f"the run took longer than RunConfig.deadline_s={limit} seconds"))
+
+    def fail(self, error: BaseException) -> None:
+        """Note what the run fails with."""
+        self.caller._fail(error)
+        if not isinstance(error, Exception):  # Ctrl-C hit the agents' code: the caller must hear of it now
+            self._around.cancel()  # the tasks in it are shielded
+
+    def _ending(self, stop: Stop) -> Ending:
+        """How the run ends, as far as it has by now."""
+        failure = self.caller._failure
+        if self.keeps_status:
+            stop = Stop.NOTHING_NEW
+        elif failure is not None:
+            stop = Stop.FAILURE if isinstance(failure, Exception) else Stop.INTERRUPT
+        return ending_of(stop, waits=self.invocation.waits)
+
+    # --- the end
+
+    async def _end(self, stop: Stop) -> None:
+        """Close what is open, record how the invocation is left, and let the next run in. It is shielded."""
+        invocation, run = self.invocation, self.caller
+        try:
+            ending = self._ending(stop)
+            if ending.closes is not Closes.NONE and (invocation.open_calls() or run._failure is not None):
+                from ._closing import close_open_calls  # most runs end with nothing open
+
+                try:
+                    await close_open_calls(self.hook_context, ending, run._failure, self._failures)
+                except BaseException as error:  # the store fails, or another process has taken over: the next run does
+                    self.fail(first_failure(error))
+            for late in invocation.failures.late:
+                self.fail(late)
+            run._end()
+            invocation.ended = f"the invocation {invocation.id} has ended; nothing can be emitted or written any more"
+            status = self._ending(stop).status
+            compactor, has_looked = invocation.program.compactor, False
+            if compactor is not None and status is InvocationStatus.COMPLETED and not invocation.open_calls():
+                has_looked = await compactor.compact_at_end(self, self._writer)
+            self._writer.stop_renewing()
+            if status is not InvocationStatus.PAUSED and invocation.open_calls():
+                status = InvocationStatus.INTERRUPTED  # the store has failed: a later run closes what is open
+            run._status = status
+            try:
+                await invocation.drop_unnamed_artifacts()
+                if compactor is not None and status.has_ended and not has_looked and compactor.is_due(invocation.live):
+                    compactor.note_due(invocation.live.key)
+            finally:  # whatever a service of somebody else raises, the session is let go
+                await self._writer.finish(None if status is InvocationStatus.INTERRUPTED else status)
+        finally:
+            invocation.committer.end()

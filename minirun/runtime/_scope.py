@@ -1,0 +1,254 @@
+"""
+A run: from entering a session to leaving it.
+
+    enter    wait for the session ─ load ─ recover ─ store the message (the last step, nothing waits after it)
+    run      the agents' task, and the committer's, which starts with the first event and ends last (`_run`)
+    end      the agents' task closes what is open, records how it ended, and lets the next run in
+    leave    the caller's block ends: no task is left, and the run's failure, if nobody has seen it, is raised
+
+There is one path for all endings. The agents' scope is shielded from whatever surrounds the run: only leaving the run
+and its deadline cancel it. A failure is kept and raised from the caller's next ask, or from leaving. So a `break`, a
+cancellation from outside, an exception in the caller's block and a failing agent all come down to: leave, let the
+agents' task finish its clean-up, raise one exception (promises P5, P7).
+
+Ctrl-C is raised where code of the application runs: in agents, hooks and summarizers, also where these never wait. In
+what begins and ends a run it is deferred to the main task's next checkpoint, so that nothing stays half done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, NoReturn, Protocol
+
+import attrs
+import trio
+
+from ..errors import InvalidMessageError, SessionNotFoundError, StaleSessionError
+from ..events import Event
+from ..sessions import GetSessionConfig, InvocationStatus, Session, SessionWriter
+from ..sessions import Invocation as StoredInvocation
+from ..sessions._run_session import run_session
+from ..sessions._state import ReadOnlyState
+from ._config import RunConfig
+from ._context import InvocationContext
+from ._failure import add_note, first_failure, is_only_cancelled
+from ._invocation import Invocation, Program
+from ._recovery import recover
+from ._run import Execution, Run
+
+__all__ = ["Entrance", "FinishedError", "RunRequest", "RunScope"]
+
+
+@attrs.frozen(eq=False, repr=False)
+class RunRequest:
+    """What is asked of a run."""
+
+    invocation_id: str
+    message: Event
+    """The user's message or answer with the state_delta, checked; `temp:` keys are in `temp`."""
+    temp: Mapping[str, Any]
+    run_config: RunConfig
+    yield_user_message: bool
+    window: GetSessionConfig | None
+    """Which events the run loads."""
+    resumes: StoredInvocation | None = None
+    """The invocation to go on with; its id is `invocation_id`."""
+
+
+class Entrance(Protocol):
+    """How a run gets into its session: what the Runner knows of it."""
+
+    @property
+    def auto_create(self) -> bool:
+        """Whether `open` makes a session that is not there."""
+
+    def check(self) -> None:
+        """Raise if the caller may not run now."""
+
+    async def look(self, request: RunRequest) -> RunRequest:
+        """Return *request* with what only the store knows: which invocation is resumed. Nothing is stored."""
+
+    async def open(self, request: RunRequest) -> SessionWriter:
+        """
+        Wait for the session and open it.
+
+        Raises:
+            FinishedError: The invocation that was to be resumed has ended.
+        """
+
+
+class FinishedError(Exception):
+    """Raised by `Entrance.open` where there is nothing to go on with: the invocation has ended, as *status* says."""
+
+    def __init__(self, status: InvocationStatus, session: Session, answer: Event | None) -> None:
+        super().__init__(status, session, answer)
+
+
+class RunScope:
+    """What `Runner.run_async` returns: `async with` it, then iterate over the run."""
+
+    def __init__(self, program: Program, request: RunRequest, entrance: Entrance) -> None:
+        self._program = program
+        self._request = request
+        self._entrance = entrance
+        self._due_at: float | None = None
+        self._is_supervised = False
+        self._has_entered = False
+
+    def supervised(self, now: float | None) -> RunScope:
+        """
+        The same run for a supervisor: leaving it early interrupts the invocation rather than ending it.
+
+        What is due until *now* is due, although the clock may not be there yet.
+        """
+        self._due_at = now
+        self._is_supervised = True
+        return self
+
+    def __aiter__(self) -> NoReturn:
+        msg = (
+            "a run is a scope, so that leaving it can clean up; write "
+            "`async with runner.run_async(...) as run:` and in it `async for event in run:`"
+        )
+        raise TypeError(msg)
+
+    # --- entering
+
+    @trio.lowlevel.enable_ki_protection
+    async def __aenter__(self) -> Run:
+        """
+        Wait for the session, recover it, and store the message.
+
+        If this raises, `Cancelled` included, the message is not stored.
+        """
+        if self._has_entered:
+            msg = "this run was entered already; call run_async again for another one"
+            raise RuntimeError(msg)
+        self._has_entered = True
+        entrance = self._entrance
+        entrance.check()
+        await self._program.env.point("enter")
+        self._request = await entrance.look(self._request)
+        while True:
+            try:
+                writer = await entrance.open(self._request)
+            except FinishedError as finished:
+                return self._run_that_has_ended(finished)
+            try:
+                message = await self._store_message(writer)
+                break
+            except BaseException as error:
+                with trio.CancelScope(shield=True):
+                    await writer.finish(None)
+                # Another process was faster: it has resumed the invocation, or deleted the session. Look again.
+                resumed_elsewhere = isinstance(error, StaleSessionError) and self._request.resumes is not None
+                if not resumed_elsewhere and not (isinstance(error, SessionNotFoundError) and entrance.auto_create):
+                    raise
+        return await self._start(writer, message)  # starts the agents' task; does not wait
+
+    def _run_that_has_ended(self, finished: FinishedError) -> Run:
+        status, session, answer = finished.args
+        self._run = Run(self._request.invocation_id, session, None)
+        self._run._status, self._run._answer = status, answer
+        return self._run
+
+    async def _store_message(self, writer: SessionWriter) -> Event:
+        request, point = self._request, self._program.env.point
+        resumes = request.resumes
+        while True:
+            try:
+                await point("recover")
+                await recover(writer, None if resumes is None else resumes.invocation_id)
+                self._invocation = invocation = Invocation(
+                    self._program, request.invocation_id, request.message, writer, request.run_config, request.temp
+                )
+                invocation.due_at = self._due_at
+                stored = await self._append_message(writer, InvocationContext.root(invocation))
+                if resumes is None:
+                    invocation.begin_with(stored)
+                else:
+                    invocation.resume(resumes.seq, was_paused=resumes.status is InvocationStatus.PAUSED)
+                return stored
+            except StaleSessionError:  # another process was faster; nothing of this run is stored yet
+                if resumes is not None:  # the invocation may have ended meanwhile
+                    raise
+                await writer.reload(request.window, reject=request.run_config.on_busy == "reject")
+
+    async def _append_message(self, writer: SessionWriter, context: InvocationContext) -> Event:
+        self._context, invocation = context, self._invocation
+        try:
+            message = self._request.message
+            if "on_user_message_callback" in self._program.plugins and self._request.resumes is None:
+                from ._on_message import apply_on_user_message  # few programs have a plugin that looks at messages
+
+                message = await apply_on_user_message(context, message)
+            self._check_answers(writer, message)
+            await self._program.env.point("message")
+            stored = await writer.append(message, begins=True)
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await invocation.drop_unnamed_artifacts()  # what hooks have saved for it
+            raise
+        if invocation.run_artifacts is not None:
+            invocation.run_artifacts.named(stored.actions)
+        return stored
+
+    def _check_answers(self, writer: SessionWriter, message: Event) -> None:
+        """Nobody may have been faster since the answers were checked."""
+        for response in message.get_function_responses():
+            call = writer.live.open_calls.get(response.id or "")
+            if call is None or call.pending != "waits" or call.invocation_id != self._request.invocation_id:
+                msg = (
+                    f"expected an answer to a question that is open, found one to {response.id!r}, which has just been"
+                )
+                raise InvalidMessageError(f"{msg} answered")
+
+    async def _start(self, writer: SessionWriter, message: Event) -> Run:
+        invocation, request = self._invocation, self._request
+        session = run_session(writer.live, invocation.history.start_seq, ReadOnlyState(invocation.values))
+        self._run = Run(request.invocation_id, session, invocation)
+        if request.yield_user_message:
+            invocation.committer.show(message)
+        self._manager = trio.open_nursery()
+        self._nursery = nursery = await self._manager.__aenter__()
+        writer.belongs_to(nursery)
+        invocation.committer.runs_in(nursery)
+        self._execution = Execution(
+            self._run, self._context, writer, nursery.cancel_scope, is_supervised=self._is_supervised
+        )
+        nursery.start_soon(self._execution.run, name=f"minirun agent of {request.invocation_id}")
+        writer.keep(nursery)
+        return self._run
+
+    # --- leaving
+
+    @trio.lowlevel.enable_ki_protection
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        """End the run: cancel what still runs, wait for its clean-up, and raise its failure if nobody has seen it."""
+        run = self._run
+        if run._invocation is None:  # it had ended before
+            return None
+        failed_before = run._failure is not None
+        if error is not None and self._nursery.cancel_scope.cancel_called and is_only_cancelled(error):
+            error = None  # that is how the caller has heard of it
+        self._execution.leave()
+        try:
+            await self._manager.__aexit__(None, None, None)
+        except BaseException as interrupt:  # Ctrl-C arrived while this task waited
+            run._fail(first_failure(interrupt))
+        failure = None if run._is_delivered else run._failure
+        if failure is None:
+            return kind is not None and error is None
+        if failure is error:  # the very object that the agent has raised
+            return False
+        run._is_delivered = True
+        if error is None or is_only_cancelled(error) or not isinstance(failure, Exception):
+            raise failure
+        if isinstance(error, Exception) and failed_before:  # the run was first
+            add_note(failure, error)
+            raise failure
+        add_note(error, failure)
+        return False

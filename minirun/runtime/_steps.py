@@ -1,0 +1,167 @@
+"""
+Steps and timers: what an agent or a tool need not do twice, and what it may wait for longer than its process lives.
+
+Each leaves an event in the log. An invocation that is resumed finds it there: the result of a step, the time of an
+appointment.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from .._json import dumps, finite, freeze, shown, thaw
+from ..errors import FatalError, InvalidValueError, ReplayError
+from ..events import Event, EventActions, RecordedFailure, RecordedStep, Replay
+from ..flows._questions import SLEEP_UNTIL
+from ..types import Content, FunctionResponse, Part
+from ._failure import Pause, is_only_cancelled
+from ._ids import STEP_ID
+from ._questions import Question, pose, question_id, replayed_answer
+from ._threads import LateOutcome, in_thread
+
+if TYPE_CHECKING:
+    from ._base_context import ContextBase
+
+__all__ = ["run_step", "sleep_until"]
+
+
+async def run_step(
+    context: ContextBase, name: str, work: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any]
+) -> Any:
+    """See `InvocationContext.step`."""
+    invocation, outer = context._invocation, STEP_ID.get()
+    ids, emitter = invocation.ids, invocation.emitter
+    path = f"{context._path}!{name}" if outer is None else f"{outer}!{name}"
+    arguments = dumps(freeze([list(args), dict(named)], f"arguments of step {name!r}"))
+    event_id = context._claim(f"{path} {arguments}")
+    while event_id in ids.failed_steps:
+        event_id = context._claim(f"{path} {arguments}")
+    recorded = emitter.find(context, event_id)
+    if recorded is not None:
+        return _outcome_of(await emitter.repeat(context, recorded, {}), name)
+    _check_not_recorded_otherwise(context, name, path, arguments)
+    await emitter.leave_replay(context, f"step {name!r} of {context._path}")
+    await invocation.env.point(f"step {path}")
+    step = RecordedStep(name=name, path=path)
+    late: list[LateOutcome] = []
+    token = STEP_ID.set(event_id)
+    failure: Exception | None = None
+    try:
+        result = await _result_of(context, partial(work, *args, **named), late.append)
+        event = _event_of(event_id, result, step)
+    except FatalError:
+        ids.release([event_id])
+        raise
+    except Exception as error:
+        event, failure = _event_of_failure(event_id, error, step, invocation.secrets.text_of(error)), error
+    except BaseException:
+        ids.release([event_id])  # who tries again takes the same step
+        if late and late[0].finished and late[0].error is None:
+            await _record_late(context, lambda: _event_of(event_id, late[0].value, step))
+        raise
+    finally:
+        STEP_ID.reset(token)
+    try:
+        stored = invocation.tool_events[event_id] = await emitter.emit(context, event)
+    except BaseException as error:
+        if is_only_cancelled(error):  # also in a group, of a hook that has a nursery
+            await _record_late(context, lambda: event)
+        raise
+    if failure is not None:
+        raise failure
+    return stored.output
+
+
+def _check_not_recorded_otherwise(context: ContextBase, name: str, path: str, arguments: str) -> None:
+    """Raise ReplayError if a step of this path is recorded, and nobody has come to it: its arguments were others."""
+    replayer = context._invocation.replayer
+    if replayer is None or not context._is_in_order():
+        return
+    if any(each not in context._invocation.ids.claimed for each in replayer.record.steps(path)):
+        msg = (
+            f"step {name!r} of {context._path} was recorded with other arguments than {arguments:.200}; "
+            "an agent that is resumed has to take the same steps with the same arguments as before"
+        )
+        raise ReplayError(msg)
+
+
+async def _result_of(context: ContextBase, work: partial[Any], on_cancel: Callable[[LateOutcome], None]) -> Any:
+    if inspect.iscoroutinefunction(inspect.unwrap(getattr(work.func, "func", work.func))):
+        return await work()
+    result = await in_thread(context._invocation, work, on_cancel)
+    return await result if inspect.isawaitable(result) else result
+
+
+def _event_of(event_id: str, result: Any, step: RecordedStep) -> Event:
+    """Return the event that records a step."""
+    output = freeze(result, f"result of step {step.name!r}")
+    return Event(id=event_id, output=output, actions=EventActions(replay=Replay(step=step)))
+
+
+def _event_of_failure(event_id: str, error: Exception, step: RecordedStep, text: str) -> Event:
+    """Return the event that records that a step has failed, with what, and what that says."""
+    try:
+        args = freeze(list(error.args))
+    except InvalidValueError:
+        args = None
+    kind, message = type(error), text.encode("utf-8", "replace").decode()
+    failed = RecordedFailure(type=f"{kind.__module__}:{kind.__qualname__}", args=args)
+    actions = EventActions(replay=Replay(step=step, failed=failed))
+    return Event(id=event_id, error_code=kind.__name__, error_message=message or kind.__name__, actions=actions)
+
+
+def _outcome_of(recorded: Event, name: str) -> Any:
+    """The result of a step that is recorded; raises what it has failed with."""
+    failed = recorded.actions.replay.failed
+    if failed is None:
+        return recorded.output
+    module, _, qualname = failed.type.partition(":")
+    kind = reduce(lambda found, part: getattr(found, part, None), qualname.split("."), sys.modules.get(module))
+    if failed.args is not None and isinstance(kind, type) and issubclass(kind, Exception):
+        try:
+            error = kind(*thaw(failed.args))
+        except Exception:  # it is made in another way
+            error = None
+        if error is not None:
+            raise error
+    msg = (
+        f"step {name!r} has failed with {failed.type} ({recorded.error_message}), which cannot be made again from "
+        "its `args`; let the step return what has happened instead, or raise an exception that can"
+    )
+    raise ReplayError(msg)
+
+
+async def _record_late(context: ContextBase, made: Callable[[], Event]) -> None:
+    """Store what came too late for whoever has asked for it: it was done all the same."""
+    with trio.CancelScope(shield=True):
+        try:
+            event = made()
+            invocation = context._invocation
+            invocation.tool_events[event.id or ""] = await invocation.emitter.emit(context, event, closing=True)
+        except Exception:  # the store fails, or its result is no JSON: it is done again, with the same key
+            return
+
+
+async def sleep_until(context: ContextBase, when: float) -> None:
+    """See `InvocationContext.sleep_until`."""
+    until = finite(when)
+    if until is None:
+        raise InvalidValueError("when", f"expected seconds since the epoch, found {shown(when)}")
+    invocation, args = context._invocation, freeze({"until": until})
+    question = Question(question_id(context, SLEEP_UNTIL, args), SLEEP_UNTIL, args)
+    if await replayed_answer(context, question.id) is not None:
+        return
+    context._check_can_wait()
+    await pose(context, question)
+    now = invocation.env.now()
+    if max(now, invocation.due_at or 0.0) < when:
+        raise Pause(f"until {when}")
+    part = Part(function_response=FunctionResponse(id=question.id, name=SLEEP_UNTIL, response={"now": now}))
+    over = Event(id=f"{question.id}-over", content=Content(role="user", parts=[part]))
+    await invocation.emitter.emit(context, over)

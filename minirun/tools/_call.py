@@ -1,0 +1,198 @@
+"""
+One call of a turn, with the hooks around it: those of the plugins, then the agent's own.
+
+They share the call's context; each attempt of the tool has its own on top of it. Whatever stops the call, `outcome` is
+what it is answered with; None: it was cancelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from .._json import freeze, thaw
+from ..errors import InvalidValueError, UnknownToolError
+from ..runtime import InvocationContext, ToolContext
+from ..runtime._failure import is_pause
+from ..runtime._hooks import Hook, ask
+from ..runtime._position import ConcurrentWrites
+from ..runtime._recovery import failure_response
+from ..types import FunctionCall, FunctionDeclaration, FunctionResponse
+from ._attempts import Attempts
+from ._base import BaseTool
+from ._outcome import Failure, Outcome, Result, result_of
+
+if TYPE_CHECKING:
+    from ._permission import Permission
+
+__all__ = ["ToolCall"]
+
+
+class ToolCall:
+    """See the module. *index* is its place among the calls of its turn."""
+
+    def __init__(
+        self,
+        context: InvocationContext,
+        call: FunctionCall,
+        tools: Mapping[str, BaseTool],
+        concurrent: ConcurrentWrites,
+        index: int,
+    ) -> None:
+        self.call = call
+        self.id = call.id or ""
+        self.outcome: Outcome | None = None
+        self.is_waiting = False
+        """Whether it stays open, until somebody outside has answered."""
+        self.initial_result: Any = None
+        """What a tool has returned whose result comes later."""
+        self.context: ToolContext = context._for_call(self.id, call.name, concurrent, index)
+        tool = tools.get(call.name)
+        self.tool = UnknownTool(call.name, tools) if tool is None else tool
+        self._attempts = Attempts(self.context, self.tool)
+
+    @cached_property
+    def _permission(self) -> Permission:
+        from ._permission import Permission  # few calls need one
+
+        return Permission(self.context, self.call, self.tool)
+
+    @property
+    def was_made(self) -> bool:
+        """Whether the tool was called."""
+        return self._attempts.made > 0
+
+    async def run(self) -> None:
+        """Run the tool and the hooks around it. What a hook raises leaves; of a tool only a FatalError does."""
+        replayer = self.context._invocation.replayer
+        try:
+            try:
+                await self._run()
+            except BaseException as error:
+                if not is_pause(error):
+                    if self.outcome is None and not self.is_waiting:
+                        from ._waiting import has_asked  # few calls are stopped
+
+                        self.is_waiting = has_asked(self.context)
+                    raise
+                self.is_waiting, self.outcome = True, None
+            if self.context._requested is not None and self.is_waiting:
+                await self._permission.ask("confirm", self.context._requested)
+        finally:
+            if replayer is not None:
+                replayer.end_call(self.id)
+            self._attempts.withdraw()
+            self.context._close(f"the call {self.call.id} of {self.call.name!r} has ended")
+
+    async def _run(self) -> None:
+        context = self.context
+        replayer, before = context._invocation.replayer, context._invocation.live.open_calls.get(self.id)
+        self.is_waiting = before is not None and before.pending == "waits"  # since an earlier run
+        if self.is_waiting:
+            return
+        if replayer is not None and self.id in replayer.record.open_before:
+            self.outcome = await self._permission.to_make_again()
+            if self.outcome is not None:
+                return
+        args: dict[str, Any] = thaw(self.call.args)
+        value = await self._ask("before_tool_callback", args)
+        if value is not None:
+            self.outcome = result_of(value, self.call.name)
+        elif context.end_invocation:
+            self.outcome = Failure("cancelled", "the invocation was ended before the call began")
+        elif await self._is_allowed(args):
+            if replayer is not None:
+                args = self._permission.allowed_args(args)
+            try:
+                await self._attempts.run(freeze(args, "args") if any(self._hooks("before_tool_callback")) else args)
+            finally:
+                self.outcome = self._attempts.outcome
+            context._cannot_wait = "after a tool has been called: the call would be made again"
+            if isinstance(self.outcome, Failure) and self.outcome.error is not None:
+                value = await self._ask("on_tool_error_callback", args, error=self.outcome.error)
+                if value is not None:
+                    self.outcome = result_of(value, self.call.name)
+        if isinstance(self.outcome, Result) and any(self._hooks("after_tool_callback")):
+            value = await self._ask("after_tool_callback", args, tool_response=self.outcome.value)
+            self.outcome = result_of(self.outcome.value if value is None else value, self.call.name)
+        if isinstance(self.outcome, Result) and self.tool.is_long_running:
+            self.initial_result, self.is_waiting, self.outcome = self.outcome.value, True, None
+
+    async def _is_allowed(self, args: dict[str, Any]) -> bool:
+        """Whether the call may be made; if not, it has its outcome."""
+        try:
+            required = await self.tool.needs_confirmation(args, self.context)
+        except Exception as error:
+            self.fail(error)
+            return False
+        if required or self.context._requested is not None or self.context.is_resumed:
+            self.outcome = await self._permission.to_make(args, is_required=required)
+        return self.outcome is None
+
+    def _hooks(self, name: str) -> tuple[Sequence[Hook], Sequence[Hook]]:
+        return self.context._invocation.program.plugins.get(name, ()), getattr(self.context._agent, name)
+
+    async def _ask(self, name: str, args: dict[str, Any], **more: Any) -> Any:
+        """Ask the hooks of this name; those of plugins call two arguments by other names."""
+        plugins, own = self._hooks(name)
+        answer: Any = None
+        if plugins:
+            theirs = {"result" if argument == "tool_response" else argument: value for argument, value in more.items()}
+            answer = await ask(plugins, tool=self.tool, tool_args=args, tool_context=self.context, **theirs)
+        if own and answer is None:
+            answer = await ask(own, tool=self.tool, args=args, tool_context=self.context, **more)
+        return answer
+
+    # --- when it has ended
+
+    def fail(self, error: Exception) -> None:
+        """Answer it with an error after all."""
+        self.is_waiting = False
+        self.outcome = Failure(type(error).__name__, str(error), error)
+
+    def merge_into(self, context: InvocationContext) -> None:
+        """
+        Merge what it has written and saved into the context of its agent; where it does not fit, the call has failed.
+
+        A key whose value replaces what another call has written is a conflict, which the next event names.
+        """
+        try:
+            writes = self.context.state.pending()
+            context.state.merge(writes)
+        except InvalidValueError as error:
+            self.fail(error)
+            writes = {}
+        concurrent, index = self.context._position.concurrent[-1]
+        context._conflicts += concurrent.conflicts(index, writes)
+        concurrent.add(index, writes)
+        self.context.state.settle(self.context.state.pending())
+        context.actions.merge_artifacts(self.context.actions)
+
+    def response(self) -> FunctionResponse:
+        """What it is answered with."""
+        outcome = self.outcome or Failure("cancelled", "the call was cancelled before it ended")
+        if isinstance(outcome, Result):
+            response = outcome.response
+        else:
+            text = outcome.message.encode("utf-8", "replace").decode()
+            response = freeze(failure_response(outcome.kind, text))
+        return FunctionResponse(id=self.call.id, name=self.call.name, response=response)
+
+
+class UnknownTool(BaseTool):
+    """Stands for a tool that the model has made up."""
+
+    def __init__(self, name: str, tools: Mapping[str, BaseTool]) -> None:
+        super().__init__(name="unknown", description="")
+        self.name = name
+        self._known = ", ".join(tools) or "none"
+
+    @property
+    def declaration(self) -> FunctionDeclaration:
+        """It has a name, and nothing else is known."""
+        return FunctionDeclaration(name=self.name)
+
+    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        """Raise UnknownToolError."""
+        raise UnknownToolError(f"there is no tool {self.name!r}; the tools are: {self._known}")
