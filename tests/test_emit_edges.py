@@ -1,0 +1,181 @@
+"""What may go wrong around one event, and must cost nobody else anything."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from minirun import App, Event, InMemorySessionService, InvocationContext, Runner
+from minirun.agents import ParallelAgent
+from minirun.artifacts import InMemoryArtifactService
+from minirun.errors import InvocationNotFoundError
+from minirun.plugins import BasePlugin
+from minirun.types import Content, Part
+
+from .helpers import Logic
+
+PLACE: dict[str, Any] = {"user_id": "u", "session_id": "s"}
+Act = Callable[[InvocationContext], Awaitable[None]]
+
+
+def runner_of(logic: Act, *plugins: BasePlugin, **options: Any) -> Runner:
+    app = App("app", Logic(name="a", logic=logic), plugins)
+    return Runner(app=app, session_service=InMemorySessionService(), auto_create_session=True, **options)
+
+
+async def log_of(runner: Runner) -> list[Event]:
+    return (await runner.session_service.read_events(app_name="app", **PLACE))[1:]
+
+
+async def test_an_artifact_service_that_is_closed_meanwhile_leaves_nobody_asleep() -> None:
+    """What is stored is stored, whatever becomes of the services beside it; the run can be left."""
+    artifacts = InMemoryArtifactService()
+
+    async def logic(ctx: InvocationContext) -> None:
+        await ctx.save_artifact("first", Part(text="x"))
+        await ctx.emit(Event(message="one"))
+
+    runner = runner_of(logic, artifact_service=artifacts)
+    with trio.fail_after(5):
+        async with runner.run_async(**PLACE, new_message="go") as run:
+            async for event in run:
+                if event.actions.artifact_delta:
+                    await artifacts.aclose()
+    assert [event.text for event in await log_of(runner)][-1] == "one"
+
+
+async def test_a_hook_that_asks_in_a_run_that_keeps_its_status_pauses_it() -> None:
+    """A plugin answers in the place of a resumed invocation, and another hook asks: the run is paused, and says so."""
+    runs: list[str] = []
+
+    class Answers(BasePlugin):
+        async def before_run_callback(self, *, invocation_context: InvocationContext) -> Content | None:
+            runs.append(invocation_context.invocation_id)
+            return Content(parts=[Part(text="not now")]) if len(runs) == 2 else None
+
+        async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
+            if len(runs) == 2:
+                await invocation_context.request_input("really?")
+
+    async def logic(ctx: InvocationContext) -> None:
+        await ctx.request_input("?")
+
+    runner = runner_of(logic, Answers(name="answers"))
+    async with runner.run_async(**PLACE, new_message="go") as run:
+        await run.wait()
+    async with runner.run_async(**PLACE, invocation_id=run.invocation_id) as run:
+        await run.wait()
+    assert run.status == "paused"
+
+
+async def test_a_step_whose_late_result_is_no_json_does_not_hide_the_cancellation(autojump_clock: MockClock) -> None:
+    """The thread of a step ends after its time, with what cannot be stored: the scope around it has expired."""
+    goes_on = threading.Event()
+    expired: list[bool] = []
+
+    def work() -> object:
+        goes_on.wait(5)
+        return object()
+
+    async def logic(ctx: InvocationContext) -> None:
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(cancel, scope)
+                await ctx.step("work", work)
+        expired.append(scope.cancelled_caught)
+        await ctx.emit(Event(message="after"))
+
+    async def cancel(scope: trio.CancelScope) -> None:
+        for _ in range(20):
+            await trio.lowlevel.checkpoint()
+        scope.cancel()
+        goes_on.set()
+
+    runner = runner_of(logic)
+    async with runner.run_async(**PLACE, new_message="go") as run:
+        await run.wait()
+    assert expired == [True]
+    assert [event.text for event in await log_of(runner)][-1] == "after"
+
+
+async def test_a_hook_with_a_nursery_does_not_cost_a_step_its_record(autojump_clock: MockClock) -> None:
+    """A run is left while a hook with tasks of its own looks at a step that was taken: it is recorded all the same."""
+
+    class Looks(BasePlugin):
+        async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> None:
+            if event.output is not None:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(trio.sleep, 1)
+
+    async def work() -> int:
+        return 1
+
+    async def logic(ctx: InvocationContext) -> None:
+        await ctx.step("work", work)
+
+    runner = runner_of(logic, Looks(name="looks"))
+    async with runner.run_async(**PLACE, new_message="go"):
+        await trio.sleep(0.5)
+    assert [event.output for event in await log_of(runner) if event.output is not None] == [1]
+
+
+async def test_what_a_hook_writes_to_a_key_of_the_run_is_merged() -> None:
+    """An agent and a hook that looks at its event add to the same `temp:` key: both count."""
+    seen: list[int] = []
+
+    class Adds(BasePlugin):
+        async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> None:
+            invocation_context.state.add("temp:n", 1)
+
+    async def logic(ctx: InvocationContext) -> None:
+        ctx.state.add("temp:n", 1)
+        await ctx.emit(Event(message="x"))
+        seen.append(ctx.state["temp:n"])
+
+    async with runner_of(logic, Adds(name="adds")).run_async(**PLACE, new_message="go") as run:
+        await run.wait()
+    assert seen == [2]
+
+
+async def test_events_are_stored_outside_of_what_their_agents_have_set() -> None:
+    """A session service sees the contextvars of whoever has entered the run, not those of the first agent."""
+    var: ContextVar[str] = ContextVar("var", default="outside")
+    seen: list[str] = []
+
+    class Watching(InMemorySessionService):
+        async def _commit(self, live: Any, event: Event, **options: Any) -> None:
+            seen.append(var.get())
+            await super()._commit(live, event, **options)
+
+    async def speak(ctx: InvocationContext) -> None:
+        var.set(f"inside of {ctx.agent_name}")
+        await ctx.emit(Event(message="x"))
+
+    agent = ParallelAgent(name="both", sub_agents=[Logic(name=name, logic=speak) for name in "ab"])
+    runner = Runner(agent=agent, app_name="app", session_service=Watching(), auto_create_session=True)
+    var.set("entered")
+    async with runner.run_async(**PLACE, new_message="go") as run:
+        await run.wait()
+    assert seen == ["entered"] * 3
+
+
+async def test_a_deleted_session_is_not_made_anew_to_resume_in() -> None:
+    """There is nothing to go on with in a session that was deleted, and none is made."""
+
+    async def logic(ctx: InvocationContext) -> None:
+        await ctx.request_input("?")
+
+    runner = runner_of(logic)
+    async with runner.run_async(**PLACE, new_message="go") as run:
+        await run.wait()
+    await runner.session_service.delete_session(app_name="app", **PLACE)
+    with pytest.raises(InvocationNotFoundError):
+        async with runner.run_async(**PLACE, invocation_id=run.invocation_id):
+            pass
+    assert await runner.session_service.get_session(app_name="app", **PLACE) is None
