@@ -23,7 +23,7 @@ record.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -35,7 +35,7 @@ from ..errors import InvalidEventError, InvalidValueError
 from ..events import READS_LEVEL, Event, EventActions, Replay
 from ..sessions._event_checks import checked_event
 from ..sessions._state import TEMP_PREFIX, TakenWrites, Write, apply_write, merge_writes, with_writes, writes_of
-from ..types import NO_CALLS, Content, Part
+from ..types import NO_CALLS, Content, FunctionCall, Part
 from ._failure import is_pause
 from ._ids import STEP_ID
 
@@ -110,7 +110,7 @@ class Emitter:
         """Return the event of this id, if a tool has said it in this run, or it records a step."""
         return context._invocation.tool_events.get(event_id)
 
-    async def leave_replay(self, context: ContextBase, what: str) -> None:
+    async def leave_replay(self, context: ContextBase, what: str, calls: Sequence[FunctionCall] = ()) -> None:
         """Come to *what* is about to be done and is not recorded. Nothing is replayed here."""
 
     def _take_over(self, context: ContextBase, recorded: Event, own: Mapping[str, Write]) -> None:

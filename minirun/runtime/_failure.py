@@ -27,7 +27,6 @@ __all__ = [
 ]
 
 
-
 class Pause(BaseException):
     """
     Unwinds an agent that has to wait for something outside; the invocation is paused when all have unwound or ended.

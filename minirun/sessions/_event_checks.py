@@ -10,31 +10,15 @@ is immutable. Only whether the calls that it marks are open depends on the sessi
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
 
 from .._values import changed
 from ..errors import InvalidEventError
-from ..events import NO_ACTIONS, Event
-from ..types import FunctionCall, FunctionResponse
+from ..events import Event
+from ..types import NO_CALLS, FunctionCall, FunctionResponse
 from ._key import CALL_ID
 from ._state import TEMP_PREFIX, with_writes, writes_of
 
 __all__ = ["checked_event"]
-
-# What few events have: see `_event_references`.
-_REFERENCES = attrgetter(
-    "requested_tool_confirmations",
-    "agent_state",
-    "end_of_agent",
-    "compaction",
-    "rewind_before_seq",
-    "rewind_before_invocation_id",
-    "suspended_calls",
-    "artifact_delta",
-    "artifact_versions",
-    "requested_auth_configs",
-)
-_NO_REFERENCES = _REFERENCES(NO_ACTIONS)
 
 
 def checked_event(event: Event, *, history: bool = False) -> Event:
@@ -55,11 +39,11 @@ def checked_event(event: Event, *, history: bool = False) -> Event:
     if event.partial:
         msg = "expected a complete event, found partial=True; partial events are shown and never stored"
         raise InvalidEventError(msg)
-    calls, responses = event.get_function_calls(), event.get_function_responses()
+    calls, responses = NO_CALLS if event.content is None else event.content.calls_and_responses
     if calls or responses:
         _check_call_ids(event, calls, responses)
     actions = event.actions
-    if event.long_running_tool_ids or _REFERENCES(actions) != _NO_REFERENCES:
+    if event.long_running_tool_ids or not actions.is_only_state:
         from ._event_references import check_references  # few events do more than say something or change state
 
         check_references(event, history=history)
