@@ -24,7 +24,7 @@ from ..events import NO_ACTIONS, Event
 from ..flows._actions import ActionsDraft
 from ..sessions import Session
 from ..sessions._run_session import run_session
-from ..sessions._state import State
+from ..sessions._state import State, writes_of
 from ..types import Content
 from ._config import RunConfig
 from ._emit import keep_temp, temp_of
@@ -267,7 +267,7 @@ class ContextBase(ReadonlyContext):
             self._draft.clear()
         self._conflicts = []
         if self._reads is not None and actions is not NO_ACTIONS:
-            self._reads.written.append(actions)
+            self._reads.written.update(writes_of(actions))
         if actions.end_invocation:
             self._invocation.end_invocation = True
         if actions.escalate:

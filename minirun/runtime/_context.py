@@ -489,7 +489,7 @@ class ToolContext(WorkingContext):
             self._invocation, self._agent, self._position, self._state, self.function_call_id, reads
         )
         context.tool_confirmation = self.tool_confirmation
-        context.actions = changed(self.actions)
+        context.actions = self.actions.on_top()
         return context
 
     def _start_over(self) -> None:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..events import Event, EventActions
-from ..sessions._state import MISSING, REMOVED, Add, Extend, writes_of
+from ..events import Event
+from ..sessions._state import MISSING, REMOVED, Add, Extend, Write
 
 __all__ = ["EVENTS", "ReadRecord", "Reads", "recorded_reads"]
 
@@ -60,7 +60,7 @@ class Reads:
         self._recorded = recorded
         self._counts: dict[str, int] = {}
         self._known: dict[str, Any] = {}  # what it has got, or written itself
-        self.written: list[EventActions] = []
+        self.written: dict[str, Write] = {}
         """What its own events have written since it last read something: it knows that without having read it."""
         self.fresh: dict[str, list[tuple[Any, ...]]] = {}
         """What no event has carried yet: by key, (place, value) or (place,)."""
@@ -83,12 +83,11 @@ class Reads:
         return value
 
     def _take_written(self) -> None:
-        for actions in self.written:
-            for key, write in writes_of(actions).items():
-                if type(write) in (Add, Extend):
-                    self._known.pop(key, None)
-                else:
-                    self._known[key] = MISSING if write is REMOVED else write
+        for key, write in self.written.items():
+            if type(write) in (Add, Extend):
+                self._known.pop(key, None)
+            else:
+                self._known[key] = MISSING if write is REMOVED else write
         self.written.clear()
 
     def unrecorded(self) -> dict[str, Any]:
