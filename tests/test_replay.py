@@ -42,10 +42,11 @@ from minirun.errors import (
     StorageRolledBackError,
 )
 from minirun.events import EventActions
+from minirun.flows._record import recorded_reads
 from minirun.models import LlmRequest, LlmResponse
 from minirun.plugins import BasePlugin
 from minirun.runtime import Run
-from minirun.runtime._reads import Reads, recorded_reads
+from minirun.runtime._reads import Reads
 from minirun.sessions import (
     BaseSessionService,
     InMemorySessionService,

@@ -43,12 +43,7 @@ NAMES = "temp:artifacts"
 def check_artifact(
     context: ContextBase, filename: str, artifact: Part | None, custom_metadata: Mapping[str, Any] | None
 ) -> None:
-    """
-    Raise if a secret is in what is about to be saved.
-
-    Raises:
-        SecretError: One is; nothing was stored.
-    """
+    """Raise SecretError if a secret is in what is about to be saved."""
     secrets = context._invocation.secrets
     secrets.check_name(filename, "filename")
     secrets.check_value(artifact, "artifact")

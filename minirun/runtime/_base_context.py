@@ -182,13 +182,15 @@ class ContextBase(ReadonlyContext):
 
     # --- other contexts, which stand above this file
 
-    def _for_on_event(self, state: State) -> ContextBase:
-        """The context of the hooks that look at an event from here; what they write is in *state*."""
+    def _detached(self, state: State) -> ContextBase:
+        """The same position, for what is said out of the order of its logic; what that has written is below *state*."""
         raise NotImplementedError
 
-    def _detached(self) -> ContextBase:
-        """The same position, for what is said out of the order of its logic."""
-        raise NotImplementedError
+    def _for_on_event(self, state: State) -> ContextBase:
+        """The context of the hooks that look at an event from here; what they write is in *state*."""
+        context = self._detached(state)
+        context._closed = "an on_event callback looks at an event, it cannot emit another; write to the state instead"
+        return context
 
     # --- who speaks, and under which id
 

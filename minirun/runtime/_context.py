@@ -10,24 +10,25 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import trio
 
 from .._json import freeze
-from .._record import Record
+from .._threads import LateOutcome
 from .._values import changed
-from ..errors import ConfigurationError, InvalidValueError, InvocationEndedError
+from ..errors import ConfigurationError, InvocationEndedError
 from ..events import Event
+from ..flows._progress import progress_event
+from ..flows._questions import ToolConfirmation
 from ..sessions import InvocationStatus
+from ..sessions._concurrent import ConcurrentWrites
 from ..sessions._state import State
 from ..types import Content, Part
 from ._base_context import ContextBase, ReadonlyContext
 from ._escalation import Escalation
 from ._ids import STEP_ID
 from ._invocation import Invocation
-from ._position import CallScope, ConcurrentWrites, Handover, Position
+from ._position import CallScope, Handover, Position
 from ._reads import Reads
-from ._threads import LateOutcome
 
 if TYPE_CHECKING:
     from ..agents import BaseAgent
@@ -42,18 +43,8 @@ __all__ = [
     "CallbackContext",
     "InvocationContext",
     "ReadonlyContext",
-    "ToolConfirmation",
     "ToolContext",
 ]
-
-
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class ToolConfirmation(Record):
-    """A question whether a tool may do what it was called for, and what somebody has answered."""
-
-    hint: str = ""
-    confirmed: bool = False
-    payload: Any = None
 
 
 class WorkingContext(ContextBase):
@@ -69,14 +60,7 @@ class WorkingContext(ContextBase):
         Raises:
             InvalidValueError: *message* is no text, or *fraction* not such a number.
         """
-        if not isinstance(message, str):
-            raise InvalidValueError("message", f"expected a text, found {message!r:.80}")
-        is_number = isinstance(fraction, (int, float)) and not isinstance(fraction, bool)
-        if fraction is not None and not (is_number and 0 <= fraction <= 1):
-            raise InvalidValueError("fraction", f"expected a number from 0 to 1, found {fraction!r:.80}")
-        told = {"message": message, "fraction": fraction, "function_call_id": self._call_id}
-        progress = {name: value for name, value in told.items() if value is not None}
-        await self.emit(Event(partial=True, custom_metadata={"progress": progress}))
+        await self.emit(progress_event(message, fraction, self._call_id))
 
     async def step(self, name: str, work: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
         """
@@ -348,15 +332,14 @@ class WorkingContext(ContextBase):
             raise InvocationEndedError("only a step and the call of a tool have an idempotency key; use `ctx.step`")
         return key
 
-    def _for_on_event(self, state: State) -> InvocationContext:
-        """The context of the hooks that look at an event from here; what they write is in *state*."""
-        context = InvocationContext(self._invocation, self._agent, self._position, state)
-        context._closed = "an on_event callback looks at an event, it cannot emit another; write to the state instead"
-        return context
+    def _at(self, state: State, **changes: Any) -> InvocationContext:
+        """The same context with another layer of *state*, and in another position: what *changes* in it."""
+        position = changed(self._position, **changes) if changes else self._position
+        return InvocationContext(self._invocation, self._agent, position, state)
 
-    def _detached(self) -> InvocationContext:
-        """The same position, for what is said out of the order of its logic: what the logic has written stays there."""
-        context = InvocationContext(self._invocation, self._agent, self._position, self._state.layer())
+    def _detached(self, state: State, **changes: Any) -> InvocationContext:
+        """The same, for what is said out of the order of its logic."""
+        context = self._at(state, **changes)
         context._is_detached = True
         return context
 
@@ -404,13 +387,11 @@ class InvocationContext(WorkingContext):
     def _in_branch(self, concurrent: ConcurrentWrites, index: int, branch: str) -> InvocationContext:
         """The same context, for an agent that runs in a branch of its own, beside others."""
         around = (*self._position.concurrent, (concurrent, index))
-        position = changed(self._position, branch=branch, concurrent=around, main_task=None)
-        return InvocationContext(self._invocation, self._agent, position, self._state)
+        return self._at(self._state, branch=branch, concurrent=around, main_task=None)
 
     def _in_loop(self) -> InvocationContext:
         """The same context, for agents whose escalation ends a loop and nothing beyond."""
-        position = changed(self._position, escalation=Escalation())
-        return InvocationContext(self._invocation, self._agent, position, self._state)
+        return self._at(self._state, escalation=Escalation())
 
     def _for_call(self, call_id: str, name: str, concurrent: ConcurrentWrites, index: int) -> ToolContext:
         """The context of a tool that this agent calls, beside others."""
@@ -433,10 +414,7 @@ class InvocationContext(WorkingContext):
 
     def _for_run_hooks(self) -> InvocationContext:
         """The context of the hooks around a run, of which an invocation that is resumed has several."""
-        position = changed(self._position, path=f"run!{self._invocation.run_id}")
-        context = InvocationContext(self._invocation, self._agent, position, self._state)
-        context._is_detached = True
-        return context
+        return self._detached(self._state, path=f"run!{self._invocation.run_id}")
 
 
 class ToolContext(WorkingContext):

@@ -21,10 +21,10 @@ from typing import Any
 import trio
 
 from .._json import thaw
+from .._threads import LateOutcome
 from ..errors import FatalError, InvalidValueError
 from ..runtime import ToolContext
 from ..runtime._failure import Pause, first_failure, leaves
-from ..runtime._threads import LateOutcome
 from ._base import BaseTool
 from ._outcome import Failure, Outcome, Result, result_of
 
