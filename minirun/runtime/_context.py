@@ -39,12 +39,7 @@ if TYPE_CHECKING:
     from ..models import BaseLlm
     from ._commits import CommitWatcher
 
-__all__ = [
-    "CallbackContext",
-    "InvocationContext",
-    "ReadonlyContext",
-    "ToolContext",
-]
+__all__ = ["CallbackContext", "InvocationContext", "ReadonlyContext", "ToolContext"]
 
 
 class WorkingContext(ContextBase):
@@ -71,8 +66,8 @@ class WorkingContext(ContextBase):
         inside of it, is the same then if the arguments are; so let those that others may change come from an event or
         a step before. Steps are told apart by the agent's place in the tree, their name, their arguments, and how often
         the agent has taken such a one. What *work* raises is recorded, too, and raised again from its type and `args`.
-        A synchronous function runs in a worker thread; if the run is left meanwhile,
-        the thread is waited for as long as that of a tool, and what it has come to by then is stored.
+        A synchronous function runs in a worker thread; if the run is left meanwhile, the thread is waited for as long
+        as that of a tool, and what it has come to by then is stored.
 
         Returns:
             The result, frozen: the same object shape as after a resume.
@@ -90,8 +85,8 @@ class WorkingContext(ContextBase):
         """
         Wait until the wall clock shows *when*, in seconds since the epoch: the invocation is paused until then.
 
-        Nothing waits in this process. `Runner.resume_due` or `Runner.supervise` goes on with what is due; the agent is
-        then run from its start, and what it has said and its steps are taken from the log.
+        Nothing waits in this process. `Runner.resume_due` or `Runner.supervise` goes on with what is due, as when a
+        question is answered; see `request_input`.
 
         Raises:
             InvalidValueError: *when* is not such a number.
@@ -251,10 +246,7 @@ class WorkingContext(ContextBase):
         await add_events_to_memory(self, events, custom_metadata)
 
     async def add_memory(
-        self,
-        memories: Iterable[MemoryEntry | Content | str],
-        *,
-        custom_metadata: Mapping[str, Any] | None = None,
+        self, memories: Iterable[MemoryEntry | Content | str], *, custom_metadata: Mapping[str, Any] | None = None
     ) -> list[str]:
         """
         Remember something of the user that is no event, at once, and return its ids; see `BaseMemoryService`.
@@ -349,9 +341,7 @@ class InvocationContext(WorkingContext):
 
     @property
     def status(self) -> InvocationStatus:
-        """
-        `running`; for the hooks at the end of a run, how it ends: `run.status`, unless something else fails after them.
-        """
+        """`running`; for the hooks at the end of a run, how it ends, unless something else fails after them."""
         return self._invocation.status
 
     def watch_commits(self, watcher: CommitWatcher) -> None:
@@ -395,22 +385,19 @@ class InvocationContext(WorkingContext):
 
     def _for_call(self, call_id: str, name: str, concurrent: ConcurrentWrites, index: int) -> ToolContext:
         """The context of a tool that this agent calls, beside others."""
-        around = (*self._position.concurrent, (concurrent, index))
-        position = changed(self._position, path=f"{self._path}/{name}#{call_id}", concurrent=around)
-        reads = self._invocation.reads_of(position.path)
-        return ToolContext(self._invocation, self._agent, position, self._state, call_id, reads)
+        around, path = (*self._position.concurrent, (concurrent, index)), f"{self._path}/{name}#{call_id}"
+        reads = self._invocation.reads_of(path)
+        return ToolContext(self, self._state, call_id, reads, path=path, concurrent=around)
 
     def _for_model_hooks(self, event_id: str) -> ToolContext:
         """The context of the hooks around this agent's model, for one answer: what they write and do is the agent's."""
-        position = changed(self._position, path=f"{self._path}!{event_id}")
-        context = ToolContext(self._invocation, self._agent, position, self._state, "")
+        context = ToolContext(self, self._state, path=f"{self._path}!{event_id}")
         context.actions = self.actions
         return context
 
     def _for_agent_hooks(self, name: str) -> ToolContext:
         """The context of the hooks around this agent, whose events and writes are their own."""
-        position = changed(self._position, path=f"{self._path}!{name}")
-        return ToolContext(self._invocation, self._agent, position, self._state.layer(), "")
+        return ToolContext(self, self._state.layer(), path=f"{self._path}!{name}")
 
     def _for_run_hooks(self) -> InvocationContext:
         """The context of the hooks around a run, of which an invocation that is resumed has several."""
@@ -424,15 +411,10 @@ class ToolContext(WorkingContext):
     """
 
     def __init__(
-        self,
-        invocation: Invocation,
-        agent: BaseAgent,
-        position: Position,
-        state: State,
-        function_call_id: str,
-        reads: Reads | None = None,
+        self, of: ContextBase, state: State, function_call_id: str = "", reads: Reads | None = None, **changes: Any
     ) -> None:
-        super().__init__(invocation, agent, position, state, reads)
+        """In the position of another context, but for what *changes* in it."""
+        super().__init__(of._invocation, of._agent, changed(of._position, **changes), state, reads)
         self._is_detached = True
         self.function_call_id = function_call_id
         self.tool_confirmation: ToolConfirmation | None = None
@@ -463,15 +445,17 @@ class ToolContext(WorkingContext):
     def _for_attempt(self) -> ToolContext:
         """The same context for one attempt, with a layer of state on top of this one's."""
         reads = self._invocation.reads_of(f"{self._path}*")
-        context = ToolContext(
-            self._invocation, self._agent, self._position, self._state, self.function_call_id, reads
-        )
+        context = ToolContext(self, self._state, self.function_call_id, reads)
         context.tool_confirmation = self.tool_confirmation
         context.actions = self.actions.on_top()
         return context
 
-    def _start_over(self) -> None:
-        """Let another attempt come to the same steps and questions; a step that has failed is taken again."""
+    def _give_up(self, above: ToolContext) -> None:
+        """
+        This attempt, of the call *above*, has failed: another comes to the same steps and questions, and takes a step
+        again that has failed. What was saved is dropped; where everybody has seen it already, the event of the call
+        names it, as a version that is not the newest.
+        """
         invocation = self._invocation
         for claimed in self._claims:
             event = invocation.emitter.find(self, claimed)
@@ -479,6 +463,11 @@ class ToolContext(WorkingContext):
                 invocation.ids.failed_steps.add(claimed)
         invocation.ids.release(self._claims)
         self._claims.clear()
+        saved = self.actions.saved_since(above.actions)
+        if saved:
+            invocation.artifacts.drop(saved)
+            if not invocation.artifacts.is_staged:
+                above.actions.keep_saved(self.actions)
 
     def _for_agent_inside(
         self, agent: BaseAgent, tree: AgentTree, content: Content, model: BaseLlm | None
