@@ -111,7 +111,7 @@ class RunConfig(Record):
         partial_buffer: int = 16,
         **others: object,
     ) -> None:
-        given = locals()
+        given = locals()  # the fields by their names, as the signature has them
         for name in others:
             if name in _NOT_SUPPORTED:
                 raise NotSupportedError(f"RunConfig.{name} has no effect in this version of minirun; leave it out")
