@@ -32,8 +32,11 @@ import minirun
 LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("how public lists are imported", ("_lazy",)),
     ("values", ("types events errors _json _fields _values _codec _record _window",)),
-    ("pure logic", ("sessions._state sessions._fold", "credentials._values", "flows", "workflow._graph")),
-    ("env", ("env",)),
+    (
+        "pure logic",
+        ("sessions._state sessions._concurrent sessions._fold", "credentials._values", "flows", "workflow._graph"),
+    ),
+    ("env", ("env _threads",)),
     ("what services have in common", ("_service",)),
     ("services", ("sessions", "credentials", "models")),
     ("what may share the file of the sessions", ("artifacts", "memory")),

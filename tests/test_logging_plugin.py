@@ -16,7 +16,7 @@ from minirun.errors import ConfigurationError
 from minirun.models import LlmRequest, LlmRequestDraft, LlmResponse
 from minirun.plugins import BasePlugin, LoggingPlugin
 from minirun.plugins import _observer as observer
-from minirun.runtime._position import ConcurrentWrites
+from minirun.sessions._concurrent import ConcurrentWrites
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import FunctionTool, ToolContext
 from minirun.types import GenerateContentConfig, UsageMetadata

@@ -42,10 +42,11 @@ from minirun.errors import (
     StorageRolledBackError,
 )
 from minirun.events import EventActions
+from minirun.flows._record import recorded_reads
 from minirun.models import LlmRequest, LlmResponse
 from minirun.plugins import BasePlugin
 from minirun.runtime import Run
-from minirun.runtime._reads import Reads, recorded_reads
+from minirun.runtime._reads import Reads
 from minirun.sessions import (
     BaseSessionService,
     InMemorySessionService,
@@ -53,7 +54,7 @@ from minirun.sessions import (
     SessionWriter,
     SqliteSessionService,
 )
-from minirun.sessions._state import MISSING
+from minirun.sessions._state import MISSING, writes_of
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import FunctionTool, LongRunningFunctionTool, RetryConfig
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
@@ -186,6 +187,21 @@ async def test_a_tool_reads_again_what_its_siblings_had_not_written_yet() -> Non
     assert read == [None, None]
 
 
+async def test_logic_that_never_reads_keeps_one_write_of_each_key() -> None:
+    """However often an agent writes a key that it does not read, only the last write of it is kept for its reads."""
+    kept: list[int] = []
+
+    async def write(ctx: InvocationContext) -> None:
+        for round in range(20):
+            await ctx.emit(Event(actions=EventActions(state_delta={"a": round, "b": round})))
+        assert ctx._reads is not None
+        kept.append(len(ctx._reads.written))
+        assert (ctx.state["a"], len(ctx._reads.written)) == (19, 0)
+
+    await run_to_its_end(runner_of(one("writes", write)), new_message="go")
+    assert kept == [2]
+
+
 async def test_temp_state_is_not_recorded() -> None:
     """What is read of `temp:` state is in no event: it is never stored."""
 
@@ -212,7 +228,7 @@ def test_reads_are_served_as_they_were(data: st.DataObject) -> None:
             own = data.draw(st.dictionaries(st.sampled_from(keys), st.integers(0, 1)), label="writes")
             fresh = reader.unrecorded()
             reader.settle(fresh)
-            reader.written.append(EventActions(state_delta=own))
+            reader.written.update(own)
             state.update(own)
             log.append(Event(actions=EventActions(state_delta=own, replay={"reads": {"r": fresh}})))
             recorded = len(read)
@@ -223,7 +239,7 @@ def test_reads_are_served_as_they_were(data: st.DataObject) -> None:
     served: list[Any] = []
     for act in program:
         if act == "event":
-            again.written.append(next(events).actions)
+            again.written.update(writes_of(next(events).actions))
         elif len(served) < recorded:
             served.append(again.value(act.removeprefix("read "), "now"))
     assert served == read[:recorded]

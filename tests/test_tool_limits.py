@@ -334,6 +334,28 @@ async def test_what_a_failed_attempt_has_emitted_stays(autojump_clock: trio.test
     assert dict(run.session.state) == {"said": 2, "after": 2}
 
 
+async def test_the_actions_of_a_hook_before_a_tool_are_carried_once(autojump_clock: trio.testing.MockClock) -> None:
+    """What `before_tool_callback` has asked for goes with the first event of the call; later ones do not repeat it."""
+    attempts: list[None] = []
+
+    async def hook(tool: BaseTool, args: dict[str, Any], tool_context: ToolContext) -> None:
+        await tool_context.save_artifact("plan.txt", Part(text="plan"))
+        tool_context.actions.skip_summarization = True
+
+    async def talks(tool_context: ToolContext) -> None:
+        attempts.append(None)
+        await tool_context.emit(Event(message=f"attempt {len(attempts)}"))
+        raise OSError("no route")
+
+    model = ScriptedLlm([call("talks"), "done"])
+    tool = FunctionTool(talks, retry=RetryConfig(max_attempts=2))
+    agent = LlmAgent(name="a", model=model, tools=[tool], before_tool_callback=hook)
+    events, _ = await run_to_end(runner_for(agent))
+    assert [event.text for event in events if event.actions.artifact_delta] == ["attempt 1"]
+    assert [event.text for event in events if event.actions.skip_summarization] == ["attempt 1"]
+    assert responses(events)[0]["error"]["message"] == "no route (2 attempts were made)"
+
+
 async def test_the_delays_grow_to_their_bound(autojump_clock: trio.testing.MockClock) -> None:
     """Attempts are delayed by initial_delay, then backoff_factor times as long each, at most max_delay."""
     times: list[float] = []

@@ -11,6 +11,7 @@ invocations at once. Its logic is `_run_async_impl(self, ctx)`, in one of two fo
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -24,7 +25,7 @@ from ..errors import ConfigurationError
 from ..events import Event
 from ..runtime import InvocationContext
 from ..runtime._failure import leaves
-from ..runtime._hooks import Hook, hooks_field_value
+from ..runtime._hooks import Hook
 from ..types import Content
 
 __all__ = ["BaseAgent", "Hooks", "hooks_field", "refusing"]
@@ -76,7 +77,24 @@ def _agents(value: Sequence[BaseAgent]) -> tuple[BaseAgent, ...]:
 
 def hooks_field(name: str, *parameters: str) -> Any:
     """A field for callbacks, one or a list of them, that are called with these arguments by name."""
-    return attrs.field(default=None, converter=lambda value: hooks_field_value(value, name, parameters))
+    return attrs.field(default=None, converter=lambda value: _hooks(value, name, parameters))
+
+
+def _hooks(value: Hooks, name: str, parameters: Sequence[str]) -> tuple[Hook, ...]:
+    """Return the hooks of one field; raises ConfigurationError if one cannot be called with these parameters."""
+    hooks = () if value is None else (value,) if callable(value) else tuple(value)
+    for hook in hooks:
+        if not callable(hook):
+            msg = f"expected {name} to be a function or a list of functions, found {hook!r:.80}"
+            raise ConfigurationError(msg)
+        try:
+            inspect.signature(hook).bind(**dict.fromkeys(parameters))
+        except TypeError as error:
+            msg = f"expected {name} to take the arguments {', '.join(parameters)} by name, found {hook!r:.80} ({error})"
+            raise ConfigurationError(msg) from None
+        except ValueError:  # a builtin that does not tell its signature
+            pass
+    return hooks
 
 
 Hooks: TypeAlias = Hook | Sequence[Hook] | None

@@ -19,8 +19,8 @@ import trio
 
 from ..runtime import InvocationContext
 from ..runtime._failure import first_failure, is_pause
-from ..runtime._position import ConcurrentWrites
 from ..runtime._recovery import close_calls
+from ..sessions._concurrent import ConcurrentWrites
 from ._base import BaseAgent, refusing
 
 __all__ = ["LoopAgent", "ParallelAgent", "SequentialAgent"]

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from .._json import freeze
+from .._values import changed
 from ..events import EventActions
 
 __all__ = ["ActionsDraft"]
@@ -32,11 +33,18 @@ class ActionsDraft:
     artifact_delta: Mapping[str, int] = _EMPTY
     _saved: Mapping[str, frozenset[int]] = _EMPTY  # all versions that were saved, by name
     _saves: Mapping[str, int] = _EMPTY  # the same, by the id of the save: a tool that is run again does not save again
+    _below: ActionsDraft | None = None  # that of the call, for one of its attempts
+
+    def on_top(self) -> ActionsDraft:
+        """Return a copy for an attempt: once an event of the attempt has carried it, this one is carried, too."""
+        return changed(self, _below=self)
 
     def clear(self) -> None:
         """Start again: an event has carried them."""
         self.skip_summarization = self.escalate = self.transfer_to_agent = None
         self.forget_artifacts()
+        if self._below is not None:
+            self._below.clear()
 
     def forget_artifacts(self) -> None:
         """Start again with the artifacts: an event has named them."""

@@ -13,13 +13,37 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 from ..errors import ReplayError
 from ..events import Event
 from ..types import FunctionResponse
 from ._branches import calls_around, is_around, is_within
 
-__all__ = ["Record"]
+__all__ = ["Record", "RecordedReads", "recorded_reads"]
+
+
+class RecordedReads:
+    """How often one reader has read one key, as far as that is recorded, and what it got."""
+
+    __slots__ = ("count", "values")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.values: dict[int, tuple[Any, ...]] = {}
+        """By the number of the read: (value,), or () where there was none. What is not here was the same as before."""
+
+
+def recorded_reads(events: Iterable[Event]) -> dict[str, dict[str, RecordedReads]]:
+    """What *events* have recorded, by the path of the reader and the key."""
+    found: dict[str, dict[str, RecordedReads]] = {}
+    for event in events:
+        for reader, keys in event.actions.replay.reads.items():
+            for key, (count, *values) in keys.items():
+                record = found.setdefault(reader, {}).setdefault(key, RecordedReads())
+                record.count = max(record.count, count)
+                record.values.update((place, (*value,)) for place, *value in values)
+    return found
 
 
 class Record:

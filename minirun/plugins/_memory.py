@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..runtime._memory import add_run_to_memory
 from ._base import BasePlugin
 
 if TYPE_CHECKING:
@@ -34,5 +33,10 @@ class MemoryPlugin(BasePlugin):
         super().__init__(name)
 
     async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
-        """Remember what was said."""
-        await add_run_to_memory(invocation_context)
+        """Remember what was said, as far as it is stored. Passes nothing else of the session."""
+        invocation, live = invocation_context._invocation, invocation_context._invocation.live
+        first = invocation.history.message_seq
+        if first <= live.revision:  # else not even its message was stored
+            said = live.events[live.index_of(first) :]
+            events = [event for event in said if event.invocation_id == invocation.id]
+            await invocation_context.add_events_to_memory(events)

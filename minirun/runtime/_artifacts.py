@@ -28,7 +28,6 @@ __all__ = [
     "artifact_version",
     "check_artifact",
     "delete_artifact",
-    "give_up",
     "list_artifacts",
     "load_artifact",
     "open_artifact",
@@ -43,12 +42,7 @@ NAMES = "temp:artifacts"
 def check_artifact(
     context: ContextBase, filename: str, artifact: Part | None, custom_metadata: Mapping[str, Any] | None
 ) -> None:
-    """
-    Raise if a secret is in what is about to be saved.
-
-    Raises:
-        SecretError: One is; nothing was stored.
-    """
+    """Raise SecretError if a secret is in what is about to be saved."""
     secrets = context._invocation.secrets
     secrets.check_name(filename, "filename")
     secrets.check_value(artifact, "artifact")
@@ -83,18 +77,6 @@ async def _save_of_tool(context: ContextBase, filename: str, work: Callable[[str
     except BaseException:
         invocation.ids.release([save_id])  # who tries again does the same
         raise
-
-
-def give_up(context: ContextBase, above: ContextBase) -> None:
-    """
-    An attempt has failed: what it has saved is dropped; where everybody has seen it already, the event of the one
-    *above* names it, as a version that is not the newest.
-    """
-    saved = context.actions.saved_since(above.actions)
-    if saved:
-        context._invocation.artifacts.drop(saved)
-        if not context._invocation.artifacts.is_staged:
-            above.actions.keep_saved(context.actions)
 
 
 async def delete_artifact(context: ContextBase, filename: str) -> None:

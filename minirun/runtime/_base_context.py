@@ -24,7 +24,7 @@ from ..events import NO_ACTIONS, Event
 from ..flows._actions import ActionsDraft
 from ..sessions import Session
 from ..sessions._run_session import run_session
-from ..sessions._state import State
+from ..sessions._state import State, writes_of
 from ..types import Content
 from ._config import RunConfig
 from ._emit import keep_temp, temp_of
@@ -182,13 +182,15 @@ class ContextBase(ReadonlyContext):
 
     # --- other contexts, which stand above this file
 
-    def _for_on_event(self, state: State) -> ContextBase:
-        """The context of the hooks that look at an event from here; what they write is in *state*."""
+    def _detached(self, state: State) -> ContextBase:
+        """The same position, for what is said out of the order of its logic; what that has written is below *state*."""
         raise NotImplementedError
 
-    def _detached(self) -> ContextBase:
-        """The same position, for what is said out of the order of its logic."""
-        raise NotImplementedError
+    def _for_on_event(self, state: State) -> ContextBase:
+        """The context of the hooks that look at an event from here; what they write is in *state*."""
+        context = self._detached(state)
+        context._closed = "an on_event callback looks at an event, it cannot emit another; write to the state instead"
+        return context
 
     # --- who speaks, and under which id
 
@@ -267,7 +269,7 @@ class ContextBase(ReadonlyContext):
             self._draft.clear()
         self._conflicts = []
         if self._reads is not None and actions is not NO_ACTIONS:
-            self._reads.written.append(actions)
+            self._reads.written.update(writes_of(actions))
         if actions.end_invocation:
             self._invocation.end_invocation = True
         if actions.escalate:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Literal
 
@@ -26,23 +26,34 @@ class StreamingMode(Enum):
 
 
 # Fields of the ADK documents that do not work here yet.
-_NOT_SUPPORTED = frozenset(
-    {
-        "avatar_config",
-        "context_window_compression",
-        "input_audio_transcription",
-        "output_audio_transcription",
-        "realtime_input_config",
-        "response_modalities",
-        "save_input_blobs_as_artifacts",
-        "save_live_audio",
-        "save_live_blob",
-        "session_resumption",
-        "speech_config",
-        "support_cfc",
-        "tool_thread_pool_config",
-    }
+_NOT_SUPPORTED = (
+    "avatar_config", "context_window_compression", "input_audio_transcription", "output_audio_transcription",
+    "realtime_input_config", "response_modalities", "save_input_blobs_as_artifacts", "save_live_audio",
+    "save_live_blob", "session_resumption", "speech_config", "support_cfc", "tool_thread_pool_config",
 )
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object, least: float) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= least
+
+
+def _metadata(value: Mapping[str, object] | None) -> Mapping[str, Any]:
+    frozen: Mapping[str, Any] = freeze(dict(value or {}), "custom_metadata")
+    return frozen
+
+
+def _field(expected: str, fits: Callable[[Any], bool]) -> Any:
+    """A field that refuses what does not fit."""
+
+    def check(config: object, field: attrs.Attribute[Any], value: object) -> None:
+        if not fits(value):
+            raise ConfigurationError(f"RunConfig.{field.name}: expected {expected}, found {value!r:.80}")
+
+    return attrs.field(validator=check)
 
 
 @attrs.frozen(init=False, kw_only=True, eq=False, repr=False)
@@ -70,17 +81,19 @@ class RunConfig(Record):
         NotSupportedError: For a documented field or value that would have no effect in this version.
     """
 
-    streaming_mode: StreamingMode
-    max_llm_calls: int
-    max_tool_calls: int
-    max_transfers: int
-    max_tokens: int
-    deadline_s: float | None
-    thread_grace_s: float
-    custom_metadata: Mapping[str, Any]
-    get_session_config: GetSessionConfig | None
-    on_busy: Literal["wait", "reject"]
-    partial_buffer: int
+    streaming_mode: StreamingMode = _field("a StreamingMode", lambda value: isinstance(value, StreamingMode))
+    max_llm_calls: int = _field("an integer", _is_int)
+    max_tool_calls: int = _field("an integer", _is_int)
+    max_transfers: int = _field("an integer", _is_int)
+    max_tokens: int = _field("an integer", _is_int)
+    deadline_s: float | None = _field("seconds above 0, or None", lambda s: s is None or _is_number(s, 1e-9))
+    thread_grace_s: float = _field("seconds from 0 up", lambda s: _is_number(s, 0))
+    custom_metadata: Mapping[str, Any] = attrs.field(converter=_metadata)
+    get_session_config: GetSessionConfig | None = _field(
+        "a GetSessionConfig", lambda value: value is None or isinstance(value, GetSessionConfig)
+    )
+    on_busy: Literal["wait", "reject"] = _field("'wait' or 'reject'", ("wait", "reject").__contains__)
+    partial_buffer: int = _field("an integer above 0", lambda value: _is_int(value) and value > 0)
 
     def __init__(
         self,
@@ -98,52 +111,12 @@ class RunConfig(Record):
         partial_buffer: int = 16,
         **others: object,
     ) -> None:
+        given = locals()  # the fields by their names, as the signature has them
         for name in others:
             if name in _NOT_SUPPORTED:
                 raise NotSupportedError(f"RunConfig.{name} has no effect in this version of minirun; leave it out")
             known = ", ".join(field.name for field in attrs.fields(RunConfig))
             raise TypeError(f"RunConfig has no field {name!r}; it has {known}")
         if streaming_mode is StreamingMode.BIDI:
-            msg = "StreamingMode.BIDI has no effect in this version of minirun; use NONE or SSE"
-            raise NotSupportedError(msg)
-        _check(isinstance(streaming_mode, StreamingMode), "streaming_mode", "a StreamingMode", streaming_mode)
-        _check(_is_int(max_llm_calls), "max_llm_calls", "an integer", max_llm_calls)
-        _check(_is_int(max_tool_calls), "max_tool_calls", "an integer", max_tool_calls)
-        _check(_is_int(max_transfers), "max_transfers", "an integer", max_transfers)
-        _check(_is_int(max_tokens), "max_tokens", "an integer", max_tokens)
-        _check(deadline_s is None or _is_positive(deadline_s), "deadline_s", "seconds above 0, or None", deadline_s)
-        _check(_is_positive(thread_grace_s, 0), "thread_grace_s", "seconds from 0 up", thread_grace_s)
-        _check(on_busy in ("wait", "reject"), "on_busy", "'wait' or 'reject'", on_busy)
-        _check(_is_int(partial_buffer) and partial_buffer > 0, "partial_buffer", "an integer above 0", partial_buffer)
-        _check(
-            get_session_config is None or isinstance(get_session_config, GetSessionConfig),
-            "get_session_config",
-            "a GetSessionConfig",
-            get_session_config,
-        )
-        self.__attrs_init__(
-            streaming_mode=streaming_mode,
-            max_llm_calls=max_llm_calls,
-            max_tool_calls=max_tool_calls,
-            max_transfers=max_transfers,
-            max_tokens=max_tokens,
-            deadline_s=deadline_s,
-            thread_grace_s=thread_grace_s,
-            custom_metadata=freeze(dict(custom_metadata or {}), "custom_metadata"),
-            get_session_config=get_session_config,
-            on_busy=on_busy,
-            partial_buffer=partial_buffer,
-        )
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_positive(value: object, least: float = 1e-9) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= least
-
-
-def _check(fits: bool, name: str, expected: str, found: object) -> None:
-    if not fits:
-        raise ConfigurationError(f"RunConfig.{name}: expected {expected}, found {found!r:.80}")
+            raise NotSupportedError("StreamingMode.BIDI has no effect in this version of minirun; use NONE or SSE")
+        self.__attrs_init__(**{field.name: given[field.name] for field in attrs.fields(RunConfig)})

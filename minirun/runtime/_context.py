@@ -10,24 +10,25 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import trio
 
 from .._json import freeze
-from .._record import Record
+from .._threads import LateOutcome
 from .._values import changed
-from ..errors import ConfigurationError, InvalidValueError, InvocationEndedError
+from ..errors import ConfigurationError, InvocationEndedError
 from ..events import Event
+from ..flows._progress import progress_event
+from ..flows._questions import ToolConfirmation
 from ..sessions import InvocationStatus
+from ..sessions._concurrent import ConcurrentWrites
 from ..sessions._state import State
 from ..types import Content, Part
 from ._base_context import ContextBase, ReadonlyContext
 from ._escalation import Escalation
 from ._ids import STEP_ID
 from ._invocation import Invocation
-from ._position import CallScope, ConcurrentWrites, Handover, Position
+from ._position import CallScope, Handover, Position
 from ._reads import Reads
-from ._threads import LateOutcome
 
 if TYPE_CHECKING:
     from ..agents import BaseAgent
@@ -38,22 +39,7 @@ if TYPE_CHECKING:
     from ..models import BaseLlm
     from ._commits import CommitWatcher
 
-__all__ = [
-    "CallbackContext",
-    "InvocationContext",
-    "ReadonlyContext",
-    "ToolConfirmation",
-    "ToolContext",
-]
-
-
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class ToolConfirmation(Record):
-    """A question whether a tool may do what it was called for, and what somebody has answered."""
-
-    hint: str = ""
-    confirmed: bool = False
-    payload: Any = None
+__all__ = ["CallbackContext", "InvocationContext", "ReadonlyContext", "ToolContext"]
 
 
 class WorkingContext(ContextBase):
@@ -69,14 +55,7 @@ class WorkingContext(ContextBase):
         Raises:
             InvalidValueError: *message* is no text, or *fraction* not such a number.
         """
-        if not isinstance(message, str):
-            raise InvalidValueError("message", f"expected a text, found {message!r:.80}")
-        is_number = isinstance(fraction, (int, float)) and not isinstance(fraction, bool)
-        if fraction is not None and not (is_number and 0 <= fraction <= 1):
-            raise InvalidValueError("fraction", f"expected a number from 0 to 1, found {fraction!r:.80}")
-        told = {"message": message, "fraction": fraction, "function_call_id": self._call_id}
-        progress = {name: value for name, value in told.items() if value is not None}
-        await self.emit(Event(partial=True, custom_metadata={"progress": progress}))
+        await self.emit(progress_event(message, fraction, self._call_id))
 
     async def step(self, name: str, work: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
         """
@@ -87,8 +66,8 @@ class WorkingContext(ContextBase):
         inside of it, is the same then if the arguments are; so let those that others may change come from an event or
         a step before. Steps are told apart by the agent's place in the tree, their name, their arguments, and how often
         the agent has taken such a one. What *work* raises is recorded, too, and raised again from its type and `args`.
-        A synchronous function runs in a worker thread; if the run is left meanwhile,
-        the thread is waited for as long as that of a tool, and what it has come to by then is stored.
+        A synchronous function runs in a worker thread; if the run is left meanwhile, the thread is waited for as long
+        as that of a tool, and what it has come to by then is stored.
 
         Returns:
             The result, frozen: the same object shape as after a resume.
@@ -106,8 +85,8 @@ class WorkingContext(ContextBase):
         """
         Wait until the wall clock shows *when*, in seconds since the epoch: the invocation is paused until then.
 
-        Nothing waits in this process. `Runner.resume_due` or `Runner.supervise` goes on with what is due; the agent is
-        then run from its start, and what it has said and its steps are taken from the log.
+        Nothing waits in this process. `Runner.resume_due` or `Runner.supervise` goes on with what is due, as when a
+        question is answered; see `request_input`.
 
         Raises:
             InvalidValueError: *when* is not such a number.
@@ -267,10 +246,7 @@ class WorkingContext(ContextBase):
         await add_events_to_memory(self, events, custom_metadata)
 
     async def add_memory(
-        self,
-        memories: Iterable[MemoryEntry | Content | str],
-        *,
-        custom_metadata: Mapping[str, Any] | None = None,
+        self, memories: Iterable[MemoryEntry | Content | str], *, custom_metadata: Mapping[str, Any] | None = None
     ) -> list[str]:
         """
         Remember something of the user that is no event, at once, and return its ids; see `BaseMemoryService`.
@@ -348,15 +324,14 @@ class WorkingContext(ContextBase):
             raise InvocationEndedError("only a step and the call of a tool have an idempotency key; use `ctx.step`")
         return key
 
-    def _for_on_event(self, state: State) -> InvocationContext:
-        """The context of the hooks that look at an event from here; what they write is in *state*."""
-        context = InvocationContext(self._invocation, self._agent, self._position, state)
-        context._closed = "an on_event callback looks at an event, it cannot emit another; write to the state instead"
-        return context
+    def _at(self, state: State, **changes: Any) -> InvocationContext:
+        """The same context with another layer of *state*, and in another position: what *changes* in it."""
+        position = changed(self._position, **changes) if changes else self._position
+        return InvocationContext(self._invocation, self._agent, position, state)
 
-    def _detached(self) -> InvocationContext:
-        """The same position, for what is said out of the order of its logic: what the logic has written stays there."""
-        context = InvocationContext(self._invocation, self._agent, self._position, self._state.layer())
+    def _detached(self, state: State, **changes: Any) -> InvocationContext:
+        """The same, for what is said out of the order of its logic."""
+        context = self._at(state, **changes)
         context._is_detached = True
         return context
 
@@ -366,9 +341,7 @@ class InvocationContext(WorkingContext):
 
     @property
     def status(self) -> InvocationStatus:
-        """
-        `running`; for the hooks at the end of a run, how it ends: `run.status`, unless something else fails after them.
-        """
+        """`running`; for the hooks at the end of a run, how it ends, unless something else fails after them."""
         return self._invocation.status
 
     def watch_commits(self, watcher: CommitWatcher) -> None:
@@ -404,39 +377,31 @@ class InvocationContext(WorkingContext):
     def _in_branch(self, concurrent: ConcurrentWrites, index: int, branch: str) -> InvocationContext:
         """The same context, for an agent that runs in a branch of its own, beside others."""
         around = (*self._position.concurrent, (concurrent, index))
-        position = changed(self._position, branch=branch, concurrent=around, main_task=None)
-        return InvocationContext(self._invocation, self._agent, position, self._state)
+        return self._at(self._state, branch=branch, concurrent=around, main_task=None)
 
     def _in_loop(self) -> InvocationContext:
         """The same context, for agents whose escalation ends a loop and nothing beyond."""
-        position = changed(self._position, escalation=Escalation())
-        return InvocationContext(self._invocation, self._agent, position, self._state)
+        return self._at(self._state, escalation=Escalation())
 
     def _for_call(self, call_id: str, name: str, concurrent: ConcurrentWrites, index: int) -> ToolContext:
         """The context of a tool that this agent calls, beside others."""
-        around = (*self._position.concurrent, (concurrent, index))
-        position = changed(self._position, path=f"{self._path}/{name}#{call_id}", concurrent=around)
-        reads = self._invocation.reads_of(position.path)
-        return ToolContext(self._invocation, self._agent, position, self._state, call_id, reads)
+        around, path = (*self._position.concurrent, (concurrent, index)), f"{self._path}/{name}#{call_id}"
+        reads = self._invocation.reads_of(path)
+        return ToolContext(self, self._state, call_id, reads, path=path, concurrent=around)
 
     def _for_model_hooks(self, event_id: str) -> ToolContext:
         """The context of the hooks around this agent's model, for one answer: what they write and do is the agent's."""
-        position = changed(self._position, path=f"{self._path}!{event_id}")
-        context = ToolContext(self._invocation, self._agent, position, self._state, "")
+        context = ToolContext(self, self._state, path=f"{self._path}!{event_id}")
         context.actions = self.actions
         return context
 
     def _for_agent_hooks(self, name: str) -> ToolContext:
         """The context of the hooks around this agent, whose events and writes are their own."""
-        position = changed(self._position, path=f"{self._path}!{name}")
-        return ToolContext(self._invocation, self._agent, position, self._state.layer(), "")
+        return ToolContext(self, self._state.layer(), path=f"{self._path}!{name}")
 
     def _for_run_hooks(self) -> InvocationContext:
         """The context of the hooks around a run, of which an invocation that is resumed has several."""
-        position = changed(self._position, path=f"run!{self._invocation.run_id}")
-        context = InvocationContext(self._invocation, self._agent, position, self._state)
-        context._is_detached = True
-        return context
+        return self._detached(self._state, path=f"run!{self._invocation.run_id}")
 
 
 class ToolContext(WorkingContext):
@@ -446,15 +411,10 @@ class ToolContext(WorkingContext):
     """
 
     def __init__(
-        self,
-        invocation: Invocation,
-        agent: BaseAgent,
-        position: Position,
-        state: State,
-        function_call_id: str,
-        reads: Reads | None = None,
+        self, of: ContextBase, state: State, function_call_id: str = "", reads: Reads | None = None, **changes: Any
     ) -> None:
-        super().__init__(invocation, agent, position, state, reads)
+        """In the position of another context, but for what *changes* in it."""
+        super().__init__(of._invocation, of._agent, changed(of._position, **changes), state, reads)
         self._is_detached = True
         self.function_call_id = function_call_id
         self.tool_confirmation: ToolConfirmation | None = None
@@ -485,15 +445,17 @@ class ToolContext(WorkingContext):
     def _for_attempt(self) -> ToolContext:
         """The same context for one attempt, with a layer of state on top of this one's."""
         reads = self._invocation.reads_of(f"{self._path}*")
-        context = ToolContext(
-            self._invocation, self._agent, self._position, self._state, self.function_call_id, reads
-        )
+        context = ToolContext(self, self._state, self.function_call_id, reads)
         context.tool_confirmation = self.tool_confirmation
-        context.actions = changed(self.actions)
+        context.actions = self.actions.on_top()
         return context
 
-    def _start_over(self) -> None:
-        """Let another attempt come to the same steps and questions; a step that has failed is taken again."""
+    def _give_up(self, above: ToolContext) -> None:
+        """
+        This attempt, of the call *above*, has failed: another comes to the same steps and questions, and takes a step
+        again that has failed. What was saved is dropped; where everybody has seen it already, the event of the call
+        names it, as a version that is not the newest.
+        """
         invocation = self._invocation
         for claimed in self._claims:
             event = invocation.emitter.find(self, claimed)
@@ -501,6 +463,11 @@ class ToolContext(WorkingContext):
                 invocation.ids.failed_steps.add(claimed)
         invocation.ids.release(self._claims)
         self._claims.clear()
+        saved = self.actions.saved_since(above.actions)
+        if saved:
+            invocation.artifacts.drop(saved)
+            if not invocation.artifacts.is_staged:
+                above.actions.keep_saved(self.actions)
 
     def _for_agent_inside(
         self, agent: BaseAgent, tree: AgentTree, content: Content, model: BaseLlm | None

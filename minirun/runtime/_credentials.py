@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._json import dumps, freeze, shown
 from .._values import changed
-from ..credentials import AuthConfig, AuthCredential
+from ..credentials import AuthConfig, AuthCredential, BaseCredentialService
 from ..credentials._values import unusable
 from ..env import derived_id
 from ..errors import CredentialRefusedError, InvalidValueError
@@ -40,37 +40,28 @@ __all__ = ["load_credential", "request_credential", "save_credential"]
 
 async def load_credential(context: ContextBase, config: AuthConfig) -> AuthCredential | None:
     """See `InvocationContext.load_credential`."""
-    config, invocation = _checked(config), context._invocation
-    service = given(invocation.program.services.credential, "credential")
-    key = invocation.live.key
-    credential = await service.load_credential(
-        app_name=key.app_name, user_id=key.user_id, credential_key=config.credential_key
-    )
-    if unusable(config, credential, invocation.env.now()):
+    invocation, (service, names) = context._invocation, _service_for(context, config)
+    credential = await service.load_credential(**names)
+    if credential is None or unusable(config, credential, invocation.env.now()):
         return None
-    assert credential is not None
     invocation.know_secret(credential)
     return credential
 
 
 async def save_credential(context: ContextBase, config: AuthConfig, credential: AuthCredential) -> None:
     """See `InvocationContext.save_credential`."""
-    config, invocation = _checked(config), context._invocation
-    service = given(invocation.program.services.credential, "credential")
+    invocation, (service, names) = context._invocation, _service_for(context, config)
     problem = unusable(config, credential, invocation.env.now()) if isinstance(credential, AuthCredential) else ""
     if problem:
         raise InvalidValueError("credential", f"expected what {config.credential_key!r} asks for, but {problem}")
-    key = invocation.live.key
-    await service.save_credential(
-        app_name=key.app_name, user_id=key.user_id, credential_key=config.credential_key, credential=credential
-    )
+    await service.save_credential(**names, credential=credential)
     invocation.know_secret(credential)
 
 
 async def request_credential(context: ContextBase, config: AuthConfig) -> AuthCredential:
     """See `InvocationContext.request_credential`."""
-    config, invocation = _checked(config), context._invocation
-    given(invocation.program.services.credential, "credential")
+    invocation = context._invocation
+    _service_for(context, config)  # where there is none, nobody is asked
     args = freeze(config.to_dict())
     place = context._claim(f"{context._path}!{REQUEST_CREDENTIAL} {dumps(args)}")
     asked, asked_id = 0, f"q-{place}"
@@ -88,10 +79,13 @@ async def request_credential(context: ContextBase, config: AuthConfig) -> AuthCr
     raise Pause(f"for the credential {config.credential_key}")
 
 
-def _checked(config: object) -> AuthConfig:
+def _service_for(context: ContextBase, config: AuthConfig) -> tuple[BaseCredentialService, dict[str, str]]:
+    """The service that keeps what *config* asks for, and under which names."""
     if not isinstance(config, AuthConfig):
         raise InvalidValueError("auth_config", f"expected an AuthConfig, found {shown(config)}")
-    return config
+    service = given(context._invocation.program.services.credential, "credential")
+    names = {"app_name": context.app_name, "user_id": context.user_id, "credential_key": config.credential_key}
+    return service, names
 
 
 async def _pose(context: ContextBase, asked_id: str, args: dict[str, Any]) -> None:
@@ -102,5 +96,6 @@ async def _pose(context: ContextBase, asked_id: str, args: dict[str, Any]) -> No
     notes = Replay(asked_by=context._path)
     context._check_can_wait()
     if replayer is not None and tool is None and replayer.record.next_in(context.branch) is not None:
-        context, notes = context._detached(), changed(notes, early=True, was_paused=replayer.record.was_paused)
+        context = context._detached(context._state.layer())
+        notes = changed(notes, early=True, was_paused=replayer.record.was_paused)
     await pose(context, question, notes)

@@ -15,11 +15,8 @@ class History:
     """
     The past of one run.
 
-    Args:
-        live: The session.
-        config: That of the run: which events it asks for.
-        prompts: The words of the app.
-        compacts: Whether what prompts do not show is in a summary, and nowhere else.
+    *config* says which events the run asks for, *compacts* whether what prompts do not show is in a summary, and
+    nowhere else.
     """
 
     __slots__ = ("_compacts", "_config", "_prompts", "live", "message_seq", "start_seq")

@@ -16,20 +16,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trio
 
-from ..errors import ConfigurationError
 from ._failure import leaves
 
 if TYPE_CHECKING:
     from ._base_context import ReadonlyContext
-    from ._invocation import Invocation
 
-__all__ = ["Hook", "PluginHooks", "ask", "expect", "hooks_field_value"]
+__all__ = ["Hook", "PluginHooks", "ask", "expect"]
 
 Hook: TypeAlias = Callable[..., Any]
 PluginHooks: TypeAlias = Mapping[str, Sequence[Hook]]
 """By the name of the hook: the methods of the plugins that have one."""
 
-_CONTEXTS = ("callback_context", "tool_context", "invocation_context")
+_CONTEXTS = ("callback_context", "tool_context", "invocation_context")  # each hook gets one of them
 
 
 @trio.lowlevel.disable_ki_protection  # also at the end of a run
@@ -41,17 +39,12 @@ async def ask(hooks: Iterable[Hook], /, **arguments: Any) -> Any:
             if inspect.isawaitable(answer):
                 answer = await answer
         except Exception as error:
-            _invocation_of(arguments).failures.of_hooks += leaves(error)
+            context: ReadonlyContext = next(arguments[name] for name in _CONTEXTS if name in arguments)
+            context._invocation.failures.of_hooks += leaves(error)
             raise
         if answer is not None:
             return answer
     return None
-
-
-def _invocation_of(arguments: Mapping[str, Any]) -> Invocation:
-    """The invocation that a hook is asked in: each gets one context."""
-    context: ReadonlyContext = next(arguments[name] for name in _CONTEXTS if name in arguments)
-    return context._invocation
 
 
 def expect(answer: Any, kind: type, hook: str) -> Any:
@@ -60,25 +53,3 @@ def expect(answer: Any, kind: type, hook: str) -> Any:
         msg = f"expected {hook} to return {kind.__name__} or None, found {answer!r:.80}"
         raise TypeError(msg)
     return answer
-
-
-def hooks_field_value(value: Hook | Sequence[Hook] | None, name: str, parameters: Sequence[str]) -> tuple[Hook, ...]:
-    """
-    Return the hooks that an agent was given under *name*: none, one or several.
-
-    Raises:
-        ConfigurationError: One cannot be called with these parameters by name.
-    """
-    hooks = () if value is None else (value,) if callable(value) else tuple(value)
-    for hook in hooks:
-        if not callable(hook):
-            msg = f"expected {name} to be a function or a list of functions, found {hook!r:.80}"
-            raise ConfigurationError(msg)
-        try:
-            inspect.signature(hook).bind(**dict.fromkeys(parameters))
-        except TypeError as error:
-            msg = f"expected {name} to take the arguments {', '.join(parameters)} by name, found {hook!r:.80} ({error})"
-            raise ConfigurationError(msg) from None
-        except ValueError:  # a builtin that does not tell its signature
-            pass
-    return hooks

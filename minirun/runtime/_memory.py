@@ -25,7 +25,7 @@ from ._services import given
 if TYPE_CHECKING:
     from ._base_context import ContextBase
 
-__all__ = ["add_events_to_memory", "add_memory", "add_run_to_memory", "find_memories", "search_memory"]
+__all__ = ["add_events_to_memory", "add_memory", "find_memories", "search_memory"]
 
 # What is noted of searches stands beside the reads of the state, under keys that no state has.
 FOUND = "temp:memories "
@@ -35,9 +35,9 @@ async def find_memories(
     context: ContextBase, query: str, limit: int | None, filter: Mapping[str, Any] | None
 ) -> SearchMemoryResponse:
     """Search the memories of the user, and note nothing."""
-    app_name, user_id = context.app_name, context.user_id
-    service = _service_of(context)
-    return await service.search_memory(app_name=app_name, user_id=user_id, query=query, limit=limit, filter=filter)
+    return await _service_of(context).search_memory(
+        app_name=context.app_name, user_id=context.user_id, query=query, limit=limit, filter=filter
+    )
 
 
 async def search_memory(
@@ -69,27 +69,14 @@ async def add_events_to_memory(
     )
 
 
-async def add_run_to_memory(context: ContextBase) -> None:
-    """Remember what was said in this invocation, as far as it is stored. Passes nothing else of the session."""
-    live, invocation = context._invocation.live, context._invocation
-    if invocation.history.message_seq > live.revision:
-        return  # not even its message was stored
-    said = live.events[live.index_of(invocation.history.message_seq) :]
-    events = [event for event in said if event.invocation_id == invocation.id]
-    await add_events_to_memory(context, events, None)
-
-
 async def add_memory(
-    context: ContextBase,
-    memories: Iterable[MemoryEntry | Content | str],
-    custom_metadata: Mapping[str, Any] | None,
+    context: ContextBase, memories: Iterable[MemoryEntry | Content | str], custom_metadata: Mapping[str, Any] | None
 ) -> list[str]:
     """See `InvocationContext.add_memory`."""
     context._check_writable()
-    service, invocation = _service_of(context), context._invocation
-    key = invocation.live.key
+    service = _service_of(context)
     found = given_entries(memories, check_metadata(custom_metadata))
-    invocation.secrets.check_value(found, "memories")
+    context._invocation.secrets.check_value(found, "memories")
     entries = [
         attrs.evolve(
             entry,
@@ -98,7 +85,7 @@ async def add_memory(
         )
         for entry in found
     ]
-    return await service._remember(key.app_name, key.user_id, entries)
+    return await service._remember(context.app_name, context.user_id, entries)
 
 
 def _id_of(context: ContextBase, entry: MemoryEntry) -> str:

@@ -7,13 +7,12 @@ agent used as a tool) is handed a changed copy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
 
-from ..sessions._state import REMOVED, Add, Extend, Write
+from ..sessions._concurrent import ConcurrentWrites
 from ..types import Content
 from ._escalation import Escalation
 from ._reads import Reads
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from ..agents._tree import AgentTree
     from ..models import BaseLlm
 
-__all__ = ["CallScope", "ConcurrentWrites", "Handover", "Position"]
+__all__ = ["CallScope", "Handover", "Position"]
 
 
 class Handover:
@@ -32,24 +31,6 @@ class Handover:
 
     def __init__(self) -> None:
         self.transfer_to: str | None = None
-
-
-class ConcurrentWrites:
-    """Which branch of a parallel agent, or which call of one turn, has written a key of the state last."""
-
-    __slots__ = ("_writers",)
-
-    def __init__(self) -> None:
-        self._writers: dict[str, int] = {}
-
-    def conflicts(self, index: int, writes: Mapping[str, Write]) -> list[str]:
-        """Return the keys that these writes of branch *index* replace after another branch has written them."""
-        last = self._writers
-        return [key for key, write in writes.items() if replaces(write) and last.get(key, index) != index]
-
-    def add(self, index: int, writes: Mapping[str, Write]) -> None:
-        """Note the writes of branch *index*, which are stored now, or will be with those of the others."""
-        self._writers.update(dict.fromkeys(writes, index))
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -81,8 +62,3 @@ class Position:
     """The task in which everything here happens, one thing after the other, unless an agent's logic starts others."""
     readers: tuple[Reads, ...] = ()
     """What the logic here, and around here, has read of the state: an event from here carries it."""
-
-
-def replaces(write: Write) -> bool:
-    """Whether a write puts its own value in the place of what was there, rather than adding to it."""
-    return write is REMOVED or type(write) not in (Add, Extend)

@@ -10,57 +10,31 @@ log already. `temp:` keys are never stored, and so they are read as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from ..events import Event, EventActions
-from ..sessions._state import MISSING, REMOVED, Add, Extend, writes_of
+from ..sessions._state import MISSING, REMOVED, Add, Extend, Write
 
-__all__ = ["EVENTS", "ReadRecord", "Reads", "recorded_reads"]
+if TYPE_CHECKING:
+    from ..flows._record import RecordedReads
+
+__all__ = ["EVENTS", "Reads"]
 
 EVENTS = "temp:events"
 """Stands for how far the session's events are read. What is read of a key of this name is not recorded."""
 
 
-class ReadRecord:
-    """How often one reader has read one key, as far as that is recorded, and what it got: by the number of the read."""
-
-    __slots__ = ("count", "values")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.values: dict[int, Any] = {}
-
-
-def recorded_reads(events: Iterable[Event]) -> dict[str, dict[str, ReadRecord]]:
-    """What *events* have recorded, by reader and key."""
-    found: dict[str, dict[str, ReadRecord]] = {}
-    for event in events:
-        for reader, keys in event.actions.replay.reads.items():
-            for key, (count, *values) in keys.items():
-                record = found.setdefault(reader, {}).setdefault(key, ReadRecord())
-                record.count = max(record.count, count)
-                record.values.update((place, value[0] if value else MISSING) for place, *value in values)
-    return found
-
-
 class Reads:
-    """
-    What one context reads.
-
-    Args:
-        path: That of the logic which reads; the same whenever it is run again.
-        recorded: What is recorded of it, by key.
-    """
+    """What the logic on *path* reads; *recorded* is, by key, what an earlier run of it has recorded."""
 
     __slots__ = ("_counts", "_known", "_recorded", "fresh", "path", "written")
 
-    def __init__(self, path: str, recorded: Mapping[str, ReadRecord]) -> None:
+    def __init__(self, path: str, recorded: Mapping[str, RecordedReads]) -> None:
         self.path = path
         self._recorded = recorded
         self._counts: dict[str, int] = {}
         self._known: dict[str, Any] = {}  # what it has got, or written itself
-        self.written: list[EventActions] = []
+        self.written: dict[str, Write] = {}
         """What its own events have written since it last read something: it knows that without having read it."""
         self.fresh: dict[str, list[tuple[Any, ...]]] = {}
         """What no event has carried yet: by key, (place, value) or (place,)."""
@@ -74,7 +48,7 @@ class Reads:
         record = self._recorded.get(key)
         if record is not None and count < record.count:
             if count in record.values:
-                known[key] = record.values[count]
+                known[key] = record.values[count][0] if record.values[count] else MISSING
             return known.get(key, value)
         fresh = self.fresh.setdefault(key, [])
         if key not in known or (known[key] is not value and known[key] != value):
@@ -83,12 +57,11 @@ class Reads:
         return value
 
     def _take_written(self) -> None:
-        for actions in self.written:
-            for key, write in writes_of(actions).items():
-                if type(write) in (Add, Extend):
-                    self._known.pop(key, None)
-                else:
-                    self._known[key] = MISSING if write is REMOVED else write
+        for key, write in self.written.items():
+            if type(write) in (Add, Extend):
+                self._known.pop(key, None)
+            else:
+                self._known[key] = MISSING if write is REMOVED else write
         self.written.clear()
 
     def unrecorded(self) -> dict[str, Any]:

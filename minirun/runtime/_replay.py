@@ -23,13 +23,12 @@ import trio
 
 from .._values import changed
 from ..events import Event
-from ..flows._record import Record
+from ..flows._record import Record, recorded_reads
 from ..sessions import LiveSession
 from ..sessions._state import Write, writes_of
 from ..types import FunctionCall
 from ._emit import Emitter, is_detached
 from ._ids import STEP_ID
-from ._reads import recorded_reads
 
 if TYPE_CHECKING:
     from ._base_context import ContextBase

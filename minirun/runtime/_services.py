@@ -1,7 +1,7 @@
 """
 The services of a run, beside the one that keeps its session. What the runner was not given is None.
 
-This layer knows them by what contexts ask of them; whoever asks for one that is missing is told where to give it.
+Whoever asks for one that is missing is told where to give it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,7 @@ class Services(NamedTuple):
 
 
 def given(service: T | None, name: str) -> T:
-    """
-    Return *service*, which the runner calls *name*, if it has one.
-
-    Raises:
-        ServiceNotConfiguredError: It has none.
-    """
+    """Return *service*, which the runner calls *name*; raises ServiceNotConfiguredError if it has none."""
     if service is None:
         msg = f"this needs a service that the runner was not given; make it with Runner({name}_service=...)"
         raise ServiceNotConfiguredError(msg)

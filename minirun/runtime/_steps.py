@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from .._json import dumps, finite, freeze, shown, thaw
+from .._threads import LateOutcome, in_thread
 from ..errors import FatalError, InvalidValueError, ReplayError
 from ..events import Event, EventActions, RecordedFailure, RecordedStep, Replay
 from ..flows._questions import SLEEP_UNTIL
@@ -23,7 +24,6 @@ from ..types import Content, FunctionResponse, Part
 from ._failure import Pause, is_only_cancelled
 from ._ids import STEP_ID
 from ._questions import Question, pose, question_id, replayed_answer
-from ._threads import LateOutcome, in_thread
 
 if TYPE_CHECKING:
     from ._base_context import ContextBase
@@ -94,7 +94,9 @@ def _check_not_recorded_otherwise(context: ContextBase, name: str, path: str, ar
 async def _result_of(context: ContextBase, work: partial[Any], on_cancel: Callable[[LateOutcome], None]) -> Any:
     if inspect.iscoroutinefunction(inspect.unwrap(getattr(work.func, "func", work.func))):
         return await work()
-    result = await in_thread(context._invocation, work, on_cancel)
+    invocation = context._invocation
+    limiter, grace_s = invocation.program.tool_limits.threads, invocation.run_config.thread_grace_s
+    result = await in_thread(invocation.env, work, on_cancel, limiter=limiter, grace_s=grace_s)
     return await result if inspect.isawaitable(result) else result
 
 

@@ -21,10 +21,10 @@ from typing import Any
 import trio
 
 from .._json import thaw
+from .._threads import LateOutcome
 from ..errors import FatalError, InvalidValueError
 from ..runtime import ToolContext
 from ..runtime._failure import Pause, first_failure, leaves
-from ..runtime._threads import LateOutcome
 from ._base import BaseTool
 from ._outcome import Failure, Outcome, Result, result_of
 
@@ -104,10 +104,7 @@ class Attempts:
             if isinstance(self.outcome, Result):
                 self._keep(context)
             else:
-                context._start_over()
-                from ..runtime._artifacts import give_up  # few attempts are given up
-
-                give_up(context, self._context)
+                context._give_up(self._context)
 
     async def _call_within_time(self, context: ToolContext, args: Mapping[str, Any]) -> Outcome:
         """An attempt that its time has cancelled is a timeout; one that gave a result or an error is not, even then."""

@@ -23,8 +23,8 @@ from ..events import Event
 from ..flows._branches import calls_around
 from ..runtime import InvocationContext
 from ..runtime._failure import Pause
-from ..runtime._position import ConcurrentWrites
 from ..runtime._recovery import close_calls
+from ..sessions._concurrent import ConcurrentWrites
 from ..types import Content, FunctionCall, Part
 from ._base import BaseTool
 from ._call import ToolCall

@@ -16,8 +16,8 @@ from ..errors import InvalidValueError, UnknownToolError
 from ..runtime import InvocationContext, ToolContext
 from ..runtime._failure import is_pause
 from ..runtime._hooks import Hook, ask
-from ..runtime._position import ConcurrentWrites
 from ..runtime._recovery import failure_response
+from ..sessions._concurrent import ConcurrentWrites
 from ..types import FunctionCall, FunctionDeclaration, FunctionResponse
 from ._attempts import Attempts
 from ._base import BaseTool

@@ -13,11 +13,11 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from .._json import freeze
+from .._threads import in_thread
 from ..errors import ConfigurationError
 from ..flows._docstring import documentation_of
 from ..flows._signature import signature_of
 from ..runtime import ToolContext
-from ..runtime._threads import in_thread
 from ..types import FunctionDeclaration
 from ._base import BaseTool, OnInterrupted
 
@@ -109,7 +109,10 @@ class FunctionTool(BaseTool):
             named[self._context_parameter] = tool_context
         call = partial(self.func, *positional, **named)
         if self._in_thread:
-            result = await in_thread(tool_context._invocation, call, tool_context._ended_late)
+            invocation = tool_context._invocation
+            limiter, grace_s = invocation.program.tool_limits.threads, invocation.run_config.thread_grace_s
+            on_cancel = tool_context._ended_late
+            result = await in_thread(invocation.env, call, on_cancel, limiter=limiter, grace_s=grace_s)
         else:
             result = call()
         return await result if inspect.isawaitable(result) else result

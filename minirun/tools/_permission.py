@@ -14,9 +14,8 @@ from typing import Any
 from .._json import thaw
 from ..env import derived_id
 from ..events import NO_REPLAY
-from ..flows._questions import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_INPUT
+from ..flows._questions import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_INPUT, ToolConfirmation
 from ..runtime import ToolContext
-from ..runtime._context import ToolConfirmation
 from ..runtime._failure import Pause
 from ..runtime._questions import Question, answer_to, is_answered_now, pose
 from ..runtime._recovery import INTERRUPTED_MESSAGE

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from .._threads import LateOutcome
 from ..errors import ToolTimeoutError
-from ..runtime._threads import LateOutcome
 from ._outcome import UNKNOWN, Failure
 
 __all__ = ["timed_out", "unknown_after_cancellation"]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
-if TYPE_CHECKING:
-    from ._invocation import Invocation
+from .env import Env
 
 __all__ = ["LateOutcome", "in_thread"]
 
@@ -45,17 +44,21 @@ class LateOutcome:
 
 
 async def in_thread(
-    invocation: Invocation, call: Callable[[], Any], on_cancel: Callable[[LateOutcome], None]
+    env: Env,
+    call: Callable[[], Any],
+    on_cancel: Callable[[LateOutcome], None],
+    *,
+    limiter: trio.CapacityLimiter,
+    grace_s: float,
 ) -> Any:
     """
     Run *call* in a worker thread.
 
-    A thread cannot be stopped. When this is cancelled, the thread is waited for, up to `RunConfig.thread_grace_s`; what
-    it gave by then is in what *on_cancel* was called with. After that it is abandoned, and nobody knows what it does.
-    If it has not begun, because all threads are taken, it never does.
+    A thread cannot be stopped. When this is cancelled, the thread is waited for, up to *grace_s* seconds; what it gave
+    by then is in what *on_cancel* was called with. After that it is abandoned, and nobody knows what it does. If it has
+    not begun, because *limiter* has no thread left for it, it never does.
     """
-    late, limiter = LateOutcome(), invocation.program.tool_limits.threads
-    shield = trio.CancelScope(shield=True)
+    late, shield = LateOutcome(), trio.CancelScope(shield=True)
     done = trio.Event()
 
     def work() -> Any:
@@ -64,7 +67,7 @@ async def in_thread(
     async def watch() -> None:
         with shield:
             try:
-                late.value = await invocation.env.run_sync(work, limiter=limiter, abandon_on_cancel=True)
+                late.value = await env.run_sync(work, limiter=limiter, abandon_on_cancel=True)
             except Exception as error:
                 late.error = error
             late.finished = True
@@ -79,7 +82,7 @@ async def in_thread(
             if late.revoke():
                 shield.cancel()
             else:
-                shield.deadline = trio.current_time() + invocation.run_config.thread_grace_s
+                shield.deadline = trio.current_time() + grace_s
             raise
     if late.error is not None:
         raise late.error
