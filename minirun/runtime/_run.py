@@ -46,7 +46,15 @@ class Run:
     `session` is the live session; it goes on with every stored event.
     """
 
-    def __init__(self, invocation_id: str, session: Session, invocation: Invocation | None) -> None:
+    def __init__(
+        self,
+        invocation_id: str,
+        session: Session,
+        invocation: Invocation | None,
+        status: InvocationStatus = InvocationStatus.RUNNING,
+        answer: Event | None = None,
+    ) -> None:
+        """Without an *invocation* it had ended before, with this *status* and *answer*."""
         self.invocation_id = invocation_id
         self.session = session
         self._invocation = invocation
@@ -60,10 +68,10 @@ class Run:
         What the summariser or the store has failed with. It costs the run nothing; the next one tries again. It is no
         failure that an invocation that waits, or was interrupted, keeps what follows it out of summaries.
         """
-        self._status = InvocationStatus.RUNNING
+        self._status = status
         self._failure: BaseException | None = None
         self._is_delivered = False  # whether the caller has been raised the failure
-        self._answer: Event | None = None
+        self._answer = answer
         self._looked_until = 0 if invocation is None else invocation.history.message_seq
         self._has_ended = invocation is None
 
