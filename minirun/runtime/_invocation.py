@@ -117,6 +117,7 @@ class Invocation:
         from ._replay import Replayer  # few runs resume an invocation
 
         replayer = self.emitter = self.replayer = Replayer(self.id, self.live, seq, was_paused=was_paused)
+        self.budgets.count_transfers_of(replayer.record.events)
         self.begin_with(replayer.record.events[0])
 
     def reads_of(self, path: str) -> Reads:

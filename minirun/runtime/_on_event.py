@@ -12,7 +12,6 @@ the run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ from .._values import changed
 from ..errors import CleanupTimeoutError, InvalidEventError
 from ..events import Event
 from ..sessions._event_checks import checked_event
-from ..sessions._state import Write, merge_writes, writes_of
+from ..sessions._state import Write, layered, writes_of
 from ._failure import leaves
 from ._hooks import ask, expect
 
@@ -54,7 +53,7 @@ async def apply_on_event(context: ContextBase, event: Event, *, closing: bool) -
                 changes = context.actions.changes_to(other.actions)
                 if changes:
                     other = changed(other, actions=changed(other.actions, **changes))
-                outcome = other, _with_pending(writes_of(other.actions), context.state.pending())
+                outcome = other, layered(writes_of(other.actions), context.state.pending())
         except Exception as error:
             if not closing:
                 failures.of_hooks += leaves(error)
@@ -97,8 +96,3 @@ def _reconciled(event: Event, answer: Event | None) -> Event:
 def _calls_of(event: Event) -> tuple[object, ...]:
     waiting = event.long_running_tool_ids or None, frozenset(event.actions.suspended_calls)
     return event.get_function_calls(), event.get_function_responses(), *waiting
-
-
-def _with_pending(writes: Mapping[str, Write], pending: Mapping[str, Write]) -> dict[str, Write]:
-    above = {key: merge_writes(key, writes[key], write) if key in writes else write for key, write in pending.items()}
-    return {**writes, **above}

@@ -66,19 +66,17 @@ class Replayer(Emitter):
     async def emit(self, context: ContextBase, event: Event, *, closing: bool = False) -> Event:
         """Return what is recorded in the place of *event*; where nothing is, emit it."""
         event_id = context._identify(event, closing=closing)
-        if event.id is None:
-            event = changed(event, id=event_id)
         if event.partial:
             if self.record.next_in(context.branch) is None:
                 return await self._show(context, event, event_id)
             await trio.lowlevel.checkpoint()  # the caller was shown it when it was said first
-            return event
+            return changed(event, id=event_id)
         recorded = self.find(context, event_id)
         if recorded is not None:
             return await self.repeat(context, recorded, writes_of(event.actions))
         if not is_detached(context, closing=closing):
             await self.leave_replay(context, f"an event of {context._path}")
-        return await super().emit(context, event, closing=closing)
+        return await self._store(context, event, event_id, closing=closing)
 
     def find(self, context: ContextBase, event_id: str) -> Event | None:
         """Return the event of this id: of this run, or recorded by an earlier one."""
@@ -129,6 +127,16 @@ class Replayer(Emitter):
         """Return the next event that is recorded of *context*; None if there is none."""
         recorded = self.record.find(context._following_id(context._path))
         return None if recorded is None else await self.repeat(context, recorded, {})
+
+    async def repeat_answer(self, context: ContextBase, event_id: str) -> Event | None:
+        """Return the answer of a model that is recorded under this id; None if there is none."""
+        recorded = self.record.find(event_id)
+        if recorded is None:
+            return None
+        if recorded.actions.replay.asked is not False:
+            context._invocation.budgets.count_llm_call()
+            context._invocation.budgets.count_tokens(recorded.usage_metadata)
+        return await self.repeat(context, recorded, {})
 
     async def repeat_responses(
         self, context: ContextBase, calls: Sequence[FunctionCall]

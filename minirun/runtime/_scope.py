@@ -26,7 +26,7 @@ import trio
 
 from ..errors import SessionNotFoundError, StaleSessionError
 from ..events import Event
-from ..sessions import GetSessionConfig, InvocationStatus, Session, SessionWriter
+from ..sessions import GetSessionConfig, InvocationStatus, SessionWriter
 from ..sessions import Invocation as StoredInvocation
 from ..sessions._run_session import run_session
 from ..sessions._state import ReadOnlyState
