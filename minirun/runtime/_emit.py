@@ -34,7 +34,7 @@ from ..env import derived_id
 from ..errors import InvalidEventError, InvalidValueError
 from ..events import READS_LEVEL, Event, EventActions, Replay
 from ..sessions._event_checks import checked_event
-from ..sessions._state import TEMP_PREFIX, TakenWrites, Write, apply_write, layered, with_writes, writes_of
+from ..sessions._state import TEMP_PREFIX, TakenWrites, Write, apply_write, layered, parted, with_writes, writes_of
 from ..types import NO_CALLS, Content, FunctionCall, Part
 from ._failure import is_pause
 from ._ids import STEP_ID
@@ -118,7 +118,7 @@ class Emitter:
     def _take_over(self, context: ContextBase, recorded: Event, own: Mapping[str, Write]) -> None:
         pending = context._state.take(own)
         pending.commit()
-        keep_temp(context._invocation, temp_of(pending.writes))
+        keep_temp(context._invocation, parted(pending.writes)[1])
         context._after_commit(recorded, closing=False)
 
     async def _show(self, context: ContextBase, event: Event, event_id: str) -> Event:
@@ -375,17 +375,6 @@ def _with_notes(
 
 
 # --- `temp:` keys, which live for this run ----------------------------------------------------------------------------
-
-
-def temp_of(writes: Mapping[str, Write]) -> Mapping[str, Write]:
-    """Return the writes to `temp:` keys, which are not stored."""
-    return {key: write for key, write in writes.items() if key.startswith(TEMP_PREFIX)} if writes else writes
-
-
-def parted(writes: Mapping[str, Write]) -> tuple[Mapping[str, Write], Mapping[str, Write]]:
-    """Return the writes that are stored, and those to `temp:` keys."""
-    temp = temp_of(writes)
-    return ({key: write for key, write in writes.items() if key not in temp} if temp else writes), temp
 
 
 def keep_temp(invocation: Invocation, writes: Mapping[str, Write]) -> None:

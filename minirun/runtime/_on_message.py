@@ -6,10 +6,10 @@ from .._values import changed
 from ..events import Event
 from ..flows._message import user_content
 from ..sessions._event_checks import checked_event
-from ..sessions._state import with_writes, writes_of
+from ..sessions._state import parted, with_writes, writes_of
 from ..types import Content
 from ._context import InvocationContext
-from ._emit import keep_temp, parted
+from ._emit import keep_temp
 from ._hooks import ask, expect
 
 __all__ = ["apply_on_user_message"]

@@ -183,7 +183,7 @@ class RunScope:
         session = run_session(writer.live, invocation.history.start_seq, ReadOnlyState(invocation.values))
         self._run = Run(invocation.id, session, invocation)
         if self._request.yield_user_message:
-            invocation.committer.show(message)
+            invocation.committer.publish(message)
         self._manager = trio.open_nursery()
         self._nursery = nursery = await self._manager.__aenter__()
         writer.belongs_to(nursery)

@@ -8,6 +8,7 @@ resumed. What would exceed one is refused before it is done (promise P12).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ..errors import (
     LlmCallsLimitExceededError,
@@ -17,7 +18,9 @@ from ..errors import (
 )
 from ..events import Event
 from ..types import UsageMetadata
-from ._config import RunConfig
+
+if TYPE_CHECKING:
+    from ..runtime import RunConfig
 
 __all__ = ["Budgets"]
 
