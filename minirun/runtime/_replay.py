@@ -3,13 +3,17 @@ Going on with an invocation: what it has done is taken from its record, not done
 
 A `Replayer` stands in front of the agents of an invocation that is resumed, in the place of the live `Emitter`. What
 they say and what is recorded at the same position is returned as it was stored: nothing is stored again, and no caller
-is shown it again. Where the record of a branch ends, the replayer steps aside, and what is said goes the live way.
+is shown it again. Where the record of a branch ends, the replayer lets what is said go the live way.
 
 An escalation ends those that run beside it, so it happens in the order in which it has happened before: an agent that
 comes to its escalation waits for those beside it to come to what they have said earlier, and one that is about to do
 something new waits for the escalations beside it that are recorded, which may end it. Everything else may come in
 another order, as every agent takes what it says and reads from the record. Only agents that are running are waited for:
 those of a branch that has ended, of a call that is not made or that waits for its turn, come to nothing any more.
+
+Not handled: an agent that waits for an escalation keeps the locks that it has. If whoever escalates needs one of them,
+both wait until the run's deadline. To end the first at once, it would have to be known that the escalation reaches it,
+and no event tells which loop that ended.
 
 What the agents' own logic reads of the state meanwhile is what it has read then; see `_reads`.
 """
