@@ -122,7 +122,7 @@ class Replay(Value):
     again: str | None = attrs.field(default=None, metadata=TEXT)
     """The answer was not accepted, and the model was told this."""
     aside: bool | None = attrs.field(default=None, metadata=FLAG)
-    """True: the event was emitted beside the logic, which does not emit it again."""
+    """True: the event is detached from its agent's logic, which does not emit it again."""
     saves: Mapping[str, int] = attrs.field(default=EMPTY_DICT, metadata=checked(_saves))
     """The versions of artifacts that were saved, by the id of the save."""
     reads: Mapping[str, Mapping[str, Any]] = attrs.field(default=EMPTY_DICT, metadata=checked(_reads))

@@ -144,11 +144,11 @@ class BaseAgent(_AgentFields):
         agent: BaseAgent | None = self
         while agent is not None and not parent_context.end_invocation:
             context = parent_context._for_agent(agent)
-            await agent._run(context)
+            await agent._run_once(context)
             position = context._position
             agent = None if context.escalated else position.tree.target(agent, position.handover.transfer_to)
 
-    async def _run(self, context: InvocationContext) -> None:
+    async def _run_once(self, context: InvocationContext) -> None:
         """Run it once, between its hooks."""
         before, after, on_error = (_hooks_of(self, context, name) for name in _AROUND)
         try:

@@ -276,14 +276,10 @@ class LlmAgent(BaseAgent):
     # --- what is recorded, if the invocation is resumed
 
     async def _recorded_answer(self, ctx: InvocationContext, event_id: str) -> tuple[Event, list[str]] | None:
-        replayer, budgets = ctx._invocation.replayer, ctx._invocation.budgets
-        recorded = None if replayer is None else replayer.record.find(event_id)
-        if replayer is None or recorded is None:
+        replayer = ctx._invocation.replayer
+        event = None if replayer is None else await replayer.repeat_answer(ctx, event_id)
+        if event is None:
             return None
-        if recorded.actions.replay.asked is not False:
-            budgets.count_llm_call()
-            budgets.count_tokens(recorded.usage_metadata)
-        event = await replayer.repeat(ctx, recorded, {})
         return event, [event.error_message or ""] if event.error_code == INVALID_OUTPUT else []
 
     async def _run_calls(

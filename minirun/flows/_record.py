@@ -5,8 +5,8 @@ Who resumes an invocation runs its root agent from the start. Every event has an
 (path and counter), so an agent that comes to a place where it has spoken before finds its event in the record. Where
 the record of its branch ends, it goes on. `_replay` stands in front of the agents and does that; here is what it knows.
 
-Only what agents say in the course of their logic has an order. What was said beside it (by hooks, at the end of a run,
-while something was unwound) is *detached*: it is found by its id, and nobody waits for it.
+Only what agents say in the course of their logic has an order. What hooks say, what is said at the end of a run, or
+while something is unwound, is *detached* (`Replay.aside`): it is found by its id, and nobody waits for it.
 """
 
 from __future__ import annotations

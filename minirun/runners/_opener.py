@@ -63,14 +63,7 @@ class NewInvocation(NamedTuple):
     key: SessionKey
     auto_create: bool
 
-    def check(self) -> None:
-        """Raise if the runner was closed."""
+    async def open(self, request: RunRequest) -> tuple[SessionWriter, RunRequest]:
+        """Wait for the session and open it; see `SessionOpener.open`. Nothing has to be looked up."""
         self.opener.check_open()
-
-    async def look(self, request: RunRequest) -> RunRequest:
-        """Return *request* as it is: nothing has to be looked up."""
-        return request
-
-    async def open(self, request: RunRequest) -> SessionWriter:
-        """Wait for the session and open it; see `SessionOpener.open`."""
-        return await self.opener.open(self.key, request, auto_create=self.auto_create)
+        return await self.opener.open(self.key, request, auto_create=self.auto_create), request

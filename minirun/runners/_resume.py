@@ -16,7 +16,7 @@ import trio
 from .._values import changed
 from ..errors import InvalidMessageError, InvocationNotFoundError
 from ..flows._answer import is_answer_of_run
-from ..runtime import Program, RunRequest
+from ..runtime import Program, Run, RunRequest
 from ..runtime._scope import FinishedError
 from ..sessions import BaseSessionService, GetSessionConfig, Invocation, SessionKey, SessionWriter
 from ..sessions._pending import check_answer
@@ -52,22 +52,47 @@ class ResumedInvocation(NamedTuple):
     named: str | None
     """The id of the invocation; None: it is found by the questions that the message answers."""
 
-    @property
-    def auto_create(self) -> bool:
-        """False: there is nothing to resume in a session that was made anew."""
-        return False
-
-    def check(self) -> None:
-        """Raise if the runner was closed."""
-        self.opener.check_open()
-
-    async def look(self, request: RunRequest) -> RunRequest:
+    async def open(self, request: RunRequest) -> tuple[SessionWriter, RunRequest]:
         """
-        Return *request* as that of a run which resumes the invocation that is named, or whose questions are answered.
+        Wait for the session and open it, with what is recorded of the invocation.
 
         Raises:
-            InvalidMessageError: The message is no answer to open questions of the invocation, or not in their form.
-            InvocationNotFoundError: There is no such invocation.
+            FinishedError: The invocation has ended; there is nothing to go on with.
+            InvalidMessageError: It has ended, and a state_delta would be lost. Or the message is no answer to open
+                questions of the invocation, or not in their form.
+            InvocationNotFoundError: There is no such invocation, or it was undone by a rewind.
+        """
+        self.opener.check_open()
+        request, seq = await self._look(request)
+        invocation_id, message = request.invocation_id, request.message
+        writer = await self.opener.open(self.key, request, auto_create=False)
+        try:
+            await self.opener.service._open(self.key, GetSessionConfig(after_seq=seq - 1))  # what is recorded
+            recorded = writer.live.window(seq)
+            if not recorded or recorded[0].seq != seq:
+                msg = f"the invocation {invocation_id!r} was undone by a rewind; begin a new one"
+                raise InvocationNotFoundError(msg)
+            # Other runs may have gone on with it, paused and ended while this one waited.
+            now = await find_invocation(self.opener.service, self.key, invocation_id)
+            answers = message.get_function_responses()
+            if now.status.has_ended and not answers:
+                raise _finished(writer, now, request)
+            for answer in answers:
+                call = writer.live.open_calls.get(answer.id or "")
+                if call is None or call.pending != "waits" or call.invocation_id != invocation_id:
+                    msg = "expected an answer to a question that is open, found one to"
+                    raise InvalidMessageError(f"{msg} {answer.id!r}, which has just been answered")
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await writer.finish(None)
+            raise
+        return writer, attrs.evolve(request, resumes=now)
+
+    async def _look(self, request: RunRequest) -> tuple[RunRequest, int]:
+        """
+        Find the invocation that is named, or whose questions are answered, before the session is waited for.
+
+        Return *request* as that of a run which resumes it, and where its message stands.
         """
         service, invocation_id = self.opener.service, self.named
         message = request.message
@@ -95,7 +120,7 @@ class ResumedInvocation(NamedTuple):
         assert invocation_id is not None
         resumed = await find_invocation(service, self.key, invocation_id)
         message = changed(message, invocation_id=invocation_id, branch=branch)
-        return attrs.evolve(request, invocation_id=invocation_id, message=message, resumes=resumed)
+        return attrs.evolve(request, invocation_id=invocation_id, message=message, resumes=resumed), resumed.seq
 
     async def _questions(self, answers: Sequence[FunctionResponse]) -> list[PendingCall]:
         """The open questions that *answers* are for, each checked for its form."""
@@ -119,33 +144,6 @@ class ResumedInvocation(NamedTuple):
             asked.append(question)
         return asked
 
-    async def open(self, request: RunRequest) -> SessionWriter:
-        """
-        Wait for the session and open it, with what is recorded of the invocation.
-
-        Raises:
-            FinishedError: The invocation has ended; there is nothing to go on with.
-            InvalidMessageError: It has ended, and a state_delta would be lost.
-            InvocationNotFoundError: It was undone by a rewind.
-        """
-        assert request.resumes is not None, "it was looked up"
-        invocation_id, seq = request.invocation_id, request.resumes.seq
-        writer = await self.opener.open(self.key, request, auto_create=False)
-        try:
-            await self.opener.service._open(self.key, GetSessionConfig(after_seq=seq - 1))  # what is recorded
-            recorded = writer.live.window(seq)
-            if not recorded or recorded[0].seq != seq:
-                msg = f"the invocation {invocation_id!r} was undone by a rewind; begin a new one"
-                raise InvocationNotFoundError(msg)
-            now = await find_invocation(self.opener.service, self.key, invocation_id)
-            if now.status.has_ended and not request.message.get_function_responses():  # answers are told: too late
-                raise _finished(writer, now, request)
-        except BaseException:
-            with trio.CancelScope(shield=True):
-                await writer.finish(None)
-            raise
-        return writer
-
 
 def _finished(
     writer: SessionWriter, invocation: Invocation, request: RunRequest
@@ -160,4 +158,5 @@ def _finished(
     mine = (event for event in recorded if event.invocation_id == invocation.invocation_id)
     asked = request.run_config.get_session_config
     shown = GetSessionConfig(after_seq=live.run_start_seq(None) - 1) if asked is None else asked
-    return FinishedError(invocation.status, live.snapshot(shown), next(filter(is_answer_of_run, mine), None))
+    answer = next(filter(is_answer_of_run, mine), None)
+    return FinishedError(Run(invocation.invocation_id, live.snapshot(shown), None, invocation.status, answer))

@@ -356,7 +356,7 @@ class Runner:
         with it.
 
         It also makes the summaries that are due (`App(events_compaction_config=...)`) in sessions where runs of this
-        runner have not come to it, because their callers have left early or the summariser has failed: one at a time
+        runner have not come to it, because their callers have left early or the summarizer has failed: one at a time
         for each session, which is not held meanwhile. What fails is tried again later and later, too.
 
         Args:

@@ -24,10 +24,10 @@ from ..events import NO_ACTIONS, Event
 from ..flows._actions import ActionsDraft
 from ..sessions import Session
 from ..sessions._run_session import run_session
-from ..sessions._state import State, writes_of
+from ..sessions._state import State, parted, writes_of
 from ..types import Content
 from ._config import RunConfig
-from ._emit import keep_temp, temp_of
+from ._emit import keep_temp
 from ._failure import is_pause
 from ._ids import STEP_ID
 from ._invocation import Invocation
@@ -282,9 +282,8 @@ class ContextBase(ReadonlyContext):
         draft = self._draft
         if closing and draft is not None:
             draft.transfer_to_agent = None
-        pending = self._state.pending()
-        temp = temp_of(pending)
-        if len(temp) < len(pending) or not (draft is None or draft.is_empty()):
+        lasting, temp = parted(self._state.pending())
+        if lasting or not (draft is None or draft.is_empty()):
             await self._invocation.emitter.emit(self, Event(), closing=closing)
         elif temp:
             self._state.take({}).commit()

@@ -68,7 +68,7 @@ class ToolCall:
         replayer = self.context._invocation.replayer
         try:
             try:
-                await self._run()
+                await self._make()
             except BaseException as error:
                 if not is_pause(error):
                     if self.outcome is None and not self.is_waiting:
@@ -85,7 +85,7 @@ class ToolCall:
             self._attempts.withdraw()
             self.context._close(f"the call {self.call.id} of {self.call.name!r} has ended")
 
-    async def _run(self) -> None:
+    async def _make(self) -> None:
         context = self.context
         replayer, before = context._invocation.replayer, context._invocation.live.open_calls.get(self.id)
         self.is_waiting = before is not None and before.pending == "waits"  # since an earlier run
