@@ -507,7 +507,7 @@ CONFIGS: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"support_cfc": True},
         NotSupportedError,
-        "RunConfig.support_cfc has no effect in this version of minirun; leave it",
+        "RunConfig.support_cfc has no effect in this version of minirun; it is for one provider",
     ),
     ({"response_modalities": ["AUDIO"]}, NotSupportedError, "RunConfig.response_modalities"),
     ({"save_input_blobs_as_artifacts": False}, NotSupportedError, "RunConfig.save_input_blobs_as_artifacts"),

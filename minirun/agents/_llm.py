@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..tools import BaseToolset
     from ._output import OutputRetries
 
-__all__ = ["LlmAgent"]
+__all__ = ["Agent", "LlmAgent"]
 
 NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
 INVALID_OUTPUT = "INVALID_OUTPUT"
@@ -392,6 +392,10 @@ class LlmAgent(BaseAgent):
         event = super()._event_of(content)
         checked, problems = self._with_checked_output(event)
         return event if problems else checked
+
+
+Agent = LlmAgent
+"""ADK's short name."""
 
 
 def _checked_response(response: object, model: BaseLlm) -> LlmResponse:

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["App", "Prompts", "ResumabilityConfig"]
 
-# Fields of the ADK documents that do not work here yet.
-_NOT_SUPPORTED = ("context_cache_config",)
-
 
 @attrs.frozen(eq=False, repr=False)
 class ResumabilityConfig(Record):
@@ -91,10 +88,9 @@ class App(Record):
         **others: object,
     ) -> None:
         for other in others:
-            if other in _NOT_SUPPORTED:
-                raise NotSupportedError(f"App({other}=...) has no effect in this version of minirun; leave it out")
-            known = ", ".join(field.name for field in attrs.fields(App) if not field.name.startswith("_"))
-            raise TypeError(f"App has no field {other!r}; it has {known}")
+            from .._adk import refusal  # nothing of the kind is given by programs that run
+
+            raise refusal("App", other, [field.name for field in attrs.fields(App) if field.name[0] != "_"])
         check_app_name(name)
         if not isinstance(root_agent, BaseAgent):
             msg = f"expected root_agent to be an agent, found {root_agent!r:.80}"

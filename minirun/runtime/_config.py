@@ -25,26 +25,6 @@ class StreamingMode(Enum):
     """Not supported by this version."""
 
 
-# Fields of the ADK documents that do not work here yet.
-_NOT_SUPPORTED = frozenset(
-    {
-        "avatar_config",
-        "context_window_compression",
-        "input_audio_transcription",
-        "output_audio_transcription",
-        "realtime_input_config",
-        "response_modalities",
-        "save_input_blobs_as_artifacts",
-        "save_live_audio",
-        "save_live_blob",
-        "session_resumption",
-        "speech_config",
-        "support_cfc",
-        "tool_thread_pool_config",
-    }
-)
-
-
 @attrs.frozen(init=False, kw_only=True, eq=False, repr=False)
 class RunConfig(Record):
     """
@@ -99,10 +79,9 @@ class RunConfig(Record):
         **others: object,
     ) -> None:
         for name in others:
-            if name in _NOT_SUPPORTED:
-                raise NotSupportedError(f"RunConfig.{name} has no effect in this version of minirun; leave it out")
-            known = ", ".join(field.name for field in attrs.fields(RunConfig))
-            raise TypeError(f"RunConfig has no field {name!r}; it has {known}")
+            from .._adk import refusal  # nothing of the kind is given by programs that run
+
+            raise refusal("RunConfig", name, [field.name for field in attrs.fields(RunConfig)])
         if streaming_mode is StreamingMode.BIDI:
             msg = "StreamingMode.BIDI has no effect in this version of minirun; use NONE or SSE"
             raise NotSupportedError(msg)

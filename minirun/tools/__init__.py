@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 from .._lazy import names_of
 
 if TYPE_CHECKING:
+    from ..agents import AgentTool as AgentTool
     from ..runtime import ToolContext as ToolContext
+    from ..runtime._context import ToolConfirmation as ToolConfirmation
     from ._base import BaseTool as BaseTool
     from ._builtin import exit_loop as exit_loop
     from ._builtin import get_user_choice as get_user_choice
@@ -22,7 +24,9 @@ else:
     __getattr__, __dir__, __all__ = names_of(
         globals(),
         {
+            "..agents": "AgentTool",  # an agent, and so above the tools; ADK has it here
             "..runtime": "ToolContext",
+            "..runtime._context": "ToolConfirmation",
             "._base": "BaseTool",
             "._builtin": "exit_loop get_user_choice request_input",
             "._function": "FunctionTool LongRunningFunctionTool",
