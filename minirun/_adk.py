@@ -1,5 +1,5 @@
 """
-What those who come from Google's ADK look for: where its modules and names are here, and what to use where they are not.
+What those who come from Google's ADK look for: where its modules and names are here, and what to use instead.
 
 Loaded when an import or an argument fails, or when a module is asked for by ADK's path; other programs never do.
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -282,7 +283,7 @@ def spec_of(module: str) -> ModuleSpec | None:
     return None
 
 
-class _Loader:
+class _Loader(Loader):
     """Makes a module that has the names of others."""
 
     def __init__(self, stand: Stand) -> None:
@@ -318,8 +319,7 @@ _PROVIDER_OPTION = "it is for one provider, and no adapter for it comes with thi
 # By the class that is given them: arguments of ADK that are not here, with what to do instead.
 OPTIONS: dict[str, dict[str, str]] = {
     "App": {
-        "context_cache_config": "caches at providers come with adapters for them, and none is in this version; leave it "
-        "out",
+        "context_cache_config": _PROVIDER_OPTION,
     },
     "RunConfig": {
         **dict.fromkeys(
@@ -342,7 +342,7 @@ OPTIONS: dict[str, dict[str, str]] = {
             _LIVE_OPTION,
         ),
         **dict.fromkeys(("http_options", "labels", "service_tier", "support_cfc"), _PROVIDER_OPTION),
-        "context_window_compression": "write App(events_compaction_config=...), which has what is old told as a summary",
+        "context_window_compression": "write App(events_compaction_config=...): what is old is told as a summary",
         "include_thoughts_from_other_agents": "models are told what others said, not what they thought; leave it out",
         "model_input_context": "add to llm_request.contents in a before_model_callback",
         "save_input_blobs_as_artifacts": "write App(plugins=[SaveFilesAsArtifactsPlugin()]), from minirun.plugins",

@@ -313,9 +313,9 @@ def check_direction(path: str, mine: Place, each: Import) -> Iterator[str]:
     theirs = place_of(each.target)
     if theirs is None:
         yield f"imports {each.target}, which is in no layer"
-    elif (each.typing_only and (mine.unit == "minirun" or not path.endswith("__init__.py"))) or each.target == "_lazy":
-        pass
-    elif each.typing_only and (path, each.target) in FROM_ABOVE:
+    elif (each.typing_only and (
+        mine.unit == "minirun" or not path.endswith("__init__.py") or (path, each.target) in FROM_ABOVE
+    )) or each.target == "_lazy":
         pass
     elif mine.unit == "minirun" and not each.scopes:
         yield f"imports {each.target} at once, not when one of its names is first asked for"

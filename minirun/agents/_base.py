@@ -12,8 +12,8 @@ invocations at once. Its logic is `_run_async_impl(self, ctx)`, in one of two fo
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
+from functools import partial, wraps
 from reprlib import recursive_repr
 from typing import Any, TypeAlias, dataclass_transform
 
@@ -39,15 +39,37 @@ TRANSFER_TO_AGENT = "transfer_to_agent"
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(attrs.field,))
 class _AgentFields:
-    """Makes every annotated subclass an attrs class whose fields are keyword arguments."""
+    """
+    Makes every annotated subclass an attrs class whose fields are keyword arguments.
+
+    One that has an `__init__` of its own sets its fields by `super().__init__(name=..., ...)`, all of them at once.
+    """
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        attrs.frozen(cls, slots=False, kw_only=True, eq=False, repr=False, auto_detect=True)
+        is_made = cls.__init__ is object.__init__ or hasattr(cls.__init__, "__wrapped__")  # nobody has written one
+        attrs.frozen(cls, slots=False, kw_only=True, eq=False, repr=False, init=is_made)
+        if is_made:
+            cls.__init__ = _initialiser(cls.__init__)  # type: ignore[method-assign]  # it takes the same
+
+    @classmethod
+    def _check_names(cls, names: Set[str]) -> None:
+        """Raise for names of fields that are refused with a reason."""
 
     @recursive_repr("...")
     def __repr__(self) -> str:
         return fields_shown(self)
+
+
+def _initialiser(initialise: Callable[..., None]) -> Callable[..., None]:
+    """What sets the fields of a class, or of a subclass whose own `__init__` calls it."""
+
+    @wraps(initialise)
+    def __init__(self: Any, *args: Any, **fields: Any) -> None:
+        self._check_names(fields.keys())
+        vars(type(self)).get("__attrs_init__", initialise)(self, *args, **fields)
+
+    return __init__
 
 
 def refusing(expected: str, fits: Callable[[Any], bool]) -> Callable[[Any, Any, Any], None]:
@@ -198,7 +220,9 @@ class BaseAgent(_AgentFields):
         if strange:
             raise ConfigurationError(f"expected fields of {type(self).__name__} in update, found {strange[0]!r}")
         changes.setdefault("sub_agents", [agent.clone() for agent in self.sub_agents])
-        copy: BaseAgent = attrs.evolve(self, **changes)  # type: ignore[misc]  # mypy does not see that it is an attrs class
+        copy = object.__new__(type(self))
+        initialise = vars(type(self)).get("__attrs_init__", type(self).__init__)  # it may have an `__init__` of its own
+        initialise(copy, **{name: getattr(self, name) for name in fields} | changes)
         return copy
 
     def _tree(self) -> Iterator[BaseAgent]:

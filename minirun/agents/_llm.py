@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import aclosing
 from functools import cached_property
 from types import FunctionType
@@ -44,7 +44,11 @@ _NOT_SUPPORTED = frozenset({"code_executor", "mode", "planner"})
 # --- how fields are checked -------------------------------------------------------------------------------------------
 
 
-def _is_model(model: object) -> bool:
+A_MODEL = "a model object (a BaseLlm), the name of a registered one, or None"
+
+
+def is_model(model: object) -> bool:
+    """Whether it is `A_MODEL`."""
     return model is None or isinstance(model, BaseLlm) or (isinstance(model, str) and model != "")
 
 
@@ -185,7 +189,7 @@ class LlmAgent(BaseAgent):
 
     model: BaseLlm | str | None = attrs.field(
         default=None,
-        validator=refusing("a model object (a BaseLlm), the name of a registered one, or None", _is_model),
+        validator=refusing(A_MODEL, is_model),
     )
     instruction: Instruction = attrs.field(
         default="", validator=refusing("instruction to be a string or a function of the context", _is_instruction)
@@ -217,10 +221,10 @@ class LlmAgent(BaseAgent):
     after_tool_callback: Hooks = hooks_field("after_tool_callback", "tool", "args", "tool_context", "tool_response")
     on_tool_error_callback: Hooks = hooks_field("on_tool_error_callback", "tool", "args", "tool_context", "error")
 
-    def __new__(cls, *args: Any, **fields: Any) -> LlmAgent:
-        for name in _NOT_SUPPORTED & fields.keys() - attrs.fields_dict(cls).keys():  # type: ignore[arg-type]  # mypy does not see that it is an attrs class
+    @classmethod
+    def _check_names(cls, names: Set[str]) -> None:
+        for name in _NOT_SUPPORTED & names - attrs.fields_dict(cls).keys():  # type: ignore[arg-type]  # mypy does not see that it is an attrs class
             raise NotSupportedError(f"LlmAgent({name}=...) has no effect in this version of minirun; leave it out")
-        return super().__new__(cls)
 
     @cached_property
     def _output(self) -> OutputSchema | None:

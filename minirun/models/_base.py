@@ -86,10 +86,18 @@ class BaseLlm(ABC):
 
     `name` is what events and errors call it. `capabilities` is what it is able to do; a subclass or an object whose
     model is able to do less, or more, sets its own.
+
+    Args:
+        model: Which model it is, for classes that serve several; it is the `name`, too. `LLMRegistry` gives it.
     """
 
     name: str = "model"
+    model: str | None = None
     capabilities: LlmCapabilities = LlmCapabilities()
+
+    def __init__(self, *, model: str | None = None) -> None:
+        if model is not None:
+            self.model = self.name = model
 
     @classmethod
     def supported_models(cls) -> list[str]:

@@ -1,20 +1,23 @@
 """
-Runs that resume an invocation: which one it is, and whether there is something of it to go on with.
+Runs that name an invocation: which one it is, and whether there is something of it to go on with.
 
 An invocation is named by its id, or found by the open questions that a message answers. Both are looked up before the
-session is opened, and looked at again when nobody else can write to it any more.
+session is opened, and looked at again when nobody else can write to it any more. A message that comes with an id which
+no invocation has begins one.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 import trio
 
+from .._json import check_text, shown
 from .._values import changed
-from ..errors import InvalidMessageError, InvocationNotFoundError
+from ..errors import InvalidMessageError, InvalidValueError, InvocationNotFoundError
 from ..flows._answer import is_answer_of_run
 from ..runtime import Program, RunRequest
 from ..runtime._scope import FinishedError
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
     from ..types import FunctionResponse
 
 __all__ = ["ResumedInvocation", "find_invocation"]
+
+# What an invocation may be called by whoever begins it: the ids of its events begin with this.
+_OWN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 async def find_invocation(service: BaseSessionService, key: SessionKey, invocation_id: str) -> Invocation:
@@ -44,18 +50,15 @@ async def find_invocation(service: BaseSessionService, key: SessionKey, invocati
 
 
 class ResumedInvocation(NamedTuple):
-    """How a run that resumes an invocation gets into its session."""
+    """How a run that resumes an invocation, or names the one that it begins, gets into its session."""
 
     opener: SessionOpener
     program: Program
     key: SessionKey
     named: str | None
     """The id of the invocation; None: it is found by the questions that the message answers."""
-
-    @property
-    def auto_create(self) -> bool:
-        """False: there is nothing to resume in a session that was made anew."""
-        return False
+    auto_create: bool
+    """Whether a session is made that is not there; there is nothing to resume in one that was made anew."""
 
     def check(self) -> None:
         """Raise if the runner was closed."""
@@ -65,13 +68,20 @@ class ResumedInvocation(NamedTuple):
         """
         Return *request* as that of a run which resumes the invocation that is named, or whose questions are answered.
 
+        Or as that of a run which begins the one that is named, if there is none and the message answers nothing.
+
         Raises:
             InvalidMessageError: The message is no answer to open questions of the invocation, or not in their form.
+            InvalidValueError: No invocation can be called that.
             InvocationNotFoundError: There is no such invocation.
         """
         service, invocation_id = self.opener.service, self.named
         message = request.message
         answers = message.get_function_responses()
+        if isinstance(invocation_id, str):
+            check_text(invocation_id, "invocation_id")
+            if message.content is not None and not answers and await self._is_free(invocation_id):
+                return _beginning(request, invocation_id)
         named = None if invocation_id is None else await find_invocation(service, self.key, invocation_id)
         if message.content is not None and len(answers) < len(message.content.parts):
             if named is not None and named.status.has_ended:
@@ -95,7 +105,12 @@ class ResumedInvocation(NamedTuple):
         assert invocation_id is not None
         resumed = await find_invocation(service, self.key, invocation_id)
         message = changed(message, invocation_id=invocation_id, branch=branch)
-        return attrs.evolve(request, invocation_id=invocation_id, message=message, resumes=resumed)
+        return attrs.evolve(
+            request, invocation_id=invocation_id, message=message, resumes=resumed, is_looked_up=True
+        )
+
+    async def _is_free(self, invocation_id: str) -> bool:
+        return await self.opener.service._invocation(self.key, invocation_id) is None
 
     async def _questions(self, answers: Sequence[FunctionResponse]) -> list[PendingCall]:
         """The open questions that *answers* are for, each checked for its form."""
@@ -128,7 +143,8 @@ class ResumedInvocation(NamedTuple):
             InvalidMessageError: It has ended, and a state_delta would be lost.
             InvocationNotFoundError: It was undone by a rewind.
         """
-        assert request.resumes is not None, "it was looked up"
+        if request.resumes is None:
+            return await self._open_new(request)
         invocation_id, seq = request.invocation_id, request.resumes.seq
         writer = await self.opener.open(self.key, request, auto_create=False)
         try:
@@ -145,6 +161,24 @@ class ResumedInvocation(NamedTuple):
                 await writer.finish(None)
             raise
         return writer
+
+    async def _open_new(self, request: RunRequest) -> SessionWriter:
+        writer = await self.opener.open(self.key, request, auto_create=self.auto_create)
+        if not await self._is_free(request.invocation_id):
+            with trio.CancelScope(shield=True):
+                await writer.finish(None)
+            msg = f"another run has just begun the invocation {request.invocation_id!r}; leave invocation_id out"
+            raise InvalidMessageError(f"{msg}, or go on with it without a message")
+        return writer
+
+
+def _beginning(request: RunRequest, invocation_id: str) -> RunRequest:
+    """*request* as that of a run which begins the invocation of this id."""
+    if not _OWN_ID.fullmatch(invocation_id):
+        problem = f"expected up to 64 letters, digits, '_' and '-' for a new invocation, found {shown(invocation_id)}"
+        raise InvalidValueError("invocation_id", problem)
+    message = changed(request.message, id=f"{invocation_id}-0", invocation_id=invocation_id)
+    return attrs.evolve(request, invocation_id=invocation_id, message=message, is_looked_up=True)
 
 
 def _finished(

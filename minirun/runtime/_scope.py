@@ -54,6 +54,8 @@ class RunRequest:
     """Which events the run loads."""
     resumes: StoredInvocation | None = None
     """The invocation to go on with; its id is `invocation_id`."""
+    is_looked_up: bool = False
+    """Whether the caller names the invocation: then it is looked up again where another process was faster."""
 
 
 class Entrance(Protocol):
@@ -142,7 +144,7 @@ class RunScope:
                 with trio.CancelScope(shield=True):
                     await writer.finish(None)
                 # Another process was faster: it has resumed the invocation, or deleted the session. Look again.
-                resumed_elsewhere = isinstance(error, StaleSessionError) and self._request.resumes is not None
+                resumed_elsewhere = isinstance(error, StaleSessionError) and self._request.is_looked_up
                 if not resumed_elsewhere and not (isinstance(error, SessionNotFoundError) and entrance.auto_create):
                     raise
         return await self._start(writer, message)  # starts the agents' task; does not wait
@@ -171,7 +173,7 @@ class RunScope:
                     invocation.resume(resumes.seq, was_paused=resumes.status is InvocationStatus.PAUSED)
                 return stored
             except StaleSessionError:  # another process was faster; nothing of this run is stored yet
-                if resumes is not None:  # the invocation may have ended meanwhile
+                if request.is_looked_up:  # the invocation may have begun, or ended, meanwhile
                     raise
                 await writer.reload(request.window, reject=request.run_config.on_busy == "reject")
 
