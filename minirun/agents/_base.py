@@ -12,10 +12,21 @@ invocations at once. Its logic is `_run_async_impl(self, ctx)`, in one of two fo
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
 from functools import partial, wraps
 from reprlib import recursive_repr
-from typing import Any, TypeAlias, dataclass_transform
+from typing import Any, NoReturn, TypeAlias, dataclass_transform
 
 import attrs
 
@@ -107,6 +118,30 @@ Hooks: TypeAlias = Hook | Sequence[Hook] | None
 _AROUND = ("before_agent_callback", "after_agent_callback", "on_agent_error_callback")
 
 
+class _AgentRun(Coroutine[Any, Any, None]):
+    """What `BaseAgent.run_async` returns: a coroutine, which says so where it is iterated over as ADK's is."""
+
+    def __init__(self, run: Coroutine[Any, Any, None]) -> None:
+        self._run = run
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._run.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._run.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._run.throw(*error)
+
+    def close(self) -> None:
+        self._run.close()
+
+    def __aiter__(self) -> NoReturn:
+        self.close()
+        msg = "an agent emits its events itself, and there is nothing to pass on; write `await agent.run_async(ctx)`"
+        raise TypeError(msg)
+
+
 class BaseAgent(_AgentFields):
     """
     The base of all agents. An annotated subclass gets its fields as keyword arguments:
@@ -135,7 +170,7 @@ class BaseAgent(_AgentFields):
     before_agent_callback: Hooks = hooks_field("before_agent_callback", "callback_context")
     after_agent_callback: Hooks = hooks_field("after_agent_callback", "callback_context")
 
-    async def run_async(self, parent_context: InvocationContext) -> None:
+    def run_async(self, parent_context: InvocationContext) -> Coroutine[Any, Any, None]:
         """
         Run the agent as part of the invocation of *parent_context*: `await child.run_async(ctx)`.
 
@@ -145,6 +180,11 @@ class BaseAgent(_AgentFields):
         if not isinstance(parent_context, InvocationContext):
             msg = f"expected the context of an agent, found {parent_context!r:.80}; a tool calls an agent by AgentTool"
             raise TypeError(msg)
+        parent_context._not_awaited += 1
+        return _AgentRun(self._run_below(parent_context))
+
+    async def _run_below(self, parent_context: InvocationContext) -> None:
+        parent_context._not_awaited -= 1
         agent: BaseAgent | None = self
         while agent is not None and not parent_context.end_invocation:
             context = parent_context._for_agent(agent)

@@ -16,6 +16,7 @@ from ..errors import ConfigurationError, FatalError, InvalidValueError, ModelErr
 from ..events import Event, EventActions, Replay
 from ..flows._turn import Input, Turn, input_of, step
 from ..models import BaseLlm, LlmResponse
+from ..models._base import responses_of
 from ..runtime import InvocationContext, StreamingMode, ToolContext
 from ..runtime._hooks import Hook
 from ..sessions._key import CALL_ID
@@ -320,7 +321,7 @@ class LlmAgent(BaseAgent):
         invocation.budgets.count_llm_call()
         await invocation.env.point(f"model {ctx._path}")
         stream = invocation.run_config.streaming_mode is StreamingMode.SSE
-        async with aclosing(model.generate_content_async(request.llm_request, stream)) as responses:
+        async with aclosing(responses_of(model, request.llm_request, stream)) as responses:
             while True:
                 try:
                     response = _checked_response(await anext(responses, None), model)

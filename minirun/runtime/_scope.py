@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import attrs
 import trio
@@ -56,6 +56,12 @@ class RunRequest:
     """The invocation to go on with; its id is `invocation_id`."""
     is_looked_up: bool = False
     """Whether the caller names the invocation: then it is looked up again where another process was faster."""
+
+
+_ENTER_IT = (
+    "a run is a scope, so that leaving it can clean up; write "
+    "`async with runner.run_async(...) as run:` and in it `async for event in run:` or `await run.wait()`"
+)
 
 
 class Entrance(Protocol):
@@ -108,12 +114,15 @@ class RunScope:
         self._is_supervised = True
         return self
 
-    def __aiter__(self) -> NoReturn:
-        msg = (
-            "a run is a scope, so that leaving it can clean up; write "
-            "`async with runner.run_async(...) as run:` and in it `async for event in run:`"
-        )
-        raise TypeError(msg)
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"RunScope has no attribute {name!r}; {_ENTER_IT}")
+
+    def _misused(self, *_: object) -> NoReturn:
+        raise TypeError(_ENTER_IT)
+
+    __aiter__ = _misused
+    if not TYPE_CHECKING:  # a type checker has a word of its own for these
+        __await__ = __iter__ = __enter__ = __exit__ = _misused
 
     # --- entering
 
