@@ -1,4 +1,4 @@
-"""What is written wrongly fails where it stands, and the error says what to write: no silence, no riddle of Python's."""
+"""What is written wrongly fails where it stands, and the error says what to write instead."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Forgetful(BaseAgent):
 
     async def _run_async_impl(self, ctx: InvocationContext) -> None:
         await ctx.emit(Event(message="one"))
-        ctx.emit(Event(message="two"))
+        ctx.emit(Event(message="two"))  # type: ignore[unused-coroutine]  # that is the mistake
 
 
 class Absent(BaseAgent):
@@ -129,7 +129,7 @@ class Absent(BaseAgent):
 
     async def _run_async_impl(self, ctx: InvocationContext) -> None:
         for agent in self.sub_agents:
-            agent.run_async(ctx)
+            agent.run_async(ctx)  # type: ignore[unused-coroutine]  # that is the mistake
 
 
 class Peer(BaseAgent):
@@ -187,7 +187,7 @@ async def test_a_tool_that_forgets_an_await_has_failed() -> None:
 
     async def tell(tool_context: ToolContext) -> str:
         """Tell."""
-        tool_context.emit(Event(message="one"))
+        tool_context.emit(Event(message="one"))  # type: ignore[unused-coroutine]  # that is the mistake
         return "told"
 
     agent = LlmAgent(name="a", model=ScriptedLlm([call("tell"), "hi"]), tools=[tell])
