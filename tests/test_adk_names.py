@@ -45,6 +45,7 @@ from minirun.errors import (
     InvalidValueError,
     NotSupportedError,
     NotSupportedImportError,
+    SessionNotFoundError,
 )
 from minirun.models import BaseLlm, LlmRequest, LlmResponse
 from minirun.plugins import BasePlugin
@@ -462,6 +463,61 @@ async def test_two_processes_cannot_begin_the_same_invocation(tmp_path: Path) ->
     assert len(await theirs.read_events(app_name="demo", **place)) == 3
     await ours.aclose()
     await theirs.aclose()
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+class Noting(BaseAgent):
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        before = ctx.state.has_delta()
+        ctx.state[ctx.state.USER_PREFIX + "seen"] = 1
+        said = f"{before} {ctx.state.has_delta()}"
+        await ctx.emit(Event(message=said))
+        await ctx.emit(Event(message=f"{ctx.state.has_delta()}"))
+
+
+@pytest.mark.parametrize("store", ["memory", "file"])
+async def test_the_state_of_a_user_is_read_without_a_session(store: str, tmp_path: Path) -> None:
+    """
+    `get_user_state` has the user's values without their prefix, after the last session is gone, too.
+    """
+    sessions = InMemorySessionService() if store == "memory" else SqliteSessionService(tmp_path / "s.db")
+    place: Any = {"app_name": "demo", "user_id": "u"}
+    assert await sessions.get_user_state(**place) == {}
+    await sessions.create_session(**place, session_id="s", state={"user:b": 1, "user:a": [2], "app:c": 3, "d": 4})
+    await sessions.delete_session(**place, session_id="s")
+    assert await sessions.get_user_state(**place) == {"a": [2], "b": 1}
+    assert await sessions.get_user_state(app_name="demo", user_id="other") == {}
+    with pytest.raises(InvalidValueError, match="user_id"):
+        await sessions.get_user_state(app_name="demo", user_id="")
+    await sessions.aclose()
+
+
+async def test_a_state_says_whether_something_is_not_stored() -> None:
+    """
+    `State.has_delta` is true from a write until the event that carries it; the prefixes are constants of `State`.
+    """
+    events = await InMemoryRunner(agent=Noting(name="a")).run_debug("go", quiet=True)
+    assert [event.text for event in events] == ["False True", "False"]
+    state = minirun.sessions.State
+    assert (state.APP_PREFIX, state.USER_PREFIX, state.TEMP_PREFIX) == ("app:", "user:", "temp:")
+
+
+async def test_a_missing_session_hints_at_an_app_of_another_name() -> None:
+    """
+    Where the class of the agent is from a package that is not called as the app is, the error says so.
+    """
+    services: Any = {"session_service": InMemorySessionService()}
+    place: Any = {"user_id": "u", "session_id": "s", "new_message": "go"}
+    with pytest.raises(SessionNotFoundError, match=r"from the package 'tests'.*'demo'.*Runner\(app_name='tests'\)"):
+        async with Runner(agent=Speaker(name="speaker"), app_name="demo", **services).run_async(**place):
+            pass
+    for agent, app_name in ((Speaker(name="s"), "tests"), (minirun.SequentialAgent(name="s"), "demo")):
+        with pytest.raises(SessionNotFoundError) as caught:
+            async with Runner(agent=agent, app_name=app_name, **services).run_async(**place):
+                pass
+        assert "package" not in str(caught.value)
 
 
 # --- logs -------------------------------------------------------------------------------------------------------------

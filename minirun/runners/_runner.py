@@ -115,7 +115,7 @@ class Runner:
             session_service._accompany(artifact_service)
         self.auto_create_session = auto_create_session
         self._env = session_service.env
-        self._opener = SessionOpener(session_service)
+        self._opener = SessionOpener(session_service, self.app)
         self._compactor = compactor_of(self.app, self._env)
         self._program = Program(
             tree=self.app._tree,
