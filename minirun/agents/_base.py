@@ -12,21 +12,10 @@ invocations at once. Its logic is `_run_async_impl(self, ctx)`, in one of two fo
 from __future__ import annotations
 
 import re
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Coroutine,
-    Generator,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-    Set,
-)
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial, wraps
 from reprlib import recursive_repr
-from typing import Any, NoReturn, TypeAlias, dataclass_transform
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, dataclass_transform
 
 import attrs
 
@@ -37,6 +26,9 @@ from ..runtime import InvocationContext
 from ..runtime._failure import leaves
 from ..runtime._hooks import Hook, hooks_field_value
 from ..types import Content
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Set
 
 __all__ = ["BaseAgent", "Hooks", "hooks_field", "refusing"]
 
