@@ -122,8 +122,8 @@ class _AgentRun(Coroutine[Any, Any, None]):
     def send(self, value: Any) -> Any:
         return self._run.send(value)
 
-    def throw(self, *error: Any) -> Any:
-        return self._run.throw(*error)
+    def throw(self, *raised: Any) -> Any:
+        return self._run.throw(*raised)
 
     def close(self) -> None:
         self._run.close()

@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-import time
+from datetime import UTC, datetime
 from pathlib import Path
+
+from ..env import REAL_ENV
 
 __all__ = ["log_to_tmp_folder", "setup_adk_logger"]
 
@@ -39,7 +41,8 @@ def log_to_tmp_folder(
     Raises:
         OSError: The folder or the file cannot be made; logging goes where it went.
     """
-    stamp = time.strftime("%Y%m%d_%H%M%S") if log_file_timestamp is None else log_file_timestamp
+    now = datetime.fromtimestamp(REAL_ENV.now(), tz=UTC)
+    stamp = now.strftime("%Y%m%d_%H%M%S") if log_file_timestamp is None else log_file_timestamp
     folder = Path(tempfile.gettempdir(), sub_folder)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Others can write to the folder for temporary files: the file is one that was not there, readable by its owner.
