@@ -20,6 +20,8 @@ from ._values import Memoized, Value, constructed, unknown_field
 from .errors import InvalidValueError
 from .types import Content, FunctionCall, FunctionResponse, Part, UsageMetadata
 
+__path__: list[str] = []  # so that the modules are found that ADK has below `events`: see `_adk`
+
 __all__ = ["Event", "EventActions", "NodeInfo"]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import aclosing
 from functools import cached_property
 from types import FunctionType
@@ -16,6 +16,7 @@ from ..errors import ConfigurationError, FatalError, InvalidValueError, ModelErr
 from ..events import Event, EventActions, Replay
 from ..flows._turn import Input, Turn, input_of, step
 from ..models import BaseLlm, LlmResponse
+from ..models._base import responses_of
 from ..runtime import InvocationContext, StreamingMode, ToolContext
 from ..runtime._hooks import Hook
 from ..sessions._key import CALL_ID
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ..tools import BaseToolset
     from ._output import OutputRetries
 
-__all__ = ["LlmAgent"]
+__all__ = ["Agent", "LlmAgent"]
 
 NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
 INVALID_OUTPUT = "INVALID_OUTPUT"
@@ -44,7 +45,11 @@ _NOT_SUPPORTED = frozenset({"code_executor", "mode", "planner"})
 # --- how fields are checked -------------------------------------------------------------------------------------------
 
 
-def _is_model(model: object) -> bool:
+A_MODEL = "a model object (a BaseLlm), the name of a registered one, or None"
+
+
+def is_model(model: object) -> bool:
+    """Whether it is `A_MODEL`."""
     return model is None or isinstance(model, BaseLlm) or (isinstance(model, str) and model != "")
 
 
@@ -185,7 +190,7 @@ class LlmAgent(BaseAgent):
 
     model: BaseLlm | str | None = attrs.field(
         default=None,
-        validator=refusing("a model object (a BaseLlm), the name of a registered one, or None", _is_model),
+        validator=refusing(A_MODEL, is_model),
     )
     instruction: Instruction = attrs.field(
         default="", validator=refusing("instruction to be a string or a function of the context", _is_instruction)
@@ -217,10 +222,10 @@ class LlmAgent(BaseAgent):
     after_tool_callback: Hooks = hooks_field("after_tool_callback", "tool", "args", "tool_context", "tool_response")
     on_tool_error_callback: Hooks = hooks_field("on_tool_error_callback", "tool", "args", "tool_context", "error")
 
-    def __new__(cls, *args: Any, **fields: Any) -> LlmAgent:
-        for name in _NOT_SUPPORTED & fields.keys() - attrs.fields_dict(cls).keys():  # type: ignore[arg-type]  # mypy does not see that it is an attrs class
+    @classmethod
+    def _check_names(cls, names: Set[str]) -> None:
+        for name in _NOT_SUPPORTED & names - attrs.fields_dict(cls).keys():  # type: ignore[arg-type]  # mypy does not see that it is an attrs class
             raise NotSupportedError(f"LlmAgent({name}=...) has no effect in this version of minirun; leave it out")
-        return super().__new__(cls)
 
     @cached_property
     def _output(self) -> OutputSchema | None:
@@ -312,7 +317,7 @@ class LlmAgent(BaseAgent):
         invocation.budgets.count_llm_call()
         await invocation.env.point(f"model {ctx._path}")
         stream = invocation.run_config.streaming_mode is StreamingMode.SSE
-        async with aclosing(model.generate_content_async(request.llm_request, stream)) as responses:
+        async with aclosing(responses_of(model, request.llm_request, stream)) as responses:
             while True:
                 try:
                     response = _checked_response(await anext(responses, None), model)
@@ -388,6 +393,10 @@ class LlmAgent(BaseAgent):
         event = super()._event_of(content)
         checked, problems = self._with_checked_output(event)
         return event if problems else checked
+
+
+Agent = LlmAgent
+"""ADK's short name."""
 
 
 def _checked_response(response: object, model: BaseLlm) -> LlmResponse:

@@ -17,6 +17,7 @@ from ..errors import ConfigurationError, ModelError
 from ..events import Event
 from ..flows._compaction import told
 from ..models import BaseLlm, LLMRegistry, LlmRequest, LlmResponse
+from ..models._base import responses_of
 from ..types import Content, Part
 
 __all__ = ["BaseEventsSummarizer", "EventsCompactionConfig", "FirstLinesSummarizer", "LlmEventSummarizer"]
@@ -171,7 +172,7 @@ def _history(event: Event) -> list[str]:
 
 
 async def _answer(model: BaseLlm, request: LlmRequest) -> LlmResponse:
-    async with aclosing(model.generate_content_async(request, stream=False)) as responses:
+    async with aclosing(responses_of(model, request, stream=False)) as responses:
         async for response in responses:
             if not response.partial:
                 return response

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import attrs
 import trio
@@ -54,6 +54,14 @@ class RunRequest:
     """Which events the run loads."""
     resumes: StoredInvocation | None = None
     """The invocation to go on with; its id is `invocation_id`."""
+    is_looked_up: bool = False
+    """Whether the caller names the invocation: then it is looked up again where another process was faster."""
+
+
+_ENTER_IT = (
+    "a run is a scope, so that leaving it can clean up; write "
+    "`async with runner.run_async(...) as run:` and in it `async for event in run:` or `await run.wait()`"
+)
 
 
 class Entrance(Protocol):
@@ -100,12 +108,15 @@ class RunScope:
         self._is_supervised = True
         return self
 
-    def __aiter__(self) -> NoReturn:
-        msg = (
-            "a run is a scope, so that leaving it can clean up; write "
-            "`async with runner.run_async(...) as run:` and in it `async for event in run:`"
-        )
-        raise TypeError(msg)
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"RunScope has no attribute {name!r}; {_ENTER_IT}")
+
+    def _misused(self, *_: object) -> NoReturn:
+        raise TypeError(_ENTER_IT)
+
+    __aiter__ = _misused
+    if not TYPE_CHECKING:  # a type checker has a word of its own for these
+        __await__ = __iter__ = __enter__ = __exit__ = _misused
 
     # --- entering
 
@@ -134,8 +145,8 @@ class RunScope:
                 with trio.CancelScope(shield=True):
                     await writer.finish(None)
                 # Another process was faster: it has resumed the invocation, or deleted the session. Look again.
-                was_slower = SessionNotFoundError if request.resumes is None else StaleSessionError
-                if not isinstance(error, was_slower):
+                was_slower = (StaleSessionError,) if request.is_looked_up else ()
+                if not isinstance(error, was_slower if request.resumes else (*was_slower, SessionNotFoundError)):
                     raise
         return await self._start(writer, message)  # starts the agents' task; does not wait
 
@@ -157,7 +168,7 @@ class RunScope:
                     invocation.resume(resumes.seq, was_paused=resumes.status is InvocationStatus.PAUSED)
                 return stored
             except StaleSessionError:  # another process was faster; nothing of this run is stored yet
-                if resumes is not None:  # the invocation may have ended meanwhile
+                if request.is_looked_up:  # the invocation may have begun, or ended, meanwhile
                     raise
                 await writer.reload(request.window, reject=request.run_config.on_busy == "reject")
 

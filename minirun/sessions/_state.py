@@ -368,6 +368,7 @@ class State(MutableMapping[str, Any]):
     """
 
     __slots__ = ("_below", "_check", "_closed", "_seen", "_taken", "_writes")
+    APP_PREFIX, USER_PREFIX, TEMP_PREFIX = _PREFIXES
     _check: Callable[[str, Any], None] | None
 
     def __init__(
@@ -443,6 +444,10 @@ class State(MutableMapping[str, Any]):
     def layer(self, seen: Callable[[str, Any], Any] | None = None) -> State:
         """A new layer on top of this one; *seen* is told what is read through it of what is committed."""
         return State(self, seen)
+
+    def has_delta(self) -> bool:
+        """Whether something written is not stored yet."""
+        return bool(self.pending())
 
     def pending(self) -> dict[str, Write]:
         """The writes of this layer that no event has carried yet."""

@@ -130,7 +130,9 @@ class Attempts:
     async def _called(self, context: ToolContext, args: Mapping[str, Any]) -> Outcome:
         label = "tool" if self.made == 1 else "retry of"
         await context._invocation.env.point(f"{label} {context._path}")
-        return self._returned(await self._tool.run_async(args=thaw(args), tool_context=context))
+        result = await self._tool.run_async(args=thaw(args), tool_context=context)
+        context._check_awaited()
+        return self._returned(result)
 
     def _keep(self, context: ToolContext) -> None:
         try:

@@ -98,9 +98,16 @@ class BaseTool(ABC):
         return self
 
     @property
-    @abstractmethod
     def declaration(self) -> FunctionDeclaration | None:
-        """The tool as the model sees it; None if it is not for the model to call."""
+        """The tool as the model sees it; None if it is not for the model to call. To be overridden."""
+        return self._get_declaration()
+
+    def _get_declaration(self) -> FunctionDeclaration | None:
+        """ADK's name for `declaration`: a subclass overrides either."""
+        if type(self).declaration is not BaseTool.declaration:
+            return self.declaration
+        name = type(self).__name__
+        raise ConfigurationError(f"expected {name} to say how models see it, found nothing; override `declaration`")
 
     is_long_running = False
     """Whether a call stays open after `run_async` has returned, until somebody else answers it."""
