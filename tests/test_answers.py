@@ -257,11 +257,15 @@ def test_a_form_that_json_cannot_have_is_refused() -> None:
 
 
 async def test_two_tools_of_one_turn_that_set_one_key_are_a_conflict() -> None:
-    """The later call wins and the event names the key; adding and extending merge, and reading first does not help."""
+    """
+    The later call wins and the event names the key, unless it lives for this run only; adding and extending merge, and
+    reading first does not help.
+    """
 
     def put(value: int, tool_context: ToolContext) -> None:
         """Put."""
         tool_context.state["plain"] = value
+        tool_context.state["temp:plain"] = value
         tool_context.state.add("sum", value)
         tool_context.state[f"own{value}"] = value
 

@@ -1060,3 +1060,22 @@ async def test_what_was_streamed_is_not_shown_again_and_what_follows_is() -> Non
         assert [event.text async for event in run] == ["1", "line 1"]
     assert None not in ids
     assert ids[:2] == ids[2:]
+
+
+async def test_an_agent_that_is_cancelled_while_a_thread_works_takes_the_step_once() -> None:
+    """The thread's result came too late, and is recorded; taken again in the same run, the step is found."""
+    done: list[str] = []
+
+    async def logic(ctx: InvocationContext) -> None:
+        def work() -> str:
+            trio.from_thread.run_sync(scope.cancel)
+            done.append("done")
+            return "done"
+
+        with trio.CancelScope() as scope:
+            await ctx.step("work", work)
+        assert scope.cancelled_caught
+        assert await ctx.step("work", work) == "done"
+
+    run = await run_to_its_end(runner_of(one("a", logic)), new_message="go")
+    assert (run.status, len(done)) == ("completed", 1)
