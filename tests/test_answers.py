@@ -257,11 +257,15 @@ def test_a_form_that_json_cannot_have_is_refused() -> None:
 
 
 async def test_two_tools_of_one_turn_that_set_one_key_are_a_conflict() -> None:
-    """The later call wins and the event names the key; adding and extending merge, and reading first does not help."""
+    """
+    The later call wins and the event names the key, unless it lives for this run only; adding and extending merge, and
+    reading first does not help.
+    """
 
     def put(value: int, tool_context: ToolContext) -> None:
         """Put."""
         tool_context.state["plain"] = value
+        tool_context.state["temp:plain"] = value
         tool_context.state.add("sum", value)
         tool_context.state[f"own{value}"] = value
 
@@ -270,6 +274,21 @@ async def test_two_tools_of_one_turn_that_set_one_key_are_a_conflict() -> None:
     assert events[1].actions.state_conflicts == ("plain",)
     assert events[1].actions.state_delta["plain"] == 2
     assert events[1].actions.state_ops == {"sum": {"add": 3}}
+
+
+async def test_a_key_that_two_tools_and_two_branches_have_set_is_named_once() -> None:
+    """Whoever was overwritten, a tool of the turn or the branch beside: the event names the key, and once."""
+
+    def put(value: int, tool_context: ToolContext) -> None:
+        """Put."""
+        tool_context.state["k"] = value
+
+    def writer(name: str) -> LlmAgent:
+        model = ScriptedLlm([[call("put", value=1), call("put", value=2)], "done"])
+        return LlmAgent(name=name, model=model, tools=[put])
+
+    events = await run(ParallelAgent(name="both", sub_agents=[writer("a"), writer("b")]))
+    assert [event.actions.state_conflicts for event in events if event.actions.state_delta] == [("k",), ("k",)]
 
 
 async def test_calls_that_commit_their_own_writes_are_writers_of_the_turn_too() -> None:

@@ -1059,3 +1059,43 @@ async def test_what_is_stored_has_ids_of_its_own_in_every_session() -> None:
         ids += [event.id for event in log]
         ids += [call.id for event in log for call in event.get_function_calls() if call.id != "call_1"]
     assert len(set(ids)) == len(ids)
+
+
+async def test_what_was_streamed_is_not_shown_again_and_what_follows_is() -> None:
+    """A fragment of what is recorded keeps its id and reaches no caller; one of what is new reaches the caller."""
+    ids: list[str | None] = []
+
+    class Streams(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            for line in range(2):
+                ids.append((await ctx.emit(Event(message=f"{line}", partial=True))).id)
+                await ctx.emit(Event(message=f"line {line}"))
+
+    first = runner_of(Streams(name="a"))
+    async with first.run_async(**PLACE, new_message="go") as run:
+        assert [event.text async for event in run] == ["0", "line 0", "1", "line 1"]
+    log = await log_of(first)
+    again = runner_of(Streams(name="a"), await cut_after(log, 2))
+    async with again.run_async(**PLACE, invocation_id=run.invocation_id) as run:
+        assert [event.text async for event in run] == ["1", "line 1"]
+    assert None not in ids
+    assert ids[:2] == ids[2:]
+
+
+async def test_an_agent_that_is_cancelled_while_a_thread_works_takes_the_step_once() -> None:
+    """The thread's result came too late, and is recorded; taken again in the same run, the step is found."""
+    done: list[str] = []
+
+    async def logic(ctx: InvocationContext) -> None:
+        def work() -> str:
+            trio.from_thread.run_sync(scope.cancel)
+            done.append("done")
+            return "done"
+
+        with trio.CancelScope() as scope:
+            await ctx.step("work", work)
+        assert scope.cancelled_caught
+        assert await ctx.step("work", work) == "done"
+
+    run = await run_to_its_end(runner_of(one("a", logic)), new_message="go")
+    assert (run.status, len(done)) == ("completed", 1)
