@@ -102,6 +102,7 @@ LATER = frozenset(
         "agents._model_callbacks",
         "agents._output",
         "agents._transfer",
+        "agents._turn_notes",
         "apps._compaction",
         "artifacts._in_memory",
         "artifacts._run",
@@ -155,8 +156,11 @@ LATER = frozenset(
         "tools._handover",
         "tools._permission",
         "tools._retry",
+        "tools._sequence",
+        "tools._starts",
         "tools._timeouts",
         "tools._toolset",
+        "tools._unknown",
         "tools._waiting",
     }
 )
