@@ -152,6 +152,7 @@ LATER = frozenset(
         "sessions._sqlite._lost_file",
         "sessions._sqlite._queries",
         "sessions._sqlite._rewind",
+        "tools._failed",
         "tools._function",
         "tools._handover",
         "tools._permission",

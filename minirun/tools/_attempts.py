@@ -71,6 +71,9 @@ class Attempts:
                     return
                 if self.made >= retry.max_attempts or not retry.covers(failure.error):
                     return
+                from ._failed import tell_retried  # few attempts fail
+
+                tell_retried(self._context, self._tool.name, failure.error, self.made)
                 path = f"retry of {self._context._path}"
                 await invocation.env.sleep(retry.delay_s(self.made, invocation.env.random(path)))
                 if invocation.end_invocation:

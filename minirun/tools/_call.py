@@ -75,6 +75,10 @@ class ToolCall:
         try:
             try:
                 await self._run()
+                if isinstance(self.outcome, Failure) and self.outcome.error is not None:
+                    from ._failed import tell_failed  # few tools fail
+
+                    tell_failed(self.context, self.call.name, self.outcome.error)
             except BaseException as error:
                 if not is_pause(error):
                     if self.outcome is None and not self.is_waiting:
@@ -118,8 +122,12 @@ class ToolCall:
                 self.outcome = self.attempts.outcome
             context._cannot_wait = "after a tool has been called: the call would be made again"
             if isinstance(self.outcome, Failure) and self.outcome.error is not None:
-                value = await self._ask("on_tool_error_callback", args, error=self.outcome.error)
+                error = self.outcome.error
+                value = await self._ask("on_tool_error_callback", args, error=error)
                 if value is not None:
+                    from ._failed import tell_handled  # few tools fail
+
+                    tell_handled(context, self.call.name, error)
                     self.outcome = result_of(value, self.call.name)
         if isinstance(self.outcome, Result) and any(self._hooks("after_tool_callback")):
             value = await self._ask("after_tool_callback", args, tool_response=self.outcome.value)
@@ -170,6 +178,9 @@ class ToolCall:
             writes = self.context.state.pending()
             context.state.merge(writes)
         except InvalidValueError as error:
+            from ._failed import tell_failed  # few tools write what does not fit
+
+            tell_failed(self.context, self.call.name, error)
             self.fail(error)
             writes = {}
         concurrent, index = self.context._position.concurrent[-1]
