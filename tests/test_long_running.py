@@ -36,7 +36,7 @@ def waiting_call(event: Event) -> FunctionCall | None:
     if not event.long_running_tool_ids or not event.content or not event.content.parts:
         return None
     for part in event.content.parts:
-        if part and part.function_call and part.function_call.id in event.long_running_tool_ids:
+        if part.function_call and part.function_call.id in event.long_running_tool_ids:
             return part.function_call
     return None
 
@@ -83,7 +83,7 @@ async def test_only_calls_of_long_running_tools_are_named() -> None:
         events, run = await run_to_end(runner_for(agent), run_config=RunConfig(streaming_mode=mode))
         [made] = [event for event in events if event.get_function_calls() and not event.partial]
         ids = [each.id for each in made.get_function_calls()]
-        assert made.long_running_tool_ids == {ids[1], "own"}
+        assert sorted(made.long_running_tool_ids or ()) == sorted([ids[1] or "", "own"])
         assert [one.call_id for one in run.pending] == [ids[1], "own"]
         assert [one.hint for one in run.pending] == [ask_for_approval("x"), ask_for_approval("y")]
 
@@ -199,21 +199,40 @@ async def test_a_long_running_call_that_needs_permission_waits_twice() -> None:
 
 async def test_calls_of_one_turn_are_posed_by_one_event(autojump_clock: trio.testing.MockClock) -> None:
     """Those that wait, with what their tools have returned, and those that are suspended by an agent inside."""
-    asks = LlmAgent(name="asks", model=steps(call("ask_for_approval", purpose="in"), "ok"), description="d")
-    inner = LlmAgent(name="inner", model=asks.model, tools=[LongRunningFunctionTool(ask_for_approval)], description="d")
+    model = steps(call("ask_for_approval", purpose="in"), "ok")
+    inner = LlmAgent(name="inner", model=model, tools=[LongRunningFunctionTool(ask_for_approval)], description="d")
     calls = [call("ask_for_approval", purpose="a"), call("inner", request="?"), call("order")]
 
     def order(tool_context: ToolContext) -> None:
         tool_context.state["ordered"] = True
 
+    def count() -> int:
+        return 0
+
+    calls.append(call("count"))
     tools = [LongRunningFunctionTool(ask_for_approval), AgentTool(inner), LongRunningFunctionTool(order)]
+    tools.append(LongRunningFunctionTool(count))
     agent = LlmAgent(name="x", model=steps(calls, "done"), tools=tools)
     events, run = await run_to_end(runner_for(agent))
     ids = [each.id for each in events[0].get_function_calls()]
     posed = events[-1]
     assert posed.content is None
-    assert posed.long_running_tool_ids == {ids[0], ids[2]}
+    assert sorted(posed.long_running_tool_ids or ()) == sorted([ids[0] or "", ids[2] or "", ids[3] or ""])
     assert posed.actions.suspended_calls == (ids[1],)
     assert posed.actions.state_delta == {"ordered": True}
-    assert posed.custom_metadata == {"interim": {ids[0]: ask_for_approval("a")}}
-    assert sorted(one.call_id for one in run.pending if one.branch is None) == sorted([ids[0] or "", ids[2] or ""])
+    assert posed.custom_metadata == {"interim": {ids[0]: ask_for_approval("a"), ids[3]: 0}}
+    assert sorted(one.call_id for one in run.pending if one.branch is None) == sorted(posed.long_running_tool_ids or ())
+
+
+async def test_each_event_that_poses_calls_has_an_id_of_its_own() -> None:
+    """An invocation may wait more than once, and for calls of one tool."""
+    order = call("ask_for_approval", purpose="a chair")
+    runner = runner_for(clerk(order, order, "done"))
+    _, run = await run_to_end(runner)
+    for _ in range(2):
+        _, run = await run_to_end(runner, run.pending[0].reply(1))
+    log = await stored_events(runner)
+    assert run.status == "completed"
+    posed = [event.id for event in log if event.long_running_tool_ids and event.content is None]
+    assert len(set(posed)) == len(posed) == 2
+    assert len({event.id for event in log}) == len(log)

@@ -68,8 +68,9 @@ class EventPrinter:
             write(self._console, line if len(line) <= DETAIL_CHARS_MAX else line[: DETAIL_CHARS_MAX - 1] + "…", "dim")
 
         for item in event.get_function_responses():
-            if item.id in failed_calls:
-                write(self._console, f"  {item.name} failed at {plain(failed_calls[item.id], keep='')}", "red")
+            place = failed_calls.get(item.id or "")
+            if place is not None:
+                write(self._console, f"  {item.name} failed at {plain(place, keep='')}", "red")
 
     def end_line(self) -> None:
         """End a line that fragments have left open."""

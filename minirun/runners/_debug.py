@@ -20,8 +20,9 @@ def lines_of(event: Event, failed_calls: Mapping[str, str], *, verbose: bool) ->
     if event.error_code:
         yield f"{event.author} ! {event.error_code}: {event.error_message}"
     for answer in event.get_function_responses():
-        if answer.id in failed_calls:
-            yield f"{event.author} ! {answer.name} failed at {failed_calls[answer.id]}"
+        place = failed_calls.get(answer.id or "")
+        if place is not None:
+            yield f"{event.author} ! {answer.name} failed at {place}"
     if verbose:
         for call in event.get_function_calls():
             yield f"{event.author} calls {call.name}({json.dumps(call.args)})"

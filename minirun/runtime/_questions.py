@@ -116,9 +116,10 @@ async def pose(
     calls = [FunctionCall(id=each.id, name=each.name, args=freeze(dict(each.args or {}))) for each in made]
     hints = {each.id: each.hint for each in questions if each.hint is not None}
     ids = [each.id for each in questions]
+    if context._call_id is not None:
+        suspended = (*suspended, context._call_id)
     if made:
-        event_id, tool = f"{ids[0]}-asked", context._call_id
-        suspended = suspended if tool is None else (*suspended, tool)
+        event_id = f"{ids[0]}-asked"
         replay = Replay(asked_by=context._path) if replay is None else replay
     else:
         event_id = derived_id(context.invocation_id, "waits", *ids, *suspended)
