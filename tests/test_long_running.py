@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import trio
-import trio.testing
 
 from minirun import AgentTool, Event, FunctionTool, LlmAgent, RunConfig, Runner, ToolContext
 from minirun._values import changed
@@ -197,7 +195,7 @@ async def test_a_long_running_call_that_needs_permission_waits_twice() -> None:
     assert run.status == "completed"
 
 
-async def test_calls_of_one_turn_are_posed_by_one_event(autojump_clock: trio.testing.MockClock) -> None:
+async def test_calls_of_one_turn_are_posed_by_one_event() -> None:
     """Those that wait, with what their tools have returned, and those that are suspended by an agent inside."""
     model = steps(call("ask_for_approval", purpose="in"), "ok")
     inner = LlmAgent(name="inner", model=model, tools=[LongRunningFunctionTool(ask_for_approval)], description="d")
