@@ -5,15 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+import trio
+import trio.testing
 
-from minirun import AgentTool, Event, FunctionTool, LlmAgent, RunConfig, Runner, ToolContext
+from minirun import (
+    AgentTool,
+    App,
+    Event,
+    FunctionTool,
+    InvocationContext,
+    LlmAgent,
+    ParallelAgent,
+    RunConfig,
+    Runner,
+    ToolContext,
+)
 from minirun._values import changed
+from minirun.plugins import BasePlugin
 from minirun.runtime import StreamingMode
+from minirun.sessions import InMemorySessionService
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import LongRunningFunctionTool
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
-from .helpers import PLACE, run_to_end, runner_for, stored_events
+from .helpers import PLACE, Logic, run_to_end, runner_for, stored_events
 from .resuming import steps
 from .test_resume import cut_after, runner_of
 
@@ -234,3 +250,98 @@ async def test_each_event_that_poses_calls_has_an_id_of_its_own() -> None:
     posed = [event.id for event in log if event.long_running_tool_ids and event.content is None]
     assert len(set(posed)) == len(posed) == 2
     assert len({event.id for event in log}) == len(log)
+
+
+# --- that are stopped -------------------------------------------------------------------------------------------------
+
+
+async def asks(ctx: InvocationContext) -> None:
+    """Ask, and wait."""
+    await ctx.request_input("?")
+
+
+async def sleeps(ctx: InvocationContext) -> None:
+    """Never end."""
+    await trio.sleep_forever()
+
+
+async def asks_and_lingers(tool_context: ToolContext) -> None:
+    """Ask, and be busy with something else when the answer has to be waited for."""
+    try:
+        await tool_context.request_input("?")
+    finally:
+        await trio.sleep_forever()
+
+
+def inside(*logics: Any) -> AgentTool:
+    """Agents side by side, as a tool."""
+    agents = [Logic(name=logic.__name__, logic=logic) for logic in logics]
+    return AgentTool(ParallelAgent(name="inside", description="d", sub_agents=agents))
+
+
+@pytest.mark.parametrize(
+    ("tool", "stays"),
+    [(inside(asks, sleeps), True), (inside(sleeps), False), (FunctionTool(asks_and_lingers), True)],
+)
+async def test_only_a_call_that_has_asked_stays_open_when_it_is_stopped(
+    tool: Any, stays: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    """A caller that leaves does not take a question back, wherever in the call it was asked; else it is answered."""
+    arguments = {} if isinstance(tool, FunctionTool) else {"request": "?"}
+    runner = runner_for(LlmAgent(name="x", model=steps(call(tool.name, **arguments), "done"), tools=[tool]))
+    with trio.move_on_after(5):
+        await run_to_end(runner)
+    answers = [one for event in await stored_events(runner) for one in event.get_function_responses()]
+    pending = await runner.session_service.list_pending(app_name="app")
+    assert (len(pending), answers == []) == ((1, True) if stays else (0, False))
+
+
+async def test_what_waits_is_stored_whatever_stops_the_turn(autojump_clock: trio.testing.MockClock) -> None:
+    """A caller leaves while another call of the turn is at work: a hook that refuses the event does not prevent it."""
+
+    class Refuses(BasePlugin):
+        async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> None:
+            if event.long_running_tool_ids and event.content is None:
+                raise ValueError("no")
+
+    async def order() -> str:
+        return "ordered"
+
+    async def work() -> None:
+        await trio.sleep_forever()
+
+    tools = [LongRunningFunctionTool(order), FunctionTool(work)]
+    agent = LlmAgent(name="x", model=steps([call("order"), call("work")], "done"), tools=tools)
+    service = InMemorySessionService()
+    app = App(name="app", root_agent=agent, plugins=[Refuses(name="refuses")])
+    runner = Runner(app=app, session_service=service, auto_create_session=True)
+    with trio.move_on_after(5), pytest.raises(ValueError, match="no"):
+        await run_to_end(runner)
+    [question] = await service.list_pending(app_name="app")
+    assert (question.tool, question.hint) == ("order", "ordered")
+    answers = [one.name for event in await stored_events(runner) for one in event.get_function_responses()]
+    assert answers == ["work"]
+
+
+async def test_what_is_posed_is_not_posed_again_when_the_turn_fails_after_it() -> None:
+    """One call waits, another one's writes do not fit, and a hook refuses its answer: one event poses the first."""
+
+    class Refuses(BasePlugin):
+        async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> None:
+            if any("error" in one.response for one in event.get_function_responses()):
+                raise ValueError("no")
+
+    def number(tool_context: ToolContext) -> None:
+        tool_context.state["k"] = 1
+
+    def text(tool_context: ToolContext) -> None:
+        tool_context.state.extend("k", [2])
+
+    tools = [LongRunningFunctionTool(number), LongRunningFunctionTool(text)]
+    agent = LlmAgent(name="x", model=steps([call("number"), call("text")], "done"), tools=tools)
+    app = App(name="app", root_agent=agent, plugins=[Refuses(name="refuses")])
+    runner = Runner(app=app, session_service=InMemorySessionService(), auto_create_session=True)
+    with pytest.raises(ValueError, match="no"):
+        await run_to_end(runner)
+    log = await stored_events(runner)
+    assert len([event for event in log if event.long_running_tool_ids and event.content is None]) == 1

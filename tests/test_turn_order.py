@@ -171,6 +171,31 @@ async def test_a_failed_attempt_counts_as_a_beginning(autojump_clock: trio.testi
     assert diary.lines == ["a+", "flaky 1", "b+", "a-", "b-", "flaky 2", "flaky 3"]
 
 
+async def test_who_has_stood_in_line_waits_for_nobody_again(autojump_clock: trio.testing.MockClock) -> None:
+    """A call that was passed over, and fails, is made again although an earlier one has not begun yet."""
+    diary, tries = Diary(), [0]
+
+    async def flaky() -> str:
+        tries[0] += 1
+        diary.lines.append(f"flaky {tries[0]}")
+        await trio.sleep(1)
+        if tries[0] == 2:
+            raise OSError("not now")
+        return "ok"
+
+    async def hook(tool: BaseTool, args: dict[str, Any], tool_context: ToolContext) -> None:
+        if tool.name == "held":
+            await trio.sleep(50)
+
+    retry = RetryConfig(max_attempts=3, initial_delay=1)
+    tools = [FunctionTool(flaky, retry=retry, max_concurrency=1), diary.tool("held")]
+    model = turn_of("flaky", "held", "flaky")
+    runner = runner_for(LlmAgent(name="x", model=model, tools=tools, before_tool_callback=hook))
+    _, run = await run_to_end(runner)
+    assert diary.lines == ["flaky 1", "flaky 2", "flaky 3", "held+", "held-"]
+    assert run.status == "completed"
+
+
 def test_the_simulation_keeps_to_the_order_and_explores_the_rest() -> None:
     """Under every schedule calls begin in order; what they do then comes in all the orders that are left."""
     orders: set[tuple[str, ...]] = set()
@@ -585,3 +610,44 @@ async def test_the_cost_of_a_turn_grows_with_its_calls(options: dict[str, Any]) 
     await calls_passed(5, **options)
     few, many = await calls_passed(100, **options), await calls_passed(400, **options)
     assert many < few * 4.4
+
+
+# --- and wait ---------------------------------------------------------------------------------------------------------
+
+
+async def test_later_calls_wait_also_where_the_turn_is_stopped(autojump_clock: trio.testing.MockClock) -> None:
+    """A caller leaves while one call waits and another is at work: what comes after them begins after the answer."""
+    diary = Diary()
+
+    def agent() -> LlmAgent:
+        async def order() -> str:
+            return "ordered"
+
+        tools = [LongRunningFunctionTool(order), diary.tool("w", takes_s=100), diary.tool("s", sequential=True)]
+        return LlmAgent(name="x", model=turn_of("order", "w", "s"), tools=tools)
+
+    runner = runner_of(agent())
+    with trio.move_on_after(5):
+        await run_to_end(runner)
+    log = await stored_events(runner)
+    assert answered(log) == [[("w", "cancelled")]]
+    [question] = await runner.session_service.list_pending(app_name="app")
+    await resumed(runner_of(agent(), runner.session_service), question, "red")
+    assert answered(await stored_events(runner))[1:] == [[("order", "red")], [("s", "s")]]
+    assert diary.lines == ["w+", "s+", "s-"]
+
+
+async def test_later_calls_do_not_wait_for_a_call_that_has_failed_after_all() -> None:
+    """What a long-running tool has written does not fit: its call is answered, and nothing is suspended."""
+    diary = Diary()
+
+    def text(tool_context: ToolContext) -> None:
+        tool_context.state.extend("k", [2])
+
+    tools = [LongRunningFunctionTool(text), diary.tool("s", takes_s=0, sequential=True)]
+    runner = runner_for(LlmAgent(name="x", model=turn_of("text", "s"), tools=tools))
+    await runner.session_service.create_session(app_name="app", **PLACE, state={"k": 1})
+    _, run = await run_to_end(runner)
+    log = await stored_events(runner)
+    assert [name for group in answered(log) for name, _ in group] == ["text", "s"]
+    assert (str(run.status), [event for event in log if event.actions.suspended_calls]) == ("completed", [])

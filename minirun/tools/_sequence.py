@@ -16,7 +16,6 @@ from .._values import changed
 from .._window import Window
 from ..events import Event
 from ..runtime import InvocationContext
-from ..runtime._failure import is_pause
 from ..runtime._recovery import close_calls
 from ..types import Content, FunctionCall
 from ._base import BaseTool
@@ -49,9 +48,8 @@ async def run_in_order(
             continue
         try:
             answers.append(await run_group(context, rest, tools, later))
-        except BaseException as error:
-            if not is_pause(error):
-                await _give_up(context, rest, later)
+        except BaseException:
+            await _give_up(context, rest, later)
             raise
     return _as_one(answers)
 
