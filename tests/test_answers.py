@@ -450,3 +450,40 @@ async def test_an_event_of_the_user_has_no_calls() -> None:
     transcript.read([Event(seq=1, author="user", message="hi"), Event(seq=2, author="user", message=calls)])
     assert [content.role for content in transcript.contents()] == ["user", "model", "user"]
     assert RequestChecker().check(LlmRequest(contents=transcript.contents())) is None
+
+
+async def test_the_record_of_a_step_is_nobodys_answer() -> None:
+    """Whatever a step returns, the answer of a run is what the agent has said; nor is the record a final event."""
+
+    async def log() -> str:
+        return "written"
+
+    class Shop(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            await ctx.emit(Event(message="Placed."))
+            await ctx.step("log", log)
+
+    runner = InMemoryRunner(agent=Shop(name="shop"), app_name="app", auto_create_session=True)
+    async with runner.run_async(user_id="u", session_id="s", new_message="go") as running:
+        answer = await running.wait()
+    assert answer is not None
+    assert answer.text == "Placed."
+    assert [event.text for event in await run(Shop(name="shop")) if event.is_final_response()] == ["Placed."]
+
+
+async def test_a_step_that_fails_leaves_one_final_event() -> None:
+    """Its record is kept for whoever goes on; the failure of the run is told once."""
+
+    async def broken() -> None:
+        raise OSError("no shop")
+
+    class Shop(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            await ctx.step("order", broken)
+
+    runner = InMemoryRunner(agent=Shop(name="shop"), app_name="app", auto_create_session=True)
+    with pytest.raises(OSError, match="no shop"):
+        async with runner.run_async(user_id="u", session_id="s", new_message="go") as running:
+            await running.wait()
+    log = await runner.session_service.read_events(app_name="app", user_id="u", session_id="s", after_seq=1)
+    assert [(event.error_code, event.is_final_response()) for event in log] == [("OSError", False), ("OSError", True)]

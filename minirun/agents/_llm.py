@@ -23,7 +23,7 @@ from ..sessions._key import CALL_ID
 from ..sessions._state import check_key
 from ..tools import BaseTool
 from ..tools._batch import run_calls
-from ..types import Content, FunctionCall, GenerateContentConfig, Part
+from ..types import Content, GenerateContentConfig, Part
 from ._base import SET_MODEL_RESPONSE, TRANSFER_TO_AGENT, BaseAgent, Hooks, hooks_field, refusing
 from ._request import ConfigMemo, Instruction, ModelRequest, prepare, toolbox
 
@@ -170,6 +170,9 @@ class LlmAgent(BaseAgent):
         output_retries: How often a model whose answer has another form is asked again before the run fails with
             OutputSchemaError.
         output_key: The state key that gets the final answer: its text or, with *output_schema*, its value.
+        parallel_tool_calls: Whether the tools that one answer of the model calls run side by side. They begin in the
+            order of their calls in any case, which says nothing of threads. False: each call is made when the one
+            before it has been answered, as if all tools were `sequential` (see `BaseTool`).
         before_model_callback: Called with `callback_context` and `llm_request`, an LlmRequestDraft to change. An
             LlmResponse that it returns counts as the model's.
         after_model_callback: Called with `callback_context` and `llm_response`, for fragments, too. An LlmResponse that
@@ -213,6 +216,7 @@ class LlmAgent(BaseAgent):
         default=2, validator=refusing("output_retries to be an integer from 0 up", _is_retries)
     )
     output_key: str | None = attrs.field(default=None, validator=_checked_key)
+    parallel_tool_calls: bool = attrs.field(default=True, validator=attrs.validators.instance_of(bool))
     before_model_callback: Hooks = hooks_field("before_model_callback", "callback_context", "llm_request")
     after_model_callback: Hooks = hooks_field("after_model_callback", "callback_context", "llm_response")
     on_model_error_callback: Hooks = hooks_field(
@@ -269,7 +273,7 @@ class LlmAgent(BaseAgent):
                     what = Input.INVALID
                     await ctx.emit(Event(content=Content(role="user", parts=[Part(text=again)])))
             else:
-                event = await self._run_calls(ctx, event.get_function_calls(), tools)
+                event = await self._run_calls(ctx, event, tools)
                 what = Input.FINAL if ctx._position.handover.transfer_to is not None else input_of(event)
                 final = None if output is None else output.answer_in(event, tools)
                 if final is not None:
@@ -287,17 +291,20 @@ class LlmAgent(BaseAgent):
             return None
         return event, [event.error_message or ""] if event.error_code == INVALID_OUTPUT else []
 
-    async def _run_calls(
-        self, ctx: InvocationContext, calls: Sequence[FunctionCall], tools: dict[str, BaseTool] | None
-    ) -> Event:
-        """Make the calls that have no response yet; return the event with the last responses."""
-        replayer = ctx._invocation.replayer
+    async def _run_calls(self, ctx: InvocationContext, made: Event, tools: dict[str, BaseTool] | None) -> Event:
+        """Make the calls of an event that have no response yet; return the event with the last responses."""
+        replayer, calls, event = ctx._invocation.replayer, made.get_function_calls(), None
         if replayer is not None:
             event, calls = await replayer.repeat_responses(ctx, calls)
-            if event is not None and not calls:
-                return event
-            await replayer.leave_replay(ctx, "calls of tools", calls)
-        return await run_calls(ctx, calls, (await toolbox(self, ctx)).tools if tools is None else tools)
+            if calls:
+                await replayer.leave_replay(ctx, "calls of tools", calls)
+        if calls and tools is None:
+            tools = (await toolbox(self, ctx)).tools
+        if made.actions.replay.alone:
+            from ..tools._sequence import run_in_order  # few turns have an order
+
+            return await run_in_order(ctx, made, calls, tools or {})
+        return event if event is not None and not calls else await run_calls(ctx, calls, tools or {})
 
     # --- asking
 
@@ -363,6 +370,11 @@ class LlmAgent(BaseAgent):
         for call in event.get_function_calls():
             if call.id is not None:
                 invocation.ids.call_ids.add(call.id)
+        made, tools = event.get_function_calls(), request.tools
+        if made and (not self.parallel_tool_calls or any(_is_special(tools.get(call.name)) for call in made)):
+            from ._turn_notes import with_notes  # few tools wait for somebody, or for each other
+
+            event = with_notes(event, tools, parallel=self.parallel_tool_calls)
         problems: list[str] = []
         if not event.error_code and is_empty(event.content):
             message = f"the model {request.model.name!r} has said nothing"
@@ -407,6 +419,10 @@ def _checked_response(response: object, model: BaseLlm) -> LlmResponse:
         msg = f"the model {model.name!r} ended its stream without a complete response; the answer is cut off"
         raise ModelError(msg)
     raise ModelError(f"expected the model {model.name!r} to yield LlmResponse, found {response!r:.80}")
+
+
+def _is_special(tool: BaseTool | None) -> bool:
+    return tool is not None and (tool.is_long_running or tool.sequential)
 
 
 def is_empty(content: Content | None) -> bool:

@@ -427,7 +427,7 @@ class Runner:
         verbose: bool = False,
     ) -> list[Event]:
         """
-        Run one message, or several one after another, print what is said, and return the events.
+        Run one message, or several one after another, print what is said and where tools fail, and return the events.
 
         The session is made if it does not exist, and goes on when called again. *verbose* also prints calls, responses
         and state changes; *quiet* prints nothing.
@@ -444,6 +444,6 @@ class Runner:
             ) as run:
                 async for event in run:
                     events.append(event)
-                    for line in [] if quiet else lines_of(event, verbose=verbose):
+                    for line in [] if quiet else lines_of(event, run.failed_calls, verbose=verbose):
                         print(line)  # noqa: T201 # printing is what this is for
         return events

@@ -32,13 +32,15 @@ class Pause(BaseException):
 class Failures:
     """What has failed in a run, beside the exception that it ends with."""
 
-    __slots__ = ("_origins", "late", "of_hooks", "unrecorded_calls")
+    __slots__ = ("_origins", "late", "of_hooks", "of_tools", "unrecorded_calls")
 
     def __init__(self) -> None:
         self.of_hooks: list[BaseException] = []
         """What hooks have raised: it fails the run, wherever they were called."""
         self.late: list[Exception] = []
         """What hooks and watchers have raised while an event was stored that had to be: it fails the run at its end."""
+        self.of_tools: dict[str, str] = {}
+        """See `Run.failed_calls`."""
         self.unrecorded_calls: set[str | None] = set()
         """The ids of calls that were made, and whose responses could not be stored."""
         self._origins: dict[int, tuple[BaseException, str, str | None]] = {}  # by id, which the exception keeps alive

@@ -62,8 +62,8 @@ class Invocation:
 
     __slots__ = (
         "budgets", "commit_watchers", "committer", "due_at", "emitter", "end_invocation", "ended", "env", "failures",
-        "history", "id", "ids", "live", "memo", "program", "replayer", "run_artifacts", "run_config", "run_id",
-        "secrets", "status", "tool_events", "user_content", "values",
+        "history", "id", "ids", "inside", "live", "memo", "program", "replayer", "run_artifacts", "run_config",
+        "run_id", "secrets", "status", "tool_events", "user_content", "values",
     )
 
     def __init__(
@@ -99,6 +99,8 @@ class Invocation:
         self.commit_watchers: list[CommitWatcher] = []
         self.tool_events: dict[str, Event] = {}
         """By id: what tools have said in this run, and the steps; a call that is attempted again finds them."""
+        self.inside: set[str] = set()
+        """The calls that have agents inside, which may have left something open."""
         self.memo: dict[Any, Any] = {}  # what is worked out once in a run
         self.end_invocation = False
         self.status = InvocationStatus.RUNNING  # what the hooks at the end of the run are told
@@ -117,6 +119,7 @@ class Invocation:
 
         replayer = self.emitter = self.replayer = Replayer(self.id, self.live, seq, was_paused=was_paused)
         self.budgets.count_transfers_of(replayer.record.events)
+        self.inside.update(replayer.record.inside)
         self.begin_with(replayer.record.events[0])
 
     def reads_of(self, path: str) -> Reads:

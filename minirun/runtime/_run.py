@@ -101,6 +101,11 @@ class Run:
             self._looked_until = live.revision + 1  # the next look begins there
         return self._answer
 
+    @property
+    def failed_calls(self) -> dict[str, str]:
+        """By the ids of calls: where their tools have failed in this run, as `file:line in function: error`."""
+        return {} if self._invocation is None else dict(self._invocation.failures.of_tools)
+
     def __aiter__(self) -> AsyncIterator[Event]:
         return self
 
