@@ -53,6 +53,7 @@ __all__ = [
     "StorageReadOnlyError",
     "StorageRolledBackError",
     "StorageUncertainError",
+    "ThreadsExhaustedError",
     "TokensLimitExceededError",
     "ToolCallsLimitExceededError",
     "ToolTimeoutError",
@@ -199,6 +200,10 @@ class CleanupTimeoutError(MinirunError, TimeoutError):
 
 class ToolTimeoutError(MinirunError, TimeoutError):
     """An attempt of a tool call took longer than the tool's `timeout_s`; the model is told so."""
+
+
+class ThreadsExhaustedError(MinirunError):
+    """So many threads of tools were given up and still run that the runner begins no other; the model is told so."""
 
 
 class RetriesExceededError(MinirunError):

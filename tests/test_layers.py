@@ -126,6 +126,7 @@ LATER = frozenset(
         "runners._rewind",
         "runners._supervisor",
         "runners._sync",
+        "runtime._abandoned",
         "runtime._artifacts",
         "runtime._cleanup",
         "runtime._closing",

@@ -39,7 +39,7 @@ class Pause(BaseException):
 class Failures:
     """What has failed in a run, beside the exception that it ends with."""
 
-    __slots__ = ("_origins", "late", "of_hooks", "unrecorded_calls")
+    __slots__ = ("_origins", "abandoned_threads", "late", "of_hooks", "unrecorded_calls")
 
     def __init__(self) -> None:
         self.of_hooks: list[BaseException] = []
@@ -48,6 +48,7 @@ class Failures:
         """What hooks and watchers have raised while an event was stored that had to be: it fails the run at its end."""
         self.unrecorded_calls: set[str | None] = set()
         """The ids of calls that were made, and whose responses could not be stored."""
+        self.abandoned_threads = 0
         self._origins: dict[int, tuple[BaseException, str, str | None]] = {}  # by id, which the exception keeps alive
 
     def note_origin(self, error: BaseException, agent_name: str, branch: str | None) -> None:

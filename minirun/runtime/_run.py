@@ -87,6 +87,11 @@ class Run:
             self._look_for_answer()
         return self._answer
 
+    @property
+    def abandoned_threads(self) -> int:
+        """How many threads of its tools and steps were given up: cancelled, and not ended in `thread_grace_s`."""
+        return 0 if self._invocation is None else self._invocation.failures.abandoned_threads
+
     def __aiter__(self) -> AsyncIterator[Event]:
         return self
 

@@ -25,6 +25,8 @@ class LateOutcome:
         self.value: Any = None
         self.error: Exception | None = None
         self.revoked = False
+        self.has_returned = False
+        """Whether nothing runs in the thread any more, be it after everybody has gone."""
         self._ticket = [None]  # for the thread that begins or the task that revokes, whoever takes it first
 
     def begin(self) -> bool:
@@ -51,23 +53,40 @@ async def in_thread(
     Run *call* in a worker thread.
 
     A thread cannot be stopped. When this is cancelled, the thread is waited for, up to `RunConfig.thread_grace_s`; what
-    it gave by then is in what *on_cancel* was called with. After that it is abandoned, and nobody knows what it does.
+    it gave by then is in what *on_cancel* was called with. After that it is abandoned, and nobody knows what it does:
+    it gives its place to the next one, and counts as abandoned until it has returned.
     If it has not begun, because all threads are taken, it never does.
+
+    Raises:
+        ThreadsExhaustedError: Too many abandoned threads still run. The call has not begun.
     """
-    late, limiter = LateOutcome(), invocation.program.tool_limits.threads
+    late, limits = LateOutcome(), invocation.program.tool_limits
     shield = trio.CancelScope(shield=True)
     done = trio.Event()
 
     def work() -> Any:
-        return call() if late.begin() else None
+        try:
+            return call() if late.begin() else None
+        finally:
+            late.has_returned = True
+            limits.abandoned.discard(late)
 
     async def watch() -> None:
         with shield:
             try:
-                late.value = await invocation.env.run_sync(work, limiter=limiter, abandon_on_cancel=True)
+                limits.check_threads()
+                async with limits.threads:  # trio would keep the place of a thread that is abandoned
+                    limits.check_threads()
+                    late.value = await invocation.env.run_sync(
+                        work, limiter=trio.CapacityLimiter(1), abandon_on_cancel=True
+                    )
             except Exception as error:
                 late.error = error
             late.finished = True
+        if shield.cancelled_caught and not late.revoked:
+            from ._abandoned import note_abandoned  # few threads go on alone
+
+            note_abandoned(invocation, late, call)
         done.set()
 
     async with trio.open_nursery() as nursery:

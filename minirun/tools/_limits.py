@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import trio
 
+from ..errors import ThreadsExhaustedError
 from ._base import BaseTool
 
 __all__ = ["Slot", "ToolLimits"]
@@ -67,12 +68,24 @@ class ToolLimits:
     What the tools of one runner share.
 
     Args:
-        threads: How many synchronous tools may run at once.
+        threads: How many synchronous tools may run at once; and how many threads that nobody waits for any more may
+            still run beside them when another one begins.
     """
 
     def __init__(self, threads: int) -> None:
         self.threads = trio.CapacityLimiter(threads)
+        self.abandoned: set[object] = set()
+        """The threads that nobody waits for any more, and that still run."""
         self._lines: dict[int, list[_LimitedSlot]] = {}
+
+    def check_threads(self) -> None:
+        """Raise ThreadsExhaustedError if so many abandoned threads still run that no other may begin."""
+        if len(self.abandoned) >= self.threads.total_tokens:
+            msg = (
+                f"expected fewer than {self.threads.total_tokens} abandoned threads of tools, found "
+                f"{len(self.abandoned)} that still run; give what tools wait for a time limit of its own"
+            )
+            raise ThreadsExhaustedError(msg)
 
     def join(self, tool: BaseTool) -> Slot:
         """Stand in line for *tool*, behind everybody who does already. Whoever joins has to leave."""

@@ -1,0 +1,34 @@
+"""Threads that were given up: their call was cancelled, and they have not ended in the time that they have then."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ._threads import LateOutcome
+
+if TYPE_CHECKING:
+    from ._invocation import Invocation
+
+__all__ = ["note_abandoned"]
+
+_logger = logging.getLogger("minirun")
+
+
+def note_abandoned(invocation: Invocation, thread: LateOutcome, call: Callable[[], Any]) -> None:
+    """Count a thread that goes on alone, until it has returned, and say so."""
+    limits = invocation.program.tool_limits
+    limits.abandoned.add(thread)
+    if thread.has_returned:  # it discards itself, perhaps just before it was added
+        limits.abandoned.discard(thread)
+    invocation.failures.abandoned_threads += 1
+    func = getattr(call, "func", call)
+    _logger.warning(
+        "the thread of %s was cancelled, has not ended within thread_grace_s=%s seconds, and goes on alone; "
+        "%d of at most %d such threads of this runner still run",
+        getattr(func, "__qualname__", type(func).__qualname__),
+        invocation.run_config.thread_grace_s,
+        len(limits.abandoned),
+        limits.threads.total_tokens,
+    )
