@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from minirun._json import DEPTH_MAX, freeze
 from minirun.errors import ConfigurationError
-from minirun.flows._json_nodes import PROBLEMS_MAX
+from minirun.flows._types import PROBLEMS_MAX
 from minirun.flows._json_schema import as_object, compile_schema, wrapped
 
 from .schemas import schema_for

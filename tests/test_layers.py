@@ -99,6 +99,7 @@ LATER = frozenset(
         "agents._callbacks",
         "agents._generator",
         "agents._instructions",
+        "agents._llm_fields",
         "agents._model_callbacks",
         "agents._output",
         "agents._transfer",

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from minirun._json import DEPTH_MAX, FrozenDict, freeze
 from minirun.errors import ConfigurationError, InvalidValueError
-from minirun.flows._json_nodes import PROBLEMS_MAX
+from minirun.flows._types import PROBLEMS_MAX
 from minirun.flows._json_schema import compile_schema
 from minirun.flows._output import Outcome, OutputSchema
 

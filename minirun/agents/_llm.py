@@ -12,14 +12,13 @@ import attrs
 
 from .._json import freeze
 from .._values import MAKE, changed
-from ..errors import ConfigurationError, FatalError, InvalidValueError, ModelError, NotSupportedError
+from ..errors import ConfigurationError, FatalError, ModelError, NotSupportedError
 from ..events import Event, EventActions, Replay
 from ..flows._turn import Input, Turn, input_of, step
 from ..models import BaseLlm, LlmResponse
 from ..runtime import InvocationContext, StreamingMode, ToolContext
 from ..runtime._hooks import Hook
 from ..sessions._key import CALL_ID
-from ..sessions._state import check_key
 from ..tools import BaseTool
 from ..tools._batch import run_calls
 from ..types import Content, FunctionCall, GenerateContentConfig, Part
@@ -59,9 +58,9 @@ def _is_retries(retries: object) -> bool:
 def _static(value: str | Content | None) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    if isinstance(value, Content) and value.parts and all(part.text is not None for part in value.parts):
-        return "\n\n".join(part.text for part in value.parts if part.text)
-    raise ConfigurationError(f"expected static_instruction to be a text or a Content of texts, found {value!r:.80}")
+    from ._llm_fields import static_text  # most are a text
+
+    return static_text(value)
 
 
 def _tools(value: Sequence[BaseTool | BaseToolset | Callable[..., Any]]) -> tuple[BaseTool | BaseToolset, ...]:
@@ -82,55 +81,21 @@ def _tools(value: Sequence[BaseTool | BaseToolset | Callable[..., Any]]) -> tupl
 
 def _as_tool(value: Any) -> BaseTool | BaseToolset:
     if not isinstance(value, FunctionType):
-        from ..tools._toolset import BaseToolset  # few agents have one
+        from ._llm_fields import toolset_of  # most tools are functions
 
-        if isinstance(value, BaseToolset):
-            return value
-        if isinstance(value, type) and issubclass(value, (BaseTool, BaseToolset)):
-            name = value.__name__
-            raise ConfigurationError(f"expected tools, found the class {name}; make one: {name}(...)")
-        if isinstance(value, BaseAgent):
-            found = f"found the agent {value.name!r}; write AgentTool({value.name}), or put it in sub_agents"
-            raise ConfigurationError(f"expected tools, {found}")
+        toolset = toolset_of(value)
+        if toolset is not None:
+            return toolset
     from ..tools._function import FunctionTool  # what it needs to read signatures is much
 
     return FunctionTool(value)
 
 
-def _checked_config(instance: Any, attribute: Any, config: object) -> None:
-    if config is None:
-        return
-    if not isinstance(config, GenerateContentConfig):
-        msg = f"expected generate_content_config to be a GenerateContentConfig, found {config!r:.80}"
-        raise ConfigurationError(msg)
-    elsewhere = {"tools": "tools", "system_instruction": "instruction", "response_schema": "output_schema"}
-    for field, argument in elsewhere.items():
-        if getattr(config, field):
-            msg = f"generate_content_config.{field} would be replaced; write LlmAgent({argument}=...) instead"
-            raise ConfigurationError(msg)
+def _checked(instance: Any, attribute: Any, value: object) -> None:
+    if value is not None:
+        from ._llm_fields import CHECKS  # few agents have such fields
 
-
-def _checked_schema(instance: Any, attribute: Any, schema: object) -> None:
-    if schema is None:
-        return
-    from ..flows._output import OutputSchema  # few agents have a schema
-
-    OutputSchema.of(schema, attribute.name)
-    config = instance.generate_content_config
-    if attribute.name == "output_schema" and isinstance(config, GenerateContentConfig) and config.response_mime_type:
-        msg = "generate_content_config.response_mime_type would be replaced by that of output_schema; leave one out"
-        raise ConfigurationError(msg)
-
-
-def _checked_key(instance: Any, attribute: Any, key: object) -> None:
-    if key is None:
-        return
-    try:
-        check_key(key, "output_key")
-    except InvalidValueError as error:
-        raise ConfigurationError(str(error)) from None
-    if not str(key).strip():
-        raise ConfigurationError(f"expected output_key to be the key of a state, or None, found {key!r}")
+        CHECKS[attribute.name](instance, attribute.name, value)
 
 
 _NOTHING = Event()  # what an agent has said before it says something
@@ -196,18 +161,18 @@ class LlmAgent(BaseAgent):
     )
     static_instruction: str | Content | None = attrs.field(default=None, converter=_static)
     tools: Sequence[BaseTool | BaseToolset | Callable[..., Any]] = attrs.field(default=(), converter=_tools)
-    generate_content_config: GenerateContentConfig | None = attrs.field(default=None, validator=_checked_config)
+    generate_content_config: GenerateContentConfig | None = attrs.field(default=None, validator=_checked)
     disallow_transfer_to_parent: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
     disallow_transfer_to_peers: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
     include_contents: Literal["default", "none"] = attrs.field(
         default="default", validator=refusing("include_contents 'default' or 'none'", ("default", "none").__contains__)
     )
-    input_schema: Any = attrs.field(default=None, validator=_checked_schema)
-    output_schema: Any = attrs.field(default=None, validator=_checked_schema)
+    input_schema: Any = attrs.field(default=None, validator=_checked)
+    output_schema: Any = attrs.field(default=None, validator=_checked)
     output_retries: int = attrs.field(
         default=2, validator=refusing("output_retries to be an integer from 0 up", _is_retries)
     )
-    output_key: str | None = attrs.field(default=None, validator=_checked_key)
+    output_key: str | None = attrs.field(default=None, validator=_checked)
     before_model_callback: Hooks = hooks_field("before_model_callback", "callback_context", "llm_request")
     after_model_callback: Hooks = hooks_field("after_model_callback", "callback_context", "llm_response")
     on_model_error_callback: Hooks = hooks_field(

@@ -31,9 +31,9 @@ import attrs
 
 from .._json import DEPTH_MAX, INT_DIGITS_MAX, dumps, freeze
 from ..errors import ConfigurationError, InvalidValueError
-from ._json_nodes import bounded
 from ._json_schema import as_object, compile_schema, wrapped
 from ._schema import reader_of
+from ._types import bounded
 
 __all__ = ["Outcome", "OutputSchema"]
 

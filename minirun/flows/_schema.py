@@ -28,6 +28,7 @@ from ._parameters import described, field_of, hints_of, parameters_of
 from ._types import (
     FOUND_CHARS_MAX,
     KINDS,
+    PROBLEMS_MAX,
     SCALARS,
     Field,
     Reading,
@@ -153,7 +154,11 @@ def _array(item: Type, make: Callable[[Iterable[object]], object]) -> Type:
         if not isinstance(value, list):
             return reading.wrong(path, expected, value)
         before = len(reading.problems)
-        items = [item.read(each, f"{path}[{index}]", reading) for index, each in enumerate(value)]
+        items = []
+        for index, each in enumerate(value):
+            items.append(item.read(each, f"{path}[{index}]", reading))
+            if len(reading.problems) > PROBLEMS_MAX:
+                break
         if len(reading.problems) > before:
             return None
         try:
@@ -184,10 +189,12 @@ def _mapping(item: Type) -> Type:
     def read(value: object, path: str, reading: Reading) -> object:
         if not isinstance(value, dict):
             return reading.wrong(path, expected, value)
-        steps = (_key_step(key, index) for index, key in enumerate(value))
-        return {
-            key: item.read(each, path + step, reading) for (key, each), step in zip(value.items(), steps, strict=True)
-        }
+        items = {}
+        for index, (key, each) in enumerate(value.items()):
+            items[key] = item.read(each, path + _key_step(key, index), reading)
+            if len(reading.problems) > PROBLEMS_MAX:
+                break
+        return items
 
     return Type(expected, {"type": "object", "additionalProperties": item.schema}, read)
 

@@ -6,10 +6,9 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ._threads import LateOutcome
-
 if TYPE_CHECKING:
     from ._invocation import Invocation
+    from ._threads import LateOutcome
 
 __all__ = ["note_abandoned"]
 
