@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from minirun._json import DEPTH_MAX, FrozenDict, freeze
 from minirun.errors import ConfigurationError, InvalidValueError
-from minirun.flows._types import PROBLEMS_MAX
 from minirun.flows._json_schema import compile_schema
 from minirun.flows._output import Outcome, OutputSchema
+from minirun.flows._types import PROBLEMS_MAX
 
 from .test_json_schema import Case, fitting_pairs, json_values, wrong_pairs
 from .test_schema import Account, Place, Scaled, Tree, Trip, damaged_pairs, valid_pairs
