@@ -115,6 +115,7 @@ LATER = frozenset(
         "flows._output",
         "flows._parameter_docs",
         "flows._schema",
+        "flows._written",
         "memory._in_memory",
         "memory._service",
         "models._draft",

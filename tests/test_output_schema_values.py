@@ -64,7 +64,7 @@ class Recipe:
 
 
 class Model:
-    """What a class of pydantic looks like from outside."""
+    """What has a schema of its own, and no validator."""
 
     @classmethod
     def model_json_schema(cls) -> dict[str, Any]:
@@ -434,7 +434,7 @@ def test_arguments_that_are_no_json_are_problems() -> None:
         (None, r"^form: found None, expected a type; or give a JSON schema as a dict"),
         (
             Model,
-            r"^form: .*Model is not supported; supported are str, .* attrs classes, .* model_json_schema\(\)$",
+            r"^form: .*Model is not supported; supported are str, .* pydantic models, .*; or give a JSON schema as a",
         ),
         (list[Model], r"Model is not supported"),
         (Recipe("x"), r"^form: Recipe\(title='x'.* is not supported"),

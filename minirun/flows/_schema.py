@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 import attrs
 
 from ._docstring import documentation_of
+from ._foreign_models import is_model, model_type
 from ._parameters import described, field_of, hints_of, parameters_of
 from ._types import (
     FOUND_CHARS_MAX,
@@ -214,7 +215,7 @@ _ARRAYS: dict[object, Callable[[Iterable[object]], object]] = {
 }
 _SUPPORTED = (
     "str, int, float, bool, None, Any, unions, Literal, Enum, list, Sequence, tuple, set, frozenset, dict and Mapping "
-    "with str keys, TypedDict, dataclasses, attrs classes, NewType, Annotated, date and datetime"
+    "with str keys, TypedDict, dataclasses, attrs classes, pydantic models, NewType, Annotated, date and datetime"
 )
 
 
@@ -229,7 +230,7 @@ class Compiler:
     @property
     def records(self) -> tuple[type, ...]:
         """The dataclasses and attrs classes among the types compiled so far."""
-        return tuple(tp for tp in self._types if isinstance(tp, type) and not typing.is_typeddict(tp))
+        return tuple(tp for tp in self._types if isinstance(tp, type) and _is_record(tp))
 
     def finish(self, schema: Schema) -> Schema:
         """Return *schema* with the definitions it needs, as a copy that shares nothing."""
@@ -262,8 +263,12 @@ class Compiler:
             return self._choices([(member.value, member) for member in tp], tp, where)
         if typing.is_typeddict(tp):
             return self._named(tp, lambda: self._typed_dict(tp, where))
-        if isinstance(tp, type) and (dataclasses.is_dataclass(tp) or attrs.has(tp)):
+        if isinstance(tp, type) and _is_record(tp):
             return self._named(tp, lambda: self._record(tp, where))
+        if is_model(tp):
+            if tp not in self._types:
+                self._types[tp] = model_type(tp, where, self._defs, self._open.values())
+            return self._types[tp]
         return self._container(tp, tp, (), where)
 
     def _container(self, tp: Any, origin: Any, args: tuple[Any, ...], where: str) -> Type:
@@ -320,6 +325,10 @@ class Compiler:
             kind = self.compile(hint, f"field {name!r} of {cls.__name__} in {where}")
             fields[name] = field_of(described(kind, texts.get(name)), parameter.default)
         return object_of(cls.__name__, fields, cls)
+
+
+def _is_record(tp: type) -> bool:
+    return dataclasses.is_dataclass(tp) or attrs.has(tp)
 
 
 def _refuse(tp: object, where: str) -> NoReturn:

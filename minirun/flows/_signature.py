@@ -19,6 +19,8 @@ from ._types import SCALARS, Field, Type, convert, object_of, plain
 
 __all__ = ["Signature", "signature_of"]
 
+RESULT = "return"
+
 
 class Signature(NamedTuple):
     """The arguments that a model may give to one function. Nothing but the conversion happens per call."""
@@ -54,7 +56,8 @@ def signature_of(func: Callable[..., object], *, skip: Container[str]) -> Signat
     by the docstring.
 
     Raises:
-        TypeError: A parameter cannot be filled from JSON, or its annotation cannot be resolved.
+        TypeError: A parameter cannot be filled from JSON, or its annotation cannot be resolved; or the annotation of
+            the result can, and says that there will be none that JSON has a form for.
     """
     function = _function_behind(func)
     where = f"{getattr(function, '__qualname__', type(function).__qualname__)}()"
@@ -84,9 +87,23 @@ def signature_of(func: Callable[..., object], *, skip: Container[str]) -> Signat
             compiler = compiler or Compiler()
             kind = compiler.compile(hint, spot)
         fields[name] = field_of(described(kind, texts.get(name)), parameter.default)
+    if RESULT in getattr(function, "__annotations__", ()):
+        _check_result(function, f"the result of {where}", namespace)
     arguments = object_of("arguments", fields, dict)
     schema = compiler.finish(arguments.schema) if compiler else plain(arguments.schema)
     return Signature(schema, arguments, positional)
+
+
+def _check_result(function: Any, where: str, namespace: dict[str, Any]) -> None:
+    owner = SimpleNamespace(__annotations__={RESULT: function.__annotations__[RESULT]})
+    try:
+        hint = hints_of(owner, where, namespace)[RESULT]
+    except TypeError:  # only a type checker knows it
+        return
+    if not isinstance(hint, type) or hint not in SCALARS:
+        from ._written import check_written  # most results are strings and numbers
+
+        check_written(hint, where)
 
 
 def _function_behind(func: Any) -> Any:

@@ -119,7 +119,9 @@ class BaseTool(ABC):
     @abstractmethod
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
         """
-        Do it, and return a JSON value: a dict is the response as it is, anything else becomes `{"result": value}`.
+        Do it, and return the result: a dict is the response as it is, anything else becomes `{"result": value}`.
+
+        It is JSON, or what has one form in JSON: dates, enums, sets, dataclasses, attrs classes and pydantic models.
 
         An exception becomes an error response to the model, and what was written to `tool_context.state` is dropped;
         a FatalError ends the run. *args* is what the model sent, a copy.

@@ -46,8 +46,8 @@ class FunctionTool(BaseTool):
         timeout_s, retry, max_concurrency, on_interrupted, require_confirmation: See `BaseTool`.
 
     Raises:
-        ConfigurationError, TypeError: The function has no usable name, a parameter that JSON cannot express, or a
-            limit is out of its range.
+        ConfigurationError, TypeError: The function has no usable name, a parameter that JSON cannot express, an
+            annotation of its result that says the same, or a limit is out of its range.
     """
 
     def __init__(
