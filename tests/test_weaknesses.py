@@ -36,7 +36,7 @@ from minirun import (
 )
 from minirun.apps import Prompts
 from minirun.errors import ConfigurationError, LlmCallsLimitExceededError
-from minirun.flows._prompts import check_words
+from minirun.flows._words import check_words
 from minirun.models import LlmRequest
 from minirun.plugins import BasePlugin
 from minirun.testing import ScriptedLlm, call

@@ -42,6 +42,8 @@ class AgentTool(BaseTool):
             tool. A call that is interrupted goes on where the agent was: `on_interrupted="rerun"` is the default here.
     """
 
+    checks_arguments = False  # it does so itself
+
     def __init__(
         self, agent: BaseAgent, *, skip_summarization: bool = False, name: str | None = None, **options: Any
     ) -> None:

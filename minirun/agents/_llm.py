@@ -212,9 +212,14 @@ class LlmAgent(BaseAgent):
                 what = Input.END
             elif turn is Turn.ASKING:
                 event_id = ctx._following_id(ctx._path)
-                recorded = await self._recorded_answer(ctx, event_id)
+                recorded: Event | None = None
+                if ctx._invocation.replayer is not None:
+                    from ._recorded import recorded_answer  # few runs resume an invocation
+
+                    recorded = await recorded_answer(ctx, event_id)
                 if recorded is not None:
-                    event, problems, tools = *recorded, None
+                    problems = [recorded.error_message or ""] if recorded.error_code == INVALID_OUTPUT else []
+                    event, tools = recorded, None
                 else:
                     request = await prepare(self, ctx, event_id)
                     answer = await self._answer(ctx, request)
@@ -238,29 +243,16 @@ class LlmAgent(BaseAgent):
                     what = Input.FINAL
             turn = step(turn, what)
 
-    # --- what is recorded, if the invocation is resumed
-
-    async def _recorded_answer(self, ctx: InvocationContext, event_id: str) -> tuple[Event, list[str]] | None:
-        replayer, budgets = ctx._invocation.replayer, ctx._invocation.budgets
-        recorded = None if replayer is None else replayer.record.find(event_id)
-        if replayer is None or recorded is None:
-            return None
-        if recorded.actions.replay.asked is not False:
-            budgets.count_llm_call()
-            budgets.count_tokens(recorded.usage_metadata)
-        event = await replayer.repeat(ctx, recorded, {})
-        return event, [event.error_message or ""] if event.error_code == INVALID_OUTPUT else []
-
     async def _run_calls(
         self, ctx: InvocationContext, calls: Sequence[FunctionCall], tools: dict[str, BaseTool] | None
     ) -> Event:
         """Make the calls that have no response yet; return the event with the last responses."""
-        replayer = ctx._invocation.replayer
-        if replayer is not None:
-            event, calls = await replayer.repeat_responses(ctx, calls)
-            if event is not None and not calls:
+        if ctx._invocation.replayer is not None:
+            from ._recorded import without_responses
+
+            event, calls = await without_responses(ctx, calls)
+            if event is not None:
                 return event
-            await replayer.leave_replay(ctx, "calls of tools", calls)
         return await run_calls(ctx, calls, (await toolbox(self, ctx)).tools if tools is None else tools)
 
     # --- asking

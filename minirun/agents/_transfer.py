@@ -20,6 +20,8 @@ __all__ = ["TransferTool"]
 class TransferTool(BaseTool):
     """`transfer_to_agent(agent_name)`: the agent takes over once the calls of this turn are answered."""
 
+    checks_arguments = False  # it does so itself
+
     def __init__(self, targets: Sequence[BaseAgent], prompts: Prompts) -> None:
         super().__init__(name=NAME, description=prompts.transfer_tool, on_interrupted="rerun")
         self._names = [agent.name for agent in targets]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import attrs
 import trio
@@ -56,6 +57,10 @@ class ToolConfirmation(Record):
     payload: Any = None
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
 class WorkingContext(ContextBase):
     """A context with all that agents, tools and callbacks can do."""
 
@@ -101,6 +106,26 @@ class WorkingContext(ContextBase):
 
         self._invocation.secrets.check_name(name, "name of the step")
         return await run_step(self, name, work, args, named)
+
+    async def run_in_thread(self, func: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
+        """
+        Call what blocks in a worker thread: `rows = await ctx.run_in_thread(read_rows, path)`.
+
+        It is one of the threads of synchronous tools: 40 of a Runner run at once, others wait for a place. The thread
+        sees the context variables of the caller, and a tool's may write to `tool_context.state`.
+
+        A thread cannot be stopped. If this is cancelled, the thread is waited for, up to `RunConfig.thread_grace_s`,
+        and what it returns by then is dropped; if it has not begun it never does. After that it is given up: the call
+        of a tool is then answered as of unknown outcome. Unlike a `step`, the function is called again when the
+        invocation is resumed.
+
+        Raises:
+            ConfigurationError: *func* is async.
+            ThreadsExhaustedError: Too many threads that were given up still run; *func* was not called.
+        """
+        from ._thread_calls import run_in_thread
+
+        return await run_in_thread(self, func, partial(func, *args, **named))
 
     async def sleep_until(self, when: float) -> None:
         """
@@ -464,6 +489,8 @@ class ToolContext(WorkingContext):
 
     def _ended_late(self, late: LateOutcome) -> None:
         self.late = late
+
+    _left_thread = _ended_late
 
     @property
     def _call_id(self) -> str | None:

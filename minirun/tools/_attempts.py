@@ -133,7 +133,7 @@ class Attempts:
     async def _called(self, context: ToolContext, args: Mapping[str, Any]) -> Outcome:
         label = "tool" if self.made == 1 else "retry of"
         await context._invocation.env.point(f"{label} {context._path}")
-        return self._returned(await self._tool.run_async(args=thaw(args), tool_context=context))
+        return self._returned(await self._tool._run(thaw(args), context))
 
     def _keep(self, context: ToolContext) -> None:
         try:

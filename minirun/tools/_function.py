@@ -50,6 +50,8 @@ class FunctionTool(BaseTool):
             annotation of its result that says the same, or a limit is out of its range.
     """
 
+    checks_arguments = False  # the signature does
+
     def __init__(
         self,
         func: Callable[..., Any],

@@ -26,6 +26,8 @@ NAME = "load_artifacts"
 class LoadArtifactsTool(BaseTool):
     """Shows a model the artifacts that it asks for, in its next request; the newest versions, as they are then."""
 
+    checks_arguments = False  # it does so itself
+
     def __init__(self) -> None:
         super().__init__(name=NAME, description=Prompts().load_artifacts, on_interrupted="rerun")
 

@@ -17,7 +17,7 @@ from ..errors import ConfigurationError
 from ..flows._prompts import Prompts
 from ..runtime import CallbackContext, ReadonlyContext, ToolContext
 from ..types import FunctionDeclaration
-from ._base import BaseTool, check_name
+from ._base import BaseTool, check_async, check_name
 
 if TYPE_CHECKING:
     from ..models import LlmRequestDraft
@@ -40,6 +40,10 @@ class BaseToolset(ABC):
     Raises:
         ConfigurationError: The filter is neither, or the prefix cannot begin the name of a tool.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        check_async(cls, "get_tools", "close")
 
     def __init__(
         self,
@@ -120,6 +124,8 @@ def _name_of(toolset: BaseToolset) -> str:
 class _Renamed(BaseTool):
     """A tool under another name. It is still that tool: its limit is shared, and its owner closes it."""
 
+    checks_arguments = False  # the tool does
+
     def __init__(self, tool: BaseTool, name: str) -> None:
         options = ("timeout_s", "retry", "max_concurrency", "on_interrupted", "require_confirmation")
         same = {option: getattr(tool, option) for option in options}
@@ -148,7 +154,7 @@ class _Renamed(BaseTool):
         await self._tool.process_llm_request(tool_context=tool_context, llm_request=llm_request)
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
-        return await self._tool.run_async(args=args, tool_context=tool_context)
+        return await self._tool._run(args, tool_context)
 
     def _is_final_answer(self, response: Mapping[str, Any]) -> bool:
         return self._tool._is_final_answer(response)

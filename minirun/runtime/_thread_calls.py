@@ -1,0 +1,32 @@
+"""Functions that a context runs in worker threads, for tools and callbacks that would stop the loop."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from ..errors import ConfigurationError
+from ._threads import LateOutcome, in_thread
+
+if TYPE_CHECKING:
+    from ._base_context import ReadonlyContext
+
+__all__ = ["run_in_thread"]
+
+T = TypeVar("T")
+
+
+async def run_in_thread(context: ReadonlyContext, func: Callable[..., object], call: Callable[[], T]) -> T:
+    """See `ToolContext.run_in_thread`: make the *call* of *func*."""
+    if inspect.iscoroutinefunction(func):
+        msg = f"expected a synchronous function for a thread, found the async {func!r:.80}; await it instead"
+        raise ConfigurationError(msg)
+    late: list[LateOutcome] = []
+    try:
+        result: T = await in_thread(context._invocation, call, late.append)
+    except BaseException:
+        if late and not (late[0].finished or late[0].revoked):
+            context._left_thread(late[0])  # a tool's call is answered as of unknown outcome
+        raise
+    return result
