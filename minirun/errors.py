@@ -30,6 +30,7 @@ __all__ = [
     "LlmCallsLimitExceededError",
     "MinirunError",
     "MissingArtifactError",
+    "MissingDepsError",
     "MissingStateKeyError",
     "ModelError",
     "NotSupportedError",
@@ -113,6 +114,10 @@ class MissingStateKeyError(MinirunError, KeyError):
 
 class MissingArtifactError(MinirunError, LookupError):
     """An instruction names an artifact that is not there."""
+
+
+class MissingDepsError(MinirunError, TypeError):
+    """A tool, agent or callback needs dependencies that the run was not given. They are never stored."""
 
 
 class SessionNotFoundError(MinirunError, ValueError):

@@ -97,6 +97,7 @@ class Import(NamedTuple):
 LATER = frozenset(
     {
         "agents._callbacks",
+        "agents._clone",
         "agents._generator",
         "agents._instructions",
         "agents._llm_fields",

@@ -192,14 +192,9 @@ class BaseAgent(_AgentFields):
         Raises:
             ConfigurationError: A name in *update* is no field.
         """
-        fields = {field.name for field in attrs.fields(type(self))}  # type: ignore[arg-type]  # as below
-        changes = dict(update or {})
-        strange = sorted(set(changes) - fields)
-        if strange:
-            raise ConfigurationError(f"expected fields of {type(self).__name__} in update, found {strange[0]!r}")
-        changes.setdefault("sub_agents", [agent.clone() for agent in self.sub_agents])
-        copy: BaseAgent = attrs.evolve(self, **changes)  # type: ignore[misc]  # mypy does not see that it is an attrs class
-        return copy
+        from ._clone import clone  # few agents are copied
+
+        return clone(self, update)
 
     def _tree(self) -> Iterator[BaseAgent]:
         yield self

@@ -62,9 +62,9 @@ class Invocation:
     """What all contexts of one invocation share, in one run of it. Not for applications."""
 
     __slots__ = (
-        "budgets", "commit_watchers", "committer", "due_at", "emitter", "end_invocation", "ended", "env", "failures",
-        "history", "id", "ids", "live", "memo", "program", "replayer", "run_artifacts", "run_config", "run_id",
-        "secrets", "status", "tool_events", "user_content", "values",
+        "budgets", "commit_watchers", "committer", "deps", "due_at", "emitter", "end_invocation", "ended", "env",
+        "failures", "history", "id", "ids", "live", "memo", "program", "replayer", "run_artifacts", "run_config",
+        "run_id", "secrets", "status", "tool_events", "user_content", "values",
     )
 
     def __init__(
@@ -88,6 +88,7 @@ class Invocation:
         self.values = live.values.with_temp()
         self.values.temp.update(temp)
         self.user_content = message.content
+        self.deps: Any = None
         self.due_at: float | None = None
         """What is due until then is due, whatever the clock says."""
         self.committer = Committer(writer, invocation_id, run_config.partial_buffer)
