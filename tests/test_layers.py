@@ -161,6 +161,7 @@ LATER = frozenset(
         "sessions._sqlite._rewind",
         "tools._function",
         "tools._handover",
+        "tools._limited_slot",
         "tools._options",
         "tools._permission",
         "tools._retry",

@@ -941,19 +941,49 @@ def test_bind_reports_every_problem() -> None:
 
 def test_starred_parameters_are_refused() -> None:
     """
-    A model cannot fill *args and **kwargs, so a function with one is refused by the parameter's name.
+    A model cannot fill *args, so a function with it is refused by the parameter's name; a class also with **kwargs.
     """
 
     def many(*names: str) -> None:
         """Takes any number."""
 
-    def open_ended(**options: int) -> None:
-        """Takes any name."""
-
     with pytest.raises(TypeError, match=r"many\(\): expected named parameters only, found \*names; name each one"):
         signature_of(many, skip=())
-    with pytest.raises(TypeError, match=r"open_ended\(\): .* found \*\*options; name each one"):
-        signature_of(open_ended, skip=())
+
+    @dataclasses.dataclass(init=False)
+    class Loose:
+        def __init__(self, **options: int) -> None:
+            self.options = options
+
+    with pytest.raises(TypeError, match=r"Loose\(\) .*found \*\*options; name each one"):
+        convert(Loose, {}, "x")
+
+
+def test_a_function_may_take_other_names() -> None:
+    """
+    `**rest` is shown as additional properties, and takes any name that is no parameter, with values of its annotation.
+    """
+    signature = signature_of(functools.partial(opened, fixed=1), skip={"ctx"})
+    assert signature.schema == {
+        "type": "object",
+        "properties": {"to": {"type": "string"}},
+        "required": ["to"],
+        "additionalProperties": {"type": "string", "format": "date"},
+    }
+    assert signature.bind({"to": "a", "on": "2024-01-01"}) == ([], {"to": "a", "on": datetime.date(2024, 1, 1)})
+    for name in ("ctx", "fixed"):
+        with pytest.raises(ArgumentError, match=rf"^{name}: unknown name, expected one of to$"):
+            signature.bind({"to": "a", name: "2024-01-01"})
+    with pytest.raises(ArgumentError) as caught:
+        signature.bind({"on": 1, "at": "2024-01-01"})
+    assert str(caught.value).splitlines() == [
+        "to: missing, expected string",
+        "on: expected date such as '2024-12-31', found integer 1",
+    ]
+
+
+def opened(to: str, *, ctx: object, fixed: int, **rest: datetime.date) -> None:
+    """A function that takes any name."""
 
 
 def test_a_skipped_parameter_must_take_a_keyword() -> None:

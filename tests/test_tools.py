@@ -184,6 +184,30 @@ async def test_tools_of_one_turn_merge_their_state_in_call_order() -> None:
     assert dict(run.session.state) == {"k": "second call", "n": 1}
 
 
+async def test_what_the_refusal_of_append_advises_keeps_both_of_two_parallel_writes() -> None:
+    """A tool that appends in place is told `state.extend`: two calls at once that do so both count; += loses one."""
+
+    async def put(item: str, how: str, tool_context: ToolContext) -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        if how == "append":
+            tool_context.state["cart"].append(item)
+        elif how == "extend":
+            tool_context.state.extend("cart", [item])
+        else:
+            tool_context.state["cart"] += [item]
+
+    carts = []
+    for how in ("append", "extend", "+="):
+        model = ScriptedLlm([[call("put", item="pen", how=how), call("put", item="ink", how=how)], "done"])
+        runner = runner_for(LlmAgent(name="a", model=model, tools=[put]))
+        events, run = await run_to_end(runner, state_delta={"cart": []})
+        carts.append(run.session.state["cart"])
+        if how == "append":
+            [told, _] = [answer.response["error"]["message"] for answer in events[1].get_function_responses()]
+            assert 'write `state.extend("key", [item])`' in told
+    assert carts == [[], ["pen", "ink"], ["ink"]]
+
+
 async def test_a_tool_may_emit_events_of_its_own() -> None:
     """What a tool emits is stored before its answer, and the prompt stays valid."""
 

@@ -17,7 +17,7 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NoReturn
 
@@ -42,7 +42,7 @@ from ._types import (
     shown,
 )
 
-__all__ = ["Compiler", "Reader", "reader_of"]
+__all__ = ["Compiler", "Reader", "open_object", "reader_of"]
 
 
 # --- what others ask --------------------------------------------------------------------------------------------------
@@ -203,6 +203,29 @@ def _mapping(item: Type) -> Type:
 def _key_step(key: str, index: int) -> str:
     """A key in a path. A model makes up keys of any length, and each path below would be as long."""
     return f"[{key!r}]" if len(key) <= FOUND_CHARS_MAX else f"[{shown(key)}, key {index}]"
+
+
+def open_object(closed: Type, fields: Mapping[str, Field], rest: Type, taken: Collection[str]) -> Type:
+    """
+    Return the type of the objects that may have other names than these *fields* of the *closed* type, too.
+
+    Their values are of the type *rest*. No name is one of those that are *taken* by what no model fills.
+    """
+
+    def read(value: object, path: str, reading: Reading) -> object:
+        if not isinstance(value, dict):
+            return closed.read(value, path, reading)
+        others = value.keys() - fields.keys() - set(taken)
+        made = closed.read({name: item for name, item in value.items() if name not in others}, path, reading)
+        more = {}
+        for index, name in enumerate(name for name in value if name in others):
+            at = name if not path and name.isidentifier() and len(name) <= FOUND_CHARS_MAX else _key_step(name, index)
+            more[name] = rest.read(value[name], at, reading)
+            if len(reading.problems) > PROBLEMS_MAX:
+                break
+        return {**made, **more} if isinstance(made, dict) else made
+
+    return Type(closed.expected, {**closed.schema, "additionalProperties": rest.schema or True}, read)
 
 
 # --- compiling annotations --------------------------------------------------------------------------------------------

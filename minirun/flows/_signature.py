@@ -19,7 +19,8 @@ from ._types import SCALARS, Field, Type, convert, object_of, plain
 
 __all__ = ["Signature", "signature_of"]
 
-RESULT = "return"
+# The names of annotations of results that JSON has a form for, as they stand in most functions.
+PLAIN_RESULTS = (None, "None", "bool", "dict", "float", "int", "list", "str")
 
 
 class Signature(NamedTuple):
@@ -51,6 +52,8 @@ def signature_of(func: Callable[..., object], *, skip: Container[str]) -> Signat
     """
     Read the signature of *func*: a function, a method, a partial or an object with `__call__`, sync or async.
 
+    A `**rest` takes whatever other names the model sends, each with a value of its annotation.
+
     Parameters in *skip* are left to the caller, who passes them by keyword; the model never hears of them. Nor does
     it hear of the arguments that a partial has fixed. A parameter is described by what its annotation says, or else
     by the docstring.
@@ -67,7 +70,8 @@ def signature_of(func: Callable[..., object], *, skip: Container[str]) -> Signat
     compiler = None
     fields: dict[str, Field] = {}
     positional: dict[str, object] = {}
-    for parameter in parameters_of(func, where):
+    rest: Type | None = None
+    for parameter in parameters_of(func, where, may_be_open=True):
         name, spot = parameter.name, f"parameter {parameter.name!r} of {where}"
         if name in skip and parameter.kind is parameter.POSITIONAL_ONLY:
             msg = f"{spot} is positional-only, expected one that can be passed by keyword; move it behind the '/'"
@@ -86,24 +90,22 @@ def signature_of(func: Callable[..., object], *, skip: Container[str]) -> Signat
 
             compiler = compiler or Compiler()
             kind = compiler.compile(hint, spot)
-        fields[name] = field_of(described(kind, texts.get(name)), parameter.default)
-    if RESULT in getattr(function, "__annotations__", ()):
-        _check_result(function, f"the result of {where}", namespace)
+        if parameter.kind is parameter.VAR_KEYWORD:
+            rest = kind
+        else:
+            fields[name] = field_of(described(kind, texts.get(name)), parameter.default)
+    result = getattr(function, "__annotations__", {}).get("return")
+    if (result.__name__ if isinstance(result, type) else result) not in PLAIN_RESULTS:
+        from ._written import check_result
+
+        check_result(result, f"the result of {where}", namespace)
     arguments = object_of("arguments", fields, dict)
+    if rest is not None:
+        from ._schema import open_object
+
+        arguments = open_object(arguments, fields, rest, taken={*fixed, *inspect.signature(func).parameters})
     schema = compiler.finish(arguments.schema) if compiler else plain(arguments.schema)
     return Signature(schema, arguments, positional)
-
-
-def _check_result(function: Any, where: str, namespace: dict[str, Any]) -> None:
-    owner = SimpleNamespace(__annotations__={RESULT: function.__annotations__[RESULT]})
-    try:
-        hint = hints_of(owner, where, namespace)[RESULT]
-    except TypeError:  # only a type checker knows it
-        return
-    if not isinstance(hint, type) or hint not in SCALARS:
-        from ._written import check_written  # most results are strings and numbers
-
-        check_written(hint, where)
 
 
 def _function_behind(func: Any) -> Any:

@@ -32,7 +32,7 @@ from ..errors import InvalidValueError
 from ._foreign_models import dumped, is_model
 from ._parameters import hints_of
 
-__all__ = ["check_written", "written"]
+__all__ = ["check_result", "written"]
 
 _ADVICE = "return text, numbers, lists, dicts, sets, enums, dates, dataclasses, attrs classes, pydantic models of these"
 _SCALARS = (str, int, float, bool, types.NoneType)
@@ -117,13 +117,17 @@ _COLLECTIONS = (
 _MAPPINGS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 
 
-def check_written(tp: Any, where: str) -> None:
+def check_result(annotation: Any, where: str, namespace: dict[str, Any]) -> None:
     """
-    Check that values of the type *tp* can be written, as far as it says what they are. *where* begins messages.
+    Check that what an annotation says can be written, as far as it says what it is. *where* begins messages.
 
     Raises:
         TypeError: It names a type whose values never can.
     """
+    try:
+        tp = hints_of(types.SimpleNamespace(__annotations__={"result": annotation}), where, namespace)["result"]
+    except TypeError:  # only a type checker knows it
+        return
     _check(tp, where, set())
 
 

@@ -313,6 +313,22 @@ class WorkingContext(ContextBase):
 
         return await add_memory(self, memories, custom_metadata)
 
+    async def delete_memory(self, memory_id: str) -> None:
+        """
+        Forget the memory of this id, of this user, at once; adding its event again does not bring it back.
+
+        What this session has found in it stays in its log: see `BaseMemoryService.delete_memory`.
+
+        Raises:
+            InvalidValueError: *memory_id* cannot be an id.
+            InvocationEndedError: The invocation, or the tool call that this context belonged to, has ended.
+            ServiceNotConfiguredError: The runner has no memory service.
+            StorageError: The store failed.
+        """
+        from ._memory import delete_memory
+
+        await delete_memory(self, memory_id)
+
     # --- credentials
 
     async def request_credential(self, auth_config: AuthConfig) -> AuthCredential:
