@@ -148,7 +148,7 @@ def test_a_decorated_method_counts_as_what_it_wraps() -> None:
     def logged(*args: Any, **named: Any) -> Any:
         return run_async(*args, **named)
 
-    assert make_tool(run_async=logged)
+    assert issubclass(make_tool(run_async=logged), Weather)
 
 
 # --- threads ----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from ..flows._output import Outcome, OutputSchema
 from ..flows._prompts import Prompts
 from ..runtime import InvocationContext, ToolContext
 from ..tools import BaseTool
-from ..tools._base import declared
+from ..tools._declared import declared
 from ..types import Content, FunctionDeclaration, Part
 from ._base import BaseAgent
 from ._request import find_model

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from functools import partial, wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from ..errors import ConfigurationError
 from ..runtime import ReadonlyContext
@@ -17,7 +17,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def in_thread(callback: Callable[P, T]) -> Callable[P, Awaitable[T]]:
+def in_thread(callback: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
     """
     Return *callback* as one that is called in a worker thread: `LlmAgent(before_tool_callback=in_thread(look_up))`.
 

@@ -26,18 +26,18 @@ from ._base import SET_MODEL_RESPONSE, TRANSFER_TO_AGENT, BaseAgent, Hooks, hook
 from ._request import ConfigMemo, Instruction, ModelRequest, prepare, toolbox
 
 if TYPE_CHECKING:
+    from ..code_executors import BaseCodeExecutor
     from ..flows._output import OutputSchema
+    from ..planners import BasePlanner
     from ..tools import BaseToolset
     from ._output import OutputRetries
+    from ._shaping import Shaping
 
 __all__ = ["LlmAgent"]
 
 NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
 INVALID_OUTPUT = "INVALID_OUTPUT"
 """The `error_code` of a model's event that says nothing, and of one that has not the form of the `output_schema`."""
-
-# Fields of the ADK documents that do not work here.
-_NOT_SUPPORTED = frozenset({"code_executor", "mode", "planner"})
 
 
 # --- how fields are checked -------------------------------------------------------------------------------------------
@@ -68,14 +68,10 @@ def _tools(value: Sequence[BaseTool | BaseToolset | Callable[..., Any]]) -> tupl
         raise ConfigurationError(f"expected tools to be a list, found {value!r:.80}; write tools=[...]")
     tools = tuple(tool if isinstance(tool, BaseTool) else _as_tool(tool) for tool in value)
     names = [tool.name for tool in tools if isinstance(tool, BaseTool)]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        msg = f"expected tools with different names, found two named {twice!r}; use FunctionTool(f, name=...)"
-        raise ConfigurationError(msg)
-    for name in names:
-        if name in (SET_MODEL_RESPONSE, TRANSFER_TO_AGENT):
-            msg = f"expected tools with names of their own, found {name!r}, which minirun adds itself; rename it"
-            raise ConfigurationError(msg)
+    if len({*names, SET_MODEL_RESPONSE, TRANSFER_TO_AGENT}) < len(names) + 2:
+        from ._llm_fields import refuse_names
+
+        refuse_names(names)
     return tools
 
 
@@ -130,6 +126,8 @@ class LlmAgent(BaseAgent):
         output_retries: How often a model whose answer has another form is asked again before the run fails with
             OutputSchemaError.
         output_key: The state key that gets the final answer: its text or, with *output_schema*, its value.
+        planner: Has the model plan before it acts, such as `PlanReActPlanner()`; its plans are thoughts.
+        code_executor: Runs the code that the model writes, such as one in a container of yours. None: nothing is run.
         before_model_callback: Called with `callback_context` and `llm_request`, an LlmRequestDraft to change. An
             LlmResponse that it returns counts as the model's.
         after_model_callback: Called with `callback_context` and `llm_response`, for fragments, too. An LlmResponse that
@@ -173,6 +171,8 @@ class LlmAgent(BaseAgent):
         default=2, validator=refusing("output_retries to be an integer from 0 up", _is_retries)
     )
     output_key: str | None = attrs.field(default=None, validator=_checked)
+    planner: BasePlanner | None = attrs.field(default=None, validator=_checked)
+    code_executor: BaseCodeExecutor | None = attrs.field(default=None, validator=_checked)
     before_model_callback: Hooks = hooks_field("before_model_callback", "callback_context", "llm_request")
     after_model_callback: Hooks = hooks_field("after_model_callback", "callback_context", "llm_response")
     on_model_error_callback: Hooks = hooks_field(
@@ -183,8 +183,8 @@ class LlmAgent(BaseAgent):
     on_tool_error_callback: Hooks = hooks_field("on_tool_error_callback", "tool", "args", "tool_context", "error")
 
     def __new__(cls, *args: Any, **fields: Any) -> LlmAgent:
-        for name in _NOT_SUPPORTED & fields.keys() - attrs.fields_dict(cls).keys():  # type: ignore[arg-type]  # mypy does not see that it is an attrs class
-            raise NotSupportedError(f"LlmAgent({name}=...) has no effect in this version of minirun; leave it out")
+        if "mode" in fields.keys() - attrs.fields_dict(cls).keys():  # type: ignore[arg-type]  # mypy does not see that it is an attrs class
+            raise NotSupportedError("LlmAgent(mode=...) has no effect in this version of minirun; leave it out")
         return super().__new__(cls)
 
     @cached_property
@@ -196,6 +196,14 @@ class LlmAgent(BaseAgent):
         return OutputSchema.of(self.output_schema, "output_schema")
 
     @cached_property
+    def _shaping(self) -> Shaping | None:
+        if self.planner is None and self.code_executor is None:
+            return None
+        from ._shaping import Shaping  # few agents plan, or write code
+
+        return Shaping(self)
+
+    @cached_property
     def _config_memo(self) -> ConfigMemo:
         return ConfigMemo(self.generate_content_config)
 
@@ -203,6 +211,7 @@ class LlmAgent(BaseAgent):
         turn, event = Turn.ASKING, _NOTHING
         tools: dict[str, BaseTool] | None = None  # of the last request; None if it was made before
         output: OutputRetries | None = None
+        code = None if self._shaping is None else self._shaping.code_runs()
         if self._output is not None:
             from ._output import OutputRetries  # few agents have a schema
 
@@ -233,6 +242,8 @@ class LlmAgent(BaseAgent):
                 if again is not None:
                     what = Input.INVALID
                     await ctx.emit(Event(content=Content(role="user", parts=[Part(text=again)])))
+                elif code is not None and what is Input.TEXT and await code.answer(ctx, event):
+                    what = Input.INVALID
             else:
                 event = await self._run_calls(ctx, event.get_function_calls(), tools)
                 what = Input.FINAL if ctx._position.handover.transfer_to is not None else input_of(event)
@@ -305,6 +316,8 @@ class LlmAgent(BaseAgent):
         self, ctx: InvocationContext, request: ModelRequest, answer: LlmResponse
     ) -> tuple[Event, list[str]]:
         """Emit what the model has said; return it with what is wrong with its form."""
+        if self._shaping is not None:
+            answer = self._shaping.shaped(ctx, request, answer)
         event = _event(ctx, answer, request.event_id, partial=None)
         if answer.ask_again is not None:
             from ._model_callbacks import not_taken  # few answers are refused by a hook
@@ -328,6 +341,8 @@ class LlmAgent(BaseAgent):
         return await ctx.emit(event), problems
 
     def _with_checked_output(self, event: Event) -> tuple[Event, list[str]]:
+        if self._shaping is not None and self._shaping.runs_code_of(event):
+            return event, []  # it is no answer yet
         if self._output is None:
             return self._with_output(event, event.text), []
         outcome = self._output.parse_text(event.text)

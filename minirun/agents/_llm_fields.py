@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from ..code_executors import BaseCodeExecutor
 from ..errors import ConfigurationError, InvalidValueError
+from ..planners import BasePlanner
 from ..sessions._state import check_key
 from ..tools import BaseTool, BaseToolset
 from ..types import Content, GenerateContentConfig
-from ._base import BaseAgent
+from ._base import SET_MODEL_RESPONSE, TRANSFER_TO_AGENT, BaseAgent
 
 if TYPE_CHECKING:
     from ._llm import LlmAgent
 
-__all__ = ["CHECKS", "static_text", "toolset_of"]
+__all__ = ["CHECKS", "refuse_names", "static_text", "toolset_of"]
 
 
 def static_text(value: object) -> str:
@@ -35,6 +37,17 @@ def toolset_of(value: object) -> BaseToolset | None:
         found = f"found the agent {value.name!r}; write AgentTool({value.name}), or put it in sub_agents"
         raise ConfigurationError(f"expected tools, {found}")
     return None
+
+
+def refuse_names(names: Sequence[str]) -> NoReturn:
+    """Raise for tools of which two have one name, or one has a name that minirun's own have."""
+    for name in names:
+        if names.count(name) > 1:
+            msg = f"expected tools with different names, found two named {name!r}; use FunctionTool(f, name=...)"
+            raise ConfigurationError(msg)
+    taken = next(name for name in names if name in (SET_MODEL_RESPONSE, TRANSFER_TO_AGENT))
+    msg = f"expected tools with names of their own, found {taken!r}, which minirun adds itself; rename it"
+    raise ConfigurationError(msg)
 
 
 def _check_config(agent: LlmAgent, name: str, config: object) -> None:
@@ -67,10 +80,22 @@ def _check_key(agent: LlmAgent, name: str, key: object) -> None:
         raise ConfigurationError(f"expected output_key to be the key of a state, or None, found {key!r}")
 
 
+def _check_planner(agent: LlmAgent, name: str, planner: object) -> None:
+    if not isinstance(planner, BasePlanner):
+        raise ConfigurationError(f"expected planner to be a planner such as PlanReActPlanner(), found {planner!r:.80}")
+
+
+def _check_executor(agent: LlmAgent, name: str, executor: object) -> None:
+    if not isinstance(executor, BaseCodeExecutor):
+        raise ConfigurationError(f"expected code_executor to be a BaseCodeExecutor, found {executor!r:.80}")
+
+
 CHECKS: Mapping[str, Callable[[LlmAgent, str, Any], None]] = {
+    "code_executor": _check_executor,
     "generate_content_config": _check_config,
     "input_schema": _check_schema,
     "output_key": _check_key,
     "output_schema": _check_schema,
+    "planner": _check_planner,
 }
 """By the name of a field: what raises ConfigurationError for a value other than None that cannot be one."""

@@ -9,7 +9,7 @@ from ..errors import ArgumentError
 from ..flows._prompts import Prompts
 from ..runtime import ToolContext
 from ..tools import BaseTool
-from ..tools._base import declared
+from ..tools._declared import declared
 from ..types import FunctionDeclaration
 from ._base import TRANSFER_TO_AGENT as NAME
 from ._base import BaseAgent

@@ -36,7 +36,6 @@ from ._reads import EVENTS, Reads
 
 if TYPE_CHECKING:
     from ..agents import BaseAgent
-    from ._threads import LateOutcome
 
 __all__ = ["ContextBase", "ReadonlyContext"]
 
@@ -92,9 +91,6 @@ class ReadonlyContext:
         """The message that began the invocation; inside an agent that is used as a tool, what it was asked."""
         inside = self._position.inside
         return self._invocation.user_content if inside is None else inside.content
-
-    def _left_thread(self, late: LateOutcome) -> None:
-        """Take note of a thread that was given up."""
 
     @property
     def deps(self) -> Any:

@@ -506,8 +506,6 @@ class ToolContext(WorkingContext):
     def _ended_late(self, late: LateOutcome) -> None:
         self.late = late
 
-    _left_thread = _ended_late
-
     @property
     def _call_id(self) -> str | None:
         return self.function_call_id or None

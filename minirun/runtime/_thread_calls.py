@@ -26,7 +26,8 @@ async def run_in_thread(context: ReadonlyContext, func: Callable[..., object], c
     try:
         result: T = await in_thread(context._invocation, call, late.append)
     except BaseException:
-        if late and not (late[0].finished or late[0].revoked):
-            context._left_thread(late[0])  # a tool's call is answered as of unknown outcome
+        note = getattr(context, "_ended_late", None)  # a tool's call is answered as of unknown outcome
+        if note is not None and late and not (late[0].finished or late[0].revoked):
+            note(late[0])
         raise
     return result

@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from .._json import freeze
 from ..errors import ConfigurationError
 from ..flows._prompts import Prompts
 from ..runtime import CallbackContext, ToolContext
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from ..models import LlmRequestDraft
     from ._retry import RetryConfig
 
-__all__ = ["BaseTool", "check_async", "check_name", "declared"]
+__all__ = ["BaseTool", "check_async", "check_name"]
 
 OnInterrupted: TypeAlias = Literal["report", "rerun", "ask"]
 
@@ -156,12 +155,6 @@ class BaseTool(ABC):
 
     async def close(self) -> None:
         """Give back what the tool holds; `Runner.close` calls it, once."""
-
-
-def declared(name: str, description: str, **parameters: Mapping[str, object]) -> FunctionDeclaration:
-    """Declare a tool with these parameters, all of which are required."""
-    schema = {"type": "object", "properties": parameters, "required": list(parameters)}
-    return FunctionDeclaration(name=name, description=description, parameters=freeze(schema, name))
 
 
 def check_async(cls: type, *names: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_type_hints
 
 from .._json import freeze
 from ..errors import ConfigurationError
@@ -65,10 +65,8 @@ class FunctionTool(BaseTool):
         on_interrupted: OnInterrupted = "report",
         require_confirmation: bool | Callable[..., bool | Awaitable[bool]] = False,
     ) -> None:
-        if not callable(func):
-            raise ConfigurationError(f"expected a function, found {func!r:.80}")
-        if run_in not in (None, "thread", "loop"):
-            raise ConfigurationError(f"expected run_in='thread' or 'loop', found {run_in!r:.80}")
+        if not callable(func) or run_in not in (None, "thread", "loop"):
+            _refuse(func, run_in)
         inner = func
         while isinstance(inner, partial):
             inner = inner.func
@@ -86,12 +84,9 @@ class FunctionTool(BaseTool):
             require_confirmation=require_confirmation,
         )
         is_async = inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(getattr(inner, "__call__", None))  # noqa: B004 # not whether it can be called, but how
-        if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
-            msg = f"expected a function that returns its result, found the generator {name!r}; return a list"
-            raise ConfigurationError(msg)
-        if is_async and run_in == "thread":
-            msg = f"expected a sync function for run_in='thread', found the async {name!r}; leave run_in out"
-            raise ConfigurationError(msg)
+        is_generator = inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner)
+        if is_generator or (is_async and run_in == "thread"):
+            _refuse(inner, run_in, name)
         self.func = func
         self._in_thread = not is_async and run_in != "loop"
         self._context_parameter = _context_parameter(func, inner)
@@ -127,6 +122,12 @@ class LongRunningFunctionTool(FunctionTool):
     """
 
     is_long_running = True
+
+
+def _refuse(func: object, run_in: object, name: str = "") -> NoReturn:
+    from ._options import refuse_function
+
+    refuse_function(func, run_in, name)
 
 
 def _context_parameter(func: Callable[..., Any], inner: Callable[..., Any]) -> str | None:

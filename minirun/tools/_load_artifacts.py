@@ -16,7 +16,8 @@ from ..flows._prompts import Prompts
 from ..models import LlmRequestDraft
 from ..runtime import CallbackContext, ToolContext
 from ..types import Content, FunctionDeclaration, Part
-from ._base import BaseTool, declared
+from ._base import BaseTool
+from ._declared import declared
 
 __all__ = ["LoadArtifactsTool", "load_artifacts"]
 

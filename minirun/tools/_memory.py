@@ -19,7 +19,8 @@ from ..models import LlmRequestDraft
 from ..runtime import CallbackContext, ToolContext
 from ..runtime._memory import find_memories
 from ..types import FunctionDeclaration
-from ._base import BaseTool, declared
+from ._base import BaseTool
+from ._declared import declared
 
 __all__ = ["LoadMemoryTool", "PreloadMemoryTool", "load_memory", "preload_memory"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._json import finite
 from ..errors import ArgumentError, ConfigurationError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..runtime import ToolContext
     from ._base import BaseTool
 
-__all__ = ["check_arguments", "check_options", "checker_of", "is_required"]
+__all__ = ["check_arguments", "check_options", "checker_of", "is_required", "refuse_function"]
 
 
 def check_options(
@@ -51,6 +51,19 @@ async def is_required(required: Callable[..., Any], args: Mapping[str, Any], too
         named["tool_context"] = tool_context
     answer = required(**named)
     return bool(await answer if inspect.isawaitable(answer) else answer)
+
+
+def refuse_function(func: object, run_in: object, name: str) -> NoReturn:
+    """Raise ConfigurationError for what cannot be a tool, or not in this way."""
+    if not callable(func):
+        raise ConfigurationError(f"expected a function, found {func!r:.80}")
+    if run_in not in (None, "thread", "loop"):
+        raise ConfigurationError(f"expected run_in='thread' or 'loop', found {run_in!r:.80}")
+    if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
+        msg = f"expected a function that returns its result, found the generator {name!r}; return a list"
+        raise ConfigurationError(msg)
+    msg = f"expected a sync function for run_in='thread', found the async {name!r}; leave run_in out"
+    raise ConfigurationError(msg)
 
 
 def checker_of(tool: BaseTool, declaration: FunctionDeclaration) -> Checker:
