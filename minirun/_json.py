@@ -68,8 +68,10 @@ class FrozenList(list[Any]):
     __slots__ = ("depth",)
     depth: int
 
-    append = extend = insert = _refuse('write `state["key"] += [item]`, or `items = list(value)` for a copy')
-    remove = pop = clear = sort = reverse = _refuse("make a copy with `list(value)`, change it, and assign it")
+    append = extend = _refuse(
+        'write `state.extend("key", [item])`, which keeps what others add at once, or `items = list(value)` for a copy'
+    )
+    insert = remove = pop = clear = sort = reverse = _refuse("make a copy with `list(value)`, change it, and assign it")
     __setitem__ = __delitem__ = _refuse("make a copy with `list(value)`, change it, and assign it")
 
     def __iadd__(self, other: Iterable[Any]) -> FrozenList:  # type: ignore[misc]  # unlike list's, a new list

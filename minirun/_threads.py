@@ -8,8 +8,33 @@ from typing import Any
 import trio
 
 from .env import Env
+from .errors import ThreadsExhaustedError
 
-__all__ = ["LateOutcome", "in_thread"]
+__all__ = ["LateOutcome", "Threads", "in_thread"]
+
+
+class Threads:
+    """
+    The worker threads of one runner.
+
+    Args:
+        at_once: How many calls may run at once; and how many threads that nobody waits for any more may still run
+            beside them when another one begins.
+    """
+
+    def __init__(self, at_once: int) -> None:
+        self.limiter = trio.CapacityLimiter(at_once)
+        self.abandoned: set[LateOutcome] = set()
+        """The threads that nobody waits for any more, and that still run."""
+
+    def check(self) -> None:
+        """Raise ThreadsExhaustedError if so many abandoned threads still run that no other may begin."""
+        if len(self.abandoned) >= self.limiter.total_tokens:
+            msg = (
+                f"expected fewer than {self.limiter.total_tokens} abandoned threads of tools, found "
+                f"{len(self.abandoned)} that still run; give what tools wait for a time limit of its own"
+            )
+            raise ThreadsExhaustedError(msg)
 
 
 class LateOutcome:
@@ -24,6 +49,8 @@ class LateOutcome:
         self.value: Any = None
         self.error: Exception | None = None
         self.revoked = False
+        self.has_returned = False
+        """Whether nothing runs in the thread any more, be it after everybody has gone."""
         self._ticket = [None]  # for the thread that begins or the task that revokes, whoever takes it first
 
     def begin(self) -> bool:
@@ -48,29 +75,46 @@ async def in_thread(
     call: Callable[[], Any],
     on_cancel: Callable[[LateOutcome], None],
     *,
-    limiter: trio.CapacityLimiter,
+    threads: Threads,
     grace_s: float,
+    on_abandoned: Callable[[], None],
 ) -> Any:
     """
     Run *call* in a worker thread.
 
     A thread cannot be stopped. When this is cancelled, the thread is waited for, up to *grace_s* seconds; what it gave
-    by then is in what *on_cancel* was called with. After that it is abandoned, and nobody knows what it does. If it has
-    not begun, because *limiter* has no thread left for it, it never does.
+    by then is in what *on_cancel* was called with. After that it is abandoned, and nobody knows what it does: it gives
+    its place to the next one, counts as abandoned until it has returned, and *on_abandoned* is called. If it has not
+    begun, because all *threads* are taken, it never does.
+
+    Raises:
+        ThreadsExhaustedError: Too many abandoned threads still run. The call has not begun.
     """
     late, shield = LateOutcome(), trio.CancelScope(shield=True)
     done = trio.Event()
 
     def work() -> Any:
-        return call() if late.begin() else None
+        try:
+            return call() if late.begin() else None
+        finally:
+            late.has_returned = True
+            threads.abandoned.discard(late)
 
     async def watch() -> None:
         with shield:
             try:
-                late.value = await env.run_sync(work, limiter=limiter, abandon_on_cancel=True)
+                threads.check()
+                async with threads.limiter:  # trio would keep the place of a thread that is abandoned
+                    threads.check()
+                    late.value = await env.run_sync(work, limiter=trio.CapacityLimiter(1), abandon_on_cancel=True)
             except Exception as error:
                 late.error = error
             late.finished = True
+        if shield.cancelled_caught and not late.revoked:
+            from ._abandoned import note_abandoned  # few threads go on alone
+
+            note_abandoned(threads, late, call, grace_s)
+            on_abandoned()
         done.set()
 
     async with trio.open_nursery() as nursery:

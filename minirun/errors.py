@@ -32,6 +32,7 @@ __all__ = [
     "LlmCallsLimitExceededError",
     "MinirunError",
     "MissingArtifactError",
+    "MissingDepsError",
     "MissingStateKeyError",
     "ModelError",
     "NotSupportedError",
@@ -56,6 +57,7 @@ __all__ = [
     "StorageReadOnlyError",
     "StorageRolledBackError",
     "StorageUncertainError",
+    "ThreadsExhaustedError",
     "TokensLimitExceededError",
     "ToolCallsLimitExceededError",
     "ToolTimeoutError",
@@ -119,6 +121,10 @@ class MissingStateKeyError(MinirunError, KeyError):
 
 class MissingArtifactError(MinirunError, LookupError):
     """An instruction names an artifact that is not there."""
+
+
+class MissingDepsError(MinirunError, TypeError):
+    """A tool, agent or callback needs dependencies that the run was not given. They are never stored."""
 
 
 class SessionNotFoundError(MinirunError, ValueError):
@@ -206,6 +212,10 @@ class CleanupTimeoutError(MinirunError, TimeoutError):
 
 class ToolTimeoutError(MinirunError, TimeoutError):
     """An attempt of a tool call took longer than the tool's `timeout_s`; the model is told so."""
+
+
+class ThreadsExhaustedError(MinirunError):
+    """So many threads of tools were given up and still run that the runner begins no other; the model is told so."""
 
 
 class RetriesExceededError(MinirunError):

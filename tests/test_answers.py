@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, TypedDict
 
 import attrs
@@ -374,7 +375,7 @@ def test_what_would_fail_later_is_refused_when_the_agent_is_made(case: str) -> N
         LlmAgent(name="a", **fields)
 
 
-@pytest.mark.parametrize("field", ["mode", "planner", "code_executor"])
+@pytest.mark.parametrize("field", ["mode"])
 def test_documented_fields_without_effect_are_refused_by_name(field: str) -> None:
     """Unless a subclass has a field of that name; a name that nobody knows is a TypeError."""
 
@@ -390,11 +391,10 @@ def test_documented_fields_without_effect_are_refused_by_name(field: str) -> Non
 
 
 async def test_a_toolset_whose_get_tools_is_no_coroutine_is_refused() -> None:
-    """By its name."""
+    """By its name, also where only asking it shows: an object that can be called says nothing of itself."""
 
     class Sync(BaseToolset):
-        def get_tools(self, readonly_context: ReadonlyContext | None = None) -> list[BaseTool]:  # type: ignore[override]  # the point
-            return []
+        get_tools: Any = partial(lambda context: [])
 
     with pytest.raises(ConfigurationError, match=r"Sync.get_tools to be `async def`"):
         await run(LlmAgent(name="a", model=ScriptedLlm([]), tools=[Sync()]))

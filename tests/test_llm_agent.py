@@ -507,6 +507,8 @@ async def test_a_request_that_a_tool_cannot_shape_is_not_asked() -> None:
 class Changing(BaseTool):
     """A tool whose declaration is another one whenever it is asked for: equal in Python, and not the same JSON."""
 
+    checks_arguments = False  # that would ask for it once more
+
     def __init__(self) -> None:
         super().__init__(name="look", description="")
         self.asked = 0

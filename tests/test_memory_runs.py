@@ -94,6 +94,25 @@ async def test_an_agent_searches_and_adds() -> None:
     assert await remembered(memory, "tea", "u2") == []
 
 
+async def test_a_tool_forgets_a_memory() -> None:
+    """`delete_memory` forgets one memory of the run's own user; a context that has ended forgets nothing."""
+    memory = InMemoryMemoryService()
+    [mine] = await memory.add_memory(**USER, memories=["green tea"])
+    [theirs] = await memory.add_memory(app_name="app", user_id="u2", memories=["black tea"])
+    kept: list[ToolContext] = []
+
+    async def forget(which: str, tool_context: ToolContext) -> None:
+        kept.append(tool_context)
+        await tool_context.delete_memory(which)
+
+    model = ScriptedLlm([[call("forget", which=mine), call("forget", which=theirs)], "done"])
+    await run(runner_of(LlmAgent(name="a", model=model, tools=[forget]), memory), "forget")
+    assert await remembered(memory, "tea") == []
+    assert await remembered(memory, "tea", "u2") == ["black tea"]
+    with pytest.raises(InvocationEndedError):
+        await kept[0].delete_memory(mine)
+
+
 async def test_a_missing_service_is_named() -> None:
     """Without a memory service each method raises what names the Runner's argument."""
     with pytest.raises(ServiceNotConfiguredError, match="memory_service="):

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from minirun._json import DEPTH_MAX, FrozenDict, freeze
 from minirun.errors import ConfigurationError, InvalidValueError
-from minirun.flows._json_nodes import PROBLEMS_MAX
 from minirun.flows._json_schema import compile_schema
 from minirun.flows._output import Outcome, OutputSchema
+from minirun.flows._types import PROBLEMS_MAX
 
 from .test_json_schema import Case, fitting_pairs, json_values, wrong_pairs
 from .test_schema import Account, Place, Scaled, Tree, Trip, damaged_pairs, valid_pairs
@@ -64,7 +64,7 @@ class Recipe:
 
 
 class Model:
-    """What a class of pydantic looks like from outside."""
+    """What has a schema of its own, and no validator."""
 
     @classmethod
     def model_json_schema(cls) -> dict[str, Any]:
@@ -434,7 +434,7 @@ def test_arguments_that_are_no_json_are_problems() -> None:
         (None, r"^form: found None, expected a type; or give a JSON schema as a dict"),
         (
             Model,
-            r"^form: .*Model is not supported; supported are str, .* attrs classes, .* model_json_schema\(\)$",
+            r"^form: .*Model is not supported; supported are str, .* pydantic models, .*; or give a JSON schema as a",
         ),
         (list[Model], r"Model is not supported"),
         (Recipe("x"), r"^form: Recipe\(title='x'.* is not supported"),

@@ -206,14 +206,18 @@ def test_the_signatures_of_running_hold() -> None:
         "invocation_id": None,
         "run_config": None,
         "state_delta": None,
+        "deps": None,
         "yield_user_message": False,
     }
     assert keywords(Runner.run_async) == run_async
-    assert keywords(Runner.run) == {**place, "invocation_id": None, "run_config": None, "state_delta": None}
+    assert keywords(Runner.run) == {
+        **place, "invocation_id": None, "run_config": None, "state_delta": None, "deps": None
+    }
     assert keywords(Runner.run_debug) == {
         "user_id": "debug_user_id",
         "session_id": "debug_session_id",
         "run_config": None,
+        "deps": None,
         "quiet": False,
         "verbose": False,
     }

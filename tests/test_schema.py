@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from minirun._json import FrozenDict, FrozenList, freeze
 from minirun.errors import ArgumentError
 from minirun.flows._signature import Signature, signature_of
+from minirun.flows._types import LINE_CHARS_MAX, PROBLEMS_MAX
 
 from .schemas import convert, schema_for
 
@@ -713,11 +714,50 @@ def test_a_long_key_is_cut_in_paths() -> None:
     with pytest.raises(ArgumentError) as caught:
         convert(dict[str, list[int | None]], value, "x")
     lines = str(caught.value).splitlines()
-    assert len(lines) == 10_001
+    assert len(lines) == PROBLEMS_MAX + 1
     assert lines[1] == f"x['{'k' * 56}..., key 1][0]: expected integer or null, found string 'x'"
     with pytest.raises(ArgumentError) as caught:
         convert(Place, {"k" * 100_000: 1}, "x")
     assert str(caught.value).startswith(f"x.{'k' * 60}: unknown name, expected one of city, zip")
+
+
+@pytest.mark.parametrize(
+    ("tp", "value"),
+    [
+        (list[int], ["x" * 1_000] * 1_000_000),
+        (dict[str, int], dict.fromkeys(map(str, range(100_000)), "x" * 1_000)),
+        (list[list[int] | Place], [["x" * 1_000] * 100] * 10_000),
+        (list[Place], [{}] * 100_000),
+        (Place, dict.fromkeys(map(str, range(100_000)))),
+        (list[dict[str, list[int]]], [{"k" * 60: ["x" * 1_000] * 10}] * 10_000),
+    ],
+)
+def test_of_many_problems_the_first_are_told(tp: object, value: Any) -> None:
+    """
+    Whatever is wrong with however much, at most 20 lines of at most 500 characters say so, and that there is more.
+    """
+    with pytest.raises(ArgumentError) as caught:
+        convert(tp, value, "x")
+    lines = str(caught.value).splitlines()
+    assert len(lines) == PROBLEMS_MAX + 1
+    assert max(map(len, lines)) <= LINE_CHARS_MAX
+    assert lines[-1] == "there are more problems than these 20"
+
+
+def test_reading_ends_soon_after_there_are_problems_enough() -> None:
+    """
+    What follows twenty problems is not read: a model that sends a megabyte of nonsense does not stop the loop.
+    """
+    met: list[int] = []
+
+    def meet(number: int) -> None:
+        met.append(number)
+        raise ValueError
+
+    picky = dataclasses.make_dataclass("Picky", [("number", int)], namespace={"__post_init__": lambda self: meet(0)})
+    with pytest.raises(ArgumentError):
+        convert(list[picky], [{"number": 1}] * 100_000, "x")  # type: ignore[valid-type]
+    assert len(met) == PROBLEMS_MAX + 1
 
 
 def test_nested_unions_are_read_once_each() -> None:
@@ -901,19 +941,49 @@ def test_bind_reports_every_problem() -> None:
 
 def test_starred_parameters_are_refused() -> None:
     """
-    A model cannot fill *args and **kwargs, so a function with one is refused by the parameter's name.
+    A model cannot fill *args, so a function with it is refused by the parameter's name; a class also with **kwargs.
     """
 
     def many(*names: str) -> None:
         """Takes any number."""
 
-    def open_ended(**options: int) -> None:
-        """Takes any name."""
-
     with pytest.raises(TypeError, match=r"many\(\): expected named parameters only, found \*names; name each one"):
         signature_of(many, skip=())
-    with pytest.raises(TypeError, match=r"open_ended\(\): .* found \*\*options; name each one"):
-        signature_of(open_ended, skip=())
+
+    @dataclasses.dataclass(init=False)
+    class Loose:
+        def __init__(self, **options: int) -> None:
+            self.options = options
+
+    with pytest.raises(TypeError, match=r"Loose\(\) .*found \*\*options; name each one"):
+        convert(Loose, {}, "x")
+
+
+def test_a_function_may_take_other_names() -> None:
+    """
+    `**rest` is shown as additional properties, and takes any name that is no parameter, with values of its annotation.
+    """
+    signature = signature_of(functools.partial(opened, fixed=1), skip={"ctx"})
+    assert signature.schema == {
+        "type": "object",
+        "properties": {"to": {"type": "string"}},
+        "required": ["to"],
+        "additionalProperties": {"type": "string", "format": "date"},
+    }
+    assert signature.bind({"to": "a", "on": "2024-01-01"}) == ([], {"to": "a", "on": datetime.date(2024, 1, 1)})
+    for name in ("ctx", "fixed"):
+        with pytest.raises(ArgumentError, match=rf"^{name}: unknown name, expected one of to$"):
+            signature.bind({"to": "a", name: "2024-01-01"})
+    with pytest.raises(ArgumentError) as caught:
+        signature.bind({"on": 1, "at": "2024-01-01"})
+    assert str(caught.value).splitlines() == [
+        "to: missing, expected string",
+        "on: expected date such as '2024-12-31', found integer 1",
+    ]
+
+
+def opened(to: str, *, ctx: object, fixed: int, **rest: datetime.date) -> None:
+    """A function that takes any name."""
 
 
 def test_a_skipped_parameter_must_take_a_keyword() -> None:

@@ -206,9 +206,9 @@ def test_values_are_checked_and_frozen_when_they_are_written() -> None:
 
 
 def test_changing_a_value_in_place_raises_and_augmented_assignment_works() -> None:
-    """`state[k].append` raises; `state[k] += [x]` and `state[k] |= {...}` are writes."""
+    """`state[k].append` raises and advises `extend`; `state[k] += [x]` and `state[k] |= {...}` are writes."""
     state = State(values(cart=["pen"], profile={"age": 3}))
-    with pytest.raises(TypeError, match=r'write `state\["key"\] \+= \[item\]`'):
+    with pytest.raises(TypeError, match=r'write `state\.extend\("key", \[item\]\)`'):
         state["cart"].append("ink")
     with pytest.raises(TypeError, match="make a copy with `dict"):
         state["profile"]["age"] = 4

@@ -26,6 +26,7 @@ from minirun.errors import (
 )
 from minirun.models import LlmRequest
 from minirun.runners._runner import TOOL_THREADS
+from minirun.runtime import Run
 from minirun.simulation import SeededChoices, World, simulate, why_unavailable
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import BaseTool, BaseToolset, RetryConfig
@@ -234,6 +235,70 @@ async def test_a_thread_that_goes_on_after_its_time_is_of_unknown_outcome(mock_c
     assert len(calls) == 1
 
 
+async def abandon_threads(runner: Runner, started: threading.Semaphore, count: int) -> Run:
+    """Leave a run while *count* threads of it have begun and wait for something."""
+    async with runner.run_async(**PLACE, new_message="go", run_config=RunConfig(thread_grace_s=0)) as run:
+        await anext(run)
+        with trio.move_on_after(0):
+            await anext(run)
+        for _ in range(count):
+            await trio.to_thread.run_sync(started.acquire)
+    return run
+
+
+async def test_an_abandoned_thread_takes_no_place_from_others(caplog: pytest.LogCaptureFixture) -> None:
+    """One thread less is given up than may run at once: two later synchronous tools run at once, and the log tells."""
+    go_on, started, both = threading.Event(), threading.Semaphore(0), threading.Barrier(2, timeout=10)
+
+    def hang() -> None:
+        started.release()
+        go_on.wait(10)
+
+    def work() -> str:
+        both.wait()
+        return "worked"
+
+    given_up = TOOL_THREADS - 1
+    model = ScriptedLlm([[call("hang")] * given_up, [call("work")] * 2, "done"])
+    runner = runner_for(LlmAgent(name="a", model=model, tools=[hang, work]))
+    run = await abandon_threads(runner, started, given_up)
+    assert run.abandoned_threads == given_up
+    events, later = await run_to_end(runner)
+    assert (responses(events), later.abandoned_threads) == ([{"result": "worked"}] * 2, 0)
+    assert len(caplog.messages) == given_up
+    assert "hang was cancelled" in caplog.messages[-1]
+    assert caplog.messages[-1].endswith("39 of at most 40 such threads of this runner still run")
+    go_on.set()
+
+
+async def test_too_many_abandoned_threads_fail_later_calls_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    """While as many abandoned threads run as may, calls in threads fail with a typed error; then they work again."""
+    go_on, started = threading.Event(), threading.Semaphore(0)
+    begun: list[None] = []
+
+    def hang() -> None:
+        started.release()
+        go_on.wait(10)
+
+    def work() -> int:
+        begun.append(None)
+        return len(begun)
+
+    model = ScriptedLlm([[call("hang")] * TOOL_THREADS, call("work"), "failed", call("work"), "done"])
+    runner = runner_for(LlmAgent(name="a", model=model, tools=[hang, work]))
+    await abandon_threads(runner, started, TOOL_THREADS)
+    events, _ = await run_to_end(runner)
+    kind, message = error_of(responses(events)[0])
+    assert (kind, begun) == ("ThreadsExhaustedError", [])
+    assert message.startswith("expected fewer than 40 abandoned threads of tools, found 40 that still run")
+    go_on.set()
+    while runner._program.tool_limits.threads.abandoned:  # the threads end one after another
+        await trio.lowlevel.checkpoint()
+    events, _ = await run_to_end(runner)
+    assert responses(events) == [{"result": 1}]
+    assert len(caplog.messages) == TOOL_THREADS
+
+
 @pytest.mark.parametrize("how", ["timeout", "cancelled"])
 async def test_a_call_that_has_got_no_thread_is_never_begun(how: str, mock_clock: trio.testing.MockClock) -> None:
     """A call that still waits for a thread when it is cancelled is answered so, and never takes effect."""
@@ -258,7 +323,7 @@ async def test_a_call_that_has_got_no_thread_is_never_begun(how: str, mock_clock
 
         async def end_threads() -> None:
             """Let them end once everybody knows that time is up."""
-            while runner._program.tool_limits.threads.statistics().tasks_waiting:
+            while runner._program.tool_limits.threads.limiter.statistics().tasks_waiting:
                 await trio.lowlevel.checkpoint()
             go_on.set()
 

@@ -79,7 +79,7 @@ async def test_every_call_has_one_answer_in_call_order() -> None:
     assert found[3] == {"x": 1}
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, float("nan"), b"x", {"a": {1: 2}}])
+@pytest.mark.parametrize("value", [object(), {b"x"}, float("nan"), b"x", {"a": {1: 2}}])
 async def test_a_result_that_is_not_json_is_an_error_response(value: object) -> None:
     """What could not be stored is told to the model with its path, and the run goes on."""
 
@@ -182,6 +182,30 @@ async def test_tools_of_one_turn_merge_their_state_in_call_order() -> None:
     assert events[1].actions.state_delta == {"k": "second call"}
     assert events[1].actions.state_ops == {"n": {"add": 1}}
     assert dict(run.session.state) == {"k": "second call", "n": 1}
+
+
+async def test_what_the_refusal_of_append_advises_keeps_both_of_two_parallel_writes() -> None:
+    """A tool that appends in place is told `state.extend`: two calls at once that do so both count; += loses one."""
+
+    async def put(item: str, how: str, tool_context: ToolContext) -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        if how == "append":
+            tool_context.state["cart"].append(item)
+        elif how == "extend":
+            tool_context.state.extend("cart", [item])
+        else:
+            tool_context.state["cart"] += [item]
+
+    carts = []
+    for how in ("append", "extend", "+="):
+        model = ScriptedLlm([[call("put", item="pen", how=how), call("put", item="ink", how=how)], "done"])
+        runner = runner_for(LlmAgent(name="a", model=model, tools=[put]))
+        events, run = await run_to_end(runner, state_delta={"cart": []})
+        carts.append(run.session.state["cart"])
+        if how == "append":
+            [told, _] = [answer.response["error"]["message"] for answer in events[1].get_function_responses()]
+            assert 'write `state.extend("key", [item])`' in told
+    assert carts == [[], ["pen", "ink"], ["ink"]]
 
 
 async def test_a_tool_may_emit_events_of_its_own() -> None:

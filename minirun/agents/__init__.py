@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ._composite import LoopAgent as LoopAgent
     from ._composite import ParallelAgent as ParallelAgent
     from ._composite import SequentialAgent as SequentialAgent
+    from ._in_thread import in_thread as in_thread
     from ._llm import Agent as Agent
     from ._llm import LlmAgent as LlmAgent
 else:
@@ -25,6 +26,7 @@ else:
             "._agent_tool": "AgentTool",
             "._base": "BaseAgent",
             "._composite": "LoopAgent ParallelAgent SequentialAgent",
+            "._in_thread": "in_thread",
             "._llm": "Agent LlmAgent",
         },
     )

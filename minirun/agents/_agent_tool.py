@@ -12,7 +12,7 @@ from ..flows._output import Outcome, OutputSchema
 from ..flows._prompts import Prompts
 from ..runtime import InvocationContext, ToolContext
 from ..tools import BaseTool
-from ..tools._base import declared
+from ..tools._declared import declared
 from ..types import Content, FunctionDeclaration, Part
 from ._base import BaseAgent
 from ._request import find_model
@@ -41,6 +41,8 @@ class AgentTool(BaseTool):
         options: `timeout_s`, `retry`, `max_concurrency`, `require_confirmation` and `on_interrupted`, as for every
             tool. A call that is interrupted goes on where the agent was: `on_interrupted="rerun"` is the default here.
     """
+
+    checks_arguments = False  # it does so itself
 
     def __init__(
         self, agent: BaseAgent, *, skip_summarization: bool = False, name: str | None = None, **options: Any

@@ -264,16 +264,9 @@ class BaseAgent(_AgentFields):
         Raises:
             ConfigurationError: A name in *update* is no field.
         """
-        fields = {field.name for field in attrs.fields(type(self))}  # type: ignore[arg-type]  # as below
-        changes = dict(update or {})
-        strange = sorted(set(changes) - fields)
-        if strange:
-            raise ConfigurationError(f"expected fields of {type(self).__name__} in update, found {strange[0]!r}")
-        changes.setdefault("sub_agents", [agent.clone() for agent in self.sub_agents])
-        copy = object.__new__(type(self))
-        initialise = vars(type(self)).get("__attrs_init__", type(self).__init__)  # it may have an `__init__` of its own
-        initialise(copy, **{name: getattr(self, name) for name in fields} | changes)
-        return copy
+        from ._clone import clone  # few agents are copied
+
+        return clone(self, update)
 
     def _tree(self) -> Iterator[BaseAgent]:
         yield self

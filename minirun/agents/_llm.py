@@ -12,7 +12,7 @@ import attrs
 
 from .._json import freeze
 from .._values import MAKE, changed
-from ..errors import ConfigurationError, FatalError, InvalidValueError, ModelError, NotSupportedError
+from ..errors import ConfigurationError, FatalError, ModelError, NotSupportedError
 from ..events import Event, EventActions, Replay
 from ..flows._turn import Input, Turn, input_of, step
 from ..models import BaseLlm, LlmResponse
@@ -20,7 +20,6 @@ from ..models._base import responses_of
 from ..runtime import InvocationContext, StreamingMode, ToolContext
 from ..runtime._hooks import Hook
 from ..sessions._key import CALL_ID
-from ..sessions._state import check_key
 from ..tools import BaseTool
 from ..tools._batch import run_calls
 from ..types import Content, GenerateContentConfig, Part
@@ -28,18 +27,18 @@ from ._base import SET_MODEL_RESPONSE, TRANSFER_TO_AGENT, BaseAgent, Hooks, hook
 from ._request import ConfigMemo, Instruction, ModelRequest, prepare, toolbox
 
 if TYPE_CHECKING:
+    from ..code_executors import BaseCodeExecutor
     from ..flows._output import OutputSchema
+    from ..planners import BasePlanner
     from ..tools import BaseToolset
     from ._output import OutputRetries
+    from ._shaping import Shaping
 
 __all__ = ["Agent", "LlmAgent"]
 
 NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
 INVALID_OUTPUT = "INVALID_OUTPUT"
 """The `error_code` of a model's event that says nothing, and of one that has not the form of the `output_schema`."""
-
-# Fields of the ADK documents that do not work here.
-_NOT_SUPPORTED = frozenset({"code_executor", "mode", "planner"})
 
 
 # --- how fields are checked -------------------------------------------------------------------------------------------
@@ -64,9 +63,9 @@ def _is_retries(retries: object) -> bool:
 def _static(value: str | Content | None) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    if isinstance(value, Content) and value.parts and all(part.text is not None for part in value.parts):
-        return "\n\n".join(part.text for part in value.parts if part.text)
-    raise ConfigurationError(f"expected static_instruction to be a text or a Content of texts, found {value!r:.80}")
+    from ._llm_fields import static_text  # most are a text
+
+    return static_text(value)
 
 
 def _tools(value: Sequence[BaseTool | BaseToolset | Callable[..., Any]]) -> tuple[BaseTool | BaseToolset, ...]:
@@ -74,68 +73,30 @@ def _tools(value: Sequence[BaseTool | BaseToolset | Callable[..., Any]]) -> tupl
         raise ConfigurationError(f"expected tools to be a list, found {value!r:.80}; write tools=[...]")
     tools = tuple(tool if isinstance(tool, BaseTool) else _as_tool(tool) for tool in value)
     names = [tool.name for tool in tools if isinstance(tool, BaseTool)]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        msg = f"expected tools with different names, found two named {twice!r}; use FunctionTool(f, name=...)"
-        raise ConfigurationError(msg)
-    for name in names:
-        if name in (SET_MODEL_RESPONSE, TRANSFER_TO_AGENT):
-            msg = f"expected tools with names of their own, found {name!r}, which minirun adds itself; rename it"
-            raise ConfigurationError(msg)
+    if len({*names, SET_MODEL_RESPONSE, TRANSFER_TO_AGENT}) < len(names) + 2:
+        from ._llm_fields import refuse_names
+
+        refuse_names(names)
     return tools
 
 
 def _as_tool(value: Any) -> BaseTool | BaseToolset:
     if not isinstance(value, FunctionType):
-        from ..tools._toolset import BaseToolset  # few agents have one
+        from ._llm_fields import toolset_of  # most tools are functions
 
-        if isinstance(value, BaseToolset):
-            return value
-        if isinstance(value, type) and issubclass(value, (BaseTool, BaseToolset)):
-            name = value.__name__
-            raise ConfigurationError(f"expected tools, found the class {name}; make one: {name}(...)")
-        if isinstance(value, BaseAgent):
-            found = f"found the agent {value.name!r}; write AgentTool({value.name}), or put it in sub_agents"
-            raise ConfigurationError(f"expected tools, {found}")
+        toolset = toolset_of(value)
+        if toolset is not None:
+            return toolset
     from ..tools._function import FunctionTool  # what it needs to read signatures is much
 
     return FunctionTool(value)
 
 
-def _checked_config(instance: Any, attribute: Any, config: object) -> None:
-    if config is None:
-        return
-    if not isinstance(config, GenerateContentConfig):
-        msg = f"expected generate_content_config to be a GenerateContentConfig, found {config!r:.80}"
-        raise ConfigurationError(msg)
-    elsewhere = {"tools": "tools", "system_instruction": "instruction", "response_schema": "output_schema"}
-    for field, argument in elsewhere.items():
-        if getattr(config, field):
-            msg = f"generate_content_config.{field} would be replaced; write LlmAgent({argument}=...) instead"
-            raise ConfigurationError(msg)
+def _checked(instance: Any, attribute: Any, value: object) -> None:
+    if value is not None:
+        from ._llm_fields import CHECKS  # few agents have such fields
 
-
-def _checked_schema(instance: Any, attribute: Any, schema: object) -> None:
-    if schema is None:
-        return
-    from ..flows._output import OutputSchema  # few agents have a schema
-
-    OutputSchema.of(schema, attribute.name)
-    config = instance.generate_content_config
-    if attribute.name == "output_schema" and isinstance(config, GenerateContentConfig) and config.response_mime_type:
-        msg = "generate_content_config.response_mime_type would be replaced by that of output_schema; leave one out"
-        raise ConfigurationError(msg)
-
-
-def _checked_key(instance: Any, attribute: Any, key: object) -> None:
-    if key is None:
-        return
-    try:
-        check_key(key, "output_key")
-    except InvalidValueError as error:
-        raise ConfigurationError(str(error)) from None
-    if not str(key).strip():
-        raise ConfigurationError(f"expected output_key to be the key of a state, or None, found {key!r}")
+        CHECKS[attribute.name](instance, attribute.name, value)
 
 
 _NOTHING = Event()  # what an agent has said before it says something
@@ -173,6 +134,8 @@ class LlmAgent(BaseAgent):
         parallel_tool_calls: Whether the tools that one answer of the model calls run side by side. They begin in the
             order of their calls in any case, which says nothing of threads. False: each call is made when the one
             before it has been answered, as if all tools were `sequential` (see `BaseTool`).
+        planner: Has the model plan before it acts, such as `PlanReActPlanner()`; its plans are thoughts.
+        code_executor: Runs the code that the model writes, such as one in a container of yours. None: nothing is run.
         before_model_callback: Called with `callback_context` and `llm_request`, an LlmRequestDraft to change. An
             LlmResponse that it returns counts as the model's.
         after_model_callback: Called with `callback_context` and `llm_response`, for fragments, too. An LlmResponse that
@@ -204,19 +167,21 @@ class LlmAgent(BaseAgent):
     )
     static_instruction: str | Content | None = attrs.field(default=None, converter=_static)
     tools: Sequence[BaseTool | BaseToolset | Callable[..., Any]] = attrs.field(default=(), converter=_tools)
-    generate_content_config: GenerateContentConfig | None = attrs.field(default=None, validator=_checked_config)
+    generate_content_config: GenerateContentConfig | None = attrs.field(default=None, validator=_checked)
     disallow_transfer_to_parent: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
     disallow_transfer_to_peers: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
     include_contents: Literal["default", "none"] = attrs.field(
         default="default", validator=refusing("include_contents 'default' or 'none'", ("default", "none").__contains__)
     )
-    input_schema: Any = attrs.field(default=None, validator=_checked_schema)
-    output_schema: Any = attrs.field(default=None, validator=_checked_schema)
+    input_schema: Any = attrs.field(default=None, validator=_checked)
+    output_schema: Any = attrs.field(default=None, validator=_checked)
     output_retries: int = attrs.field(
         default=2, validator=refusing("output_retries to be an integer from 0 up", _is_retries)
     )
-    output_key: str | None = attrs.field(default=None, validator=_checked_key)
+    output_key: str | None = attrs.field(default=None, validator=_checked)
     parallel_tool_calls: bool = attrs.field(default=True, validator=attrs.validators.instance_of(bool))
+    planner: BasePlanner | None = attrs.field(default=None, validator=_checked)
+    code_executor: BaseCodeExecutor | None = attrs.field(default=None, validator=_checked)
     before_model_callback: Hooks = hooks_field("before_model_callback", "callback_context", "llm_request")
     after_model_callback: Hooks = hooks_field("after_model_callback", "callback_context", "llm_response")
     on_model_error_callback: Hooks = hooks_field(
@@ -228,8 +193,8 @@ class LlmAgent(BaseAgent):
 
     @classmethod
     def _check_names(cls, names: Set[str]) -> None:
-        for name in _NOT_SUPPORTED & names - attrs.fields_dict(cls).keys():  # type: ignore[arg-type]  # mypy does not see that it is an attrs class
-            raise NotSupportedError(f"LlmAgent({name}=...) has no effect in this version of minirun; leave it out")
+        if "mode" in names - attrs.fields_dict(cls).keys():  # type: ignore[arg-type]  # mypy does not see that it is an attrs class
+            raise NotSupportedError("LlmAgent(mode=...) has no effect in this version of minirun; leave it out")
 
     @cached_property
     def _output(self) -> OutputSchema | None:
@@ -240,6 +205,14 @@ class LlmAgent(BaseAgent):
         return OutputSchema.of(self.output_schema, "output_schema")
 
     @cached_property
+    def _shaping(self) -> Shaping | None:
+        if self.planner is None and self.code_executor is None:
+            return None
+        from ._shaping import Shaping  # few agents plan, or write code
+
+        return Shaping(self)
+
+    @cached_property
     def _config_memo(self) -> ConfigMemo:
         return ConfigMemo(self.generate_content_config)
 
@@ -247,6 +220,7 @@ class LlmAgent(BaseAgent):
         turn, event = Turn.ASKING, _NOTHING
         tools: dict[str, BaseTool] | None = None  # of the last request; None if it was made before
         output: OutputRetries | None = None
+        code = None if self._shaping is None else self._shaping.code_runs()
         if self._output is not None:
             from ._output import OutputRetries  # few agents have a schema
 
@@ -256,9 +230,12 @@ class LlmAgent(BaseAgent):
                 what = Input.END
             elif turn is Turn.ASKING:
                 event_id = ctx._following_id(ctx._path)
-                recorded = await self._recorded_answer(ctx, event_id)
+                recorded: Event | None = None
+                if ctx._invocation.replayer is not None:
+                    recorded = await ctx._invocation.replayer.repeat_answer(ctx, event_id)
                 if recorded is not None:
-                    event, problems, tools = *recorded, None
+                    problems = [recorded.error_message or ""] if recorded.error_code == INVALID_OUTPUT else []
+                    event, tools = recorded, None
                 else:
                     request = await prepare(self, ctx, event_id)
                     answer = await self._answer(ctx, request)
@@ -272,6 +249,8 @@ class LlmAgent(BaseAgent):
                 if again is not None:
                     what = Input.INVALID
                     await ctx.emit(Event(content=Content(role="user", parts=[Part(text=again)])))
+                elif code is not None and what is Input.TEXT and await code.answer(ctx, event):
+                    what = Input.INVALID
             else:
                 event = await self._run_calls(ctx, event, tools)
                 what = Input.FINAL if ctx._position.handover.transfer_to is not None else input_of(event)
@@ -282,22 +261,13 @@ class LlmAgent(BaseAgent):
                     what = Input.FINAL
             turn = step(turn, what)
 
-    # --- what is recorded, if the invocation is resumed
-
-    async def _recorded_answer(self, ctx: InvocationContext, event_id: str) -> tuple[Event, list[str]] | None:
-        replayer = ctx._invocation.replayer
-        event = None if replayer is None else await replayer.repeat_answer(ctx, event_id)
-        if event is None:
-            return None
-        return event, [event.error_message or ""] if event.error_code == INVALID_OUTPUT else []
-
     async def _run_calls(self, ctx: InvocationContext, made: Event, tools: dict[str, BaseTool] | None) -> Event:
         """Make the calls of an event that have no response yet; return the event with the last responses."""
-        replayer, calls, event = ctx._invocation.replayer, made.get_function_calls(), None
-        if replayer is not None:
-            event, calls = await replayer.repeat_responses(ctx, calls)
-            if calls:
-                await replayer.leave_replay(ctx, "calls of tools", calls)
+        calls, event = made.get_function_calls(), None
+        if ctx._invocation.replayer is not None:
+            from ._recorded import without_responses  # few runs resume an invocation
+
+            event, calls = await without_responses(ctx, calls)
         if calls and tools is None:
             tools = (await toolbox(self, ctx)).tools
         if made.actions.replay.alone:
@@ -356,6 +326,8 @@ class LlmAgent(BaseAgent):
         self, ctx: InvocationContext, request: ModelRequest, answer: LlmResponse
     ) -> tuple[Event, list[str]]:
         """Emit what the model has said; return it with what is wrong with its form."""
+        if self._shaping is not None:
+            answer = self._shaping.shaped(ctx, request, answer)
         event = _event(ctx, answer, request.event_id, partial=None)
         if answer.ask_again is not None:
             from ._model_callbacks import not_taken  # few answers are refused by a hook
@@ -384,6 +356,8 @@ class LlmAgent(BaseAgent):
         return await ctx.emit(event), problems
 
     def _with_checked_output(self, event: Event) -> tuple[Event, list[str]]:
+        if self._shaping is not None and self._shaping.runs_code_of(event):
+            return event, []  # it is no answer yet
         if self._output is None:
             return self._with_output(event, event.text), []
         outcome = self._output.parse_text(event.text)

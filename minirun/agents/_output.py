@@ -30,6 +30,8 @@ class Answer(NamedTuple):
 class AnswerTool(BaseTool):
     """`set_model_response`: its arguments are the answer. The response to a call of it has the checked value."""
 
+    checks_arguments = False  # it does so itself
+
     def __init__(self, output: OutputSchema, prompts: Prompts) -> None:
         super().__init__(name=NAME, description=prompts.output_tool_description, on_interrupted="rerun")
         self._output = output

@@ -125,7 +125,10 @@ async def prepare(agent: LlmAgent, ctx: InvocationContext, event_id: str) -> Mod
         from ._instructions import with_instruction  # few agents have two
 
         contents = with_instruction(contents, instruction)
-    return ModelRequest(event_id, box, LlmRequest(contents=contents, config=config, model=box.model.name))
+    request = ModelRequest(event_id, box, LlmRequest(contents=contents, config=config, model=box.model.name))
+    if agent._shaping is not None:
+        agent._shaping.instruct(ctx, request)
+    return request
 
 
 async def _text_of(instruction: Instruction, ctx: InvocationContext) -> str:
@@ -192,7 +195,8 @@ def transcript_of(agent: LlmAgent, ctx: InvocationContext | CallbackContext) -> 
     if transcript is None or transcript.start_seq != start or transcript.prompts != prompts:
         outside = None if agent.include_contents == "none" else history.opening
         opening = outside if inside is None else inside.content
-        transcript = Transcript(agent.name, start, branch, prompts=prompts, opening=opening)
+        as_said = None if agent._shaping is None else agent._shaping.as_said
+        transcript = Transcript(agent.name, start, branch, prompts=prompts, opening=opening, as_said=as_said)
         memo[key] = transcript
     transcript.read(live.events[live.index_of(transcript.next_seq) :])
     return transcript

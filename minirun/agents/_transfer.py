@@ -9,7 +9,7 @@ from ..errors import ArgumentError
 from ..flows._prompts import Prompts
 from ..runtime import ToolContext
 from ..tools import BaseTool
-from ..tools._base import declared
+from ..tools._declared import declared
 from ..types import FunctionDeclaration
 from ._base import TRANSFER_TO_AGENT as NAME
 from ._base import BaseAgent
@@ -19,6 +19,8 @@ __all__ = ["TransferTool"]
 
 class TransferTool(BaseTool):
     """`transfer_to_agent(agent_name)`: the agent takes over once the calls of this turn are answered."""
+
+    checks_arguments = False  # it does so itself
 
     def __init__(self, targets: Sequence[BaseAgent], prompts: Prompts) -> None:
         super().__init__(name=NAME, description=prompts.transfer_tool, on_interrupted="rerun")

@@ -133,26 +133,13 @@ class AgentTree:
         """
         if not self.root.sub_agents or not isinstance(self.root, LlmAgent):
             return self.root
-        for event in reversed(events):
-            if event.author == "user" or (event.branch is not None and "@" in event.branch):
-                continue
-            target = self.find(event.actions.transfer_to_agent)
-            if target is not None and self._keeps_control(target):
-                return target
-            if event.content is not None:
-                author = self.find(event.author)
-                if author is not None and self._keeps_control(author):
-                    return author
-        kept = self.find(before)
-        return kept if kept is not None and self._keeps_control(kept) else self.root
+        from ._speaker import last_speaker  # few agents have others beside them
 
-    def _keeps_control(self, agent: BaseAgent) -> bool:
-        at: BaseAgent | None = agent
-        while at is not None and at is not self.root:
-            if not isinstance(at, LlmAgent) or at.disallow_transfer_to_parent:
-                return False
-            at = self._parents.get(at.name)
-        return isinstance(agent, LlmAgent)
+        return last_speaker(self, events, before)
+
+    def parent(self, agent: BaseAgent) -> BaseAgent | None:
+        """The agent above *agent*; None at the root."""
+        return self._parents.get(agent.name)
 
 
 def _by_name(name: str) -> BaseLlm:

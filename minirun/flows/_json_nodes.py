@@ -22,19 +22,17 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from ._types import FOUND_CHARS_MAX, LINE_CHARS_MAX, PROBLEMS_MAX, cut
+
 __all__ = [
     "LIMITS",
-    "LINE_CHARS_MAX",
-    "PROBLEMS_MAX",
     "TYPES",
     "Node",
     "all_of",
     "among",
     "any_of",
     "array_parts",
-    "bounded",
     "check",
-    "cut",
     "few",
     "is_integer",
     "is_number",
@@ -51,12 +49,7 @@ __all__ = [
     "unique_test",
 ]
 
-# Enough to mend an answer in one go; a model that has more to mend had better begin anew.
-PROBLEMS_MAX = 20
-# Long enough to recognise a value or an option, short enough for twenty of them in a prompt.
-FOUND_CHARS_MAX = 60
 OPTIONS_MAX = 10
-LINE_CHARS_MAX = 500
 
 _Path: TypeAlias = tuple[str | int, ...]
 _NOTHING: Any = object()
@@ -133,13 +126,6 @@ def check(root: Node, value: Any) -> list[Problem]:
 # --- what messages say ------------------------------------------------------------------------------------------------
 
 
-def bounded(lines: Iterable[str]) -> list[str]:
-    """Return the first few different problems, each cut to a length that one can read, and whether there are more."""
-    found = list(dict.fromkeys(lines))
-    first = [cut(line, LINE_CHARS_MAX) for line in found[:PROBLEMS_MAX]]
-    return first if len(found) <= PROBLEMS_MAX else [*first, f"there are more problems than these {PROBLEMS_MAX}"]
-
-
 def _path_of(steps: _Path) -> str:
     """Return a path such as `items[2].name`; empty for the value itself."""
     text = ""
@@ -168,11 +154,6 @@ def shown(value: Any) -> str:
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False)
-
-
-def cut(text: str, chars_max: int = FOUND_CHARS_MAX) -> str:
-    """Return the beginning of *text*, as long as it may be."""
-    return text if len(text) <= chars_max else f"{text[: chars_max - 3]}..."
 
 
 def few(options: Iterable[str], between: str = ", ") -> str:

@@ -31,7 +31,8 @@ import attrs
 from .._json import freeze
 from ..errors import ConfigurationError, InvalidValueError
 from . import _json_nodes as nodes
-from ._json_nodes import LIMITS, LINE_CHARS_MAX, TYPES, Node, bounded, cut, few, shown
+from ._json_nodes import LIMITS, TYPES, Node, few, shown
+from ._types import LINE_CHARS_MAX, bounded, cut
 
 __all__ = ["Checker", "as_object", "compile_schema", "wrapped"]
 

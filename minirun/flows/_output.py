@@ -18,22 +18,21 @@ Not caught: what the constructor of a class raises, except TypeError and ValueEr
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import inspect
 import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from enum import Enum
 from typing import Any
 
 import attrs
 
 from .._json import DEPTH_MAX, INT_DIGITS_MAX, dumps, freeze
 from ..errors import ConfigurationError, InvalidValueError
-from ._json_nodes import bounded
 from ._json_schema import as_object, compile_schema, wrapped
 from ._schema import reader_of
+from ._types import bounded
+from ._written import written
 
 __all__ = ["Outcome", "OutputSchema"]
 
@@ -76,8 +75,8 @@ class OutputSchema:
         Return the form of the values of *tp*, which messages call *what*.
 
         Args:
-            tp: An attrs class, a dataclass, a TypedDict, whatever else a tool's parameter may be (lists, dicts, unions
-                and plain types of these), or a JSON schema: a dict.
+            tp: An attrs class, a dataclass, a TypedDict, a pydantic model, whatever else a tool's parameter may be
+                (lists, dicts, unions and plain types of these), or a JSON schema: a dict.
             what: How the caller's own argument is called.
 
         Raises:
@@ -147,7 +146,7 @@ def _form_of_type(tp: object, what: str, under: str | None) -> _Form:
             raise TypeError(msg)
         reader = reader_of(tp, what, under)
     except TypeError as error:
-        msg = f"{error}; or give a JSON schema as a dict, such as a pydantic model's model_json_schema()"
+        msg = f"{error}; or give a JSON schema as a dict"
         raise ConfigurationError(msg) from None
     arguments = {cls: _arguments_of(cls, what) for cls in reader.classes}
 
@@ -156,7 +155,7 @@ def _form_of_type(tp: object, what: str, under: str | None) -> _Form:
         if problems:
             return Outcome(problems=bounded(problems))
         try:
-            return Outcome(freeze(_plain(made, arguments), "the value", _LEVEL))
+            return Outcome(freeze(written(made, "the value", arguments.get, _LEVEL), "the value", _LEVEL))
         except InvalidValueError as error:
             return Outcome(problems=bounded([str(error)]))
         except RecursionError:
@@ -177,28 +176,6 @@ def _arguments_of(cls: type, what: str) -> dict[str, str]:
         msg = f"{what}: expected {cls.__qualname__} to keep its arguments as fields, found that {lost[0]!r} is none"
         raise ConfigurationError(msg)
     return {name: kept[name] for name in names}
-
-
-def _plain(value: Any, arguments: Mapping[type, Mapping[str, str]]) -> Any:
-    """What a model would have to say for *value*, a thing that a type's reader made."""
-    names = arguments.get(type(value))
-    if names is not None:
-        return {name: _plain(getattr(value, attribute), arguments) for name, attribute in names.items()}
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, datetime.date):
-        return value.isoformat()
-    if isinstance(value, dict):
-        return {key: _plain(item, arguments) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item, arguments) for item in value]
-    if isinstance(value, (set, frozenset)):  # sorted, for the order of a set differs from process to process
-        return sorted((_plain(item, arguments) for item in value), key=_rank)
-    return value
-
-
-def _rank(value: Any) -> tuple[str, Any, str]:
-    return type(value).__name__, value if isinstance(value, (str, int, float)) else 0, repr(value)
 
 
 def _unwrapped(outcome: Outcome) -> Outcome:

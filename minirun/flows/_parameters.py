@@ -19,12 +19,13 @@ __all__ = ["EMPTY", "described", "field_of", "hints_of", "parameters_of"]
 EMPTY = inspect.Parameter.empty  # no default, or no annotation
 
 
-def parameters_of(func: Callable[..., object], where: str) -> list[inspect.Parameter]:
+def parameters_of(func: Callable[..., object], where: str, *, may_be_open: bool = False) -> list[inspect.Parameter]:
     """
     Return the parameters of *func*, which messages call *where*.
 
     Raises:
-        TypeError: It has none that can be read, or one that takes any number of arguments.
+        TypeError: It has none that can be read, or one that takes any number of arguments, unless it is one for names
+            and it *may_be_open*.
     """
     try:
         parameters = list(inspect.signature(func).parameters.values())
@@ -32,7 +33,7 @@ def parameters_of(func: Callable[..., object], where: str) -> list[inspect.Param
         msg = f"{where}: expected a function with a signature, found none ({error}); wrap it in a function of your own"
         raise TypeError(msg) from None
     for parameter in parameters:
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        if parameter.kind is parameter.VAR_POSITIONAL or (parameter.kind is parameter.VAR_KEYWORD and not may_be_open):
             star = str(parameter).partition(":")[0]
             msg = f"{where}: expected named parameters only, found {star}; name each one, or take a list or a dict"
             raise TypeError(msg)

@@ -7,18 +7,13 @@ Names in braces are filled in, as `str.format` does; a text may leave them out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from string import Formatter
 from typing import Protocol
 
 import attrs
 
 from .._record import Record
-from ..errors import ConfigurationError
 
-__all__ = ["Prompts", "check_words"]
-
-# What is filled in is text, but for these.
-NUMBERS = frozenset({"max_retries", "retry", "size", "version"})
+__all__ = ["Prompts"]
 
 
 class Described(Protocol):
@@ -33,31 +28,6 @@ class Described(Protocol):
 def _text(*names: str, default: str) -> str:
     field: str = attrs.field(default=default, metadata={"names": names})
     return field
-
-
-def check_words(text: object, names: Sequence[str], what: str) -> None:
-    """
-    Check that *text*, which errors call *what*, is one in which no other names than these stand in braces.
-
-    Raises:
-        ConfigurationError: It is not.
-    """
-    expected = f"expected {what} to be a text"
-    if not isinstance(text, str):
-        raise ConfigurationError(f"{expected}, found {text!r:.80}")
-    try:
-        found = {name for _, name, _, _ in Formatter().parse(text) if name is not None} if names else set()
-    except ValueError as error:
-        raise ConfigurationError(f"{expected} that str.format takes ({error}), found {text!r:.80}") from None
-    strange = sorted(found - set(names))
-    if strange:
-        known = ", ".join(f"{{{name}}}" for name in names)
-        raise ConfigurationError(f"{expected} with no other names than {known}, found {{{strange[0]}}}")
-    try:
-        text.format(**{name: 1 if name in NUMBERS else "" for name in names})
-    except (ValueError, LookupError, AttributeError) as error:
-        problem = f"that can be filled in with {', '.join(names)} ({error})"
-        raise ConfigurationError(f"{expected} {problem}, found {text!r:.80}") from None
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -131,6 +101,8 @@ class Prompts(Record):
         for field in attrs.fields(Prompts):
             text = getattr(self, field.name)
             if text is not field.default:
+                from ._words import check_words  # few apps say it otherwise
+
                 check_words(text, field.metadata["names"], f"Prompts.{field.name}")
 
     def about_transfers(self, agent: Described, targets: Sequence[Described]) -> list[str]:

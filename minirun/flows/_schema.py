@@ -17,17 +17,19 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NoReturn
 
 import attrs
 
 from ._docstring import documentation_of
+from ._foreign_models import is_model, model_type
 from ._parameters import described, field_of, hints_of, parameters_of
 from ._types import (
     FOUND_CHARS_MAX,
     KINDS,
+    PROBLEMS_MAX,
     SCALARS,
     Field,
     Reading,
@@ -40,7 +42,7 @@ from ._types import (
     shown,
 )
 
-__all__ = ["Compiler", "Reader", "reader_of"]
+__all__ = ["Compiler", "Reader", "open_object", "reader_of"]
 
 
 # --- what others ask --------------------------------------------------------------------------------------------------
@@ -153,7 +155,11 @@ def _array(item: Type, make: Callable[[Iterable[object]], object]) -> Type:
         if not isinstance(value, list):
             return reading.wrong(path, expected, value)
         before = len(reading.problems)
-        items = [item.read(each, f"{path}[{index}]", reading) for index, each in enumerate(value)]
+        items = []
+        for index, each in enumerate(value):
+            items.append(item.read(each, f"{path}[{index}]", reading))
+            if len(reading.problems) > PROBLEMS_MAX:
+                break
         if len(reading.problems) > before:
             return None
         try:
@@ -184,10 +190,12 @@ def _mapping(item: Type) -> Type:
     def read(value: object, path: str, reading: Reading) -> object:
         if not isinstance(value, dict):
             return reading.wrong(path, expected, value)
-        steps = (_key_step(key, index) for index, key in enumerate(value))
-        return {
-            key: item.read(each, path + step, reading) for (key, each), step in zip(value.items(), steps, strict=True)
-        }
+        items = {}
+        for index, (key, each) in enumerate(value.items()):
+            items[key] = item.read(each, path + _key_step(key, index), reading)
+            if len(reading.problems) > PROBLEMS_MAX:
+                break
+        return items
 
     return Type(expected, {"type": "object", "additionalProperties": item.schema}, read)
 
@@ -195,6 +203,29 @@ def _mapping(item: Type) -> Type:
 def _key_step(key: str, index: int) -> str:
     """A key in a path. A model makes up keys of any length, and each path below would be as long."""
     return f"[{key!r}]" if len(key) <= FOUND_CHARS_MAX else f"[{shown(key)}, key {index}]"
+
+
+def open_object(closed: Type, fields: Mapping[str, Field], rest: Type, taken: Collection[str]) -> Type:
+    """
+    Return the type of the objects that may have other names than these *fields* of the *closed* type, too.
+
+    Their values are of the type *rest*. No name is one of those that are *taken* by what no model fills.
+    """
+
+    def read(value: object, path: str, reading: Reading) -> object:
+        if not isinstance(value, dict):
+            return closed.read(value, path, reading)
+        others = value.keys() - fields.keys() - set(taken)
+        made = closed.read({name: item for name, item in value.items() if name not in others}, path, reading)
+        more = {}
+        for index, name in enumerate(name for name in value if name in others):
+            at = name if not path and name.isidentifier() and len(name) <= FOUND_CHARS_MAX else _key_step(name, index)
+            more[name] = rest.read(value[name], at, reading)
+            if len(reading.problems) > PROBLEMS_MAX:
+                break
+        return {**made, **more} if isinstance(made, dict) else made
+
+    return Type(closed.expected, {**closed.schema, "additionalProperties": rest.schema or True}, read)
 
 
 # --- compiling annotations --------------------------------------------------------------------------------------------
@@ -207,7 +238,7 @@ _ARRAYS: dict[object, Callable[[Iterable[object]], object]] = {
 }
 _SUPPORTED = (
     "str, int, float, bool, None, Any, unions, Literal, Enum, list, Sequence, tuple, set, frozenset, dict and Mapping "
-    "with str keys, TypedDict, dataclasses, attrs classes, NewType, Annotated, date and datetime"
+    "with str keys, TypedDict, dataclasses, attrs classes, pydantic models, NewType, Annotated, date and datetime"
 )
 
 
@@ -222,7 +253,7 @@ class Compiler:
     @property
     def records(self) -> tuple[type, ...]:
         """The dataclasses and attrs classes among the types compiled so far."""
-        return tuple(tp for tp in self._types if isinstance(tp, type) and not typing.is_typeddict(tp))
+        return tuple(tp for tp in self._types if isinstance(tp, type) and _is_record(tp))
 
     def finish(self, schema: Schema) -> Schema:
         """Return *schema* with the definitions it needs, as a copy that shares nothing."""
@@ -255,8 +286,12 @@ class Compiler:
             return self._choices([(member.value, member) for member in tp], tp, where)
         if typing.is_typeddict(tp):
             return self._named(tp, lambda: self._typed_dict(tp, where))
-        if isinstance(tp, type) and (dataclasses.is_dataclass(tp) or attrs.has(tp)):
+        if isinstance(tp, type) and _is_record(tp):
             return self._named(tp, lambda: self._record(tp, where))
+        if is_model(tp):
+            if tp not in self._types:
+                self._types[tp] = model_type(tp, where, self._defs, self._open.values())
+            return self._types[tp]
         return self._container(tp, tp, (), where)
 
     def _container(self, tp: Any, origin: Any, args: tuple[Any, ...], where: str) -> Type:
@@ -313,6 +348,10 @@ class Compiler:
             kind = self.compile(hint, f"field {name!r} of {cls.__name__} in {where}")
             fields[name] = field_of(described(kind, texts.get(name)), parameter.default)
         return object_of(cls.__name__, fields, cls)
+
+
+def _is_record(tp: type) -> bool:
+    return dataclasses.is_dataclass(tp) or attrs.has(tp)
 
 
 def _refuse(tp: object, where: str) -> NoReturn:

@@ -19,6 +19,9 @@ from ._types import SCALARS, Field, Type, convert, object_of, plain
 
 __all__ = ["Signature", "signature_of"]
 
+# The names of annotations of results that JSON has a form for, as they stand in most functions.
+PLAIN_RESULTS = (None, "None", "bool", "dict", "float", "int", "list", "str")
+
 
 class Signature(NamedTuple):
     """The arguments that a model may give to one function. Nothing but the conversion happens per call."""
@@ -49,12 +52,15 @@ def signature_of(func: Callable[..., object], *, skip: Container[str]) -> Signat
     """
     Read the signature of *func*: a function, a method, a partial or an object with `__call__`, sync or async.
 
+    A `**rest` takes whatever other names the model sends, each with a value of its annotation.
+
     Parameters in *skip* are left to the caller, who passes them by keyword; the model never hears of them. Nor does
     it hear of the arguments that a partial has fixed. A parameter is described by what its annotation says, or else
     by the docstring.
 
     Raises:
-        TypeError: A parameter cannot be filled from JSON, or its annotation cannot be resolved.
+        TypeError: A parameter cannot be filled from JSON, or its annotation cannot be resolved; or the annotation of
+            the result can, and says that there will be none that JSON has a form for.
     """
     function = _function_behind(func)
     where = f"{getattr(function, '__qualname__', type(function).__qualname__)}()"
@@ -64,7 +70,8 @@ def signature_of(func: Callable[..., object], *, skip: Container[str]) -> Signat
     compiler = None
     fields: dict[str, Field] = {}
     positional: dict[str, object] = {}
-    for parameter in parameters_of(func, where):
+    rest: Type | None = None
+    for parameter in parameters_of(func, where, may_be_open=True):
         name, spot = parameter.name, f"parameter {parameter.name!r} of {where}"
         if name in skip and parameter.kind is parameter.POSITIONAL_ONLY:
             msg = f"{spot} is positional-only, expected one that can be passed by keyword; move it behind the '/'"
@@ -83,8 +90,20 @@ def signature_of(func: Callable[..., object], *, skip: Container[str]) -> Signat
 
             compiler = compiler or Compiler()
             kind = compiler.compile(hint, spot)
-        fields[name] = field_of(described(kind, texts.get(name)), parameter.default)
+        if parameter.kind is parameter.VAR_KEYWORD:
+            rest = kind
+        else:
+            fields[name] = field_of(described(kind, texts.get(name)), parameter.default)
+    result = getattr(function, "__annotations__", {}).get("return")
+    if (result.__name__ if isinstance(result, type) else result) not in PLAIN_RESULTS:
+        from ._written import check_result
+
+        check_result(result, f"the result of {where}", namespace)
     arguments = object_of("arguments", fields, dict)
+    if rest is not None:
+        from ._schema import open_object
+
+        arguments = open_object(arguments, fields, rest, taken={*fixed, *inspect.signature(func).parameters})
     schema = compiler.finish(arguments.schema) if compiler else plain(arguments.schema)
     return Signature(schema, arguments, positional)
 

@@ -16,7 +16,7 @@ a call: it is not seen from outside, nor what is outside from there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from .._json import dumps
 from .._values import changed
@@ -54,10 +54,12 @@ class Transcript:
     The contents of a history, as the agent of this name is shown it in its branch, from the event *start_seq* on.
 
     `next_seq` is the `seq` of the first event that was not read yet, `prompts` the words for what stands in for others.
-    *opening* is what is shown before all of it.
+    *opening* is what is shown before all of it, and *as_said* changes what the agent itself has said.
     """
 
-    __slots__ = ("_agent_name", "_branch", "_contents", "_open", "_visible", "next_seq", "prompts", "start_seq")
+    __slots__ = (
+        "_agent_name", "_as_said", "_branch", "_contents", "_open", "_visible", "next_seq", "prompts", "start_seq"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -67,12 +69,14 @@ class Transcript:
         *,
         prompts: Prompts = Prompts(),  # noqa: B008 # frozen
         opening: Content | None = None,
+        as_said: Callable[[Content], Content] | None = None,
     ) -> None:
         self.start_seq = start_seq
         self.next_seq = start_seq
         self._agent_name = agent_name
         self._branch = branch
         self.prompts = prompts
+        self._as_said = as_said
         self._contents: list[Content] = [] if opening is None else [opening]
         self._open: dict[str | None, _Unit] = {}  # by call id, in the order of the calls
         self._visible: dict[str | None, bool] = {}  # by branch
@@ -111,6 +115,8 @@ class Transcript:
             if content.parts:
                 self._extend(self._contents, [content])
             return
+        if self._as_said is not None:
+            content = self._as_said(content)
         spoken = content.parts
         if content.responses:
             spoken = tuple(part for part in content.parts if part.function_response is None)

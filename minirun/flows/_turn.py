@@ -1,7 +1,7 @@
 """
 A turn with a model, as a table.
 
-      ┌ invalid (the answer has not the form that was asked for, or a hook has not taken it for one)
+      ┌ invalid (the answer has not the form that was asked for, a hook has not taken it for one, or its code was run)
       ▼ │
     ASKING ── text ──► DONE
       │ ▲                ▲

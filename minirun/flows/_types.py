@@ -11,7 +11,8 @@ The rules of reading:
   union tries its members without that first, so that `int | float` keeps 1.0 a float; the first that fits wins.
 * A set drops repeated items, although its schema asks for none.
 * What comes out shares no list or dict with what went in: the function may change its arguments.
-* All problems are reported at once, each with its path: a model that is told one at a time asks each time.
+* Problems are reported at once, each with its path: a model that is told one at a time asks each time. Reading ends
+  soon after there are more than it will be told.
 
 How: `kind.read(value, path, reading)` never raises for a bad value. It notes a problem in `reading` and returns
 whatever, and who would build on that result looks at the problems first.
@@ -22,7 +23,8 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from types import NoneType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -31,12 +33,16 @@ from ..errors import ArgumentError
 __all__ = [
     "FOUND_CHARS_MAX",
     "KINDS",
+    "LINE_CHARS_MAX",
+    "PROBLEMS_MAX",
     "SCALARS",
     "Field",
     "Reading",
     "Schema",
     "Type",
+    "bounded",
     "convert",
+    "cut",
     "mismatch",
     "object_of",
     "plain",
@@ -44,8 +50,11 @@ __all__ = [
     "shown",
 ]
 
-# Long enough to recognise a value, short enough that ten problems still fit in a prompt.
+# Enough to mend a value in one go; a model that has more to mend had better begin anew.
+PROBLEMS_MAX = 20
+# Long enough to recognise a value or an option, short enough for twenty of them in a prompt.
 FOUND_CHARS_MAX = 60
+LINE_CHARS_MAX = 500
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -94,11 +103,11 @@ def convert(kind: Type, value: object, path: str) -> Any:
     Return what the JSON *value* is as one of this type. *path* is what messages call the value.
 
     Raises:
-        ArgumentError: The value does not fit; one line for each problem.
+        ArgumentError: The value does not fit; a line for each of the first problems, and whether there are more.
     """
     result, problems = read_value(kind, value, path)
     if problems:
-        raise ArgumentError("\n".join(problems))
+        raise ArgumentError("\n".join(bounded(problems)))
     return result
 
 
@@ -117,7 +126,19 @@ def mismatch(path: str, expected: str, value: object) -> str:
 def shown(value: object) -> str:
     """Return *value* as messages show it."""
     text = json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
-    return text if len(text) <= FOUND_CHARS_MAX else f"{text[: FOUND_CHARS_MAX - 3]}..."
+    return cut(text)
+
+
+def cut(text: str, chars_max: int = FOUND_CHARS_MAX) -> str:
+    """Return the beginning of *text*, as long as it may be."""
+    return text if len(text) <= chars_max else f"{text[: chars_max - 3]}..."
+
+
+def bounded(lines: Iterable[str]) -> list[str]:
+    """Return the first few different problems, each cut to a length that one can read, and whether there are more."""
+    found = list(dict.fromkeys(lines))
+    first = [cut(line, LINE_CHARS_MAX) for line in found[:PROBLEMS_MAX]]
+    return first if len(found) <= PROBLEMS_MAX else [*first, f"there are more problems than these {PROBLEMS_MAX}"]
 
 
 def plain(value: Any) -> Any:
@@ -200,7 +221,7 @@ def _read_fields(
         return (f"{path}.{name}" if path else name) if name.isidentifier() else f"{path}[{name!r}]"
 
     known = f"one of {', '.join(fields)}" if fields else "none at all"
-    unknown = (name for name in value if name not in fields)
+    unknown = islice((name for name in value if name not in fields), PROBLEMS_MAX + 1)
     reading.problems.extend(f"{under(name[:FOUND_CHARS_MAX])}: unknown name, expected {known}" for name in unknown)
     values = {}
     for name, field in fields.items():

@@ -15,7 +15,7 @@ import attrs
 from ..agents._llm import NO_CONTENT, is_empty
 from ..agents._model_callbacks import without_calls
 from ..errors import ConfigurationError, InvalidValueError, ModelError, RetriesExceededError
-from ..flows._prompts import check_words
+from ..flows._words import check_words
 from ..models import LlmResponse
 from ._base import BasePlugin
 from ._reflect_retry_tool import check_retries, in_time, readable

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._json import dumps, freeze
 from ..errors import ConfigurationError, InvalidValueError, RetriesExceededError
-from ..flows._prompts import check_words
+from ..flows._words import check_words
 from ._base import BasePlugin
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from .._json import dumps
 from .._values import changed
 from ..artifacts._values import USER_PREFIX, check_filename
 from ..errors import InvalidValueError
-from ..flows._prompts import check_words
+from ..flows._words import check_words
 from ..types import Blob, Content, Part
 from ._base import BasePlugin
 

@@ -6,8 +6,22 @@ import json
 from collections.abc import Iterator, Mapping
 
 from ..events import Event
+from ..runtime import RunScope
 
-__all__ = ["lines_of"]
+__all__ = ["lines_of", "print_events"]
+
+
+async def print_events(scope: RunScope, message: str, *, quiet: bool, verbose: bool) -> list[Event]:
+    """Run *message*, print what is said unless *quiet*, and return the events."""
+    events: list[Event] = []
+    if not quiet:
+        print(f"user > {message}")  # noqa: T201 # printing is what this is for
+    async with scope as run:
+        async for event in run:
+            events.append(event)
+            for line in [] if quiet else lines_of(event, run.failed_calls, verbose=verbose):
+                print(line)  # noqa: T201 # printing is what this is for
+    return events
 
 
 def lines_of(event: Event, failed_calls: Mapping[str, str], *, verbose: bool) -> Iterator[str]:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from .._json import dumps, freeze
+from .._json import dumps, freeze, shown
 from .._values import changed
 from ..artifacts._run import RunArtifacts
 from ..artifacts._values import USER_PREFIX
-from ..errors import InvocationNotFoundError, StaleSessionError
+from ..errors import InvalidValueError, InvocationNotFoundError, StaleSessionError
 from ..events import Event, EventActions
 from ..runtime._recovery import recover
 from ..sessions import LiveSession
@@ -42,10 +42,13 @@ async def rewind(
     artifacts: BaseArtifactService | None,
     key: SessionKey,
     invocation_id: str,
-    own_id: str,
     config: RunConfig,
 ) -> Event:
-    """Undo an invocation and all that came after it, by an event of the invocation *own_id*; see `rewind_async`."""
+    """Undo an invocation and all that came after it, by an event of an invocation of its own; see `rewind_async`."""
+    if not isinstance(invocation_id, str) or not invocation_id:
+        problem = f"expected the id of an invocation, found {shown(invocation_id)}"
+        raise InvalidValueError("rewind_before_invocation_id", problem)
+    own_id = f"e-{sessions.env.new_id('invocation')}"
     reject = config.on_busy == "reject"
     writer = await sessions.open_writer(key, own_id, None, reject=reject)
     if writer is None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from .._json import finite, shown
 from ..agents import BaseAgent
 from ..apps import App
 from ..env import Env
-from ..errors import CleanupTimeoutError, InvalidValueError
+from ..errors import CleanupTimeoutError
 from ..events import NO_ACTIONS, Event, EventActions
 from ..flows._message import user_content
 from ..runtime import Program, RunConfig, RunRequest, RunScope
@@ -192,6 +191,7 @@ class Runner:
         invocation_id: str | None = None,
         run_config: RunConfig | None = None,
         state_delta: Mapping[str, object] | None = None,
+        deps: Any = None,
         yield_user_message: bool = False,
     ) -> RunScope:
         """
@@ -218,6 +218,8 @@ class Runner:
                 calls follow from it, so it is to be another one in every session.
             run_config: Settings of this run.
             state_delta: State to change with the message; its `temp:` keys live for this run.
+            deps: What tools, agents and callbacks of this run find as `ctx.deps`: a database handle, the request. It
+                is never stored, nor looked into; whoever resumes the invocation gives it again.
             yield_user_message: Whether the stored message is the first event of the run.
 
         Raises:
@@ -253,6 +255,7 @@ class Runner:
             temp=temp,
             run_config=config,
             yield_user_message=yield_user_message,
+            deps=deps,
             window=_NOT_ASKED[compacts] if asked is None else RunWindow(asked=asked, whole=compacts),
         )
         if invocation_id is None and not message.get_function_responses():
@@ -288,6 +291,7 @@ class Runner:
         invocation_id: str | None = None,
         run_config: RunConfig | None = None,
         state_delta: Mapping[str, object] | None = None,
+        deps: Any = None,
     ) -> SyncRun:
         """
         Run the agent from synchronous code: an iterator of events, and a context manager.
@@ -312,10 +316,13 @@ class Runner:
             invocation_id=invocation_id,
             run_config=run_config,
             state_delta=state_delta,
+            deps=deps,
         )
         return SyncRun(scope, self._env)
 
-    async def resume_due(self, now: float | None = None, *, run_config: RunConfig | None = None) -> list[Invocation]:
+    async def resume_due(
+        self, now: float | None = None, *, run_config: RunConfig | None = None, deps: Any = None
+    ) -> list[Invocation]:
         """
         Go on with what has waited for a time that has come: see `InvocationContext.sleep_until`.
 
@@ -326,6 +333,7 @@ class Runner:
         Args:
             now: Which time it is, in seconds since the epoch; by default the clock's.
             run_config: Settings of these runs.
+            deps: What these runs find as `ctx.deps`.
 
         Returns:
             The invocations that went on, as they are now.
@@ -334,13 +342,11 @@ class Runner:
             InvalidValueError: *now* is no such time.
             StorageError: What is due cannot be read.
         """
-        if now is not None and finite(now) is None:
-            raise InvalidValueError("now", f"expected seconds since the epoch, found {shown(now)}")
         config = checked_config(run_config)
         self._opener.check_open()
         from ._supervisor import resume_due  # few programs wait for a time
 
-        return await resume_due(self, self._env.now() if now is None else now, config)
+        return await resume_due(self, now, config, deps)
 
     async def supervise(
         self,
@@ -348,6 +354,7 @@ class Runner:
         max_concurrent: int = 4,
         every_s: float = 1.0,
         run_config: RunConfig | None = None,
+        deps: Any = None,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """
@@ -368,6 +375,7 @@ class Runner:
             max_concurrent: How many may go on at once.
             every_s: How often to look, in seconds.
             run_config: Settings of these runs; a busy session is not waited for, whatever they say.
+            deps: What these runs find as `ctx.deps`.
             task_status: Told when it has looked for the first time; what it has found may have to wait for a place.
 
         Raises:
@@ -376,7 +384,7 @@ class Runner:
         """
         from ._supervisor import Supervisor  # few programs supervise
 
-        await Supervisor(self, checked_config(run_config), max_concurrent, every_s).run(task_status)
+        await Supervisor(self, checked_config(run_config), max_concurrent, every_s, deps).run(task_status)
 
     async def rewind_async(
         self,
@@ -405,16 +413,11 @@ class Runner:
             StorageError: See the class for what it says about the event.
         """
         config = checked_config(run_config)
-        if not isinstance(rewind_before_invocation_id, str) or not rewind_before_invocation_id:
-            problem = f"expected the id of an invocation, found {shown(rewind_before_invocation_id)}"
-            raise InvalidValueError("rewind_before_invocation_id", problem)
         key = session_key(self.app_name, user_id, session_id)
         self._opener.check_open()
         from ._rewind import rewind  # few programs rewind
 
-        own_id = f"e-{self._env.new_id('invocation')}"
-        artifacts = self.artifact_service
-        return await rewind(self.session_service, artifacts, key, rewind_before_invocation_id, own_id, config)
+        return await rewind(self.session_service, self.artifact_service, key, rewind_before_invocation_id, config)
 
     async def run_debug(
         self,
@@ -423,6 +426,7 @@ class Runner:
         user_id: str = "debug_user_id",
         session_id: str = "debug_session_id",
         run_config: RunConfig | None = None,
+        deps: Any = None,
         quiet: bool = False,
         verbose: bool = False,
     ) -> list[Event]:
@@ -432,18 +436,13 @@ class Runner:
         The session is made if it does not exist, and goes on when called again. *verbose* also prints calls, responses
         and state changes; *quiet* prints nothing.
         """
-        from ._debug import lines_of  # few programs print what is said
+        from ._debug import print_events  # few programs print what is said
 
         events: list[Event] = []
         for message in [messages] if isinstance(messages, str) else messages:
             await self._opener.create_if_missing(session_key(self.app_name, user_id, session_id))
-            if not quiet:
-                print(f"user > {message}")  # noqa: T201 # printing is what this is for
-            async with self.run_async(
-                user_id=user_id, session_id=session_id, new_message=message, run_config=run_config
-            ) as run:
-                async for event in run:
-                    events.append(event)
-                    for line in [] if quiet else lines_of(event, run.failed_calls, verbose=verbose):
-                        print(line)  # noqa: T201 # printing is what this is for
+            scope = self.run_async(
+                user_id=user_id, session_id=session_id, new_message=message, run_config=run_config, deps=deps
+            )
+            events += await print_events(scope, message, quiet=quiet, verbose=verbose)
         return events

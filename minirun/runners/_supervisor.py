@@ -9,13 +9,13 @@ running for everybody; so any number of supervisors may look after one store, an
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import trio
 
-from .._json import finite
-from ..errors import ConfigurationError, MinirunError, ServiceClosedError, StorageError
+from .._json import finite, shown
+from ..errors import ConfigurationError, InvalidValueError, MinirunError, ServiceClosedError, StorageError
 from ..runtime import RunConfig
 from ..sessions import BaseSessionService, Invocation, InvocationStatus, SessionKey
 from ._resume import find_invocation
@@ -68,6 +68,7 @@ async def resume(
     *,
     now: float | None,
     config: RunConfig,
+    deps: Any,
     if_still: InvocationStatus | None = None,
 ) -> Outcome:
     """
@@ -83,7 +84,7 @@ async def resume(
             if found.status is not if_still:
                 return Outcome.NOT_STARTED
         scope = runner.run_async(
-            user_id=key.user_id, session_id=key.session_id, invocation_id=invocation_id, run_config=config
+            user_id=key.user_id, session_id=key.session_id, invocation_id=invocation_id, run_config=config, deps=deps
         )
         async with scope.supervised(now) as run:
             await run.wait()
@@ -97,11 +98,14 @@ async def resume(
     return Outcome.RESUMED
 
 
-async def resume_due(runner: Runner, now: float, config: RunConfig) -> list[Invocation]:
-    """Resume, one after the other, what has waited for a time until *now*; see `Runner.resume_due`."""
+async def resume_due(runner: Runner, asked: float | None, config: RunConfig, deps: Any) -> list[Invocation]:
+    """Resume, one after the other, what has waited for a time until *asked*, or now; see `Runner.resume_due`."""
+    now = runner._env.now() if asked is None else finite(asked)
+    if now is None:
+        raise InvalidValueError("now", f"expected seconds since the epoch, found {shown(asked)}")
     service = runner.session_service
     jobs = await due(service, runner.app_name, now)
-    resumed = [job for job in jobs if await resume(runner, job, now=now, config=config) is Outcome.RESUMED]
+    resumed = [job for job in jobs if await resume(runner, job, now=now, config=config, deps=deps) is Outcome.RESUMED]
     found = [await service._invocation(*job) for job in resumed]
     return [invocation for invocation in found if invocation is not None]  # the others were deleted meanwhile
 
@@ -115,12 +119,13 @@ class Supervisor:
         config: Settings of the runs; they do not wait for a session that is busy, which would take a place.
         max_concurrent: How many may run at once.
         every_s: How often to look, in seconds.
+        deps: What the runs find as `ctx.deps`.
 
     Raises:
         ConfigurationError: A number is out of its range.
     """
 
-    def __init__(self, runner: Runner, config: RunConfig, max_concurrent: int, every_s: float) -> None:
+    def __init__(self, runner: Runner, config: RunConfig, max_concurrent: int, every_s: float, deps: Any) -> None:
         if not isinstance(max_concurrent, int) or isinstance(max_concurrent, bool) or max_concurrent < 1:
             msg = f"expected max_concurrent to be an integer above 0, found {max_concurrent!r:.40}"
             raise ConfigurationError(msg)
@@ -130,6 +135,7 @@ class Supervisor:
         self._runner = runner
         self._config = attrs.evolve(config, on_busy="reject")
         self._every_s = every_s
+        self._deps = deps
         self._free = trio.Semaphore(max_concurrent)
         self._running: set[Job] = set()
         self._backoff: dict[Job, tuple[float, float]] = {}  # until when, and how many seconds that is
@@ -176,7 +182,9 @@ class Supervisor:
             if status is None:
                 failed = await self._compact(job[0])
             else:
-                outcome = await resume(self._runner, job, now=None, config=self._config, if_still=status)
+                outcome = await resume(
+                    self._runner, job, now=None, config=self._config, deps=self._deps, if_still=status
+                )
                 failed = outcome is Outcome.UNCHANGED
             _, wait_s = self._backoff.pop(job, (0.0, self._every_s))
             if failed:

@@ -12,14 +12,14 @@ import sys
 from collections.abc import Coroutine, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
 from .._codec import event_to_json
 from .._values import changed
 from ..env import derived_id
-from ..errors import InvocationEndedError, NotSupportedError
+from ..errors import InvocationEndedError, MissingDepsError, NotSupportedError
 from ..events import NO_ACTIONS, Event
 from ..flows._actions import ActionsDraft
 from ..sessions import Session
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from ..agents import BaseAgent
 
 __all__ = ["ContextBase", "ReadonlyContext"]
+
+T = TypeVar("T")
 
 
 class ReadonlyContext:
@@ -89,6 +91,24 @@ class ReadonlyContext:
         """The message that began the invocation; inside an agent that is used as a tool, what it was asked."""
         inside = self._position.inside
         return self._invocation.user_content if inside is None else inside.content
+
+    @property
+    def deps(self) -> Any:
+        """What the run was given as `run_async(deps=...)`, such as a database handle; None if that was nothing."""
+        return self._invocation.deps
+
+    def deps_as(self, kind: type[T]) -> T:
+        """
+        Return `deps` as what it is to be: `database = ctx.deps_as(Database)`.
+
+        Raises:
+            MissingDepsError: The run was given nothing of this kind.
+        """
+        deps = self._invocation.deps
+        if isinstance(deps, kind):
+            return deps
+        msg = f"expected the run to be given a {kind.__qualname__} as deps, found {type(deps).__qualname__}"
+        raise MissingDepsError(f"{msg}; they are not stored: give `deps=` to whatever begins or resumes a run")
 
     @property
     def run_config(self) -> RunConfig:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import trio
 
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
     from ._commits import CommitWatcher
 
 __all__ = ["CallbackContext", "InvocationContext", "ReadonlyContext", "ToolContext"]
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class WorkingContext(ContextBase):
@@ -80,6 +85,26 @@ class WorkingContext(ContextBase):
 
         self._invocation.secrets.check_name(name, "name of the step")
         return await run_step(self, name, work, args, named)
+
+    async def run_in_thread(self, func: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
+        """
+        Call what blocks in a worker thread: `rows = await ctx.run_in_thread(read_rows, path)`.
+
+        It is one of the threads of synchronous tools: 40 of a Runner run at once, others wait for a place. The thread
+        sees the context variables of the caller, and a tool's may write to `tool_context.state`.
+
+        A thread cannot be stopped. If this is cancelled, the thread is waited for, up to `RunConfig.thread_grace_s`,
+        and what it returns by then is dropped; if it has not begun it never does. After that it is given up: the call
+        of a tool is then answered as of unknown outcome. Unlike a `step`, the function is called again when the
+        invocation is resumed.
+
+        Raises:
+            ConfigurationError: *func* is async.
+            ThreadsExhaustedError: Too many threads that were given up still run; *func* was not called.
+        """
+        from ._thread_calls import run_in_thread
+
+        return await run_in_thread(self, func, partial(func, *args, **named))
 
     async def sleep_until(self, when: float) -> None:
         """
@@ -263,6 +288,22 @@ class WorkingContext(ContextBase):
         from ._memory import add_memory
 
         return await add_memory(self, memories, custom_metadata)
+
+    async def delete_memory(self, memory_id: str) -> None:
+        """
+        Forget the memory of this id, of this user, at once; adding its event again does not bring it back.
+
+        What this session has found in it stays in its log: see `BaseMemoryService.delete_memory`.
+
+        Raises:
+            InvalidValueError: *memory_id* cannot be an id.
+            InvocationEndedError: The invocation, or the tool call that this context belonged to, has ended.
+            ServiceNotConfiguredError: The runner has no memory service.
+            StorageError: The store failed.
+        """
+        from ._memory import delete_memory
+
+        await delete_memory(self, memory_id)
 
     # --- credentials
 

@@ -32,7 +32,7 @@ class Pause(BaseException):
 class Failures:
     """What has failed in a run, beside the exception that it ends with."""
 
-    __slots__ = ("_origins", "late", "of_hooks", "of_tools", "unrecorded_calls")
+    __slots__ = ("_origins", "abandoned_threads", "late", "of_hooks", "of_tools", "unrecorded_calls")
 
     def __init__(self) -> None:
         self.of_hooks: list[BaseException] = []
@@ -43,7 +43,12 @@ class Failures:
         """See `Run.failed_calls`."""
         self.unrecorded_calls: set[str | None] = set()
         """The ids of calls that were made, and whose responses could not be stored."""
+        self.abandoned_threads = 0
         self._origins: dict[int, tuple[BaseException, str, str | None]] = {}  # by id, which the exception keeps alive
+
+    def count_abandoned(self) -> None:
+        """Count a thread that was given up."""
+        self.abandoned_threads += 1
 
     def note_origin(self, error: BaseException, agent_name: str, branch: str | None) -> None:
         """Note which agent *error* has left, if it is the first that it leaves."""

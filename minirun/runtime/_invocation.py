@@ -8,9 +8,10 @@ and `_committer`, ids in `_ids`, limits in `flows._budgets`, the past in `_histo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .._threads import LateOutcome, in_thread
 from ..env import Env
 from ..errors import StorageError
 from ..events import Event
@@ -61,9 +62,9 @@ class Invocation:
     """What all contexts of one invocation share, in one run of it. Not for applications."""
 
     __slots__ = (
-        "budgets", "commit_watchers", "committer", "due_at", "emitter", "end_invocation", "ended", "env", "failures",
-        "history", "id", "ids", "inside", "live", "memo", "program", "replayer", "run_artifacts", "run_config",
-        "run_id", "secrets", "status", "tool_events", "user_content", "values",
+        "budgets", "commit_watchers", "committer", "deps", "due_at", "emitter", "end_invocation", "ended", "env",
+        "failures", "history", "id", "ids", "inside", "live", "memo", "program", "replayer", "run_artifacts",
+        "run_config", "run_id", "secrets", "status", "tool_events", "user_content", "values",
     )
 
     def __init__(
@@ -87,6 +88,7 @@ class Invocation:
         self.values = live.values.with_temp()
         self.values.temp.update(temp)
         self.user_content = message.content
+        self.deps: Any = None
         self.due_at: float | None = None
         """What is due until then is due, whatever the clock says."""
         self.committer = Committer(writer, invocation_id, run_config.partial_buffer)
@@ -125,6 +127,14 @@ class Invocation:
     def reads_of(self, path: str) -> Reads:
         """What the logic on *path* reads is recorded in this; while it is replayed, it is served what it has read."""
         return Reads(path, {} if self.replayer is None else self.replayer.reads.get(path, {}))
+
+    async def in_thread(self, call: Callable[[], Any], on_cancel: Callable[[LateOutcome], None]) -> Any:
+        """Run *call* in one of the worker threads of the runner; see `_threads`."""
+        threads, grace_s = self.program.tool_limits.threads, self.run_config.thread_grace_s
+        on_abandoned = self.failures.count_abandoned
+        return await in_thread(
+            self.env, call, on_cancel, threads=threads, grace_s=grace_s, on_abandoned=on_abandoned
+        )
 
     def know_secret(self, credential: AuthCredential) -> None:
         """Keep what *credential* holds out of all that is said from here on."""

@@ -25,7 +25,7 @@ from ._services import given
 if TYPE_CHECKING:
     from ._base_context import ContextBase
 
-__all__ = ["add_events_to_memory", "add_memory", "find_memories", "search_memory"]
+__all__ = ["add_events_to_memory", "add_memory", "delete_memory", "find_memories", "search_memory"]
 
 # What is noted of searches stands beside the reads of the state, under keys that no state has.
 FOUND = "temp:memories "
@@ -86,6 +86,13 @@ async def add_memory(
         for entry in found
     ]
     return await service._remember(context.app_name, context.user_id, entries)
+
+
+async def delete_memory(context: ContextBase, memory_id: str) -> None:
+    """See `InvocationContext.delete_memory`."""
+    context._check_writable()
+    key = context._invocation.live.key
+    await _service_of(context).delete_memory(app_name=key.app_name, user_id=key.user_id, memory_id=memory_id)
 
 
 def _id_of(context: ContextBase, entry: MemoryEntry) -> str:

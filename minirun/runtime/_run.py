@@ -106,6 +106,11 @@ class Run:
         """By the ids of calls: where their tools have failed in this run, as `file:line in function: error`."""
         return {} if self._invocation is None else dict(self._invocation.failures.of_tools)
 
+    @property
+    def abandoned_threads(self) -> int:
+        """How many threads of its tools and steps were given up: cancelled, and not ended in `thread_grace_s`."""
+        return 0 if self._invocation is None else self._invocation.failures.abandoned_threads
+
     def __aiter__(self) -> AsyncIterator[Event]:
         return self
 

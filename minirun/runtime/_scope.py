@@ -52,6 +52,8 @@ class RunRequest:
     yield_user_message: bool
     window: GetSessionConfig | None
     """Which events the run loads."""
+    deps: Any = None
+    """What the application hands to its tools; it is kept nowhere else."""
     resumes: StoredInvocation | None = None
     """The invocation to go on with; its id is `invocation_id`."""
     is_looked_up: bool = False
@@ -159,7 +161,7 @@ class RunScope:
                 self._invocation = invocation = Invocation(
                     program, request.invocation_id, request.message, writer, request.run_config, request.temp
                 )
-                invocation.due_at = self._due_at
+                invocation.due_at, invocation.deps = self._due_at, request.deps
                 self._context = InvocationContext.root(invocation)
                 stored = await self._append_message(writer, request)
                 if resumes is None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from .._json import dumps, finite, freeze, shown
-from .._threads import LateOutcome, in_thread
+from .._threads import LateOutcome
 from ..errors import FatalError, InvalidValueError, MinirunError, ReplayError
 from ..events import Event, RecordedStep
 from ..flows._questions import SLEEP_UNTIL
@@ -95,8 +95,7 @@ async def _result_of(context: ContextBase, work: partial[Any], on_cancel: Callab
     if inspect.iscoroutinefunction(inspect.unwrap(getattr(work.func, "func", work.func))):
         return await work()
     invocation = context._invocation
-    limiter, grace_s = invocation.program.tool_limits.threads, invocation.run_config.thread_grace_s
-    result = await in_thread(invocation.env, work, on_cancel, limiter=limiter, grace_s=grace_s)
+    result = await invocation.in_thread(work, on_cancel)
     return await result if inspect.isawaitable(result) else result
 
 

@@ -331,7 +331,7 @@ async def _state_says_how_it_is_changed(t: Bench) -> None:
         try:
             state["cart"].append("ink")
         except TypeError as error:
-            expect(f"the way in {error}", "+=" in str(error), True)
+            expect(f"the way in {error}", "state.extend" in str(error), True)
         else:
             expect("a change inside session.state", "went through", "TypeError")
         expect("state", dict(state), {"cart": ["pen"]})

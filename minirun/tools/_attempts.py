@@ -123,7 +123,7 @@ class Attempts:
         await context._invocation.env.point(f"{label} {context._path}")
         if self.start is not None:
             self.start.begin()
-        result = await self._tool.run_async(args=thaw(args), tool_context=context)
+        result = await self._tool._run(thaw(args), context)
         context._check_awaited()
         return self._returned(result)
 

@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from .._json import finite, freeze
 from ..errors import ConfigurationError
 from ..flows._prompts import Prompts
 from ..runtime import CallbackContext, ToolContext
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from ..models import LlmRequestDraft
     from ._retry import RetryConfig
 
-__all__ = ["BaseTool", "check_name", "declared"]
+__all__ = ["BaseTool", "check_async", "check_name"]
 
 OnInterrupted: TypeAlias = Literal["report", "rerun", "ask"]
 
@@ -54,8 +53,18 @@ class BaseTool(ABC):
         ConfigurationError: A value is out of its range.
     """
 
+    checks_arguments: ClassVar[bool] = True
+    """
+    Whether what a model sends is checked against the parameters of the `declaration` before `run_async` is called.
+    False is for a tool that does it itself, or has a schema with keywords that minirun does not know, and refuses.
+    """
+
     needs_service: ClassVar[str | None] = None
     """What a Runner has to be given for the tool, such as "memory_service"; else it cannot be made."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        check_async(cls, "run_async", "needs_confirmation", "process_llm_request", "close")
 
     def __init__(
         self,
@@ -71,23 +80,11 @@ class BaseTool(ABC):
     ) -> None:
         check_name(name)
 
-        def check(fits: bool, expected: str, found: object) -> None:
-            if not fits:
-                raise ConfigurationError(f"tool {name!r}: expected {expected}, found {found!r:.80}")
+        options = (timeout_s, retry, max_concurrency, on_interrupted, require_confirmation, sequential)
+        if options != (None, None, None, "report", False, False):
+            from ._options import check_options  # few tools have any; so it is with what is imported below
 
-        check(on_interrupted in ("report", "rerun", "ask"), "on_interrupted 'report', 'rerun' or 'ask'", on_interrupted)
-        is_condition = isinstance(require_confirmation, bool) or callable(require_confirmation)
-        check(is_condition, "require_confirmation to be True, False or a function", require_confirmation)
-        check(isinstance(sequential, bool), "sequential to be True or False", sequential)
-        seconds = finite(timeout_s)
-        is_time = timeout_s is None or (seconds is not None and seconds > 0)
-        check(is_time, "timeout_s to be seconds above 0, or None", timeout_s)
-        if retry is not None:
-            from ._retry import RetryConfig  # few tools have one
-
-            check(isinstance(retry, RetryConfig), "retry to be a RetryConfig, or None", retry)
-        is_count = isinstance(max_concurrency, int) and not isinstance(max_concurrency, bool) and max_concurrency >= 1
-        check(max_concurrency is None or is_count, "max_concurrency to be an integer from 1 up", max_concurrency)
+            check_options(name, *options)
         self.name = name
         self.description = description
         self.on_interrupted = on_interrupted
@@ -122,19 +119,20 @@ class BaseTool(ABC):
         required = self.require_confirmation
         if isinstance(required, bool):
             return required
-        named = dict(args)
-        if "tool_context" in inspect.signature(required).parameters:
-            named["tool_context"] = tool_context
-        answer = required(**named)
-        return bool(await answer if inspect.isawaitable(answer) else answer)
+        from ._options import is_required
+
+        return await is_required(required, args, tool_context)
 
     @abstractmethod
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
         """
-        Do it, and return a JSON value: a dict is the response as it is, anything else becomes `{"result": value}`.
+        Do it, and return the result: a dict is the response as it is, anything else becomes `{"result": value}`.
+
+        It is JSON, or what has one form in JSON: dates, enums, sets, dataclasses, attrs classes and pydantic models.
 
         An exception becomes an error response to the model, and what was written to `tool_context.state` is dropped;
-        a FatalError ends the run. *args* is what the model sent, a copy.
+        a FatalError ends the run. *args* is what the model sent, a copy, and fits what is declared (see
+        `checks_arguments`). What blocks belongs in a thread: `await tool_context.run_in_thread(f, ...)`.
         """
 
     async def process_llm_request(self, *, tool_context: CallbackContext, llm_request: LlmRequestDraft) -> None:
@@ -147,7 +145,20 @@ class BaseTool(ABC):
 
     def _declared(self, prompts: Prompts) -> FunctionDeclaration | None:
         """The declaration, in the words of the app where the framework says something in it."""
-        return self.declaration
+        declaration = self.declaration
+        if self.checks_arguments and declaration is not None:
+            from ._options import checker_of
+
+            checker_of(self, declaration)
+        return declaration
+
+    async def _run(self, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        """Check the arguments and run it."""
+        if self.checks_arguments:
+            from ._options import check_arguments
+
+            check_arguments(self, args)
+        return await self.run_async(args=args, tool_context=tool_context)
 
     def _is_final_answer(self, response: Mapping[str, Any]) -> bool:
         """Whether this response is the final answer of the agent: then it does not hand over in the same turn."""
@@ -157,10 +168,12 @@ class BaseTool(ABC):
         """Give back what the tool holds; `Runner.close` calls it, once."""
 
 
-def declared(name: str, description: str, **parameters: Mapping[str, object]) -> FunctionDeclaration:
-    """Declare a tool with these parameters, all of which are required."""
-    schema = {"type": "object", "properties": parameters, "required": list(parameters)}
-    return FunctionDeclaration(name=name, description=description, parameters=freeze(schema, name))
+def check_async(cls: type, *names: str) -> None:
+    """Raise ConfigurationError if *cls* has one of these methods as a function that is not `async def`."""
+    for name in names:
+        method = inspect.unwrap(vars(cls).get(name, None))
+        if inspect.isfunction(method) and not inspect.iscoroutinefunction(method):
+            raise ConfigurationError(f"expected {cls.__qualname__}.{name} to be `async def`, found `def`")
 
 
 def check_name(name: object, what: str = "a tool name") -> None:

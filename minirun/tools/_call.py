@@ -133,7 +133,7 @@ class ToolCall:
             value = await self._ask("after_tool_callback", args, tool_response=self.outcome.value)
             self.outcome = result_of(self.outcome.value if value is None else value, self.call.name)
         if isinstance(self.outcome, Result) and self.tool.is_long_running:
-            self.initial_result, self.outcome = self.outcome.value, None
+            self.initial_result, self.outcome = self.outcome.told, None
             self.is_begun = self.is_waiting = True
 
     async def _is_allowed(self, args: dict[str, Any]) -> bool:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_type_hints
 
 from .._json import freeze
-from .._threads import in_thread
 from ..errors import ConfigurationError
 from ..flows._docstring import documentation_of
 from ..flows._signature import signature_of
@@ -46,9 +45,11 @@ class FunctionTool(BaseTool):
         timeout_s, retry, max_concurrency, on_interrupted, require_confirmation, sequential: See `BaseTool`.
 
     Raises:
-        ConfigurationError, TypeError: The function has no usable name, a parameter that JSON cannot express, or a
-            limit is out of its range.
+        ConfigurationError, TypeError: The function has no usable name, a parameter that JSON cannot express, an
+            annotation of its result that says the same, or a limit is out of its range.
     """
+
+    checks_arguments = False  # the signature does
 
     def __init__(
         self,
@@ -64,10 +65,8 @@ class FunctionTool(BaseTool):
         require_confirmation: bool | Callable[..., bool | Awaitable[bool]] = False,
         sequential: bool = False,
     ) -> None:
-        if not callable(func):
-            raise ConfigurationError(f"expected a function, found {func!r:.80}")
-        if run_in not in (None, "thread", "loop"):
-            raise ConfigurationError(f"expected run_in='thread' or 'loop', found {run_in!r:.80}")
+        if not callable(func) or run_in not in (None, "thread", "loop"):
+            _refuse(func, run_in)
         inner = func
         while isinstance(inner, partial):
             inner = inner.func
@@ -86,12 +85,9 @@ class FunctionTool(BaseTool):
             sequential=sequential,
         )
         is_async = inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(getattr(inner, "__call__", None))  # noqa: B004 # not whether it can be called, but how
-        if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
-            msg = f"expected a function that returns its result, found the generator {name!r}; return a list"
-            raise ConfigurationError(msg)
-        if is_async and run_in == "thread":
-            msg = f"expected a sync function for run_in='thread', found the async {name!r}; leave run_in out"
-            raise ConfigurationError(msg)
+        is_generator = inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner)
+        if is_generator or (is_async and run_in == "thread"):
+            _refuse(inner, run_in, name)
         self.func = func
         self._in_thread = not is_async and run_in != "loop"
         self._context_parameter = _context_parameter(func, inner)
@@ -111,10 +107,7 @@ class FunctionTool(BaseTool):
             named[self._context_parameter] = tool_context
         call = partial(self.func, *positional, **named)
         if self._in_thread:
-            invocation = tool_context._invocation
-            limiter, grace_s = invocation.program.tool_limits.threads, invocation.run_config.thread_grace_s
-            on_cancel = tool_context._ended_late
-            result = await in_thread(invocation.env, call, on_cancel, limiter=limiter, grace_s=grace_s)
+            result = await tool_context._invocation.in_thread(call, tool_context._ended_late)
         else:
             result = call()
         return await result if inspect.isawaitable(result) else result
@@ -130,6 +123,12 @@ class LongRunningFunctionTool(FunctionTool):
     """
 
     is_long_running = True
+
+
+def _refuse(func: object, run_in: object, name: str = "") -> NoReturn:
+    from ._options import refuse_function
+
+    refuse_function(func, run_in, name)
 
 
 def _context_parameter(func: Callable[..., Any], inner: Callable[..., Any]) -> str | None:

@@ -16,7 +16,8 @@ from ..flows._prompts import Prompts
 from ..models import LlmRequestDraft
 from ..runtime import CallbackContext, ToolContext
 from ..types import Content, FunctionDeclaration, Part
-from ._base import BaseTool, declared
+from ._base import BaseTool
+from ._declared import declared
 
 __all__ = ["LoadArtifactsTool", "load_artifacts"]
 
@@ -25,6 +26,8 @@ NAME = "load_artifacts"
 
 class LoadArtifactsTool(BaseTool):
     """Shows a model the artifacts that it asks for, in its next request; the newest versions, as they are then."""
+
+    checks_arguments = False  # it does so itself
 
     def __init__(self) -> None:
         super().__init__(name=NAME, description=Prompts().load_artifacts, on_interrupted="rerun")

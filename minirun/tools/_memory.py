@@ -19,7 +19,8 @@ from ..models import LlmRequestDraft
 from ..runtime import CallbackContext, ToolContext
 from ..runtime._memory import find_memories
 from ..types import FunctionDeclaration
-from ._base import BaseTool, declared
+from ._base import BaseTool
+from ._declared import declared
 
 __all__ = ["LoadMemoryTool", "PreloadMemoryTool", "load_memory", "preload_memory"]
 
@@ -27,6 +28,7 @@ __all__ = ["LoadMemoryTool", "PreloadMemoryTool", "load_memory", "preload_memory
 class LoadMemoryTool(BaseTool):
     """Lets a model search what is remembered of the user, in its own words."""
 
+    checks_arguments = False  # it does so itself
     needs_service = "memory_service"
 
     def __init__(self) -> None:
@@ -60,6 +62,7 @@ class PreloadMemoryTool(BaseTool):
     anyway depends on what plugins, windows and `include_contents` leave of it. What the message itself repeats is not.
     """
 
+    checks_arguments = False  # it does so itself
     needs_service = "memory_service"
 
     def __init__(self) -> None:

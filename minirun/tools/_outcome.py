@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeAlias
 
 from .._json import FrozenDict, freeze
+from ..errors import InvalidValueError
 
 __all__ = ["UNKNOWN", "Failure", "Outcome", "Result", "result_of"]
 
@@ -17,15 +18,28 @@ class Result(NamedTuple):
     value: Any
     response: FrozenDict
 
+    @property
+    def told(self) -> Any:
+        """The value as JSON."""
+        return self.response if isinstance(self.value, dict) else self.response["result"]
+
 
 def result_of(value: Any, name: str) -> Result:
     """
-    Return what the tool *name* has returned as a result.
+    Return what the tool *name* has returned as a result; what is no JSON, but has one form in it, is converted.
 
     Raises:
-        InvalidValueError: It is no JSON.
+        InvalidValueError: It has none.
     """
-    return Result(value, freeze(value if isinstance(value, dict) else {"result": value}, f"result of {name!r}"))
+    path = f"result of {name!r}"
+    try:
+        response = freeze(value if isinstance(value, dict) else {"result": value}, path)
+    except InvalidValueError:
+        from ..flows._written import written  # most results are JSON
+
+        plain = written(value, path)
+        response = freeze(plain if isinstance(value, dict) else {"result": plain}, path)
+    return Result(value, response)
 
 
 class Failure(NamedTuple):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ..runtime import ToolContext
-from ._limits import Slot
+from ._slot import Slot
 
 if TYPE_CHECKING:
     from ._call import ToolCall

@@ -17,7 +17,7 @@ from ..errors import ConfigurationError
 from ..flows._prompts import Prompts
 from ..runtime import CallbackContext, ReadonlyContext, ToolContext
 from ..types import FunctionDeclaration
-from ._base import BaseTool, check_name
+from ._base import BaseTool, check_async, check_name
 
 if TYPE_CHECKING:
     from ..models import LlmRequestDraft
@@ -42,6 +42,10 @@ class BaseToolset(ABC):
         ConfigurationError: The filter is neither, the prefix cannot begin the name of a tool, or *sequential* is no
             bool.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        check_async(cls, "get_tools", "close")
 
     def __init__(
         self,
@@ -131,6 +135,8 @@ def _name_of(toolset: BaseToolset) -> str:
 class _Changed(BaseTool):
     """A tool as its toolset wants it: under another name, or sequential. Its limit is shared, its owner closes it."""
 
+    checks_arguments = False  # the tool does
+
     def __init__(self, tool: BaseTool, name: str, *, sequential: bool) -> None:
         options = ("timeout_s", "retry", "max_concurrency", "on_interrupted", "require_confirmation")
         same = {option: getattr(tool, option) for option in options}
@@ -159,7 +165,7 @@ class _Changed(BaseTool):
         await self._tool.process_llm_request(tool_context=tool_context, llm_request=llm_request)
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
-        return await self._tool.run_async(args=args, tool_context=tool_context)
+        return await self._tool._run(args, tool_context)
 
     def _is_final_answer(self, response: Mapping[str, Any]) -> bool:
         return self._tool._is_final_answer(response)

@@ -1,0 +1,101 @@
+"""The fields of an LlmAgent that few agents have, and how they are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ..code_executors import BaseCodeExecutor
+from ..errors import ConfigurationError, InvalidValueError
+from ..planners import BasePlanner
+from ..sessions._state import check_key
+from ..tools import BaseTool, BaseToolset
+from ..types import Content, GenerateContentConfig
+from ._base import SET_MODEL_RESPONSE, TRANSFER_TO_AGENT, BaseAgent
+
+if TYPE_CHECKING:
+    from ._llm import LlmAgent
+
+__all__ = ["CHECKS", "refuse_names", "static_text", "toolset_of"]
+
+
+def static_text(value: object) -> str:
+    """Return the text of a `static_instruction` that is a Content."""
+    if isinstance(value, Content) and value.parts and all(part.text is not None for part in value.parts):
+        return "\n\n".join(part.text for part in value.parts if part.text)
+    raise ConfigurationError(f"expected static_instruction to be a text or a Content of texts, found {value!r:.80}")
+
+
+def toolset_of(value: object) -> BaseToolset | None:
+    """Return what was given as a tool and is no function, if it is a toolset; raise if it is a known mistake."""
+    if isinstance(value, BaseToolset):
+        return value
+    if isinstance(value, type) and issubclass(value, (BaseTool, BaseToolset)):
+        name = value.__name__
+        raise ConfigurationError(f"expected tools, found the class {name}; make one: {name}(...)")
+    if isinstance(value, BaseAgent):
+        found = f"found the agent {value.name!r}; write AgentTool({value.name}), or put it in sub_agents"
+        raise ConfigurationError(f"expected tools, {found}")
+    return None
+
+
+def refuse_names(names: Sequence[str]) -> NoReturn:
+    """Raise for tools of which two have one name, or one has a name that minirun's own have."""
+    for name in names:
+        if names.count(name) > 1:
+            msg = f"expected tools with different names, found two named {name!r}; use FunctionTool(f, name=...)"
+            raise ConfigurationError(msg)
+    taken = next(name for name in names if name in (SET_MODEL_RESPONSE, TRANSFER_TO_AGENT))
+    msg = f"expected tools with names of their own, found {taken!r}, which minirun adds itself; rename it"
+    raise ConfigurationError(msg)
+
+
+def _check_config(agent: LlmAgent, name: str, config: object) -> None:
+    if not isinstance(config, GenerateContentConfig):
+        msg = f"expected generate_content_config to be a GenerateContentConfig, found {config!r:.80}"
+        raise ConfigurationError(msg)
+    elsewhere = {"tools": "tools", "system_instruction": "instruction", "response_schema": "output_schema"}
+    for field, argument in elsewhere.items():
+        if getattr(config, field):
+            msg = f"generate_content_config.{field} would be replaced; write LlmAgent({argument}=...) instead"
+            raise ConfigurationError(msg)
+
+
+def _check_schema(agent: LlmAgent, name: str, schema: object) -> None:
+    from ..flows._output import OutputSchema  # few agents have a schema
+
+    OutputSchema.of(schema, name)
+    config = agent.generate_content_config
+    if name == "output_schema" and isinstance(config, GenerateContentConfig) and config.response_mime_type:
+        msg = "generate_content_config.response_mime_type would be replaced by that of output_schema; leave one out"
+        raise ConfigurationError(msg)
+
+
+def _check_key(agent: LlmAgent, name: str, key: object) -> None:
+    try:
+        check_key(key, name)
+    except InvalidValueError as error:
+        raise ConfigurationError(str(error)) from None
+    if not str(key).strip():
+        raise ConfigurationError(f"expected output_key to be the key of a state, or None, found {key!r}")
+
+
+def _check_planner(agent: LlmAgent, name: str, planner: object) -> None:
+    if not isinstance(planner, BasePlanner):
+        raise ConfigurationError(f"expected planner to be a planner such as PlanReActPlanner(), found {planner!r:.80}")
+
+
+def _check_executor(agent: LlmAgent, name: str, executor: object) -> None:
+    if not isinstance(executor, BaseCodeExecutor):
+        raise ConfigurationError(f"expected code_executor to be a BaseCodeExecutor, found {executor!r:.80}")
+
+
+CHECKS: Mapping[str, Callable[[LlmAgent, str, Any], None]] = {
+    "code_executor": _check_executor,
+    "generate_content_config": _check_config,
+    "input_schema": _check_schema,
+    "output_key": _check_key,
+    "output_schema": _check_schema,
+    "planner": _check_planner,
+}
+"""By the name of a field: what raises ConfigurationError for a value other than None that cannot be one."""

@@ -1,0 +1,40 @@
+"""Who answers a message, where several could."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..events import Event
+from ._base import BaseAgent
+from ._llm import LlmAgent
+
+if TYPE_CHECKING:
+    from ._tree import AgentTree
+
+__all__ = ["last_speaker"]
+
+
+def last_speaker(tree: AgentTree, events: Sequence[Event], before: str | None) -> BaseAgent:
+    """See `AgentTree.speaker`."""
+    for event in reversed(events):
+        if event.author == "user" or (event.branch is not None and "@" in event.branch):
+            continue
+        target = tree.find(event.actions.transfer_to_agent)
+        if target is not None and _keeps_control(tree, target):
+            return target
+        if event.content is not None:
+            author = tree.find(event.author)
+            if author is not None and _keeps_control(tree, author):
+                return author
+    kept = tree.find(before)
+    return kept if kept is not None and _keeps_control(tree, kept) else tree.root
+
+
+def _keeps_control(tree: AgentTree, agent: BaseAgent) -> bool:
+    at: BaseAgent | None = agent
+    while at is not None and at is not tree.root:
+        if not isinstance(at, LlmAgent) or at.disallow_transfer_to_parent:
+            return False
+        at = tree.parent(at)
+    return isinstance(agent, LlmAgent)

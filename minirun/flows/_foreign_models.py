@@ -1,0 +1,94 @@
+"""
+Pydantic models as types of values, by what they can do: minirun does not import pydantic, and needs none.
+
+A model has its own JSON schema and its own validator, so its rules of reading are its own, too: a model that is not
+strict takes "3" for an int. It reads JSON (`model_validate_json`), because in that mode a strict one takes text for a
+date.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from itertools import islice
+from typing import Any
+
+from ..errors import InvalidValueError
+from ._types import PROBLEMS_MAX, Reading, Schema, Type, plain, shown
+
+__all__ = ["dumped", "is_model", "model_type"]
+
+_METHODS = ("model_json_schema", "model_validate_json", "model_dump")
+
+
+def is_model(tp: object) -> bool:
+    """Whether *tp* is a class of pydantic models, or one that does what they do."""
+    return isinstance(tp, type) and all(callable(getattr(tp, name, None)) for name in _METHODS)
+
+
+def dumped(value: Any, path: str) -> Any:
+    """
+    Return a model as JSON, under the names by which it is read.
+
+    Raises:
+        InvalidValueError: A part of it has no JSON form.
+    """
+    try:
+        return value.model_dump(mode="json", by_alias=True)
+    except (TypeError, ValueError) as error:
+        raise InvalidValueError(path, f"{type(value).__name__} cannot be written as JSON: {error!s:.200}") from None
+
+
+def model_type(tp: Any, where: str, definitions: dict[str, Schema], taken: Collection[str]) -> Type:
+    """
+    Return what a model is to who fills it. What its schema refers to is added to *definitions*, not as one of *taken*.
+
+    Raises:
+        TypeError: It has no JSON schema. *where* begins the message.
+    """
+    schema = _schema_of(tp, where, "")
+    number = 1
+    while any(name in taken or definitions.get(name, body) != body for name, body in schema.get("$defs", {}).items()):
+        number += 1  # another class of that name is there
+        schema = _schema_of(tp, where, f"_{number}")
+    definitions.update(schema.pop("$defs", {}))
+    name = re.sub(r"\W", "_", tp.__name__)
+    expected = f"{name} object" if "$ref" in schema or schema.get("type") == "object" else name
+
+    def read(value: object, path: str, reading: Reading) -> object:
+        if expected != name and not isinstance(value, dict):
+            return reading.wrong(path, expected, value)
+        try:
+            return tp.model_validate_json(json.dumps(value))
+        except (TypeError, ValueError) as error:
+            reading.problems.extend(_problems(error, path))
+            return None
+
+    return Type(expected, schema, read)
+
+
+def _schema_of(tp: Any, where: str, suffix: str) -> dict[str, Any]:
+    try:
+        schema = tp.model_json_schema(ref_template=f"#/$defs/{{model}}{suffix}")
+    except Exception as error:  # pydantic's own kinds, which cannot be named here
+        msg = f"{where}: {tp.__qualname__} has no JSON schema ({error!s:.200})"
+        raise TypeError(msg) from None
+    definitions = {f"{name}{suffix}": body for name, body in schema.pop("$defs", {}).items()}
+    return plain({**schema, "$defs": definitions} if definitions else schema)  # type: ignore[no-any-return]
+
+
+def _problems(error: Any, path: str) -> list[str]:
+    """What a validator has found wrong, a line for each problem with its path."""
+    found = error.errors(include_url=False) if callable(getattr(error, "errors", None)) else None
+    if found is None:
+        return [f"{path or 'the value'}: {error!s:.200}"]
+    return [_problem(each, path) for each in islice(found, PROBLEMS_MAX + 1)]
+
+
+def _problem(found: Mapping[str, Any], path: str) -> str:
+    for step in found["loc"]:
+        dotted = isinstance(step, str) and step.isidentifier()
+        path += f".{step}" if dotted and path else str(step) if dotted else f"[{step!r:.60}]"
+    value = "" if found["type"] == "missing" else f", found {shown(found['input'])}"
+    return f"{path or 'the value'}: {found['msg']}{value}"

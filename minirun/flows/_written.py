@@ -1,0 +1,196 @@
+"""
+Values as JSON: what a model is shown of a dataclass, an enum, a date. `_schema` reads what is written here.
+
+A value is written as what it is, whatever an annotation says of it:
+
+* A dataclass or attrs class as an object of its fields, under the names that its constructor takes; a pydantic model
+  as its own `model_dump(mode="json")` has it.
+* An enum as its value, a date or datetime in ISO form, a set as an array, sorted so that it is the same everywhere.
+* A tuple as an array, a mapping as an object: its keys are strings, or enums of strings.
+
+Everything else has more than one form or none, and is refused by its type: bytes, decimals, paths, open files.
+
+An annotation is checked when a tool is made, so that nothing is done whose result cannot be told.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import datetime
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, NoReturn
+
+import attrs
+
+from .._json import DEPTH_MAX
+from ..errors import InvalidValueError
+from ._foreign_models import dumped, is_model
+from ._parameters import hints_of
+
+__all__ = ["check_result", "written"]
+
+_ADVICE = "return text, numbers, lists, dicts, sets, enums, dates, dataclasses, attrs classes, pydantic models of these"
+_SCALARS = (str, int, float, bool, types.NoneType)
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def fields_shown(cls: type) -> Mapping[str, str] | None:
+    """The fields of a dataclass or attrs class: the names to write, and the attributes. None: it is neither."""
+    if attrs.has(cls):
+        return {field.alias or field.name: field.name for field in attrs.fields(cls)}
+    return {field.name: field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else None
+
+
+def written(
+    value: Any, path: str, fields_of: Callable[[type], Mapping[str, str] | None] = fields_shown, level: int = 1
+) -> Any:
+    """
+    Return what *value*, which messages call *path*, is as JSON. Numbers and strings are not looked at.
+
+    Args:
+        value: What to write.
+        path: What messages call it.
+        fields_of: Which fields of a class are written, and from which attributes.
+        level: How deep it stands in what is stored.
+
+    Raises:
+        InvalidValueError: A part of it has no JSON form, or it is nested too deeply.
+    """
+    if level > DEPTH_MAX + 1:
+        raise InvalidValueError(path[:200], f"nested deeper than {DEPTH_MAX} levels; flatten it")
+    if isinstance(value, Enum):
+        return written(value.value, path, fields_of, level)
+    if value is None or isinstance(value, _SCALARS):
+        return value
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    if is_model(type(value)):
+        return dumped(value, path)
+    fields = None if isinstance(value, type) else fields_of(type(value))
+    if fields is not None:
+        return {
+            name: written(getattr(value, attribute), f"{path}.{name}", fields_of, level + 1)
+            for name, attribute in fields.items()
+        }
+    if isinstance(value, collections.abc.Mapping):
+        return {
+            _key(key, path): written(item, f"{path}[{key!r:.60}]", fields_of, level + 1) for key, item in value.items()
+        }
+    if isinstance(value, (list, tuple, set, frozenset)):
+        items = [written(item, f"{path}[{index}]", fields_of, level + 1) for index, item in enumerate(value)]
+        return sorted(items, key=_rank) if isinstance(value, (set, frozenset)) else items
+    raise InvalidValueError(path, f"expected a value that JSON has a form for, found {type(value).__name__}; {_ADVICE}")
+
+
+def _key(key: object, path: str) -> str:
+    key = key.value if isinstance(key, Enum) else key
+    if isinstance(key, str):
+        return key
+    raise InvalidValueError(path, f"expected keys that are strings, found {key!r:.60}")
+
+
+def _rank(value: Any) -> tuple[str, Any, str]:
+    """The order of a set differs from process to process."""
+    return type(value).__name__, value if isinstance(value, (str, int, float)) else 0, repr(value)
+
+
+# --- annotations ------------------------------------------------------------------------------------------------------
+
+
+_WRAPPED = (typing.Annotated, typing.Final, typing.Required, typing.NotRequired)
+_LATER = (collections.abc.Awaitable, collections.abc.Coroutine)
+_ONE_BY_ONE = (
+    *(collections.abc.Iterator, collections.abc.AsyncIterator, collections.abc.Generator),
+    *(collections.abc.AsyncGenerator, collections.abc.AsyncIterable),
+)
+_COLLECTIONS = (
+    *(collections.abc.Iterable, collections.abc.Collection, collections.abc.Sequence, collections.abc.MutableSequence),
+    *(collections.abc.Set, collections.abc.MutableSet, list, tuple, set, frozenset),
+)
+_MAPPINGS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
+
+
+def check_result(annotation: Any, where: str, namespace: dict[str, Any]) -> None:
+    """
+    Check that what an annotation says can be written, as far as it says what it is. *where* begins messages.
+
+    Raises:
+        TypeError: It names a type whose values never can.
+    """
+    try:
+        tp = hints_of(types.SimpleNamespace(__annotations__={"result": annotation}), where, namespace)["result"]
+    except TypeError:  # only a type checker knows it
+        return
+    _check(tp, where, set())
+
+
+def _check(tp: Any, where: str, seen: set[int]) -> None:
+    if id(tp) in seen:
+        return
+    seen.add(id(tp))
+    origin, args = typing.get_origin(tp), typing.get_args(tp)
+    if type(tp).__name__ == "TypeAliasType":
+        _check(tp.__value__, where, seen)
+    elif isinstance(tp, typing.NewType):
+        _check(tp.__supertype__, where, seen)
+    elif origin is typing.Literal:
+        for choice in args:
+            _check(type(choice), where, seen)
+    elif origin in (typing.Union, types.UnionType):
+        for member in args:
+            _check(member, where, seen)
+    elif origin in _WRAPPED or origin in _LATER:
+        _check(args[0 if origin in _WRAPPED else -1], where, seen)
+    elif typing.is_typeddict(origin or tp):
+        _check_all(hints_of(origin or tp, f"the annotations of {tp} in {where}"), where, seen)
+    elif tp is not Any and isinstance(origin or tp, type):  # Any is a class from Python 3.11 on
+        _check_class(tp, origin or tp, args, where, seen)
+
+
+def _check_class(tp: Any, cls: Any, args: tuple[Any, ...], where: str, seen: set[int]) -> None:
+    fields = fields_shown(cls)
+    if cls in (object, *_LATER) or is_model(cls):
+        return
+    if issubclass(cls, Enum):
+        for member in cls:
+            _check(type(member.value), where, seen)
+    elif fields is not None:
+        hints = hints_of(cls, f"the annotations of {cls.__qualname__} in {where}")
+        _check_all({name: hints[at] for name, at in fields.items() if at in hints}, where, seen, cls)
+    elif cls in _ONE_BY_ONE:
+        _refuse(tp, where, "return a list")
+    elif cls in _MAPPINGS or issubclass(cls, collections.abc.Mapping):
+        key, item = args if len(args) == 2 else (str, object)
+        if isinstance(key, type) and not issubclass(key, (str, Enum)) and key is not object:
+            _refuse(tp, where, "give it keys that are strings")
+        _check(item, where, seen)
+    elif cls in _COLLECTIONS or issubclass(cls, (list, tuple, set, frozenset)):
+        for item in args:
+            if item is not ...:
+                _check(item, where, seen)
+    elif not (issubclass(cls, (*_SCALARS, datetime.date)) or _is_open(cls)):
+        _refuse(tp, where, _ADVICE)
+
+
+def _check_all(hints: Mapping[str, Any], where: str, seen: set[int], cls: Any = None) -> None:
+    for name, hint in hints.items():
+        _check(hint, where if cls is None else f"{where}: field {name!r} of {cls.__qualname__}", seen)
+
+
+def _is_open(cls: Any) -> bool:
+    """Whether a class says nothing about what its values are: others stand for it."""
+    return cls is not collections.abc.Callable and (
+        inspect.isabstract(cls) or bool(getattr(cls, "_is_protocol", False))
+    )
+
+
+def _refuse(tp: object, where: str, advice: str) -> NoReturn:
+    msg = f"{where}: {inspect.formatannotation(tp)} has no JSON form; {advice}"
+    raise TypeError(msg)
