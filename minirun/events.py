@@ -16,7 +16,7 @@ import attrs
 
 from ._fields import EMPTY_LIST, FLAG, JSON_VALUE, NAME_SET, NAMES, OBJECT, TEXT, checked, instance_of, integer
 from ._json import EMPTY_DICT, JSON, finite, freeze, shown
-from ._values import Memoized, Value, constructed, unknown_field
+from ._values import Memoized, Value, changed, constructed, unknown_field
 from .errors import InvalidValueError
 from .types import Content, FunctionCall, FunctionResponse, Part, UsageMetadata
 
@@ -149,6 +149,34 @@ def replay_of(value: Replay | Mapping[str, Any]) -> Replay:
     return replay
 
 
+def _replay_in_json(notes: Any, _: Any) -> Replay:
+    """
+    What is stored of a `Replay`. What this version can make nothing of is kept as fields that it does not know are.
+
+    So an event stays readable whatever another program has written there: only the runtime needs it.
+    """
+    try:
+        return replay_of(notes)
+    except InvalidValueError:
+        if not isinstance(notes, dict):
+            raise
+    odd = {name: note for name, note in notes.items() if not _is_of_replay({name: note})}
+    read = replay_of({name: note for name, note in notes.items() if name not in odd})
+    return changed(read, unknown_fields=freeze({**read.unknown_fields, **odd}, "EventActions.replay"))
+
+
+def _is_of_replay(notes: dict[str, Any]) -> bool:
+    try:
+        replay_of(notes)
+    except InvalidValueError:
+        return False
+    return True
+
+
+# Read by hand, which takes less time than cattrs does to compile it for three more classes.
+_REPLAY: Final = {"form": "replay", "read": _replay_in_json}
+
+
 @constructed
 @attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
 class EventActions(Memoized):
@@ -189,7 +217,7 @@ class EventActions(Memoized):
     state_ops: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
     state_conflicts: Sequence[str] = attrs.field(default=EMPTY_LIST, metadata=NAMES)
     suspended_calls: Sequence[str] = attrs.field(default=EMPTY_LIST, metadata=NAMES)
-    replay: Replay = attrs.field(default=NO_REPLAY, converter=replay_of, metadata={"form": "replay"})
+    replay: Replay = attrs.field(default=NO_REPLAY, converter=replay_of, metadata=_REPLAY)
     artifact_delta: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
     artifact_versions: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
     transfer_to_agent: str | None = attrs.field(default=None, metadata=TEXT)
@@ -369,6 +397,29 @@ class Event(Value):
     def text(self) -> str:
         """The text parts joined, thoughts left out; empty when there are none."""
         return self.content.text if self.content is not None else ""
+
+    def to_json(self) -> str:
+        """
+        Return the event as one line of JSON, from which `Event.from_json` makes an equal one.
+
+        It is the form in which events are stored and exported: field names as here, fields at their default left out,
+        bytes as base64. It stays: a later version may write more fields, and reads what this one has written.
+        """
+        from ._coding import to_json  # few programs give events away
+
+        return to_json(self)
+
+    @staticmethod
+    def from_json(text: str | bytes) -> Event:
+        """
+        Read an event from its JSON. Fields of a later version are kept, and written again, as `unknown_fields`.
+
+        Raises:
+            InvalidValueError: It is not JSON, or not that of an event.
+        """
+        from ._coding import from_json
+
+        return from_json(Event, text)
 
     def get_function_calls(self) -> list[FunctionCall]:
         """The calls in this event, in order."""
