@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from .events import EventActions as EventActions
     from .runners import InMemoryRunner as InMemoryRunner
     from .runners import Runner as Runner
+    from .runners import run_once as run_once
+    from .runners import run_sync as run_sync
     from .runtime import RunConfig as RunConfig
     from .runtime import StreamingMode as StreamingMode
     from .sessions import GetSessionConfig as GetSessionConfig
@@ -52,7 +54,7 @@ else:
             ".apps": "App",
             ".env": "Env",
             ".events": "Event EventActions",
-            ".runners": "InMemoryRunner Runner",
+            ".runners": "InMemoryRunner Runner run_once run_sync",
             ".runtime": "RunConfig StreamingMode",
             ".sessions": "GetSessionConfig InMemorySessionService Session SqliteSessionService",
             ".tools": "FunctionTool ToolContext",

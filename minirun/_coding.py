@@ -18,16 +18,15 @@ from typing import Any, TypeVar, get_type_hints
 import attrs
 
 from ._json import dumps, loads
-from ._values import Value
 from .errors import InvalidValueError
 
 __all__ = ["from_dict", "from_json", "object_of", "to_dict", "to_json"]
 
 _T = TypeVar("_T")
 
-def _is_coded(cls: Any) -> bool:
-    """Whether *cls* is one of minirun's own values."""
-    return isinstance(cls, type) and issubclass(cls, Value) and cls.__module__.startswith("minirun.")
+def _is_value(thing: Any) -> bool:
+    """Whether *thing* is a value, or the class of one; `_values` cannot be asked, because values ask here."""
+    return hasattr(thing, "unknown_fields")
 
 
 @cache
@@ -53,13 +52,13 @@ def _converter() -> Any:
         return _reader(cls, read)
 
     # Made when a class is first written, or read: who only writes does not pay for reading.
-    converter.register_unstructure_hook_factory(_is_coded, writer)
-    converter.register_structure_hook_factory(_is_coded, reader)
+    converter.register_unstructure_hook_factory(_is_value, writer)
+    converter.register_structure_hook_factory(_is_value, reader)
     return converter
 
 
 def _override(attribute: attrs.Attribute[Any], override: Callable[..., Any]) -> Any:
-    form = attribute.metadata["form"]
+    form = attribute.metadata.get("form")
     if form is None:
         return override()
     return override(struct_hook=attribute.metadata.get("read", _as_it_is), unstruct_hook=_UNSTRUCTURE[form])
@@ -89,7 +88,7 @@ def _to_notes(value: Any) -> dict[str, Any]:
         if field.name == "unknown_fields":
             notes.update(note)
         elif note != field.default:
-            notes[field.name] = _to_notes(note) if isinstance(note, Value) else note
+            notes[field.name] = _to_notes(note) if _is_value(note) else note
     return notes
 
 
@@ -125,13 +124,13 @@ def _reader(cls: type, read: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     return structure
 
 
-def to_dict(value: Value) -> dict[str, Any]:
+def to_dict(value: object) -> dict[str, Any]:
     """Return *value* as plain JSON values."""
     fields: dict[str, Any] = _converter().unstructure(value)
     return fields
 
 
-def to_json(value: Value) -> str:
+def to_json(value: object) -> str:
     """Return *value* as one line of JSON, which reads back as an equal value."""
     return dumps(to_dict(value))
 

@@ -398,29 +398,6 @@ class Event(Value):
         """The text parts joined, thoughts left out; empty when there are none."""
         return self.content.text if self.content is not None else ""
 
-    def to_json(self) -> str:
-        """
-        Return the event as one line of JSON, from which `Event.from_json` makes an equal one.
-
-        It is the form in which events are stored and exported: field names as here, fields at their default left out,
-        bytes as base64. It stays: a later version may write more fields, and reads what this one has written.
-        """
-        from ._coding import to_json  # few programs give events away
-
-        return to_json(self)
-
-    @staticmethod
-    def from_json(text: str | bytes) -> Event:
-        """
-        Read an event from its JSON. Fields of a later version are kept, and written again, as `unknown_fields`.
-
-        Raises:
-            InvalidValueError: It is not JSON, or not that of an event.
-        """
-        from ._coding import from_json
-
-        return from_json(Event, text)
-
     def get_function_calls(self) -> list[FunctionCall]:
         """The calls in this event, in order."""
         return [] if self.content is None else list(self.content.calls)

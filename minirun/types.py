@@ -183,24 +183,6 @@ class Content(Memoized):
     role: str | None = attrs.field(default=None, metadata=TEXT)
     unknown_fields: Mapping[str, Any] = unknown_field()
 
-    def to_json(self) -> str:
-        """Return the content as one line of JSON, in the form that events have: see `Event.to_json`."""
-        from ._coding import to_json  # few programs give contents away
-
-        return to_json(self)
-
-    @staticmethod
-    def from_json(text: str | bytes) -> Content:
-        """
-        Read a content from its JSON. Fields of a later version are kept, and written again, as `unknown_fields`.
-
-        Raises:
-            InvalidValueError: It is not JSON, or not that of a content.
-        """
-        from ._coding import from_json
-
-        return from_json(Content, text)
-
     @property
     def text(self) -> str:
         """The text parts joined, thoughts left out."""

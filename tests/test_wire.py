@@ -82,6 +82,18 @@ def test_a_content_comes_back_equal(content: Content) -> None:
     assert Content.from_json(content.to_json()) == content
 
 
+class Note(Event):
+    """An event of an application's own class."""
+
+
+def test_an_event_of_a_subclass_is_written_as_an_event() -> None:
+    """What an application derives from Event has the same JSON, and reads itself."""
+    note = Note(author="a", message="hi")
+    assert note.to_json() == Event(author="a", message="hi").to_json()
+    assert Note.from_json(note.to_json()) == note
+    assert type(Event.from_json(note.to_json())) is Event
+
+
 def test_fields_of_a_later_version_go_through() -> None:
     """What this version does not know, at any level, is kept and written again."""
     line = '{"author":"a","content":{"parts":[{"text":"hi","glow":[1]}]},"mood":{"is":"good"}}'

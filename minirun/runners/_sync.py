@@ -31,6 +31,7 @@ from ..env import Env, HostThread
 from ..events import Event
 from ..runtime import Run, RunScope
 from ..sessions import InvocationStatus, PendingCall
+from ..types import UsageMetadata
 
 __all__ = ["SyncRun"]
 
@@ -39,7 +40,8 @@ class SyncRun(Iterator[Event]):
     """
     An iterator of the events of a run; see `Runner.run`.
 
-    Once the first event was asked for it also tells what a `Run` tells: `invocation_id`, `status`, `answer`, `pending`.
+    Once the first event was asked for it also tells what a `Run` tells: `invocation_id`, `status`, `answer`, `output`,
+    `usage`, `pending`.
     """
 
     def __init__(self, scope: RunScope, env: Env) -> None:
@@ -86,6 +88,16 @@ class SyncRun(Iterator[Event]):
         return self._runs[0].answer if self._runs else None
 
     @property
+    def output(self) -> Any:
+        """The `output` of the answer, as `Run.output` has it, or None."""
+        return self._runs[0].output if self._runs else None
+
+    @property
+    def usage(self) -> UsageMetadata:
+        """What the models of the invocation say they have used so far."""
+        return self._runs[0].usage if self._runs else UsageMetadata()
+
+    @property
     def pending(self) -> list[PendingCall]:
         """The questions of the invocation that wait for an answer."""
         return self._runs[0].pending if self._runs else []
@@ -114,8 +126,8 @@ def _refuse_inside_trio() -> None:
         trio.lowlevel.current_task()
     except RuntimeError:
         return
-    msg = "expected synchronous code, found a running trio loop; use `async with runner.run_async(...)` here"
-    raise RuntimeError(msg)
+    msg = "expected synchronous code, found a running trio loop; here use `async with runner.run_async(...)`, or "
+    raise RuntimeError(f"{msg}`await run_once(...)`")
 
 
 class _Host:

@@ -112,7 +112,7 @@ class Session:
         """
         from ._wire import session_from_json
 
-        return session_from_json(text)
+        return session_from_json(Session, text)
 
     def _history(self) -> bytes | None:
         """What tells its history from another one of the same length; None if that is not known."""

@@ -7,7 +7,7 @@ fields of this one is passed over, because nobody writes a session back that was
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._coding import from_dict, object_of, to_dict
 from .._json import dumps, finite, freeze, shown
@@ -15,8 +15,10 @@ from .._window import Window
 from ..errors import InvalidValueError
 from ..events import Event
 from ._key import session_key
-from ._session import Session
 from ._state import Scope, Values, check_key, scope_of
+
+if TYPE_CHECKING:
+    from ._session import Session
 
 __all__ = ["session_from_json", "session_to_json"]
 
@@ -34,9 +36,9 @@ def session_to_json(session: Session) -> str:
     return dumps(fields)
 
 
-def session_from_json(text: str | bytes) -> Session:
+def session_from_json(cls: type[Session], text: str | bytes) -> Session:
     """
-    Read a session from its JSON.
+    Read a session, one of *cls*, from its JSON.
 
     Raises:
         InvalidValueError: It is not JSON, or not that of a session.
@@ -51,7 +53,7 @@ def session_from_json(text: str | bytes) -> Session:
     revision = fields["revision"]
     if type(revision) is not int or revision < 0:
         raise InvalidValueError("Session.revision", f"expected an integer from 0 up, found {shown(revision)}")
-    return Session(
+    return cls(
         id=key.session_id,
         app_name=key.app_name,
         user_id=key.user_id,
