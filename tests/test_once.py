@@ -42,7 +42,7 @@ def parrot(*, name: str = "parrot") -> LlmAgent:
     return LlmAgent(name=name, model=ScriptedLlm(lambda request: f"{request.contents[-1].text}!"))
 
 
-def counted(text: str, **counts: int) -> LlmResponse:
+def counted(text: str, **counts: Any) -> LlmResponse:
     return LlmResponse(
         content=Content(role="model", parts=[Part(text=text)]), usage_metadata=UsageMetadata(**counts)
     )

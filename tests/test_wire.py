@@ -20,7 +20,7 @@ from minirun.types import Blob, FunctionCall
 
 from .strategies import contents, events, json_values
 
-HERE = {"app_name": "app", "user_id": "u", "session_id": "s"}
+HERE: dict[str, Any] = {"app_name": "app", "user_id": "u", "session_id": "s"}
 
 # What a program of another language has to know. It is never changed, only added to.
 DOCUMENTED = {

@@ -22,7 +22,7 @@ _COUNTS = (
 
 def total_usage(usages: Iterable[UsageMetadata]) -> UsageMetadata:
     """Return the sums of what models say they have used; None for what none of them has counted."""
-    sums: dict[str, int] = {}
+    sums: dict[str, Any] = {}
     for usage in usages:
         for name in _COUNTS:
             count = getattr(usage, name)
