@@ -44,6 +44,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("apps", ("apps",)),
     ("runners", ("runners",)),
     ("the package", ("minirun",)),
+    ("for asyncio programs and threads", ("bridge",)),
     # Outside. In this order, because a command line starts the others, and simulations use the helpers for tests.
     ("testing", ("testing",)),
     ("simulation", ("simulation",)),

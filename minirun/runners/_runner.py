@@ -295,6 +295,10 @@ class Runner:
         while the caller holds an event. `close()`, leaving the block, garbage collection, Ctrl-C and the end of the
         interpreter cancel the run, wait for its clean-up and join the thread.
 
+        It works inside a running asyncio loop, too, as in a notebook. That loop is held while this waits for an event:
+        nothing else in it goes on meanwhile. Where that matters, use `minirun.bridge.AsyncioBridge`, which also serves
+        many threads at once: a session service belongs to one loop at a time.
+
         Raises:
             RuntimeError: Called inside trio; use `run_async` there.
         """
@@ -308,7 +312,7 @@ class Runner:
             run_config=run_config,
             state_delta=state_delta,
         )
-        return SyncRun(scope, self._env)
+        return SyncRun.in_thread(scope, self._env)
 
     async def resume_due(self, now: float | None = None, *, run_config: RunConfig | None = None) -> list[Invocation]:
         """
