@@ -1,5 +1,5 @@
 """
-The trio side of a bridge: a thread for each session service, a room in it for each bridge, a task for each run and call.
+The trio side of a bridge: a thread for each session service, in it a room for each bridge, a task for each run or call.
 
 Nothing here knows of asyncio: whoever waits gives a function, which is called in the trio thread and only passes on.
 """
