@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from .._json import finite, shown
+from .._service import check_in_trio
 from ..agents import BaseAgent
 from ..apps import App
 from ..env import Env
@@ -141,6 +142,7 @@ class Runner:
         return self.app.root_agent
 
     async def __aenter__(self: _Self) -> _Self:
+        check_in_trio()  # leaving needs it
         return self
 
     async def __aexit__(
@@ -159,6 +161,7 @@ class Runner:
         Raises:
             CleanupTimeoutError: One took too long and was cancelled.
         """
+        check_in_trio()
         if self._opener.is_closed:
             return
         self._opener.is_closed = True
