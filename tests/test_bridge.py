@@ -47,6 +47,7 @@ from minirun.models import LlmResponse
 from minirun.testing import ScriptedLlm
 from minirun.types import Content, Part, UsageMetadata
 
+from .benchmarks.hosts import measure
 from .helpers import PLACE, runner_for, stored_events
 
 # As long as nothing is wrong, nothing here takes longer.
@@ -691,3 +692,14 @@ def test_fragments_and_answers_come_in_order() -> None:
         assert found == [("go", False), ("one ", True), ("two", True), ("one two", False)]
 
     in_asyncio(main)
+
+
+# --- what it costs ----------------------------------------------------------------------------------------------------
+
+
+def test_the_bridge_is_measured_beside_guest_mode() -> None:
+    """The benchmark reads every event on each of its ways, and says what the bridge takes of guest mode's time."""
+    found = measure(events=50, rounds=1)
+    print(found, f"{found['bridge'] / found['guest']:.2f} of guest mode")
+    assert list(found) == ["trio", "guest", "bridge"]
+    assert all(took > 0 for took in found.values())

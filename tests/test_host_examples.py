@@ -215,3 +215,14 @@ def test_the_notebook_is_kept_without_outputs() -> None:
     notebook = json.loads((EXAMPLES / "jupyter.ipynb").read_text("utf-8"))
     assert notebook["nbformat"] == 4
     assert all(cell.get("outputs", []) == [] for cell in notebook["cells"])
+
+
+def test_a_load_leaves_nothing_open() -> None:
+    """In a small form: clients stream and disconnect, and no run, thread or connection is left on either host."""
+    command = [sys.executable, str(EXAMPLES / "load_test.py"), "--clients", "6", "--requests", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=4 * SCRIPT_S_MAX)
+    print(done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["trio-plain", "trio-minirun", "fastapi-plain", "fastapi-minirun"]
+    assert all("9 answered, 3 left early" in line for line in done.stdout.splitlines())
