@@ -125,11 +125,11 @@ def test_events_come_one_by_one_and_the_agent_waits() -> None:
 
     async def main() -> None:
         async with AsyncioBridge(runner_for(three)) as chat:
-            seen = []
+            seen: list[str] = []
             async for event in chat.run_async(**PLACE, new_message="go"):
                 for _ in range(100):
                     await asyncio.sleep(0)
-                assert await chat.call(trio.testing.wait_all_tasks_blocked) is None
+                await chat.call(trio.testing.wait_all_tasks_blocked)
                 assert progress == [f"after {number}" for number in range(len(seen))]
                 seen.append(event.text)
             assert seen == ["0", "1", "2"]
@@ -229,7 +229,7 @@ def test_context_variables_are_those_of_the_caller() -> None:
                 assert run.answer is not None
                 return run.answer.text
 
-            assert await asyncio.gather(ask("ada"), ask("bob")) == ["ada", "bob"]
+            assert [*await asyncio.gather(ask("ada"), ask("bob"))] == ["ada", "bob"]
             assert who.get() == "nobody"
             who.set("main")
             assert [event.text for event in chat.run(**PLACE, new_message="go")] == ["main"]
@@ -509,7 +509,7 @@ def test_a_bridge_says_what_is_wrong_with_its_use() -> None:
 
             for wrong in (lambda: asyncio.run(elsewhere()), without_loop, lambda: trio.run(in_trio)):
                 await asyncio.to_thread(wrong)
-            task = asyncio.create_task(anext(run))  # type: ignore[arg-type] # it is a coroutine
+            task = asyncio.create_task(anext(run))
             with pytest.raises(RuntimeError, match="another task"):
                 await asyncio.gather(task, anext(run))
             assert (await task).text == "1"

@@ -113,7 +113,7 @@ class BridgeRun(AsyncIterator[Event]):
 
     async def __anext__(self) -> Event:
         """Let the logic that emitted the last event go on, and return the next one."""
-        event = None if self._ended.is_set else await self._asked_of(self._driver.ask)
+        event: Event | None = None if self._ended.is_set else await self._asked_of(self._driver.ask)
         if event is None:
             await self._over()
             raise StopAsyncIteration
