@@ -116,7 +116,12 @@ async def serve_on_trio(config: Config, runner: Runner | None) -> None:
 
     sessions: Any = None if runner is None else runner.session_service
     app: Any = Starlette(routes=[Route("/chat", Chat()), Route("/left", look)])
-    await hypercorn.trio.serve(app, config)
+    with trio.open_signal_receiver(signal.SIGTERM) as signals:
+
+        async def asked_to_end() -> None:
+            await anext(aiter(signals))
+
+        await hypercorn.trio.serve(app, config, shutdown_trigger=asked_to_end)
     if sessions is not None:
         await sessions.aclose()
 
@@ -152,7 +157,7 @@ async def serve_on_asyncio(config: Config, runner: Runner | None) -> None:
 
 
 def serve(kind: str, folder: Path, descriptor: int) -> None:
-    """Be one of the services, on a socket that listens already, until Ctrl-C."""
+    """Be one of the services, on a socket that listens already, until SIGTERM."""
     host, _, what = kind.partition("-")
     config = Config()
     config.bind = [f"fd://{descriptor}"]
@@ -214,16 +219,17 @@ async def load(kind: str, port: int, clients: int, requests: int) -> dict[str, f
 
 
 def measure(kind: str, clients: int, requests: int) -> dict[str, float]:
-    """Start a service, put the load on it, end it by Ctrl-C, and see that it ends in order."""
+    """Start a service, put the load on it, ask it to end, and see that it ends in order."""
     with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
         command = [sys.executable, "-W", "error", __file__, "--serve", kind, folder, str(listener.fileno())]
         with subprocess.Popen(command, pass_fds=[listener.fileno()], stderr=subprocess.PIPE, text=True) as service:
             try:
                 found = trio.run(load, kind, listener.getsockname()[1], clients, requests)
-                service.send_signal(signal.SIGINT)
+                service.send_signal(signal.SIGTERM)
                 _, error = service.communicate(timeout=SETTLE_S_MAX)
             finally:
                 service.kill()
+        print(error, end="", file=sys.stderr)
         return {**found, "complaints": len(error.splitlines())}
 
 
