@@ -33,7 +33,7 @@ async def sse(runner: Runner, user: str, message: str) -> AsyncGenerator[str, No
     try:
         async with runner.run_async(user_id=user, session_id="web", new_message=message, run_config=config) as run:
             async for event in run:
-                yield f"data: {json.dumps({'text': event.text, 'partial': bool(event.partial)})}\n\n"
+                yield f"data: {event.to_json()}\n\n"
     except MinirunError as error:
         yield f"event: error\ndata: {json.dumps(str(error))}\n\n"
 

@@ -3,7 +3,7 @@ minirun: a minimal, embedded runtime for LLM agents on trio.
 
 The map of the package, from the values at the bottom to what stands outside; imports point down only.
 
-    types, events, errors, _json, _codec, _window    values: frozen, compared by content, JSON
+    types, events, errors, _json, _coding, _window   values: frozen, compared by content, JSON
     sessions._state, sessions._fold, flows           pure logic: state, prompts, turns, schemas
     env                                              the one seam: time, ids, randomness, threads
     sessions, memory, models                         services and models, behind small interfaces
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from .events import EventActions as EventActions
     from .runners import InMemoryRunner as InMemoryRunner
     from .runners import Runner as Runner
+    from .runners import run_once as run_once
+    from .runners import run_sync as run_sync
     from .runtime import RunConfig as RunConfig
     from .runtime import StreamingMode as StreamingMode
     from .sessions import GetSessionConfig as GetSessionConfig
@@ -54,7 +56,7 @@ else:
             ".apps": "App",
             ".env": "Env",
             ".events": "Event EventActions",
-            ".runners": "InMemoryRunner Runner",
+            ".runners": "InMemoryRunner Runner run_once run_sync",
             ".runtime": "RunConfig StreamingMode",
             ".sessions": "GetSessionConfig InMemorySessionService Session SqliteSessionService",
             ".tools": "FunctionTool ToolContext",

@@ -11,9 +11,16 @@ from ._json import shown
 from .env import REAL_ENV, Env
 from .errors import ConfigurationError, ServiceClosedError
 
-__all__ = ["BaseService"]
+__all__ = ["BaseService", "check_in_trio"]
 
 _Self = TypeVar("_Self", bound="BaseService")
+
+
+def check_in_trio() -> None:
+    """Raise RuntimeError outside of trio, and say how an asyncio program gets there."""
+    if not trio.lowlevel.in_trio_run():
+        msg = "expected a trio task, found none; an asyncio program uses minirun.bridge.AsyncioBridge, or trio as guest"
+        raise RuntimeError(f"{msg} (trio.lowlevel.start_guest_run), a script trio.run(...) or runner.run(...)")
 
 
 class BaseService:
@@ -40,6 +47,7 @@ class BaseService:
         return self._env
 
     async def __aenter__(self: _Self) -> _Self:
+        check_in_trio()  # leaving needs it
         return self
 
     async def __aexit__(
@@ -55,6 +63,7 @@ class BaseService:
             await self._close()
 
     def _check_open(self) -> None:
+        check_in_trio()
         if self._closed:
             msg = f"this {type(self).__name__} was closed; make a new one"
             raise ServiceClosedError(msg)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial, update_wrapper
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import attrs
 
@@ -35,6 +35,29 @@ class Value:
             return NotImplemented
         fields = attrs.fields(type(self))  # type: ignore[arg-type]  # every subclass is an attrs class
         return all(getattr(self, field.name) == getattr(other, field.name) for field in fields)
+
+    def to_json(self) -> str:
+        """
+        Return the value as one line of JSON, from which `from_json` of its class makes an equal one.
+
+        It is the form in which values are stored and exported: field names as in Python, fields at their default left
+        out, bytes as base64. It stays: a later version may write more, and reads what this one has written.
+        """
+        from ._coding import to_json  # few programs give values away
+
+        return to_json(self)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """
+        Read a value of this class from its JSON. Fields of a later version are kept as `unknown_fields`.
+
+        Raises:
+            InvalidValueError: It is not JSON, or not that of such a value.
+        """
+        from ._coding import from_json
+
+        return from_json(cls, text)
 
     def __repr__(self) -> str:
         fields = attrs.fields(type(self))  # type: ignore[arg-type]  # every subclass is an attrs class

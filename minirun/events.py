@@ -16,7 +16,7 @@ import attrs
 
 from ._fields import EMPTY_LIST, FLAG, JSON_VALUE, NAME_SET, NAMES, OBJECT, TEXT, checked, instance_of, integer
 from ._json import EMPTY_DICT, JSON, finite, freeze, shown
-from ._values import Memoized, Value, constructed, unknown_field
+from ._values import Memoized, Value, changed, constructed, unknown_field
 from .errors import InvalidValueError
 from .types import Content, FunctionCall, FunctionResponse, Part, UsageMetadata
 
@@ -155,6 +155,34 @@ def replay_of(value: Replay | Mapping[str, Any]) -> Replay:
     return replay
 
 
+def _replay_in_json(notes: Any, _: Any) -> Replay:
+    """
+    What is stored of a `Replay`. What this version can make nothing of is kept as fields that it does not know are.
+
+    So an event stays readable whatever another program has written there: only the runtime needs it.
+    """
+    try:
+        return replay_of(notes)
+    except InvalidValueError:
+        if not isinstance(notes, dict):
+            raise
+    odd = {name: note for name, note in notes.items() if not _is_of_replay({name: note})}
+    read = replay_of({name: note for name, note in notes.items() if name not in odd})
+    return changed(read, unknown_fields=freeze({**read.unknown_fields, **odd}, "EventActions.replay"))
+
+
+def _is_of_replay(notes: dict[str, Any]) -> bool:
+    try:
+        replay_of(notes)
+    except InvalidValueError:
+        return False
+    return True
+
+
+# Read by hand, which takes less time than cattrs does to compile it for three more classes.
+_REPLAY: Final = {"form": "replay", "read": _replay_in_json}
+
+
 @constructed
 @attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
 class EventActions(Memoized):
@@ -195,7 +223,7 @@ class EventActions(Memoized):
     state_ops: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
     state_conflicts: Sequence[str] = attrs.field(default=EMPTY_LIST, metadata=NAMES)
     suspended_calls: Sequence[str] = attrs.field(default=EMPTY_LIST, metadata=NAMES)
-    replay: Replay = attrs.field(default=NO_REPLAY, converter=replay_of, metadata={"form": "replay"})
+    replay: Replay = attrs.field(default=NO_REPLAY, converter=replay_of, metadata=_REPLAY)
     artifact_delta: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
     artifact_versions: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
     transfer_to_agent: str | None = attrs.field(default=None, metadata=TEXT)

@@ -26,7 +26,7 @@ from starlette.routing import Route
 from trio.testing import MockClock
 
 from examples import custom_agent, order_agent, sse_endpoint, tcp_service
-from minirun import Content, InMemoryRunner, LlmAgent, Part, Runner, SqliteSessionService
+from minirun import Content, Event, InMemoryRunner, LlmAgent, Part, Runner, SqliteSessionService
 from minirun.models import BaseLlm, LlmRequest, LlmResponse
 from minirun.sessions import InvocationStatus
 from minirun.testing import ScriptedLlm
@@ -35,7 +35,7 @@ EXAMPLES = Path(custom_agent.__file__).parent
 # A script takes a second at most; one that has not ended after this long hangs.
 SCRIPT_S_MAX = 60
 # The main job of the first version, with tests of its own; the others show one thing each.
-LONG = ("librarian.py",)
+LONG = ("librarian.py", "load_test.py")
 LINES_MAX = 60
 
 
@@ -390,11 +390,13 @@ async def test_a_disconnecting_client_ends_its_run() -> None:
             head = await read_until(stream, '"two "')
             assert head.startswith("HTTP/1.1 200")
             assert "content-type: text/event-stream" in head
-            assert 'data: {"text": "one ", "partial": true}' in head
+            first = next(line for line in head.splitlines() if line.startswith("data: "))
+            event = Event.from_json(first.removeprefix("data: "))
+            assert (event.text, event.partial, event.author) == ("one ", True, "a")
         await model.ended.wait()
 
         async with await get(port, "user=ada&message=hi") as stream:
-            assert 'data: {"text": "again", "partial": false}' in await read_until(stream, LAST_CHUNK)
+            assert '"parts":[{"text":"again"}]' in await read_until(stream, LAST_CHUNK)
         async with await get(port, "user=ada&message=") as stream:
             assert "event: error" in await read_until(stream, LAST_CHUNK)
         nursery.cancel_scope.cancel()
@@ -436,7 +438,7 @@ async def test_a_service_ends_with_ctrl_c(name: str, tmp_path: Path) -> None:
                     assert await read_line(stream) == "hello! (message 1)"
                 else:
                     await stream.send_all(b"GET /chat?user=ada&message=hi HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                    assert '"text": "one "' in await read_until(stream, "after")
+                    assert '"text":"one "' in await read_until(stream, "after")
             process.send_signal(signal.SIGINT)
             with trio.fail_after(SCRIPT_S_MAX):
                 _, error = await trio.to_thread.run_sync(process.communicate, abandon_on_cancel=True)

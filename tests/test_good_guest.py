@@ -276,7 +276,8 @@ async def say():
 
 trio.run(say)
 few = ["credentials", "sessions._pending", "sessions._in_memory", "artifacts._in_memory", "memory._in_memory"]
-few += [f"runners._{name}" for name in ("credentials", "debug", "in_memory", "resume", "rewind", "supervisor", "sync")]
+rooms = "credentials debug in_memory once resume rewind supervisor sync"
+few += [f"runners._{name}" for name in rooms.split()]
 print(sorted(name for name in sys.modules if name.startswith(tuple(f"minirun.{each}" for each in few))))
 """
 

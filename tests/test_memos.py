@@ -196,7 +196,7 @@ def test_what_was_derived_is_no_part_of_the_value(value: Memoized) -> None:
         value._memo = ()
     if isinstance(value, Content):
         written = content_to_dict(value)
-        assert written == content_to_dict(fresh) == content_to_dict(content_from_dict(written))  # type: ignore[arg-type]
+        assert written == content_to_dict(fresh) == content_to_dict(content_from_dict(written))
     else:
         line = event_to_json(Event(actions=value))  # type: ignore[arg-type]  # all others are actions
         assert line == event_to_json(Event(actions=fresh))  # type: ignore[arg-type]

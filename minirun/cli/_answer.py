@@ -23,7 +23,7 @@ _YES_OR_NO = {"yes": True, "no": False}
 
 
 @click.command()
-@click.argument("target", metavar="FILE.py[:name]")
+@click.argument("target", metavar="FILE.py|FOLDER[:name]")
 @click.argument("call_id")
 @click.argument("value", required=False)
 @db_option

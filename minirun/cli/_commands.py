@@ -69,7 +69,7 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("target", metavar="FILE.py[:name]")
+@click.argument("target", metavar="FILE.py|FOLDER[:name]")
 @click.argument("messages", nargs=-1, metavar="[MESSAGE]...")
 @click.option("--db", type=click.Path(path_type=Path), help="Keep sessions in this SQLite file.")
 @click.option("--user", default="local", show_default=True, help="The user's id.")
@@ -77,7 +77,7 @@ def cli() -> None:
 @click.option("--stream", is_flag=True, help="Show answers as they come.")
 def run(target: str, messages: tuple[str, ...], db: Path | None, user: str, session: str, stream: bool) -> None:
     """
-    Run an App or agent from a Python file.
+    Run an App or agent from a Python file, or from a folder with `agent.py` (a package, as ADK has it).
 
     With MESSAGEs it answers them, one after another. Without, it holds a conversation: on a terminal with a prompt,
     else one message for each line of standard input. Ctrl-C ends the run in hand; the session stays usable.

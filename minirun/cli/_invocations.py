@@ -98,7 +98,7 @@ class _FoundInvocation:
 
 
 @invocations.command()
-@click.argument("target", metavar="FILE.py[:name]")
+@click.argument("target", metavar="FILE.py|FOLDER[:name]")
 @click.argument("invocation_id", required=False)
 @db_option
 @click.option("--user", help="Only those of this user.")

@@ -1,4 +1,4 @@
-"""From `FILE.py[:name]` to an App, and from `FILE.py::name` to a scenario of a simulation."""
+"""From `FILE.py[:name]` or `FOLDER[:name]` to an App, and from `FILE.py::name` to a scenario of a simulation."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def load_app(target: str) -> App:
     """
     Load what *target* names: an App, an agent, or a function without arguments that makes one.
 
+    It stands in a file, or in a folder that is a package: in its `__init__.py`, or in its `agent.py`.
+
     Raises:
-        click.UsageError: There is no such file.
+        click.UsageError: There is no such file or package.
         click.ClickException: What it has is none of these.
     """
     file, colon, name = target.rpartition(":")
     if not colon or not name.isidentifier():
         file, name = target, ""
     path = Path(file)
-    if not path.is_file():
-        raise click.UsageError(f"expected a Python file, found none at {file!r}")
-    found = _made(_pick(_import(path), name, file), target)
+    found = _made(_pick(_modules(path), name, file), target)
     if isinstance(found, BaseAgent):
         try:
             return App(_app_name(path), found)
@@ -65,7 +65,7 @@ def load_scenario(target: str) -> tuple[Path, Callable[..., Any], tuple[tuple[An
         raise click.UsageError(f"expected FILE.py::name, found no file at {file!r}")
     if not colons or not names:
         raise click.UsageError(f"expected FILE.py::name, found no name in {target!r}")
-    module = _import_like_pytest(path)
+    module = _import(path)
     found: Any = module
     holders = [module]
     for name in names.split("::"):
@@ -97,20 +97,45 @@ def _scenarios(module: ModuleType) -> list[str]:
     return [name for name, value in vars(module).items() if inspect.iscoroutinefunction(value)]
 
 
-def _import_like_pytest(path: Path) -> ModuleType:
-    """Import the file; one in a package by its full name, so that its relative imports work."""
-    folder = path.parent.resolve()
-    names = [path.stem]
-    while (folder / "__init__.py").is_file():
-        names.insert(0, folder.name)
-        folder = folder.parent
-    if len(names) == 1:
-        return _import(path)
-    sys.path.insert(0, str(folder))
-    return importlib.import_module(".".join(names))
+def _modules(path: Path) -> list[ModuleType]:
+    """The modules in which an app is looked for: that of a file; of a folder the package, and its module `agent`."""
+    if path.is_file():
+        return [_import(path)]
+    folder = path.resolve()  # "." has a name, too
+    inside = [folder / name for name in ("__init__.py", "agent.py") if (folder / name).is_file()]
+    if not inside:
+        found = "a folder with neither" if folder.is_dir() else "none"
+        msg = f"expected a Python file, or a folder with agent.py or __init__.py, found {found} at {str(path)!r}"
+        raise click.UsageError(msg)
+    return [_import_as_part(each, folder.name) for each in inside]
 
 
 def _import(path: Path) -> ModuleType:
+    """Import the file; one in a package by its full name, so that its relative imports work."""
+    if (path.parent / "__init__.py").is_file():
+        return _import_as_part(path, path.resolve().parent.name)
+    return _import_alone(path)
+
+
+def _import_as_part(path: Path, package: str) -> ModuleType:
+    """Import a file of a *package*, of which the folder above may be a package, too, and so on."""
+    folder = path.parent.resolve()
+    names = [package] if path.name == "__init__.py" else [package, path.stem]
+    while (folder.parent / "__init__.py").is_file():
+        folder = folder.parent
+        names.insert(0, folder.name)
+    if "." in "".join(names):
+        raise click.ClickException(f"expected a folder that can be imported, found {package!r}; rename it")
+    sys.path.insert(0, str(folder.parent))
+    module = importlib.import_module(".".join(names))
+    found = getattr(module, "__file__", None)
+    if found is None or Path(found).resolve() != path.resolve():
+        msg = f"expected {'.'.join(names)!r} to be {str(path)!r}, found {found or 'a module'}; rename the folder"
+        raise click.ClickException(msg)
+    return module
+
+
+def _import_alone(path: Path) -> ModuleType:
     """Import the file under its own name, as a script's folder would let it be imported; never as `__main__`."""
     sys.path.insert(0, str(path.parent.resolve()))
     name = path.stem if path.stem not in sys.modules else f"minirun_file_{path.stem}"  # json.py must not break json
@@ -123,22 +148,29 @@ def _import(path: Path) -> ModuleType:
     return module
 
 
-def _pick(module: ModuleType, name: str, file: str) -> object:
+def _pick(modules: list[ModuleType], name: str, file: str) -> object:
+    """What is named, or the only thing that can be meant. The module `agent` of a package is not its agent."""
+    values: dict[str, object] = {}
+    for module in modules:
+        for key, value in vars(module).items():
+            if not isinstance(value, ModuleType):
+                values.setdefault(key, value)
     if name:
-        if not hasattr(module, name):
-            raise click.ClickException(f"{file} has no {name!r}; it has {', '.join(_public(module)) or 'nothing'}")
-        return getattr(module, name)
+        if name not in values:
+            public = [key for key in values if not key.startswith("_")]
+            raise click.ClickException(f"{file} has no {name!r}; it has {', '.join(public) or 'nothing'}")
+        return values[name]
     for usual in USUAL_NAMES:
-        if hasattr(module, usual):
-            return getattr(module, usual)
-    runnable = {id(value): key for key, value in vars(module).items() if isinstance(value, (App, BaseAgent))}
+        if usual in values:
+            return values[usual]
+    runnable = {id(value): key for key, value in values.items() if isinstance(value, (App, BaseAgent))}
     if len(runnable) != 1:
         usual = ", ".join(USUAL_NAMES)
         found = ", ".join(runnable.values()) or "none"
         raise click.ClickException(
-            f"{file}: expected one of {usual}, or a single App or agent, found {found}; write FILE.py:name"
+            f"{file}: expected one of {usual}, or a single App or agent, found {found}; write {file}:name"
         )
-    return getattr(module, *runnable.values())
+    return values[next(iter(runnable.values()))]
 
 
 def _made(found: object, target: str) -> object:
@@ -152,11 +184,8 @@ def _made(found: object, target: str) -> object:
     return found()
 
 
-def _public(module: ModuleType) -> list[str]:
-    return [name for name in vars(module) if not name.startswith("_")]
-
-
 def _app_name(path: Path) -> str:
-    """A valid app name that is the same whenever this file is run."""
-    letters = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in path.stem)
+    """A valid app name that is the same whenever this file or folder is run."""
+    stem = path.resolve().name if path.is_dir() else path.stem
+    letters = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in stem)
     return letters if letters[:1].isalpha() and letters != "user" else f"app_{letters}"

@@ -28,7 +28,7 @@ __all__ = ["Budgets"]
 class Budgets:
     """What one invocation has used of the limits of its RunConfig; a limit of 0 or less is none."""
 
-    __slots__ = ("_config", "_llm_calls", "_tokens", "_tool_calls", "_transfers")
+    __slots__ = ("_config", "_llm_calls", "_tokens", "_tool_calls", "_transfers", "usages")
 
     def __init__(self, config: RunConfig) -> None:
         self._config = config
@@ -36,6 +36,7 @@ class Budgets:
         self._tool_calls = 0
         self._transfers = 0
         self._tokens = 0
+        self.usages: list[UsageMetadata] = []
 
     def count_llm_call(self) -> None:
         """Count a request to a model, before it is made."""
@@ -51,6 +52,7 @@ class Budgets:
     def count_tokens(self, usage: UsageMetadata | None) -> None:
         """Count what a model says it has used; the next request is refused when that is too much."""
         if usage is not None:
+            self.usages.append(usage)
             parts = (usage.prompt_token_count, usage.candidates_token_count, usage.thoughts_token_count)
             self._tokens += usage.total_token_count or sum(count or 0 for count in parts)
 

@@ -6,6 +6,9 @@ from .._lazy import names_of
 
 if TYPE_CHECKING:
     from ._in_memory import InMemoryRunner as InMemoryRunner
+    from ._once import RunResult as RunResult
+    from ._once import run_once as run_once
+    from ._once import run_sync as run_sync
     from ._runner import Runner as Runner
     from ._sync import SyncRun as SyncRun
 else:
@@ -13,6 +16,7 @@ else:
         globals(),
         {
             "._in_memory": "InMemoryRunner",
+            "._once": "RunResult run_once run_sync",
             "._runner": "Runner",
             "._sync": "SyncRun",
         },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from .._service import check_in_trio
 from ..apps import App
 from ..errors import AlreadyExistsError, ServiceClosedError, SessionNotFoundError
 from ..runtime import RunRequest
@@ -25,7 +26,8 @@ class SessionOpener:
         self.is_closed = False
 
     def check_open(self) -> None:
-        """Raise ServiceClosedError if the runner was closed."""
+        """Raise ServiceClosedError if the runner was closed; RuntimeError outside of trio."""
+        check_in_trio()
         if self.is_closed:
             msg = "this Runner was closed; make a new one"
             raise ServiceClosedError(msg)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
+from .._service import check_in_trio
 from ..agents import BaseAgent
 from ..apps import App
 from ..env import Env
@@ -143,6 +144,7 @@ class Runner:
         return self.app.root_agent
 
     async def __aenter__(self: _Self) -> _Self:
+        check_in_trio()  # leaving needs it
         return self
 
     async def __aexit__(
@@ -161,6 +163,7 @@ class Runner:
         Raises:
             CleanupTimeoutError: One took too long and was cancelled.
         """
+        check_in_trio()
         if self._opener.is_closed:
             return
         self._opener.is_closed = True
@@ -304,6 +307,10 @@ class Runner:
         while the caller holds an event. `close()`, leaving the block, garbage collection, Ctrl-C and the end of the
         interpreter cancel the run, wait for its clean-up and join the thread.
 
+        It works inside a running asyncio loop, too, as in a notebook. That loop is held while this waits for an event:
+        nothing else in it goes on meanwhile. Where that matters, use `minirun.bridge.AsyncioBridge`, which also serves
+        many threads at once: a session service belongs to one loop at a time.
+
         Raises:
             RuntimeError: Called inside trio; use `run_async` there.
         """
@@ -318,7 +325,7 @@ class Runner:
             state_delta=state_delta,
             deps=deps,
         )
-        return SyncRun(scope, self._env)
+        return SyncRun.in_thread(scope, self._env)
 
     async def resume_due(
         self, now: float | None = None, *, run_config: RunConfig | None = None, deps: Any = None

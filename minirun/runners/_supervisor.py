@@ -142,6 +142,7 @@ class Supervisor:
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
         """Look, and look again; *task_status* is told of the first look."""
+        self._runner._opener.check_open()  # outside of trio there is no nursery
         closed: ServiceClosedError | None = None
         async with trio.open_nursery() as nursery:
             try:

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 import atexit
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import trio
 
@@ -31,32 +31,49 @@ from ..env import Env, HostThread
 from ..events import Event
 from ..runtime import Run, RunScope
 from ..sessions import InvocationStatus, PendingCall
+from ..types import UsageMetadata
 
-__all__ = ["SyncRun"]
+__all__ = ["Host", "SyncRun", "refuse_inside_trio"]
+
+
+class Host(Protocol):
+    """Where the run of a `SyncRun` lives."""
+
+    def ask(self) -> Event | None:
+        """Ask for the next event and sleep until it is there; None after the last. Raises what the run fails with."""
+
+    def stop(self) -> None:
+        """Cancel the run and wait for its clean-up, if it is not over. Harmless when repeated."""
 
 
 class SyncRun(Iterator[Event]):
     """
     An iterator of the events of a run; see `Runner.run`.
 
-    Once the first event was asked for it also tells what a `Run` tells: `invocation_id`, `status`, `answer`, `pending`.
+    Once the first event was asked for it also tells what a `Run` tells: `invocation_id`, `status`, `answer`, `output`,
+    `usage`, `pending`.
     """
 
-    def __init__(self, scope: RunScope, env: Env) -> None:
+    def __init__(self, scope: RunScope, start: Callable[[RunScope, list[Run]], Host]) -> None:
         self._runs: list[Run] = []  # the run, once it is entered
-        self._host: _Host | None = None
+        self._host: Host | None = None
         self._scope: RunScope | None = scope
-        self._env = env
-        _refuse_inside_trio()
+        self._start = start
+        refuse_inside_trio()
+
+    @classmethod
+    def in_thread(cls, scope: RunScope, env: Env) -> SyncRun:
+        """A run in a thread of its own."""
+        return cls(scope, lambda scope, runs: _Host(scope, env, runs))
 
     def __iter__(self) -> SyncRun:
         return self
 
     def __next__(self) -> Event:
         """Let the logic that emitted the last event go on, and return the next one."""
-        _refuse_inside_trio()
+        refuse_inside_trio()
         if self._scope is not None:
-            self._host = _Host(self._scope, self._env, self._runs)
+            self._host = self._start(self._scope, self._runs)
             self._scope = None
         if self._host is None:
             raise StopIteration
@@ -86,6 +103,16 @@ class SyncRun(Iterator[Event]):
         return self._runs[0].answer if self._runs else None
 
     @property
+    def output(self) -> Any:
+        """The `output` of the answer, as `Run.output` has it, or None."""
+        return self._runs[0].output if self._runs else None
+
+    @property
+    def usage(self) -> UsageMetadata:
+        """What the models of the invocation say they have used so far."""
+        return self._runs[0].usage if self._runs else UsageMetadata()
+
+    @property
     def pending(self) -> list[PendingCall]:
         """The questions of the invocation that wait for an answer."""
         return self._runs[0].pending if self._runs else []
@@ -109,13 +136,14 @@ class SyncRun(Iterator[Event]):
         self.close()
 
 
-def _refuse_inside_trio() -> None:
+def refuse_inside_trio() -> None:
+    """Raise RuntimeError inside trio: waiting there as synchronous code does would stop the loop."""
     try:
         trio.lowlevel.current_task()
     except RuntimeError:
         return
-    msg = "expected synchronous code, found a running trio loop; use `async with runner.run_async(...)` here"
-    raise RuntimeError(msg)
+    msg = "expected synchronous code, found a running trio loop; here use `async with runner.run_async(...)`, or "
+    raise RuntimeError(f"{msg}`await run_once(...)`")
 
 
 class _Host:

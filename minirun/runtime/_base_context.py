@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from .._codec import event_to_json
+from .._coding import to_json
 from .._values import changed
 from ..env import derived_id
 from ..errors import InvocationEndedError, MissingDepsError, NotSupportedError
@@ -262,7 +262,7 @@ class ContextBase(ReadonlyContext):
         if self._is_in_order() and self._call_id is None:
             return self._following_id(self._path if step is None else f"{self._path}!{step}")
         # Of several tasks trio chooses which is first; and of several attempts none knows what the others have said.
-        return self._claim(f"{self._path}!{step} {event_to_json(event)}")
+        return self._claim(f"{self._path}!{step} {to_json(event)}")
 
     def _following_id(self, path: str) -> str:
         """Return the id of what is said next below *path*, where one thing follows another."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -35,6 +35,7 @@ from ._invocation import Invocation
 if TYPE_CHECKING:
     from ..agents import BaseAgent
     from ..sessions import PendingCall
+    from ..types import UsageMetadata
 
 __all__ = ["Execution", "Run"]
 
@@ -110,6 +111,21 @@ class Run:
     def abandoned_threads(self) -> int:
         """How many threads of its tools and steps were given up: cancelled, and not ended in `thread_grace_s`."""
         return 0 if self._invocation is None else self._invocation.failures.abandoned_threads
+
+    @property
+    def output(self) -> Any:
+        """The `output` of the answer, as an instance of its agent's `output_schema` class if that is one; or None."""
+        from ..flows._results import typed_output  # few programs ask for instances
+
+        answer, invocation = self.answer, self._invocation
+        return typed_output(answer, answer and invocation and invocation.program.tree.find(answer.author))
+
+    @property
+    def usage(self) -> UsageMetadata:
+        """What the models of the invocation say they have used so far, in sum; None for what none has counted."""
+        from ..flows._results import total_usage
+
+        return total_usage(self._invocation.budgets.usages if self._invocation else ())
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self

@@ -39,7 +39,7 @@ async def append_outside(store: SessionStore, session: Session, event: Event) ->
             if live is None:
                 raise await store._not_found(key)
             if live.incarnation != session._incarnation:
-                raise _stale(session, live, "it was deleted and made again")
+                raise _stale(session, live, "it was deleted and made again, or read from JSON")
             earlier = await _stored_before(store, live, session, event)
             if earlier is not None:
                 return earlier

@@ -96,6 +96,24 @@ class Session:
     def __repr__(self) -> str:
         return f"<Session {self.app_name}/{self.user_id}/{self.id} at revision {self.revision}>"
 
+    def to_json(self) -> str:
+        """Return the session as one line of JSON: its fields, its events as `Event.to_json` has them."""
+        from ._wire import session_to_json  # few programs give sessions away
+
+        return session_to_json(self)
+
+    @staticmethod
+    def from_json(text: str | bytes) -> Session:
+        """
+        Read a session from its JSON: a copy to look at. To append to the session, get it from its service.
+
+        Raises:
+            InvalidValueError: It is not JSON, or not that of a session.
+        """
+        from ._wire import session_from_json
+
+        return session_from_json(Session, text)
+
     def _history(self) -> bytes | None:
         """What tells its history from another one of the same length; None if that is not known."""
         return self._mark

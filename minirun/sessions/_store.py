@@ -175,8 +175,8 @@ class SessionStore(BaseService, ABC):
             self._users -= 1
 
     def _begin_use(self) -> None:
-        token = trio.lowlevel.current_trio_token()
         self._check_open()
+        token = trio.lowlevel.current_trio_token()
         if self._users and self._token is not token:
             msg = f"this {type(self).__name__} is being used by another trio.run; give each its own service"
             raise ServiceInUseError(msg)

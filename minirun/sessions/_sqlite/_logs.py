@@ -10,7 +10,7 @@ import hashlib
 import sqlite3
 from typing import Final, NamedTuple
 
-from ..._codec import event_from_json
+from ..._coding import from_json
 from ...errors import InvalidValueError
 from ...events import Event
 from ._errors import corrupt, damage
@@ -87,7 +87,7 @@ def read_lines(
             )
             rows.extend(data for (data,) in found)
     try:
-        lines = [(event_from_json(line), len(line)) for line in rows]
+        lines = [(from_json(Event, line), len(line)) for line in rows]
     except (InvalidValueError, TypeError) as error:
         raise corrupt(name, f"an event of log {segments[-1].log}: {error}") from error
     if [event.seq for event, _ in lines] != list(range(first, until)):

@@ -22,7 +22,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from ..._codec import event_to_json
+from ..._coding import to_json
 from ..._json import JSON, shown
 from ...env import Env
 from ...errors import ConfigurationError, SessionBusyError, StorageError
@@ -127,7 +127,7 @@ class SqliteSessionService(BaseSessionService):
     # --- writing
 
     async def _create(self, key: SessionKey, events: Sequence[Event]) -> LiveSession:
-        lines = [event_to_json(event) for event in events]
+        lines = [to_json(event) for event in events]
         return await self._file.write(partial(create_session, self._cache, key, events, lines))
 
     async def _commit(self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
@@ -136,7 +136,7 @@ class SqliteSessionService(BaseSessionService):
             self._leases.lock_owner()
         if self._unrecorded:
             await self._record_late()
-        work = Append(self._cache, self._leases, live, event, event_to_json(event), writer, begins=begins)
+        work = Append(self._cache, self._leases, live, event, to_json(event), writer, begins=begins)
         try:
             await self._file.write(work)
         except StorageError as error:

@@ -1,0 +1,192 @@
+"""The asyncio side of a run, and how the trio thread tells a loop that something has ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+from ..errors import ServiceInUseError
+from ..events import Event
+from ..runtime import Run, RunScope
+from ..runtime._failure import add_note
+from ..sessions import InvocationStatus, PendingCall
+from ..types import UsageMetadata
+from ._portal import Driver, Room, nobody
+
+__all__ = ["BridgeRun", "Outcome", "running_loop"]
+
+
+class Outcome:
+    """How something in trio ended, for one asyncio task. `set` is called in the trio thread; all else in the loop's."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._future: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+
+    @property
+    def is_set(self) -> bool:
+        return self._future.done()
+
+    def set(self, value: Any, error: BaseException | None) -> None:
+        _post(self._loop, nobody, _resolve, self._future, (value, error))
+
+    async def wait(self) -> Any:
+        """Wait for the end, and return or raise what it has. A cancellation leaves it as it is."""
+        await asyncio.wait([self._future])
+        value, error = self._future.result()
+        if error is not None:
+            raise error
+        return value
+
+    async def settled(self) -> BaseException | None:
+        """Wait for the end, however often this task is cancelled meanwhile: that is raised afterwards."""
+        cancelled: asyncio.CancelledError | None = None
+        while not self._future.done():
+            try:
+                await asyncio.wait([self._future])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+        return self._future.result()[1]
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        msg = "expected a task of the event loop in which the bridge was entered, found none; in threads, use `run` and"
+        raise ServiceInUseError(f"{msg} `call_sync`") from None
+
+
+def _post(loop: asyncio.AbstractEventLoop, closed: Callable[..., None], function: Any, *args: Any) -> None:
+    """Call a function in the loop's thread; *closed* here, if there is no loop any more that could."""
+    try:
+        loop.call_soon_threadsafe(function, *args)
+    except RuntimeError:
+        closed()
+
+
+def _resolve(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+class BridgeRun(AsyncIterator[Event]):
+    """
+    A run in a bridge: an async iterator of its events, and an async context manager; see `AsyncioBridge.run_async`.
+
+    It also tells what a `Run` tells: `invocation_id`, `status`, `answer`, `output`, `usage`, `pending`.
+    """
+
+    def __init__(self, room: Room, scope: RunScope, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._runs: list[Run] = []  # the run, once it is entered
+        self._ended = Outcome(loop)
+        self._driver = Driver(room, scope, self._runs, self._ended.set)
+        self._waiter: asyncio.Future[Any] | None = None
+        self._is_told = False  # whether somebody was raised the failure
+
+    async def __aenter__(self) -> BridgeRun:
+        if self._driver.is_started:
+            msg = "this run was entered already; call run_async again for another one"
+            raise RuntimeError(msg)
+        if await self._asked_of(self._driver.enter) is None:
+            await self._over()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self.aclose()
+        except Exception as failure:
+            if not isinstance(error, Exception):
+                raise
+            add_note(error, failure)  # the block has failed first
+
+    def __aiter__(self) -> BridgeRun:
+        return self
+
+    async def __anext__(self) -> Event:
+        """Let the logic that emitted the last event go on, and return the next one."""
+        event: Event | None = None if self._ended.is_set else await self._asked_of(self._driver.ask)
+        if event is None:
+            await self._over()
+            raise StopAsyncIteration
+        return event
+
+    async def wait(self) -> Event | None:
+        """Consume what is left of the run and return `answer`; raises what the run fails with."""
+        async for _ in self:
+            pass
+        return self.answer
+
+    async def aclose(self) -> None:
+        """Cancel the run if it is going on, and wait for its clean-up. Raises its failure, if nobody has seen it."""
+        if not self._ended.is_set:
+            self._driver.cancel()
+        await self._over()
+
+    async def _asked_of(self, ask: Callable[[Callable[[Any], None]], None]) -> Any:
+        """Ask the driver, and wait for its answer: None if the run is over."""
+        if running_loop() is not self._loop:
+            msg = "this run belongs to another event loop; ask it there, and pass the events on"
+            raise ServiceInUseError(msg)
+        if self._waiter is not None:
+            msg = "another task is asking this run for its next event; let one read and pass the events on"
+            raise RuntimeError(msg)
+        self._waiter = waiter = self._loop.create_future()
+        try:
+            ask(partial(_post, self._loop, self._driver.cancel_now, _resolve, waiter))
+            return await waiter
+        except asyncio.CancelledError:
+            self._driver.cancel()
+            await self._ended.settled()
+            raise
+        finally:
+            self._waiter = None
+
+    async def _over(self) -> None:
+        """Wait until it is out of the trio thread, and raise what it has failed with, once."""
+        error = await self._ended.settled()
+        if error is not None and not self._is_told:
+            self._is_told = True
+            raise error
+
+    def __del__(self) -> None:
+        if not self._ended.is_set:
+            self._driver.cancel()
+
+    @property
+    def invocation_id(self) -> str | None:
+        """The id of the invocation; None before it was entered."""
+        return self._runs[0].invocation_id if self._runs else None
+
+    @property
+    def status(self) -> InvocationStatus | None:
+        """How far the invocation has come; None before it was entered."""
+        return self._runs[0].status if self._runs else None
+
+    @property
+    def answer(self) -> Event | None:
+        """The answer of the run so far, or None."""
+        return self._runs[0].answer if self._runs else None
+
+    @property
+    def output(self) -> Any:
+        """The `output` of the answer, as `Run.output` has it, or None."""
+        return self._runs[0].output if self._runs else None
+
+    @property
+    def usage(self) -> UsageMetadata:
+        """What the models of the invocation say they have used so far."""
+        return self._runs[0].usage if self._runs else UsageMetadata()
+
+    @property
+    def pending(self) -> list[PendingCall]:
+        """The questions of the invocation that wait for an answer."""
+        return self._runs[0].pending if self._runs else []

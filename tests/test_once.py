@@ -1,0 +1,203 @@
+"""One message and its answer: `run_once`, `run_sync`, and what a run tells of itself when it is over."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+import minirun
+from minirun import (
+    App,
+    BaseAgent,
+    Content,
+    InMemoryRunner,
+    InMemorySessionService,
+    InvocationContext,
+    LlmAgent,
+    Part,
+    RunConfig,
+    SequentialAgent,
+    SqliteSessionService,
+    run_once,
+    run_sync,
+)
+from minirun.errors import ConfigurationError, InvalidMessageError, LlmCallsLimitExceededError
+from minirun.models import LlmResponse
+from minirun.testing import ScriptedLlm, call
+from minirun.types import UsageMetadata
+
+
+@attrs.frozen
+class Recipe:
+    name: str
+    minutes: int = 1
+
+
+def parrot(*, name: str = "parrot") -> LlmAgent:
+    return LlmAgent(name=name, model=ScriptedLlm(lambda request: f"{request.contents[-1].text}!"))
+
+
+def counted(text: str, **counts: Any) -> LlmResponse:
+    return LlmResponse(
+        content=Content(role="model", parts=[Part(text=text)]), usage_metadata=UsageMetadata(**counts)
+    )
+
+
+async def test_an_agent_answers_one_message() -> None:
+    """Without a runner: the text, the events, and how it ended."""
+    result = await run_once(parrot(), "hi")
+    assert (result.text, result.output, result.status, result.pending) == ("hi!", None, "completed", [])
+    assert [event.text for event in result.events] == ["hi!"]
+    assert result.invocation_id == result.events[0].invocation_id
+
+
+def test_synchronous_code_gets_the_same() -> None:
+    """`run_sync` returns what `run_once` does, and leaves no thread."""
+    before = threading.active_count()
+    assert run_sync(parrot(), "hi").text == "hi!"
+    assert threading.active_count() == before
+
+
+async def test_an_app_is_run_with_what_it_has() -> None:
+    """An app works as an agent does, and keeps its name."""
+    async with InMemorySessionService() as sessions:
+        result = await run_once(App("shop", parrot()), "hi", session_service=sessions, user_id="ada")
+        [listed] = (await sessions.list_sessions(app_name="shop")).sessions
+        assert (listed.user_id, listed.id) == ("ada", result.session_id)
+
+
+async def test_a_session_goes_on_where_it_is_named(tmp_path: Path) -> None:
+    """With a service and a session, messages follow each other; without a session each has a new one."""
+    async with SqliteSessionService(tmp_path / "s.db") as sessions:
+        for _ in range(2):
+            result = await run_once(parrot(), "hi", session_service=sessions, session_id="main")
+        assert result.events[-1].seq == 4
+        others = {(await run_once(parrot(), "hi", session_service=sessions)).session_id for _ in range(2)}
+        assert len(others | {"main"}) == 3
+        assert len((await sessions.list_sessions(app_name="parrot")).sessions) == 3
+
+
+async def test_an_answer_of_a_form_is_an_instance() -> None:
+    """`output` is of the class that the agent was given, wherever in the tree it is; a JSON schema's stays JSON."""
+    model = ScriptedLlm(lambda request: '{"name": "soup"}')
+    cook = LlmAgent(name="cook", model=model, output_schema=Recipe)
+    assert (await run_once(cook, "?")).output == Recipe("soup", 1)
+    kitchen = SequentialAgent(name="kitchen", sub_agents=[parrot(), cook])
+    assert (await run_once(kitchen, "?")).output == Recipe("soup", 1)
+    many = LlmAgent(name="cook", model=ScriptedLlm(['[{"name": "soup"}]']), output_schema=list[Recipe])
+    assert (await run_once(many, "?")).output == [Recipe("soup", 1)]
+    plain = LlmAgent(name="cook", model=model, output_schema={"type": "object"})
+    assert (await run_once(plain, "?")).output == {"name": "soup"}
+
+
+async def test_what_does_not_fit_stays_what_it_is() -> None:
+    """A value that a callback has put in the place of the answer is not of the class, and is handed on as JSON."""
+
+    class Says(BaseAgent):
+        output_schema: Any = Recipe
+
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            await ctx.emit(minirun.Event(output={"no": "recipe"}))
+
+    assert (await run_once(Says(name="a"), "?")).output == {"no": "recipe"}
+
+
+async def test_usage_is_what_all_models_of_the_run_have_counted() -> None:
+    """The counts of every response are added up; what nobody counts is None."""
+
+    def add(a: int) -> int:
+        """Add."""
+        return a
+
+    responses = [counted("look", prompt_token_count=3, total_token_count=5), counted("done", prompt_token_count=4)]
+    first = LlmAgent(name="first", model=ScriptedLlm(responses[:1]))
+    second = LlmAgent(name="second", model=ScriptedLlm([call("add", a=1), responses[1]]), tools=[add])
+    result = await run_once(SequentialAgent(name="both", sub_agents=[first, second]), "?")
+    assert result.usage == UsageMetadata(prompt_token_count=7, total_token_count=5)
+    assert (await run_once(parrot(), "?")).usage == UsageMetadata()
+
+
+async def test_usage_of_a_resumed_invocation_has_what_was_used_before() -> None:
+    """Going on with an invocation counts from the log, as its budgets do; one that has ended uses nothing."""
+
+    class Asks(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            await self.sub_agents[0].run_async(ctx)
+            await ctx.request_input("more?")
+            await self.sub_agents[1].run_async(ctx)
+
+    models = [ScriptedLlm([counted(text, total_token_count=count)]) for text, count in (("a", 3), ("b", 4))]
+    agents = [LlmAgent(name=f"m{number}", model=model) for number, model in enumerate(models)]
+    runner = InMemoryRunner(agent=Asks(name="asks", sub_agents=agents), auto_create_session=True)
+    async with runner.run_async(user_id="u", session_id="s", new_message="go") as run:
+        await run.wait()
+        assert run.usage.total_token_count == 3
+        [question] = run.pending
+    async with runner.run_async(user_id="u", session_id="s", new_message=question.reply("yes")) as run:
+        await run.wait()
+    assert run.usage.total_token_count == 7, "also when it is over"
+    async with runner.run_async(user_id="u", session_id="s", invocation_id=run.invocation_id) as ended:
+        assert (await ended.wait(), ended.usage) == (run.answer, UsageMetadata())
+
+
+def test_a_synchronous_run_tells_output_and_usage() -> None:
+    """Before the first event nothing, after the last what `Run` has."""
+    model = ScriptedLlm([counted('{"name": "soup"}', total_token_count=2)])
+    runner = InMemoryRunner(agent=LlmAgent(name="cook", model=model, output_schema=Recipe), auto_create_session=True)
+    with runner.run(user_id="u", session_id="s", new_message="?") as run:
+        assert (run.output, run.usage) == (None, UsageMetadata())
+        list(run)
+    assert (run.output, run.usage) == (Recipe("soup"), UsageMetadata(total_token_count=2))
+
+
+def test_a_failure_is_raised_as_itself() -> None:
+    """What the run fails with is what the caller gets."""
+    busy = LlmAgent(name="busy", model=ScriptedLlm(lambda request: call("nothing")))
+    with pytest.raises(LlmCallsLimitExceededError):
+        run_sync(busy, "hi", run_config=RunConfig(max_llm_calls=2))
+    with pytest.raises(InvalidMessageError):
+        run_sync(parrot(), "")
+
+
+async def test_what_waits_is_told() -> None:
+    """A run that pauses has no text, and the question to answer."""
+
+    class Asks(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            await ctx.emit(minirun.Event(message=await ctx.request_input("what?")))
+
+    async with InMemorySessionService() as sessions:
+        asked = await run_once(Asks(name="asks"), "go", session_service=sessions)
+        assert (asked.status, asked.text) == ("paused", "")
+        [question] = asked.pending
+        answered = await run_once(
+            Asks(name="asks"), question.reply("it"), session_service=sessions, session_id=asked.session_id
+        )
+        assert answered.text == "it"
+
+
+@pytest.mark.parametrize("wrong", [None, "agent", parrot, LlmAgent])
+async def test_what_cannot_be_run_is_refused(wrong: Any) -> None:
+    """Neither an agent nor an app: a typed error says so."""
+    with pytest.raises(ConfigurationError, match="expected an agent or an App"):
+        await run_once(wrong, "hi")
+
+
+async def test_run_sync_inside_trio_says_what_to_use() -> None:
+    """It would stop the loop that it is called in."""
+    with pytest.raises(RuntimeError, match="run_once"):
+        run_sync(parrot(), "hi")
+
+
+def test_run_sync_works_inside_a_running_asyncio_loop() -> None:
+    """As in a notebook: the run has a thread of its own, and the loop is held until it returns."""
+
+    async def cell() -> str:
+        return run_sync(parrot(), "hi").text
+
+    assert asyncio.run(cell()) == "hi!"
