@@ -12,12 +12,12 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from minirun import App, Event, InMemorySessionService, InvocationContext, Runner
+from minirun import App, Event, InMemorySessionService, InvocationContext, RunConfig, Runner
 from minirun.agents import ParallelAgent
 from minirun.artifacts import InMemoryArtifactService
-from minirun.errors import InvocationNotFoundError
+from minirun.errors import DeadlineExceededError, InvocationNotFoundError
 from minirun.plugins import BasePlugin
-from minirun.types import Content, Part
+from minirun.types import Content, FunctionCall, Part
 
 from .helpers import Logic, runner_for, stored_events
 
@@ -205,3 +205,42 @@ async def test_who_is_cancelled_while_the_caller_holds_its_event_lets_nobody_ahe
         await trio.testing.wait_all_tasks_blocked()
         assert [event.text for event in await stored_events(runner)] == ["go", "a"]
         assert [event.text async for event in run] == ["b"]
+
+
+async def test_who_is_shielded_when_the_caller_has_left_waits_for_nobody(autojump_clock: MockClock) -> None:
+    """What it says then is stored, one thing after the other, and fragments find room for ever."""
+
+    async def logic(ctx: InvocationContext) -> None:
+        try:
+            while True:
+                await ctx.emit(Event(message="...", partial=True))
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+                for text in ("one", "two"):
+                    await ctx.emit(Event(message="...", partial=True))
+                    await ctx.emit(Event(message=text))
+
+    runner = runner_for(logic)
+    async with runner.run_async(**PLACE, new_message="go", run_config=RunConfig(partial_buffer=1)) as run:
+        await anext(run)
+        await trio.testing.wait_all_tasks_blocked()
+    assert [event.text for event in await stored_events(runner)] == ["go", "one", "two"]
+    assert trio.current_time() < 1
+
+
+async def test_what_closes_something_takes_no_turn(autojump_clock: MockClock) -> None:
+    """A call that is cut off by the deadline is answered in the log, although the caller still holds the call."""
+
+    async def logic(ctx: InvocationContext) -> None:
+        made = Part(function_call=FunctionCall(id="c1", name="pay", args={}))
+        await ctx.emit(Event(content=Content(role="model", parts=[made])))
+        await trio.sleep_forever()
+
+    runner = runner_for(logic)
+    with pytest.raises(DeadlineExceededError):
+        async with runner.run_async(**PLACE, new_message="go", run_config=RunConfig(deadline_s=1)) as run:
+            await anext(run)
+            await trio.sleep(5)
+            log = await stored_events(runner)
+            await run.wait()
+    assert [response.id for event in log for response in event.get_function_responses()] == ["c1"]
