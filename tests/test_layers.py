@@ -101,6 +101,7 @@ LATER = frozenset(
         "agents._instructions",
         "agents._model_callbacks",
         "agents._output",
+        "agents._recorded",
         "agents._transfer",
         "agents._turn_notes",
         "apps._compaction",

@@ -23,7 +23,7 @@ from ..sessions._state import check_key
 from ..tools import BaseTool
 from ..tools._batch import run_calls
 from ..types import Content, GenerateContentConfig, Part
-from ._base import SET_MODEL_RESPONSE, TRANSFER_TO_AGENT, BaseAgent, Hooks, hooks_field, refusing
+from ._base import INVALID_OUTPUT, SET_MODEL_RESPONSE, TRANSFER_TO_AGENT, BaseAgent, Hooks, hooks_field, refusing
 from ._request import ConfigMemo, Instruction, ModelRequest, prepare, toolbox
 
 if TYPE_CHECKING:
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["LlmAgent"]
 
 NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
-INVALID_OUTPUT = "INVALID_OUTPUT"
-"""The `error_code` of a model's event that says nothing, and of one that has not the form of the `output_schema`."""
+"""The `error_code` of a model's event that says nothing."""
 
 # Fields of the ADK documents that do not work here.
 _NOT_SUPPORTED = frozenset({"code_executor", "mode", "planner"})
@@ -251,7 +250,11 @@ class LlmAgent(BaseAgent):
                 what = Input.END
             elif turn is Turn.ASKING:
                 event_id = ctx._following_id(ctx._path)
-                recorded = await self._recorded_answer(ctx, event_id)
+                recorded = None
+                if ctx._invocation.replayer is not None:
+                    from ._recorded import recorded_answer  # few runs resume an invocation
+
+                    recorded = await recorded_answer(ctx, event_id)
                 if recorded is not None:
                     event, problems, tools = *recorded, None
                 else:
@@ -278,17 +281,6 @@ class LlmAgent(BaseAgent):
             turn = step(turn, what)
 
     # --- what is recorded, if the invocation is resumed
-
-    async def _recorded_answer(self, ctx: InvocationContext, event_id: str) -> tuple[Event, list[str]] | None:
-        replayer, budgets = ctx._invocation.replayer, ctx._invocation.budgets
-        recorded = None if replayer is None else replayer.record.find(event_id)
-        if replayer is None or recorded is None:
-            return None
-        if recorded.actions.replay.asked is not False:
-            budgets.count_llm_call()
-            budgets.count_tokens(recorded.usage_metadata)
-        event = await replayer.repeat(ctx, recorded, {})
-        return event, [event.error_message or ""] if event.error_code == INVALID_OUTPUT else []
 
     async def _run_calls(self, ctx: InvocationContext, made: Event, tools: dict[str, BaseTool] | None) -> Event:
         """Make the calls of an event that have no response yet; return the event with the last responses."""
