@@ -83,8 +83,8 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def fields_of(log: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    """The fields of all records, without the ids that every run has anew."""
-    found = [cast(Any, record).minirun for record in log.records if record.name == "minirun"]
+    """The fields of all records of a plugin, without the ids that every run has anew."""
+    found = [cast(Any, record).minirun for record in log.records if hasattr(record, "minirun")]
     return [{name: value for name, value in fields.items() if name != "invocation_id"} for fields in found]
 
 

@@ -23,7 +23,7 @@ from ..sessions._key import CALL_ID
 from ..tools import BaseTool
 from ..tools._batch import run_calls
 from ..types import Content, GenerateContentConfig, Part
-from ._base import SET_MODEL_RESPONSE, TRANSFER_TO_AGENT, BaseAgent, Hooks, hooks_field, refusing
+from ._base import INVALID_OUTPUT, SET_MODEL_RESPONSE, TRANSFER_TO_AGENT, BaseAgent, Hooks, hooks_field, refusing
 from ._request import ConfigMemo, Instruction, ModelRequest, prepare, toolbox
 
 if TYPE_CHECKING:
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Agent", "LlmAgent"]
 
 NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
-INVALID_OUTPUT = "INVALID_OUTPUT"
-"""The `error_code` of a model's event that says nothing, and of one that has not the form of the `output_schema`."""
+"""The `error_code` of a model's event that says nothing."""
 
 
 # --- how fields are checked -------------------------------------------------------------------------------------------

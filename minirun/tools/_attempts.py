@@ -19,9 +19,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .._json import thaw
-from ..errors import FatalError, InvalidValueError
+from ..errors import InvalidValueError
 from ..runtime import ToolContext
-from ..runtime._failure import Pause, first_failure, leaves
+from ..runtime._failure import Pause
 from ._base import BaseTool
 from ._outcome import Failure, Outcome, Result, result_of
 
@@ -148,23 +148,6 @@ class Attempts:
             return self._failed(error)._replace(is_final=True)
 
     def _failed(self, error: Exception) -> Failure:
-        first, invocation = self._first(error), self._context._invocation
-        invocation.secrets.out_of_error(error)
-        for leaf in leaves(error):
-            invocation.failures.forget_origin(leaf)
-        message = invocation.secrets.text_of(first) or type(first).__name__
-        return self._numbered(Failure(type(first).__name__, message, first))
+        from ._failed import failure_of  # few attempts fail
 
-    def _first(self, error: Exception) -> Exception:
-        """The exception that *error* is, or the first in a group; raises one that is fatal, or a hook's."""
-        hooks = self._context._invocation.failures.of_hooks
-        for leaf in leaves(error):
-            if isinstance(leaf, FatalError) or any(leaf is failure for failure in hooks):
-                raise leaf
-        first = first_failure(error)
-        assert isinstance(first, Exception), "what is in a group that is an Exception is one, too"
-        return first
-
-    def _numbered(self, failure: Failure) -> Failure:
-        made = self.made
-        return failure if made == 1 else failure._replace(message=f"{failure.message} ({made} attempts were made)")
+        return failure_of(self._context, error, self.made)

@@ -1,5 +1,5 @@
 """
-What is told of a tool that has failed, beside the answer that the model gets: a record of the logger `minirun`.
+What is told of a tool that has failed: the answer that the model gets, and a record of the logger `minirun`.
 
 There is one record for each call that is answered with an error, at the level ERROR and with the traceback. An attempt
 that is followed by another one, and an error that a hook has an answer for, are told at the level INFO. A call that
@@ -17,16 +17,50 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from ..errors import ArgumentError, UnknownToolError
+from ..errors import ArgumentError, FatalError, UnknownToolError
 from ..runtime import ToolContext
+from ..runtime._failure import first_failure, leaves
+from ._outcome import Failure
 
-__all__ = ["tell_failed", "tell_handled", "tell_retried"]
+__all__ = ["failure_of", "first_of", "numbered", "tell_failed", "tell_handled", "tell_retried"]
 
 _logger = logging.getLogger("minirun")
 
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _FOLDERS = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 _OF_OTHERS = (*(folder + os.sep for folder in _FOLDERS), "<")
+
+
+# --- what the model is told -------------------------------------------------------------------------------------------
+
+
+def failure_of(context: ToolContext, error: Exception, made: int) -> Failure:
+    """Return what *error* means for a call of which so many attempts were *made*; raises what ends the run."""
+    first, invocation = first_of(context, error), context._invocation
+    invocation.secrets.out_of_error(error)
+    for leaf in leaves(error):
+        invocation.failures.forget_origin(leaf)
+    message = invocation.secrets.text_of(first) or type(first).__name__
+    return numbered(Failure(type(first).__name__, message, first), made)
+
+
+def first_of(context: ToolContext, error: Exception) -> Exception:
+    """Return the exception that *error* is, or the first in a group; raise one that is fatal, or a hook's."""
+    hooks = context._invocation.failures.of_hooks
+    for leaf in leaves(error):
+        if isinstance(leaf, FatalError) or any(leaf is failure for failure in hooks):
+            raise leaf
+    first = first_failure(error)
+    assert isinstance(first, Exception), "what is in a group that is an Exception is one, too"
+    return first
+
+
+def numbered(failure: Failure, made: int) -> Failure:
+    """Return the failure with the number of attempts, if it was more than one."""
+    return failure if made == 1 else failure._replace(message=f"{failure.message} ({made} attempts were made)")
+
+
+# --- what the logger is told ------------------------------------------------------------------------------------------
 
 
 def tell_failed(context: ToolContext, name: str, error: Exception) -> None:

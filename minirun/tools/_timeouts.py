@@ -10,6 +10,7 @@ import trio
 from .._threads import LateOutcome
 from ..errors import ToolTimeoutError
 from ..runtime import ToolContext
+from ._failed import first_of, numbered
 from ._outcome import UNKNOWN, Failure, Outcome
 
 if TYPE_CHECKING:
@@ -30,10 +31,10 @@ async def called_within(
     except Exception as error:
         if not scope.cancelled_caught:
             return attempts._failed(error)
-        failed_with = _told(context, attempts._first(error))
+        failed_with = _told(context, first_of(context, error))
     if context.late is not None and context.late.error is not None:
         failed_with = _told(context, context.late.error)
-    return attempts._numbered(_timed_out(limit_s, context.late, failed_with))
+    return numbered(_timed_out(limit_s, context.late, failed_with), attempts.made)
 
 
 def _timed_out(limit_s: float, late: LateOutcome | None, failed_with: str) -> Failure:
@@ -58,7 +59,7 @@ def ended_late(attempts: Attempts, late: LateOutcome) -> Outcome | None:
     if late.revoked:
         return None
     message = "the call was cancelled and its thread did not end in time; it may still take effect"
-    return attempts._numbered(Failure(UNKNOWN, message))
+    return numbered(Failure(UNKNOWN, message), attempts.made)
 
 
 def _told(context: ToolContext, error: Exception) -> str:
