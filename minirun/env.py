@@ -48,12 +48,33 @@ class Env:
     """
     The real world. Subclass it to make another; two Envs are the same only if they are one object.
 
-    None of its methods may be called from a worker thread, except `now`.
+    None of its methods may be called from a worker thread, except `now` and `steady`.
     """
 
     def now(self) -> float:
         """The wall clock, in seconds since the epoch. It may jump; nothing is ordered by it."""
         return time.time()
+
+    def steady(self) -> float:
+        """
+        A clock in seconds that neither a step of the wall clock nor a suspended machine moves.
+
+        All processes of one boot read the same one; see `boot`.
+        """
+        return time.monotonic()
+
+    def boot(self) -> str:
+        """What names the processes that share the steady clock: the same text for all of them; "" if not known."""
+        try:
+            with open("/proc/sys/kernel/random/boot_id") as file:
+                boot = file.read()
+        except OSError:
+            return ""
+        try:
+            clock = os.readlink("/proc/self/ns/time")
+        except OSError:  # a Linux that has one such clock for all
+            clock = ""
+        return derived_id("boot", boot, clock)
 
     def new_id(self, path: str) -> str:
         """A new id of 32 letters and digits. *path* says for what; a simulation derives the id from it."""

@@ -851,11 +851,15 @@ def test_a_first_look_at_a_file_in_the_making_is_one_look(tmp_path: Path, monkey
 
 
 @asynccontextmanager
-async def two_processes(path: Path) -> AsyncIterator[tuple[Elsewhere, Elsewhere, Clock]]:
+async def two_processes(
+    path: Path, *machines: str
+) -> AsyncIterator[tuple[Elsewhere, Elsewhere, Clock]]:
+    """Two services over one file, by default on one machine, and the clock that both see."""
     clock = Clock([1000.0])
+    mine, others = machines or ("here", "here")
     async with (
-        one_session(path, Elsewhere, env=clock) as (one, _),
-        Elsewhere(path, durability="process", env=clock) as two,
+        one_session(path, Elsewhere, env=attrs.evolve(clock, machine=mine)) as (one, _),
+        Elsewhere(path, durability="process", env=attrs.evolve(clock, machine=others)) as two,
     ):
         assert isinstance(one, Elsewhere)
         yield one, two, clock
@@ -911,9 +915,12 @@ async def test_others_wait_for_a_leased_session(tmp_path: Path, autojump_clock: 
         assert await one.get_session(**HERE) is None
 
 
-async def test_an_expired_lease_may_be_taken_and_its_owner_is_fenced(tmp_path: Path) -> None:
+@pytest.mark.parametrize("machines", [("here", "here"), ("here", "there"), ("", ""), ("", "here")])
+async def test_an_expired_lease_may_be_taken_and_its_owner_is_fenced(
+    machines: tuple[str, str], tmp_path: Path
+) -> None:
     """After the expiry another process enters, under a new epoch; the old owner's next append is stale."""
-    async with two_processes(tmp_path / "a.db") as (one, two, clock):
+    async with two_processes(tmp_path / "a.db", *machines) as (one, two, clock):
         old = await enter(one)
         await begin(old)
         clock.seconds[0] += _leases.LEASE_S - 1
@@ -995,10 +1002,10 @@ async def test_a_lease_that_nobody_renews_is_over_whatever_the_clock_says(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     """Whoever waits for as long as a lease lasts, and sees no renewal, enters, though the clock was set back."""
-    async with two_processes(tmp_path / "a.db") as (one, two, clock):
+    async with two_processes(tmp_path / "a.db", "here", "there") as (one, two, clock):
         mine = await enter(one)
         await begin(mine)
-        clock.seconds[0] -= 3600
+        clock.steps[0] -= 3600
         entered = trio.Event()
 
         async def wait() -> None:
@@ -1012,7 +1019,7 @@ async def test_a_lease_that_nobody_renews_is_over_whatever_the_clock_says(
             for _ in range(10):  # a living owner renews, and keeps it
                 await trio.sleep(_leases.RENEW_EVERY_S)
                 await mine.renew()
-                clock.seconds[0] -= 100
+                clock.steps[0] -= 100
                 assert not entered.is_set()
             start = trio.current_time()
             await entered.wait()

@@ -93,6 +93,9 @@ class SqliteArtifactService(FileGuest, BaseArtifactService):
         super().__init__(place, durability=durability, env=env)
         self._late: set[Use] = set()  # uses that could not be ended
 
+    def _after_fork(self) -> None:
+        self._late.clear()
+
     def _shares(self, session_service: object) -> bool:
         return isinstance(session_service, SqliteSessionService) and session_service._file is self._file
 

@@ -57,6 +57,12 @@ class InMemorySessionService(BaseSessionService):
     def _store_id(self) -> Hashable:
         return id(self)
 
+    def _after_fork(self) -> None:
+        super()._after_fork()
+        for (incarnation, _), run in list(self._invocations.items()):
+            if run.status is InvocationStatus.RUNNING:  # in the other process, not here
+                self._note(incarnation, changed(run, status=InvocationStatus.INTERRUPTED))
+
     async def _create(self, key: SessionKey, events: Sequence[Event]) -> LiveSession:
         if key in self._sessions:
             msg = f"there is a {key} already; get it with get_session, or choose another id"

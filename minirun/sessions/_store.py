@@ -7,6 +7,7 @@ applications call, and implements the primitives at the end of this file; what i
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -51,6 +52,7 @@ class SessionWriter:
 
     def __init__(self, service: SessionStore, hold: Hold, live: LiveSession, invocation_id: str) -> None:
         self.service = service
+        self._pid = service._pid
         self.live = live
         self.invocation_id = invocation_id
         self.epoch: int | None = None  # of the lease, once it is taken
@@ -80,8 +82,9 @@ class SessionWriter:
             InvalidEventError: It says of a call that it waits, or is suspended, and there is no such open call.
             StorageError: See the class for what it says about the event.
         """
-        if self._hold is None:
-            msg = f"the invocation {self.invocation_id} has left {self.live.key}; what it would still write is refused"
+        if self._hold is None or self._pid != os.getpid():
+            why = "has left" if self._hold is None else "runs in the process that this one was forked from, in"
+            msg = f"the invocation {self.invocation_id} {why} {self.live.key}; what it would still write is refused"
             raise InvocationEndedError(msg)
         if event.long_running_tool_ids or event.actions.suspended_calls:
             from ._event_references import check_marked_calls  # few events mark calls
@@ -126,7 +129,7 @@ class SessionWriter:
         Raises:
             StorageError: It may be recorded or not; `finish` does it, then.
         """
-        if self.epoch is not None:
+        if self.epoch is not None and self._pid == os.getpid():
             self._has_recorded_end = await self.service._record_end(self, status)
 
     @trio.lowlevel.enable_ki_protection
@@ -142,13 +145,13 @@ class SessionWriter:
         hold, self._hold = self._hold, None
         self.live.held = False
         try:
-            if self.epoch is not None:
+            if self.epoch is not None and self._pid == os.getpid():
                 await self.service._finish(self, None if self._has_recorded_end else status)
         except StorageError:
             pass  # every event is stored; the lease runs out by itself, and the status says what is true: unknown
         finally:
             hold.release()
-            self.service._users -= 1
+            self.service._end_use(self._pid)
 
 
 class SessionStore(BaseService, ABC):
@@ -167,10 +170,11 @@ class SessionStore(BaseService, ABC):
     def _used(self) -> Iterator[None]:
         """Mark the service as used by this `trio.run`."""
         self._begin_use()
+        process = self._pid
         try:
             yield
         finally:
-            self._users -= 1
+            self._end_use(process)
 
     def _begin_use(self) -> None:
         token = trio.lowlevel.current_trio_token()
@@ -180,6 +184,12 @@ class SessionStore(BaseService, ABC):
             raise ServiceInUseError(msg)
         self._token = token
         self._users += 1
+
+    def _end_use(self, process: int) -> None:
+        self._users -= process == self._pid  # what another one began is not counted in its fork
+
+    def _after_fork(self) -> None:
+        self._users, self._token, self._renewals = 0, None, None
 
     async def open_writer(
         self, key: SessionKey, invocation_id: str, config: GetSessionConfig | None, *, reject: bool
@@ -203,7 +213,7 @@ class SessionStore(BaseService, ABC):
             return None if live is None else SessionWriter(self, hold, live, invocation_id)
         finally:
             if live is None:
-                self._users -= 1
+                self._end_use(self._pid)
                 if hold is not None:
                     hold.release()
 

@@ -142,16 +142,15 @@ class Append:
             if db.execute(_GO_ON, (*moved, *place, writer.epoch)).rowcount == 1:
                 return writer.epoch
             return self._check_writer(read_session(db, live.incarnation))
-        owner = None if writer is None else self._leases.owner
-        expires = None if writer is None else self._leases.expiry()
+        lease = (None, None) if writer is None else self._leases.taken()
         # Nobody has the lease, in most cases, and its epoch is the one last seen: then there is nothing to ask.
         epoch = live.epoch + (writer is not None)
-        if db.execute(_ENTER, (*moved, epoch, owner, expires, *place, live.epoch, None)).rowcount == 1:
+        if db.execute(_ENTER, (*moved, epoch, *lease, *place, live.epoch, None)).rowcount == 1:
             return epoch
         row = read_session(db, live.incarnation)
         epoch = self._check_writer(row)
         assert row is not None
-        db.execute(_ENTER, (*moved, epoch, owner, expires, *place, row.epoch, row.owner))
+        db.execute(_ENTER, (*moved, epoch, *lease, *place, row.epoch, row.owner))
         return epoch
 
     def _check_writer(self, row: Row | None) -> int:

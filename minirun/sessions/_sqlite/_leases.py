@@ -4,6 +4,10 @@ Which process runs a session: the leases of a file.
 The lease of a session (owner, expiry, epoch) stands in its row. A run's first append takes it, `epoch + 1`; from then
 on an append of any other epoch is stale. An append from outside of runs takes no lease, but ends one that has expired.
 Expiry decides who may try, the epoch who may write.
+
+A lease has its expiry on two clocks. Processes of one boot of a machine share a steady clock, which neither a step of
+the wall clock nor a suspended machine moves; they go by that. The wall clock decides for others, and where no boot is
+known. The owner of a row is so a text of three parts, `owner:boot:expiry on the steady clock`, or of the first alone.
 """
 
 from __future__ import annotations
@@ -32,23 +36,39 @@ class Leases:
     def __init__(self, path: Path | None, env: Env) -> None:
         self._path = path
         self._env = env
-        self.owner = env.new_id("owner")[:16]
         self.lock: OwnerLock | None = None
-        self.running: set[tuple[int, str]] = set()  # this process's invocations that run, by session and id
+        self.begin_here()
         self.renew_every_s = None if path is None else RENEW_EVERY_S
         self._outlived: dict[int, tuple[int, float]] = {}  # leases of others that are over whatever the clock says
 
+    def begin_here(self) -> None:
+        """Be an owner of this process, which may be a fork of another owner's."""
+        if self.lock is not None:
+            self.lock.release()
+        self.lock = None
+        self.owner = self._env.new_id("owner")[:16]
+        self._boot = "" if self._path is None else self._env.boot()
+        self.running: set[tuple[int, str]] = set()  # this process's invocations that run, by session and id
+
+    def is_mine(self, row: Row) -> bool:
+        """Whether the session's lease is this service's."""
+        return row.owner is not None and row.owner.partition(":")[0] == self.owner
+
     def is_free(self, row: Row) -> bool:
         """Whether no other living owner has the session. Within this process the gate decides."""
-        if row.owner is None or row.owner == self.owner or row.expires is None or row.expires <= self._env.now():
+        if row.owner is None or row.expires is None or self.is_mine(row):
+            return True
+        owner, boot, until = (*row.owner.split(":"), "", "")[:3]
+        if self._env.steady() >= float(until) if boot and boot == self._boot else self._env.now() >= row.expires:
             return True
         if self._outlived.get(row.id) == (row.epoch, row.expires):
             return True
-        return self._path is not None and owner_is_gone(self._path, row.owner)
+        return self._path is not None and owner_is_gone(self._path, owner)
 
-    def expiry(self) -> float:
-        """When a lease that is taken or renewed now expires, in seconds since the epoch."""
-        return self._env.now() + LEASE_S
+    def taken(self) -> tuple[str, float]:
+        """The owner, and when its lease expires on the wall clock, of a row whose lease is taken or renewed now."""
+        until = f":{self._boot}:{self._env.steady() + LEASE_S!r}" if self._boot else ""
+        return f"{self.owner}{until}", self._env.now() + LEASE_S
 
     def lock_owner(self) -> None:
         """

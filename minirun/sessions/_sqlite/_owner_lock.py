@@ -39,10 +39,11 @@ class OwnerLock:
 
     def release(self) -> None:
         """Give the sign up; leases of this owner count as expired from now on."""
-        if self._file >= 0 and self._process == os.getpid():
-            self._path.unlink(missing_ok=True)
-            os.close(self._file)
-            self._file = -1
+        file, self._file = self._file, -1
+        if file >= 0:
+            if self._process == os.getpid():
+                self._path.unlink(missing_ok=True)
+            os.close(file)  # in a fork this gives up the fork's share of the lock: it is its owner's alone again
 
 
 def owner_is_gone(database: Path, owner: str) -> bool:

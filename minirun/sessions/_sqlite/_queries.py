@@ -103,9 +103,8 @@ class Queries:
         row, leases = row_of(rest[4:]), self._leases
         if found.status is not InvocationStatus.RUNNING:
             return found
-        ours = row.owner == leases.owner and (row.id, found.invocation_id) in leases.running
-        theirs = row.owner not in (None, leases.owner) and not leases.is_free(row)
-        if epoch == row.epoch and (ours or theirs):
+        ours = (row.id, found.invocation_id) in leases.running
+        if epoch == row.epoch and (ours if leases.is_mine(row) else not leases.is_free(row)):
             return found
         return changed(found, status=InvocationStatus.INTERRUPTED)
 

@@ -51,6 +51,9 @@ __all__ = ["SqliteSessionService"]
 # How much is kept of the sessions that ran lately, counted as JSON; in memory it is about four times as large.
 CACHE_BYTES = 64 * 2**20
 
+# A row of the session, epoch and owner given; see `_leases.py` for what follows the owner's name.
+_LEASE = "id = ? AND lease_epoch = ? AND instr(lease_owner || ':', ? || ':') = 1"
+
 
 class SqliteSessionService(BaseSessionService):
     """
@@ -96,6 +99,12 @@ class SqliteSessionService(BaseSessionService):
 
     def _store_id(self) -> Hashable:
         return id(self) if self._path is None else self._path
+
+    def _after_fork(self) -> None:
+        super()._after_fork()
+        self._file.begin_here()
+        self._leases.begin_here()
+        self._unrecorded.clear()
 
     async def _close(self) -> None:
         await self._file.close()
@@ -169,11 +178,11 @@ class SqliteSessionService(BaseSessionService):
 
     async def _renew(self, writers: Sequence[SessionWriter]) -> None:
         def renew(transaction: Transaction) -> None:
-            expires = self._leases.expiry()
+            lease = self._leases.taken()
             for writer in writers:
                 transaction.db.execute(
-                    "UPDATE sessions SET lease_expires = ? WHERE id = ? AND lease_epoch = ? AND lease_owner = ?",
-                    (expires, writer.live.incarnation, writer.epoch, self._leases.owner),
+                    f"UPDATE sessions SET lease_owner = ?, lease_expires = ? WHERE {_LEASE}",
+                    (*lease, writer.live.incarnation, writer.epoch, self._leases.owner),
                 )
 
         await self._file.write(renew, durable=False)
@@ -274,7 +283,6 @@ class _End:
         """Record it, and give the lease of *owner* back."""
         self.record(transaction)
         transaction.db.execute(
-            "UPDATE sessions SET lease_owner = NULL, lease_expires = NULL WHERE id = ?"
-            " AND lease_epoch = ? AND lease_owner = ?",
+            f"UPDATE sessions SET lease_owner = NULL, lease_expires = NULL WHERE {_LEASE}",
             (self._incarnation, self._epoch, owner),
         )
