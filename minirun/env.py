@@ -20,6 +20,8 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
+from ._files import open_private
+
 __all__ = ["Env", "HostThread", "derived_id"]
 
 T = TypeVar("T")
@@ -123,8 +125,14 @@ class Env:
         """
         Open a SQLite database: a file name or, with *uri*, a `file:` URI.
 
-        Its transactions are the caller's, it never waits for a lock, and any thread may use it, one at a time.
+        Its transactions are the caller's, it never waits for a lock, and any thread may use it, one at a time. A file
+        that is not there is made for this user alone.
         """
+        if not uri and database != ":memory:" and not os.path.exists(database):
+            try:
+                os.close(open_private(database, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+            except OSError:
+                pass  # SQLite says what is wrong; or another process was faster
         return sqlite3.connect(database, uri=uri, timeout=0, isolation_level=None, check_same_thread=False)
 
     async def point(self, label: str) -> None:

@@ -30,7 +30,7 @@ import minirun
 # The lowest line first. In a line each string is a unit: the modules of one unit may import each other, those of two
 # units in one line may not. A package stands for all its modules, except those that have a line of their own.
 LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("how public lists are imported", ("_lazy",)),
+    ("how public lists are imported, and how files are made", ("_lazy", "_files")),
     ("values", ("types events errors _json _fields _values _codec _record _window",)),
     ("pure logic", ("sessions._state sessions._fold", "credentials._values", "flows", "workflow._graph")),
     ("env", ("env",)),
@@ -148,6 +148,7 @@ LATER = frozenset(
         "sessions._sqlite._artifacts",
         "sessions._sqlite._delete",
         "sessions._sqlite._fork",
+        "sessions._sqlite._foreign",
         "sessions._sqlite._lost_file",
         "sessions._sqlite._queries",
         "sessions._sqlite._rewind",

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, TypeVar
 import click
 import trio
 
+from .._files import open_private
 from ..artifacts import ArtifactVersion, BaseArtifactService, FileArtifactService, SqliteArtifactService
 from ..errors import MinirunError
 from ._commands import names_arguments, print_table
@@ -136,7 +137,7 @@ def _written(out: Path | None) -> Iterator[BinaryIO]:
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
         return
-    with out.open("xb") as target:
+    with open(open_private(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as target:
         try:
             yield target
             target.flush()

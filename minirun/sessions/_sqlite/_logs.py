@@ -18,6 +18,7 @@ from ._file import Transaction
 
 __all__ = [
     "CHAIN_START",
+    "NUMBER_MAX",
     "SEQ_MAX",
     "Segment",
     "base_no",
@@ -28,8 +29,9 @@ __all__ = [
     "read_segments",
 ]
 
-# SQLite's largest integer.
+# SQLite's largest integer, and what no number in a file comes near.
 SEQ_MAX: Final = 2**63 - 1
+NUMBER_MAX: Final = 2**62
 
 CHAIN_START: Final = bytes(32)
 """What stands before the first link of every chain."""
@@ -52,7 +54,7 @@ def newest_no(db: sqlite3.Connection) -> int:
     """The highest number that an event of the file has or had."""
     query = "SELECT max(deleted_no, (SELECT coalesce(max(commit_no), 0) FROM events)) FROM store"
     found = db.execute(query).fetchone()
-    if found is None or type(found[0]) is not int:
+    if found is None or type(found[0]) is not int or not 0 <= found[0] < NUMBER_MAX:
         raise damage(f"the number of the newest event is missing, found {found!r:.80}")
     number: int = found[0]
     return number
