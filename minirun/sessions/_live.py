@@ -91,7 +91,7 @@ class LiveSession:
         self.open_calls: dict[str, OpenCall] = {} if open_calls is None else open_calls
         self.call_ids: set[str | None] = set()
         self.compaction: Compaction | None = None  # the newest that is visible, whatever is loaded
-        self.size = size  # bytes of JSON, for the bound of the cache
+        self.size = size  # about, in bytes of memory, for the bound of the cache
         self.memo: dict[Any, Any] = {}
         self.held = False  # by a run of this process: only that run's own appends advance it
         # What tells this history from another one of the same length, where the store has such a thing; None: unknown.

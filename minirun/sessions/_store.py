@@ -233,6 +233,10 @@ class SessionStore(BaseService, ABC):
         if event.seq is not None and event.seq != live.revision + 1:
             msg = f"expected an event without seq (the store gives it), found seq={event.seq}"
             raise InvalidEventError(msg)
+        if event.timestamp is not None:
+            from ._event_references import check_time  # few events bring their own
+
+            check_time(event.timestamp, "timestamp")
         complete = changed(
             event,
             id=event.id or self._env.new_id("event"),

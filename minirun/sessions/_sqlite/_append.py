@@ -19,7 +19,7 @@ from .._store import ChangedMeanwhileError, SessionWriter
 from ._cache import SessionCache
 from ._file import Transaction
 from ._leases import Leases
-from ._logs import link, next_no
+from ._logs import link, memory_of, next_no
 from ._rows import Row, read_session, write_calls, write_invocation
 from ._session import FileSession
 from ._state import current_values, mark_scopes, note_shared, stays_within, write_event
@@ -118,7 +118,7 @@ class Append:
             live.compaction = compaction
             live.mark = chain
             mark_scopes(live, changes, number)
-            self._cache.grow(live, len(self._line))
+            self._cache.grow(live, memory_of(self._line))
 
         transaction.after_commit(apply)
 

@@ -23,6 +23,7 @@ __all__ = [
     "Segment",
     "base_no",
     "link",
+    "memory_of",
     "newest_no",
     "next_no",
     "read_lines",
@@ -35,6 +36,11 @@ NUMBER_MAX: Final = 2**62
 
 CHAIN_START: Final = bytes(32)
 """What stands before the first link of every chain."""
+
+
+def memory_of(line: str) -> int:
+    """About how many bytes an event of this text takes in memory: measured, 900 for the shortest, with its objects."""
+    return 500 + 2 * len(line)
 
 
 def link(before: bytes, seq: int, commit_no: int, data: str) -> bytes:
@@ -75,7 +81,7 @@ def read_lines(
     db: sqlite3.Connection, name: str, segments: tuple[Segment, ...], first: int, until: int
 ) -> list[tuple[Event, int]]:
     """
-    The events from *first* up to *until*, each with the size of its text; *name* is that of the file.
+    The events from *first* up to *until*, each with about its size in memory; *name* is that of the file.
 
     Raises:
         StorageCorruptError: One of them cannot be read, or is not there.
@@ -89,7 +95,7 @@ def read_lines(
             )
             rows.extend(data for (data,) in found)
     try:
-        lines = [(event_from_json(line), len(line)) for line in rows]
+        lines = [(event_from_json(line), memory_of(line)) for line in rows]
     except (InvalidValueError, TypeError) as error:
         raise corrupt(name, f"an event of log {segments[-1].log}: {error}") from error
     if [event.seq for event, _ in lines] != list(range(first, until)):
