@@ -192,6 +192,9 @@ class InMemorySessionService(BaseSessionService):
             for live in islice(wanted, limit)
         ]
 
+    async def _apps_with(self, user_id: str, session_id: str) -> set[str]:
+        return {app for app in self._app_values if SessionKey(app, user_id, session_id) in self._sessions}
+
     async def _read(self, key: SessionKey, after_seq: int, limit: int | None) -> list[Event]:
         live = self._sessions.get(key)
         if live is None:

@@ -256,13 +256,7 @@ class SessionStore(BaseService, ABC):
 
     async def _not_found(self, key: SessionKey) -> SessionNotFoundError:
         """The error that says where there is a session of this id, if anywhere."""
-        apps = sorted(
-            {
-                session.app_name
-                for session in await self._list(None, key.user_id, None, -1)
-                if session.id == key.session_id
-            }
-        )
+        apps = sorted(await self._apps_with(key.user_id, key.session_id))
         hint = f"; the apps that have one of this user and id: {', '.join(apps)}" if apps else ""
         msg = f"there is no {key}{hint}; make it with create_session, or use Runner(auto_create_session=True)"
         return SessionNotFoundError(msg)
@@ -325,6 +319,11 @@ class SessionStore(BaseService, ABC):
     @abstractmethod
     async def _list(self, app_name: str | None, user_id: str | None, limit: int | None, after: int) -> list[Session]:
         """Sessions whose incarnation is above *after*, in that order, without events and state."""
+
+    async def _apps_with(self, user_id: str, session_id: str) -> set[str]:
+        """The apps that have a session of this user and id. Better found without looking at all sessions."""
+        found = await self._list(None, user_id, None, -1)
+        return {session.app_name for session in found if session.id == session_id}
 
     @abstractmethod
     async def _read(self, key: SessionKey, after_seq: int, limit: int | None) -> list[Event]:

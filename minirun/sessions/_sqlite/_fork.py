@@ -9,19 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import trio
+
 from ..._json import dumps
 from ...errors import SessionNotFoundError
 from .._calls import waiting_invocations
 from .._invocation import InvocationStatus, invocation_at, invocation_of
 from .._key import SessionKey
 from .._past import Past, check_fork_seq
+from .._session import GetSessionConfig
 from ._artifacts import copy_artifacts, reserve_named, reserve_used, scope_of_artifacts
+from ._cache import SessionCache
 from ._file import Transaction
 from ._logs import newest_no, read_lines, read_segments
 from ._queries import INVOCATION, stored_invocation
 from ._rows import find_session, insert_session, read_open_calls, write_call, write_invocation
 
-__all__ = ["Past", "write_fork"]
+__all__ = ["Past", "share_events", "write_fork"]
 
 
 def write_fork(
@@ -58,9 +62,13 @@ def write_fork(
     row = insert_session(db, new, newest, now())
     compaction = source.compaction if past is None else past.compaction
     db.execute("UPDATE sessions SET chain = ?, compaction = ? WHERE id = ?", (chain, compaction, row.id))
-    for segment in segments:
-        last = min(segment.last_seq, at)
-        db.execute("INSERT INTO shared_pasts VALUES (?, ?, ?, ?)", (row.id, segment.first_seq, last, segment.log))
+    db.execute(
+        "INSERT INTO shared_pasts SELECT ?, first_seq, min(last_seq, ?), log FROM shared_pasts"
+        " WHERE session = ? AND first_seq <= ?",
+        (row.id, at, source.id, at),
+    )
+    if segments[-1].log == source.id:
+        db.execute("INSERT INTO shared_pasts VALUES (?, ?, ?, ?)", (row.id, segments[-1].first_seq, at, source.id))
     number = newest_no(db)
     if at == source.revision:
         db.execute(
@@ -92,3 +100,18 @@ def write_fork(
         run = invocation_of(new, invocation_id, InvocationStatus.PAUSED, seq, at)
         write_invocation(db, row.id, run, epoch=0, number=number)
     return True
+
+
+async def share_events(cache: SessionCache, key: SessionKey, new: SessionKey) -> None:
+    """Let a fork that was just made have the events that are loaded of its original, where it has the same ones."""
+    source = cache.sessions.get(key)
+    if source is None:
+        return
+    with trio.CancelScope(shield=True):  # it is stored
+        opened = await cache.open(new, GetSessionConfig(num_recent_events=0))
+    if opened is None:
+        return
+    live = opened[0]
+    if live.mark == source.mark and not live.events and cache.sessions.get(key) is source:
+        live.prepend(list(source.events), source.first_seq)
+        cache.grow(live, source.size - live.size)

@@ -29,6 +29,12 @@ _INVOCATIONS: Final = (
     f"SELECT s.app_name, s.user_id, s.session_id, i.epoch, {INVOCATION}, {ROW}"
     " FROM invocations i JOIN sessions s ON s.id = i.session"
 )
+# Each step asks an index for the next name of an app.
+_APPS_WITH: Final = (
+    "WITH RECURSIVE apps (name) AS (SELECT min(app_name) FROM sessions UNION ALL"
+    " SELECT (SELECT min(app_name) FROM sessions WHERE app_name > name) FROM apps WHERE name NOT NULL)"
+    " SELECT name FROM apps JOIN sessions ON app_name = name AND user_id = ? AND session_id = ?"
+)
 
 
 class Queries:
@@ -71,6 +77,11 @@ class Queries:
         async with self._file.reading() as db:
             rows = db.execute(query, (*values, -1 if limit is None else limit)).fetchall()
         return [listed_session(SessionKey(app, user, name), number, *rest) for number, app, user, name, *rest in rows]
+
+    async def apps_with(self, user_id: str, session_id: str) -> set[str]:
+        """The apps that have a session of this user and id; the costs are those of the apps, not of their sessions."""
+        async with self._file.reading() as db:
+            return {app for (app,) in db.execute(_APPS_WITH, (user_id, session_id))}
 
     async def waiting(
         self, app_name: str | None, user_id: str | None, session_id: str | None

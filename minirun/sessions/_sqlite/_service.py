@@ -156,7 +156,7 @@ class SqliteSessionService(BaseSessionService):
             raise
 
     async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> None:
-        from ._fork import Past, write_fork  # few programs fork
+        from ._fork import Past, share_events, write_fork  # few programs fork
 
         past: Past | None = None
         while not await self._file.write(partial(write_fork, self._file.name, self._env.now, key, at_seq, past, new)):
@@ -165,6 +165,7 @@ class SqliteSessionService(BaseSessionService):
             if not events:
                 raise await self._not_found(key)
             past = Past(events, at_seq)
+        await share_events(self._cache, key, new)
 
     async def _delete(self, key: SessionKey) -> None:
         from ._delete import delete_session  # few programs delete sessions
@@ -233,6 +234,9 @@ class SqliteSessionService(BaseSessionService):
 
     async def _list(self, app_name: str | None, user_id: str | None, limit: int | None, after: int) -> list[Session]:
         return await self._queries.sessions(app_name, user_id, limit, after)
+
+    async def _apps_with(self, user_id: str, session_id: str) -> set[str]:
+        return await self._queries.apps_with(user_id, session_id)
 
     async def _list_waiting(
         self, app_name: str | None, user_id: str | None, session_id: str | None
