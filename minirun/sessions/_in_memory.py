@@ -59,8 +59,11 @@ class InMemorySessionService(BaseSessionService):
 
     def _after_fork(self) -> None:
         super()._after_fork()
+        self._interrupt_runs()
+
+    def _interrupt_runs(self) -> None:
         for (incarnation, _), run in list(self._invocations.items()):
-            if run.status is InvocationStatus.RUNNING:  # in the other process, not here
+            if run.status is InvocationStatus.RUNNING:  # in another process, not here
                 self._note(incarnation, changed(run, status=InvocationStatus.INTERRUPTED))
 
     async def _create(self, key: SessionKey, events: Sequence[Event]) -> LiveSession:
@@ -141,13 +144,7 @@ class InMemorySessionService(BaseSessionService):
         return self._sessions.get(key)
 
     async def _commit(self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
-        if self._sessions.get(live.key) is not live:
-            msg = f"{live.key} was deleted"
-            raise SessionNotFoundError(msg)
-        run = self._invocations.get((live.incarnation, writer.invocation_id)) if writer is not None and begins else None
-        if run is not None and run.status.has_ended:
-            msg = f"the invocation {run.invocation_id!r} of {live.key} has just been ended"
-            raise StaleSessionError(f"{msg}; look at it again")
+        self._check_commit(live, writer, begins=begins)
         changes = apply_writes(live.values, writes_of(event.actions))
         calls = live.call_changes(event, tracked=writer is not None)
         live.advance(event, changes, calls)
@@ -160,6 +157,15 @@ class InMemorySessionService(BaseSessionService):
             writer.epoch = 0
             if begins:
                 self._record(live, writer.invocation_id, InvocationStatus.RUNNING, live.revision)
+
+    def _check_commit(self, live: LiveSession, writer: SessionWriter | None, *, begins: bool) -> None:
+        if self._sessions.get(live.key) is not live:
+            msg = f"{live.key} was deleted"
+            raise SessionNotFoundError(msg)
+        run = self._invocations.get((live.incarnation, writer.invocation_id)) if writer is not None and begins else None
+        if run is not None and run.status.has_ended:
+            msg = f"the invocation {run.invocation_id!r} of {live.key} has just been ended"
+            raise StaleSessionError(f"{msg}; look at it again")
 
     def _rewind_invocations(self, live: LiveSession, target: int, writer: SessionWriter | None) -> None:
         """Let the others of the session be what they were before event *target*; what has begun since is over."""
