@@ -9,7 +9,7 @@ __all__ = ["open_private"]
 
 def open_private(path: str | os.PathLike[str], flags: int) -> int:
     """
-    Open a file with these `os.O_…` flags, and return its descriptor. Where it makes the file, no other user can read it.
+    Open a file with these `os.O_…` flags, and return its descriptor. What it makes no other user can read.
 
     What is there keeps its mode. Files that SQLite lays beside a database have that of the database.
     """

@@ -75,7 +75,7 @@ async def test_times_beyond_the_calendar_are_refused_from_outside(tmp_path: Path
     for service in services:
         session = await service.create_session(**HERE)
         for seconds in (1e12, -1e12):
-            with pytest.raises(InvalidValueError, match="within the years 1 to 9999.*divide milliseconds"):
+            with pytest.raises(InvalidValueError, match=r"within the years 1 to 9999.*divide milliseconds"):
                 await service.append_event(session, Event(author="a", message="x", timestamp=seconds))
         stored = await service.append_event(session, Event(author="a", message="x", timestamp=-1e10))
         assert stored.timestamp == -1e10

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from minirun import SqliteSessionService
+from minirun._codec import event_from_json
 from minirun.errors import SessionNotFoundError
 from minirun.sessions._sqlite import _logs
 
@@ -50,7 +51,7 @@ async def test_a_fork_of_a_fork_costs_as_much_as_the_first(tmp_path: Path, monke
     Along a chain of forks each one executes as many statements, and decodes as many events, as the one before.
     """
     decoded = [0]
-    decode = _logs.event_from_json
+    decode = event_from_json
 
     def count(line: str) -> object:
         decoded[0] += 1

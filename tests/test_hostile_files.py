@@ -166,6 +166,10 @@ async def test_a_row_that_we_never_write_is_damage(
     assert verify(tmp_path / "b.db") == []
 
 
+def modes_in(folder: Path) -> dict[str, int]:
+    return {each.name: stat.S_IMODE(each.stat().st_mode) for each in folder.iterdir()}
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such modes")
 async def test_what_is_made_on_disk_is_for_this_user_alone(tmp_path: Path) -> None:
     """
@@ -178,11 +182,11 @@ async def test_what_is_made_on_disk_is_for_this_user_alone(tmp_path: Path) -> No
             await service.create_session(**HERE)
             writer = await enter(service)
             await begin(writer)
-            assert len(list(tmp_path.iterdir())) == 4
-            modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()}
+            modes = modes_in(tmp_path)
+            assert len(modes) == 4
             await writer.finish(None)
         repair(path, tmp_path / "b.db")
-        modes |= {each.name: stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()}
+        modes |= modes_in(tmp_path)
     finally:
         os.umask(before)
     assert set(modes.values()) == {0o600}, modes

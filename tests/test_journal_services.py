@@ -20,7 +20,7 @@ from minirun.errors import (
 from minirun.sessions import JournalSessionService, Session
 from minirun.testing import ScriptedLlm, check_session_service
 
-HERE = {"app_name": "app", "user_id": "u", "session_id": "s"}
+from .stores import HERE
 
 
 class LinesInAFile(JournalSessionService):
@@ -131,6 +131,6 @@ async def test_an_append_event_that_runs_would_pass_by_is_refused() -> None:
     A service that overrides `append_event` is not given to a Runner: its runs would not pass through it; hooks that
     see each event are named.
     """
-    with pytest.raises(ConfigurationError, match="Audited overrides it: runs do not pass.*on_event_callback"):
+    with pytest.raises(ConfigurationError, match=r"Audited overrides it: runs do not pass.*on_event_callback"):
         Runner(agent=Quiet(name="q"), app_name="app", session_service=Audited())
     assert isinstance(InMemoryRunner(agent=Quiet(name="q"), app_name="app"), Runner)

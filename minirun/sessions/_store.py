@@ -254,12 +254,13 @@ class SessionStore(BaseService, ABC):
             session._advance(complete, changes, live.mark)
         return complete
 
-    async def _not_found(self, key: SessionKey) -> SessionNotFoundError:
-        """The error that says where there is a session of this id, if anywhere."""
-        apps = sorted(await self._apps_with(key.user_id, key.session_id))
-        hint = f"; the apps that have one of this user and id: {', '.join(apps)}" if apps else ""
-        msg = f"there is no {key}{hint}; make it with create_session, or use Runner(auto_create_session=True)"
-        return SessionNotFoundError(msg)
+    async def _not_found(
+        self, key: SessionKey, advice: str = "look for it with list_sessions"
+    ) -> SessionNotFoundError:
+        """The error that says where there is a session of this id, if anywhere, and what to do."""
+        from ._missing import not_found
+
+        return not_found(key, await self._apps_with(key.user_id, key.session_id), advice)
 
     # --- storage primitives: what a service author implements -------------------------------------------------------
 

@@ -8,6 +8,7 @@ event these are the rows of the other session; at an event of the past they are 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import trio
 
@@ -22,13 +23,38 @@ from ._artifacts import copy_artifacts, reserve_named, reserve_used, scope_of_ar
 from ._cache import SessionCache
 from ._file import Transaction
 from ._logs import newest_no, read_lines, read_segments
-from ._queries import INVOCATION, stored_invocation
+from ._queries import INVOCATION, Queries, stored_invocation
 from ._rows import find_session, insert_session, read_open_calls, write_call, write_invocation
 
-__all__ = ["Past", "share_events", "write_fork"]
+__all__ = ["fork_session"]
 
 
-def write_fork(
+async def fork_session(
+    cache: SessionCache,
+    queries: Queries,
+    now: Callable[[], float],
+    key: SessionKey,
+    at_seq: int | None,
+    new: SessionKey,
+) -> bool:
+    """
+    Make a session *new* with the past of *key* up to *at_seq*; False if there is none any more.
+
+    Raises:
+        SessionNotFoundError, AlreadyExistsError, InvalidValueError: See `BaseSessionService.fork_session`.
+    """
+    past: Past | None = None
+    while not await cache.file.write(partial(_write_fork, cache.file.name, now, key, at_seq, past, new)):
+        assert at_seq is not None
+        events = await queries.log(key, -1, at_seq + 2)  # what it was then is found by going through its log
+        if not events:
+            return False
+        past = Past(events, at_seq)
+    await _share_events(cache, key, new)
+    return True
+
+
+def _write_fork(
     name: str,
     now: Callable[[], float],
     key: SessionKey,
@@ -102,7 +128,7 @@ def write_fork(
     return True
 
 
-async def share_events(cache: SessionCache, key: SessionKey, new: SessionKey) -> None:
+async def _share_events(cache: SessionCache, key: SessionKey, new: SessionKey) -> None:
     """Let a fork that was just made have the events that are loaded of its original, where it has the same ones."""
     source = cache.sessions.get(key)
     if source is None:

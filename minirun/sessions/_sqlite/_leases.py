@@ -14,20 +14,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import trio
-
 from ...env import Env
 from ...errors import StorageReadOnlyError
 from ._owner_lock import OwnerLock, owner_is_gone, remove_dead_locks
 from ._rows import Row
 
-__all__ = ["LEASE_POLL_S", "LEASE_S", "RENEW_EVERY_S", "LeaseWait", "Leases"]
+__all__ = ["LEASE_S", "RENEW_EVERY_S", "Leases"]
 
 # A lease outlives three missed renewals by a margin; a host whose loop stands still for longer loses it.
 LEASE_S = 30.0
 RENEW_EVERY_S = 8.0
-# How often a waiting process looks whether the lease is free: the first pause and the longest.
-LEASE_POLL_S = (0.01, 0.25)
 
 
 class Leases:
@@ -89,30 +85,3 @@ class Leases:
         """Give all leases up."""
         if self.lock is not None:
             self.lock.release()
-
-
-class LeaseWait:
-    """
-    Waiting for the lease of another process to end.
-
-    Its time of expiry is on the wall clock, which may have been set back since, or be another machine's. A living owner
-    renews its lease every few seconds; so one that stays the same for as long as a lease lasts, on our own steady
-    clock, is over whatever the time of expiry says.
-    """
-
-    def __init__(self, leases: Leases) -> None:
-        self._leases = leases
-        self._pause_s, self._longest_s = LEASE_POLL_S
-        self._lease: tuple[int, float] | None = None
-        self._since = 0.0
-
-    async def sleep(self, row: Row) -> None:
-        """Sleep until it is time to look again at the session, of which *row* was found."""
-        assert row.expires is not None, "a session without a lease is free"
-        lease, now = (row.epoch, row.expires), trio.current_time()
-        if lease != self._lease:
-            self._lease, self._since = lease, now
-        elif now - self._since >= LEASE_S:
-            self._leases._outlived[row.id] = lease
-        await self._leases._env.sleep(self._pause_s)
-        self._pause_s = min(2 * self._pause_s, self._longest_s)

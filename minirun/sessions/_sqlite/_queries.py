@@ -19,7 +19,7 @@ from ._file import SqliteFile
 from ._leases import Leases
 from ._logs import read_lines, read_segments
 from ._rows import CALL, ROW, call_of, find_session, row_of
-from ._schema import WAITS
+from ._schema import UNFINISHED, WAITS
 
 __all__ = ["INVOCATION", "Queries", "stored_invocation"]
 
@@ -101,6 +101,27 @@ class Queries:
                 [(mark, _)] = read_lines(db, self._file.name, segments, call.pending_seq, call.pending_seq + 1)
                 found.append((SessionKey(app, user, name), call, event, mark))
         return found
+
+    async def all_invocations(self, app_name: str | None, status: InvocationStatus | None) -> list[Invocation]:
+        """Those of an app, or of all, or at least those of a status, oldest first."""
+        # With the very words of its index, so that those that have ended are not looked at.
+        only = f" AND {UNFINISHED}" if status is not None and not status.has_ended else ""
+        where = f"s.app_name = coalesce(?, s.app_name){only} ORDER BY i.commit_no, i.session, i.seq"
+        return await self.invocations(where, app_name)
+
+    async def invocation(self, key: SessionKey, invocation_id: str) -> Invocation | None:
+        """One of a session."""
+        where = "s.app_name = ? AND s.user_id = ? AND s.session_id = ? AND i.invocation_id = ?"
+        found = await self.invocations(where, key.app_name, key.user_id, key.session_id, invocation_id)
+        return found[0] if found else None
+
+    async def not_ended(self, key: SessionKey, after_seq: int) -> list[Invocation]:
+        """Those of a session that have begun after an event, and not ended."""
+        where = (
+            f"{UNFINISHED} AND i.session = (SELECT id FROM sessions"
+            " WHERE app_name = ? AND user_id = ? AND session_id = ?) AND i.seq > ? ORDER BY i.seq"
+        )
+        return await self.invocations(where, key.app_name, key.user_id, key.session_id, after_seq)
 
     async def invocations(self, where: str, *parameters: object) -> list[Invocation]:
         """The invocations that a condition finds; those that nobody runs are interrupted."""

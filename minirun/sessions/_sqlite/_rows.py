@@ -61,7 +61,7 @@ ROW: Final = (
 
 _ROW_TYPES: Final = ((int,), (int,), (float,), (float,), (int,), (str, NoneType), (float, NoneType), (bytes,), (int,))
 # As `_leases.py` writes it: the owner; or the owner, the boot, and the expiry on the steady clock.
-_LEASE: Final = re.compile(r"[0-9A-Za-z_.-]{1,64}(:[0-9A-Za-z_.-]{1,64}:[0-9]{1,20}(\.[0-9]{1,20})?(e\+?-?[0-9]{1,3})?)?")
+_LEASE: Final = re.compile(r"[\w.-]{1,64}(:[\w.-]{1,64}:[0-9]{1,20}(\.[0-9]{1,20})?(e[+-]?[0-9]{1,3})?)?", re.ASCII)
 _ROWS_TYPES: Final = frozenset(product(*_ROW_TYPES))
 
 
