@@ -7,13 +7,14 @@ event these are the rows of the other session; at an event of the past they are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import trio
 
 from ..._json import dumps
 from ...errors import SessionNotFoundError
+from ...events import Event
 from .._calls import waiting_invocations
 from .._invocation import InvocationStatus, invocation_at, invocation_of
 from .._key import SessionKey
@@ -23,7 +24,7 @@ from ._artifacts import copy_artifacts, reserve_named, reserve_used, scope_of_ar
 from ._cache import SessionCache
 from ._file import Transaction
 from ._logs import newest_no, read_lines, read_segments
-from ._queries import INVOCATION, Queries, stored_invocation
+from ._queries import INVOCATION, stored_invocation
 from ._rows import find_session, insert_session, read_open_calls, write_call, write_invocation
 
 __all__ = ["fork_session"]
@@ -31,7 +32,7 @@ __all__ = ["fork_session"]
 
 async def fork_session(
     cache: SessionCache,
-    queries: Queries,
+    read: Callable[[SessionKey, int, int | None], Awaitable[list[Event]]],
     now: Callable[[], float],
     key: SessionKey,
     at_seq: int | None,
@@ -46,7 +47,7 @@ async def fork_session(
     past: Past | None = None
     while not await cache.file.write(partial(_write_fork, cache.file.name, now, key, at_seq, past, new)):
         assert at_seq is not None
-        events = await queries.log(key, -1, at_seq + 2)  # what it was then is found by going through its log
+        events = await read(key, -1, at_seq + 2)  # what it was then is found by going through its log
         if not events:
             return False
         past = Past(events, at_seq)

@@ -168,7 +168,7 @@ class SqliteSessionService(BaseSessionService):
     async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> None:
         from ._fork import fork_session  # few programs fork
 
-        if not await fork_session(self._cache, self._queries, self._env.now, key, at_seq, new):
+        if not await fork_session(self._cache, self._read, self._env.now, key, at_seq, new):
             raise await self._not_found(key)
 
     async def _delete(self, key: SessionKey) -> None:
