@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import TracebackType
 from typing import TypeVar
 
@@ -40,6 +41,7 @@ class BaseService:
             raise ConfigurationError(msg)
         self._env = REAL_ENV if env is None else env
         self._closed = False
+        self._pid = os.getpid()
 
     @property
     def env(self) -> Env:
@@ -58,15 +60,26 @@ class BaseService:
 
     async def aclose(self) -> None:
         """Close the store. What is stored stays stored; using the service afterwards raises ServiceClosedError."""
+        self._be_here()
         if not self._closed:
             self._closed = True
             await self._close()
 
+    def _be_here(self) -> None:
+        """Serve the process that calls: a fork of the one before begins anew, and touches nothing of that one's."""
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._after_fork()
+
     def _check_open(self) -> None:
         check_in_trio()
+        self._be_here()
         if self._closed:
             msg = f"this {type(self).__name__} was closed; make a new one"
             raise ServiceClosedError(msg)
+
+    def _after_fork(self) -> None:
+        """Forget what belongs to the process that this one was forked from, without closing or ending any of it."""
 
     async def _close(self) -> None:
         """Give back what the service holds. It is called once."""

@@ -20,6 +20,8 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
+from ._files import open_private
+
 __all__ = ["Env", "HostThread", "derived_id"]
 
 T = TypeVar("T")
@@ -48,12 +50,33 @@ class Env:
     """
     The real world. Subclass it to make another; two Envs are the same only if they are one object.
 
-    None of its methods may be called from a worker thread, except `now`.
+    None of its methods may be called from a worker thread, except `now` and `steady`.
     """
 
     def now(self) -> float:
         """The wall clock, in seconds since the epoch. It may jump; nothing is ordered by it."""
         return time.time()
+
+    def steady(self) -> float:
+        """
+        A clock in seconds that neither a step of the wall clock nor a suspended machine moves.
+
+        All processes of one boot read the same one; see `boot`.
+        """
+        return time.monotonic()
+
+    def boot(self) -> str:
+        """What names the processes that share the steady clock: the same text for all of them; "" if not known."""
+        try:
+            with open("/proc/sys/kernel/random/boot_id") as file:
+                boot = file.read()
+        except OSError:
+            return ""
+        try:
+            clock = os.readlink("/proc/self/ns/time")
+        except OSError:  # a Linux that has one such clock for all
+            clock = ""
+        return derived_id("boot", boot, clock)
 
     def new_id(self, path: str) -> str:
         """A new id of 32 letters and digits. *path* says for what; a simulation derives the id from it."""
@@ -102,8 +125,14 @@ class Env:
         """
         Open a SQLite database: a file name or, with *uri*, a `file:` URI.
 
-        Its transactions are the caller's, it never waits for a lock, and any thread may use it, one at a time.
+        Its transactions are the caller's, it never waits for a lock, and any thread may use it, one at a time. A file
+        that is not there is made for this user alone.
         """
+        if not uri and database != ":memory:" and not os.path.exists(database):
+            try:
+                os.close(open_private(database, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+            except OSError:
+                pass  # SQLite says what is wrong; or another process was faster
         return sqlite3.connect(database, uri=uri, timeout=0, isolation_level=None, check_same_thread=False)
 
     async def point(self, label: str) -> None:

@@ -60,12 +60,24 @@ class Elsewhere(SqliteSessionService):
 
 @attrs.frozen(eq=False)
 class Clock(Env):
-    """A wall clock that the test sets."""
+    """
+    The clocks of one boot of a machine, as the test sets them.
+
+    `seconds` pass on both, `steps` move the one on the wall. Two with one `machine` share the steady clock.
+    """
 
     seconds: list[float]
+    steps: list[float] = attrs.field(factory=lambda: [0.0])
+    machine: str = "here"
 
     def now(self) -> float:
+        return self.seconds[0] + self.steps[0]
+
+    def steady(self) -> float:
         return self.seconds[0]
+
+    def boot(self) -> str:
+        return self.machine
 
 
 class Faulty:

@@ -31,7 +31,7 @@ import minirun
 # The lowest line first. In a line each string is a unit: the modules of one unit may import each other, those of two
 # units in one line may not. A package stands for all its modules, except those that have a line of their own.
 LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("how public lists are imported", ("_lazy",)),
+    ("how public lists are imported, and how files are made", ("_lazy", "_files")),
     ("values", ("types events errors _json _fields _values _coding _codec _record _window _adk _genai",)),
     (
         "pure logic",
@@ -160,13 +160,19 @@ LATER = frozenset(
         "sessions._deadlocks",
         "sessions._event_references",
         "sessions._in_memory",
+        "sessions._initial_state",
+        "sessions._missing",
         "sessions._integrity._history",
         "sessions._outside",
         "sessions._past",
         "sessions._pending",
+        "sessions._seldom",
         "sessions._sqlite._artifacts",
         "sessions._sqlite._delete",
         "sessions._sqlite._fork",
+        "sessions._sqlite._foreign",
+        "sessions._sqlite._late_ends",
+        "sessions._sqlite._lease_wait",
         "sessions._sqlite._lost_file",
         "sessions._sqlite._queries",
         "sessions._sqlite._rewind",

@@ -19,7 +19,7 @@ import pytest
 import trio
 import trio.testing
 
-from minirun import Event, InMemorySessionService
+from minirun import BaseAgent, Event, InMemoryRunner, InMemorySessionService
 from minirun.errors import (
     ConfigurationError,
     InvalidValueError,
@@ -46,6 +46,7 @@ from .stores import (
     append,
     begin,
     enter,
+    get,
     services,
 )
 
@@ -275,8 +276,6 @@ async def test_those_who_give_up_waiting_do_not_hold_up_the_line() -> None:
     ("path", "problem"),
     [
         (5, "expected a file name as text"),
-        (b"a.db", "expected a file name as text"),
-        (None, "expected a file name as text"),
         ("a\0.db", "expected a file name as text"),
         ("\ud800.db", "expected a file name"),
         ("", "expected a file name, ':memory:'"),
@@ -330,5 +329,50 @@ async def test_not_found_names_the_apps_that_have_it() -> None:
         for app in ("shop", "blog"):
             await service.create_session(app_name=app, user_id="u", session_id="s")
         await service.create_session(app_name="other", user_id="someone-else", session_id="s")
-        with pytest.raises(SessionNotFoundError, match=r"that have one of this user and id: blog, shop; make it with"):
+        with pytest.raises(SessionNotFoundError, match="one of this user and id: blog, shop; look for it with"):
             await service.read_events(**HERE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_sessions_that_show_the_same_are_equal(kind: str, tmp_path: Path) -> None:
+    """
+    Sessions are equal by what they show, whoever has read them; what goes on is another one, and stays the same key.
+    """
+    async with services(tmp_path)[kind]() as service:
+        session = await service.create_session(**HERE, state={"a": [1]})
+        await append(service, session, "hi", b=2)
+        found = await get(service)
+        assert session == found
+        assert hash(session) == hash(found)
+        assert {session: 1}[found] == 1
+        assert found != await get(service, num_recent_events=0)
+        assert found != "s"
+        await append(service, found, "more")
+        assert session != found
+        assert hash(session) == hash(found)
+        first, second = [(await service.list_sessions(app_name="app")).sessions[0] for _ in range(2)]
+        assert first == second != found
+
+
+def test_a_file_is_named_by_path_or_by_adks_name(tmp_path: Path) -> None:
+    """
+    `db_path` is the same as `path`; one of the two is given.
+    """
+    one, other = SqliteSessionService(tmp_path / "a.db"), SqliteSessionService(db_path=tmp_path / "a.db")
+    assert one._path == other._path
+    with pytest.raises(ConfigurationError, match="found both"):
+        SqliteSessionService("a.db", db_path="a.db")
+    with pytest.raises(ConfigurationError, match="found neither"):
+        SqliteSessionService()
+
+
+async def test_a_rewind_of_a_session_that_is_not_there_says_where_to_look() -> None:
+    """
+    Only a run is told to make the session; whoever reads, forks or rewinds is told to look for it.
+    """
+    runner = InMemoryRunner(agent=BaseAgent(name="a"), app_name="app")
+    with pytest.raises(SessionNotFoundError, match="look for it with list_sessions"):
+        await runner.rewind_async(user_id="u", session_id="s", rewind_before_invocation_id="e-1")
+    with pytest.raises(SessionNotFoundError, match="make it with create_session"):
+        async with runner.run_async(user_id="u", session_id="s", new_message="hi"):
+            pass

@@ -12,6 +12,7 @@ import os
 import sqlite3
 import sys
 import threading
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -23,7 +24,7 @@ import pytest
 import trio
 import trio.testing
 
-from minirun import BaseAgent, Event, EventActions, InvocationContext, Runner
+from minirun import BaseAgent, Event, EventActions, InvocationContext, LlmAgent, Runner
 from minirun.errors import (
     AlreadyExistsError,
     SessionBusyError,
@@ -49,6 +50,7 @@ from minirun.sessions import (
 )
 from minirun.sessions._sqlite import _cache, _file, _leases
 from minirun.sessions._sqlite._owner_lock import OwnerLock, owner_is_gone
+from minirun.testing import ScriptedLlm
 
 from .interruptions import CancelAtStep
 from .stores import (
@@ -358,15 +360,15 @@ async def test_the_session_of_a_run_can_be_appended_to_after_it(kind: str, tmp_p
 
 
 async def test_the_cache_is_bounded(tmp_path: Path) -> None:
-    """No more than cache_bytes of JSON is kept, state included, beside the session used last."""
-    async with SqliteSessionService(tmp_path / "a.db", durability="process", cache_bytes=10_000) as service:
+    """No more than cache_bytes of memory is kept, state included, beside the session used last."""
+    async with SqliteSessionService(tmp_path / "a.db", durability="process", cache_bytes=25_000) as service:
         for number in range(10):
             session = await service.create_session(app_name="app", user_id="u", session_id=str(number))
             await append(service, session, "x" * 3_000)
             await get(service, str(number))
         assert 2 <= len(service._cache.sessions) <= 3
         assert service._cache.bytes == sum(live.size for live in service._cache.sessions.values())
-    async with SqliteSessionService(tmp_path / "a.db", durability="process", cache_bytes=10_000) as service:
+    async with SqliteSessionService(tmp_path / "a.db", durability="process", cache_bytes=25_000) as service:
         big = await service.create_session(app_name="app", user_id="u", session_id="big", state={"k": "x" * 9_000})
         await append(service, big)
         service._cache.drop(SessionKey("app", "u", "big"))
@@ -374,6 +376,59 @@ async def test_the_cache_is_bounded(tmp_path: Path) -> None:
         assert service._cache.bytes > 9_000
         await get(service, "1")
         assert [key.session_id for key in service._cache.sessions] == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("turns", "text", "state"),
+    [(0, "", 0), (1, "hello", 0), (30, "hello", 0), (10, "x" * 2_000, 0), (1, "x" * 50_000, 0), (0, "", 200)],
+)
+async def test_what_a_cached_session_counts_is_what_it_costs(
+    turns: int, text: str, state: int, tmp_path: Path
+) -> None:
+    """What the cache counts and what Python has allocated for it are within a factor of two, whatever the session."""
+    async with SqliteSessionService(tmp_path / "a.db", durability="process") as service:
+        agent = LlmAgent(name="a", model=ScriptedLlm(lambda request: "".join(text)))
+        runner = Runner(agent=agent, app_name="app", session_service=service)
+
+        async def make(name: str) -> None:
+            initial = {f"key {number}": number for number in range(state)}
+            await service.create_session(app_name="app", state=initial, user_id=name, session_id=name)
+            for _ in range(turns):
+                async with runner.run_async(user_id=name, session_id=name, new_message="hi") as run:
+                    await run.wait()
+
+        await make("warm")
+        gc.collect()
+        counted, sessions = service._cache.bytes, 10
+        tracemalloc.start()
+        try:
+            before, _ = tracemalloc.get_traced_memory()
+            for number in range(sessions):
+                await make(str(number))
+            gc.collect()
+            costs = tracemalloc.get_traced_memory()[0] - before
+        finally:
+            tracemalloc.stop()
+        counted = service._cache.bytes - counted
+        assert costs / 2 < counted < 2 * costs, (costs // sessions, counted // sessions)
+
+
+async def test_many_sessions_that_ran_once_stay_within_the_bound(tmp_path: Path) -> None:
+    """However many sessions are run once, what is kept of them takes at most twice the memory that was asked for."""
+    bound = 2**20
+    async with SqliteSessionService(tmp_path / "a.db", durability="process", cache_bytes=bound) as service:
+        tracemalloc.start()
+        try:
+            before, _ = tracemalloc.get_traced_memory()
+            for number in range(1_500):
+                session = await service.create_session(app_name="app", user_id=str(number), session_id="s")
+                await append(service, session)
+            del session
+            gc.collect()
+            assert tracemalloc.get_traced_memory()[0] - before < 2 * bound
+        finally:
+            tracemalloc.stop()
+        assert bound / 2 < service._cache.bytes <= bound
 
 
 async def test_an_append_costs_the_same_however_much_there_is(tmp_path: Path) -> None:
@@ -851,11 +906,15 @@ def test_a_first_look_at_a_file_in_the_making_is_one_look(tmp_path: Path, monkey
 
 
 @asynccontextmanager
-async def two_processes(path: Path) -> AsyncIterator[tuple[Elsewhere, Elsewhere, Clock]]:
+async def two_processes(
+    path: Path, *machines: str
+) -> AsyncIterator[tuple[Elsewhere, Elsewhere, Clock]]:
+    """Two services over one file, by default on one machine, and the clock that both see."""
     clock = Clock([1000.0])
+    mine, others = machines or ("here", "here")
     async with (
-        one_session(path, Elsewhere, env=clock) as (one, _),
-        Elsewhere(path, durability="process", env=clock) as two,
+        one_session(path, Elsewhere, env=attrs.evolve(clock, machine=mine)) as (one, _),
+        Elsewhere(path, durability="process", env=attrs.evolve(clock, machine=others)) as two,
     ):
         assert isinstance(one, Elsewhere)
         yield one, two, clock
@@ -911,9 +970,12 @@ async def test_others_wait_for_a_leased_session(tmp_path: Path, autojump_clock: 
         assert await one.get_session(**HERE) is None
 
 
-async def test_an_expired_lease_may_be_taken_and_its_owner_is_fenced(tmp_path: Path) -> None:
+@pytest.mark.parametrize("machines", [("here", "here"), ("here", "there"), ("", ""), ("", "here")])
+async def test_an_expired_lease_may_be_taken_and_its_owner_is_fenced(
+    machines: tuple[str, str], tmp_path: Path
+) -> None:
     """After the expiry another process enters, under a new epoch; the old owner's next append is stale."""
-    async with two_processes(tmp_path / "a.db") as (one, two, clock):
+    async with two_processes(tmp_path / "a.db", *machines) as (one, two, clock):
         old = await enter(one)
         await begin(old)
         clock.seconds[0] += _leases.LEASE_S - 1
@@ -995,10 +1057,10 @@ async def test_a_lease_that_nobody_renews_is_over_whatever_the_clock_says(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     """Whoever waits for as long as a lease lasts, and sees no renewal, enters, though the clock was set back."""
-    async with two_processes(tmp_path / "a.db") as (one, two, clock):
+    async with two_processes(tmp_path / "a.db", "here", "there") as (one, two, clock):
         mine = await enter(one)
         await begin(mine)
-        clock.seconds[0] -= 3600
+        clock.steps[0] -= 3600
         entered = trio.Event()
 
         async def wait() -> None:
@@ -1012,7 +1074,7 @@ async def test_a_lease_that_nobody_renews_is_over_whatever_the_clock_says(
             for _ in range(10):  # a living owner renews, and keeps it
                 await trio.sleep(_leases.RENEW_EVERY_S)
                 await mine.renew()
-                clock.seconds[0] -= 100
+                clock.steps[0] -= 100
                 assert not entered.is_set()
             start = trio.current_time()
             await entered.wait()

@@ -19,6 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final, TypeVar
 
+from .._files import open_private
 from ..errors import StorageError, StorageFullError, StorageReadOnlyError, StorageRolledBackError
 
 try:
@@ -103,7 +104,7 @@ def make_folder(draft: Path, target: Path, files: Mapping[str, str]) -> None:
     """Make a folder with these files, which gets its name when all of them are on the disk, and wait for the name."""
     os.mkdir(draft, 0o700)
     for name, text in files.items():
-        file = os.open(draft / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        file = open_private(draft / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             view = memoryview(text.encode())
             while view:
@@ -126,7 +127,7 @@ def remove(path: Path) -> None:
 
 def locked(path: Path, work: Callable[[], T]) -> T | object:
     """Do *work* while nobody else holds the lock, and return what it returns; `BUSY` if somebody does."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    file = open_private(path, os.O_RDWR | os.O_CREAT)
     try:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -180,7 +181,7 @@ class Draft:
         for attempt in count():
             self.path = self._folder / f"{self._name}-{attempt}"
             try:
-                file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+                file = open_private(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             except FileExistsError:
                 continue
             try:

@@ -89,6 +89,9 @@ class FileArtifactService(BaseArtifactService):
         self._store = StoreFolder(checked_root(root_dir))
         self._lock = trio.Lock()
 
+    def _after_fork(self) -> None:
+        self._lock = trio.Lock()
+
     # --- saving
 
     async def _save(

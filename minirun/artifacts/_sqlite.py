@@ -93,6 +93,9 @@ class SqliteArtifactService(FileGuest, BaseArtifactService):
         super().__init__(place, durability=durability, env=env)
         self._late: set[Use] = set()  # uses that could not be ended
 
+    def _after_fork(self) -> None:
+        self._late.clear()
+
     def _shares(self, session_service: object) -> bool:
         return isinstance(session_service, SqliteSessionService) and session_service._file is self._file
 
@@ -264,10 +267,10 @@ class SqliteArtifactService(FileGuest, BaseArtifactService):
     async def _end_the_gone(self) -> None:
         """End the uses of owners that are gone, and drop what they have staged."""
         owners = "SELECT owner FROM content_uses UNION SELECT stager FROM artifact_versions WHERE stager IS NOT NULL"
+        path, late = self._file.path, list(self._late)
         async with self._file.reading() as db:
             found = [owner for (owner,) in db.execute(owners)]
-        path, late = self._file.path, list(self._late)
-        gone = [owner for owner in found if path is not None and owner_is_gone(path, owner)]
+            gone = [owner for owner in found if path is not None and owner_is_gone(path, owner)]
 
         def end(transaction: Transaction) -> None:
             for use in late:

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -14,10 +13,11 @@ from typing import Any, BinaryIO, TypeVar
 import click
 import trio
 
+from .._files import open_private
 from ..artifacts import ArtifactVersion, BaseArtifactService, FileArtifactService, SqliteArtifactService
 from ..errors import MinirunError
 from ._commands import names_arguments, print_table
-from ._show import plain
+from ._show import plain, time_of
 
 __all__ = ["artifacts"]
 
@@ -80,7 +80,7 @@ def list_artifacts(store: tuple[Path | None, Path | None], app: str, user: str, 
 
     rows = []
     for name, version, count in _with_service(store, find):
-        saved = datetime.fromtimestamp(version.create_time, tz=UTC).isoformat(sep=" ", timespec="seconds")
+        saved = time_of(version.create_time)
         rows.append((name, str(version.version), str(count), version.mime_type, str(version.size), saved))
     print_table(("name", "newest", "versions", "type", "bytes", "saved"), rows)
 
@@ -136,7 +136,7 @@ def _written(out: Path | None) -> Iterator[BinaryIO]:
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
         return
-    with out.open("xb") as target:
+    with open(open_private(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as target:
         try:
             yield target
             target.flush()

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -29,7 +28,7 @@ from ..sessions import BaseSessionService, InMemorySessionService, Session, Sqli
 from ..types import Content
 from ._load import load_app
 from ._services import runner_of
-from ._show import EventPrinter, detail_lines, plain, question_line, write
+from ._show import EventPrinter, detail_lines, plain, plain_json, question_line, time_of, write
 
 __all__ = ["cli"]
 
@@ -209,8 +208,7 @@ def list_sessions(db: Path, app: str | None, user: str | None) -> None:
     """List the sessions."""
     rows = []
     for found in with_service(db, lambda service: _all_sessions(service, app, user)):
-        updated = datetime.fromtimestamp(found.last_update_time, tz=UTC).isoformat(sep=" ", timespec="seconds")
-        rows.append((found.app_name, found.user_id, found.id, str(found.revision), updated))
+        rows.append((found.app_name, found.user_id, found.id, str(found.revision), time_of(found.last_update_time)))
     print_table(("app", "user", "session", "revision", "last update"), rows)
 
 
@@ -253,7 +251,7 @@ def export(db: Path, app: str, user: str, session: str) -> None:
                 app_name=app, user_id=user, session_id=session, after_seq=after, limit=PAGE_EVENTS
             )
             for event in page:
-                click.echo(event_to_json(event).encode())  # bytes: UTF-8 whatever the terminal's encoding
+                click.echo(plain_json(event_to_json(event)).encode())  # bytes: UTF-8 whatever the terminal's encoding
             if len(page) < PAGE_EVENTS:
                 return
             after = page[-1].seq or 0

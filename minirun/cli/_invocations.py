@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import attrs
@@ -19,7 +18,7 @@ from ._commands import INTERRUPTED, config_for, db_option, print_table, show_err
 from ._ctrl_c import cancelled_by_ctrl_c
 from ._load import load_app
 from ._services import runner_of
-from ._show import write
+from ._show import time_of, write
 
 __all__ = ["invocations"]
 
@@ -69,10 +68,7 @@ def _tool(question: PendingCall) -> str:
 
 def _question(question: PendingCall) -> str:
     if question.due is not None:
-        try:
-            return f"at {datetime.fromtimestamp(question.due, tz=UTC).isoformat(sep=' ', timespec='seconds')}"
-        except (OverflowError, ValueError, OSError):  # beyond the calendar
-            return f"at {question.due}"
+        return f"at {time_of(question.due)}"
     hint = question.hint if isinstance(question.hint, str) else "" if question.hint is None else dumps(question.hint)
     if question.auth_config is not None:
         asked = f"credential {dumps(question.auth_config.credential_key)} ({question.auth_config.scheme})"

@@ -7,8 +7,9 @@ cursor, recolour the screen or turn the reading order round are made visible. Ev
 
 from __future__ import annotations
 
-import unicodedata
+import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from rich.console import Console
 from rich.segment import Segment, Segments
@@ -17,28 +18,37 @@ from .._json import dumps
 from ..events import Event
 from ..sessions import PendingCall
 
-__all__ = ["EventPrinter", "detail_lines", "plain", "question_line", "write"]
+__all__ = ["EventPrinter", "detail_lines", "plain", "plain_json", "question_line", "time_of", "write"]
 
 
 # Enough to see what a tool did while the conversation goes on; `minirun sessions show` has all of it.
 DETAIL_CHARS_MAX = 240
 
-# Bidirectional embeddings, overrides and isolates: they can make a text look like another one. Not all of category Cf,
-# which also has the joiners that emoji and several scripts are written with.
-REORDERING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+# Control characters, lone surrogates; and bidirectional embeddings, overrides and isolates, which can make a text look
+# like another one. Not all of category Cf, which also has the joiners that emoji and several scripts are written with.
+UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
 
 
 def plain(text: str, keep: str = "\n\t") -> str:
     """Return *text* with control characters, but those in *keep*, replaced by visible ones."""
-    return "".join(c if c in keep or not _is_unsafe(c) else _visible(c) for c in text)
+    return UNSAFE.sub(lambda found: found[0] if found[0] in keep else _visible(found[0]), text)
 
 
-def _is_unsafe(c: str) -> bool:
-    return unicodedata.category(c) in ("Cc", "Cs") or c in REORDERING
+def plain_json(text: str) -> str:
+    """Return the JSON *text*, which says the same, with its control characters written as JSON writes them."""
+    return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _visible(c: str) -> str:
     return f"\\x{ord(c):02x}" if ord(c) < 0x100 else f"\\u{ord(c):04x}"
+
+
+def time_of(seconds: float) -> str:
+    """A time in UTC, to the second; the number of seconds where no calendar has it."""
+    try:
+        return datetime.fromtimestamp(seconds, tz=UTC).isoformat(sep=" ", timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return str(seconds)
 
 
 def write(console: Console, text: str, style: str = "", end: str = "\n") -> None:

@@ -16,6 +16,8 @@ from collections import OrderedDict
 from hashlib import sha256
 from urllib.parse import quote
 
+from .._files import open_private
+
 __all__ = ["LineFiles"]
 
 # A process may have 1 024 files open by default, and most of them are for others.
@@ -80,8 +82,8 @@ class LineFiles:
         while len(self._open) >= OPEN_MAX:
             self.close(next(iter(self._open)))
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-        descriptor = self._open[name] = os.open(self.path(name), flags, 0o600)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        descriptor = self._open[name] = open_private(self.path(name), flags)
         try:
             if hasattr(os, "fchmod"):
                 os.fchmod(descriptor, 0o600)  # it may be there, made by somebody else

@@ -73,6 +73,10 @@ def checked_services(
         msg = "expected session_service to be a session service, found None; make one, or use InMemoryRunner"
         raise ConfigurationError(msg)
     _check_service("session_service", sessions, BaseSessionService, sessions)
+    if type(sessions).append_event is not BaseSessionService.append_event:
+        msg = f"expected a session service with its own append_event, found that {type(sessions).__name__} overrides it"
+        hook = "see each event before it is stored in a plugin's on_event_callback, or write a JournalSessionService"
+        raise ConfigurationError(f"{msg}: runs do not pass through it; {hook}")
     if artifact is not None:
         from ..artifacts import _service as artifacts  # few programs have one; so it is with the two below
 

@@ -46,7 +46,8 @@ class SessionOpener:
             if writer is not None:
                 return writer
             if not auto_create:
-                raise _hinted(await self.service._not_found(key), self.app)
+                advice = "make it with create_session, or use Runner(auto_create_session=True)"
+                raise _hinted(await self.service._not_found(key, advice), self.app)
             await self.create_if_missing(key)
 
     async def create_if_missing(self, key: SessionKey) -> None:

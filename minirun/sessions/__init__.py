@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ._integrity._verify import verify as verify
     from ._invocation import Invocation as Invocation
     from ._invocation import InvocationStatus as InvocationStatus
+    from ._journal import JournalSessionService as JournalSessionService
     from ._key import SessionKey as SessionKey
     from ._live import LiveSession as LiveSession
     from ._pending import PendingCall as PendingCall
@@ -33,6 +34,7 @@ else:
             "._calls": "OpenCall Pending",
             "._in_memory": "InMemorySessionService",
             "._invocation": "Invocation InvocationStatus",
+            "._journal": "JournalSessionService",
             "._key": "SessionKey",
             "._live": "LiveSession",
             "._pending": "PendingCall",

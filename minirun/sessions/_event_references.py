@@ -1,21 +1,25 @@
 """
 Whether what an event refers to can be: calls that wait, versions of artifacts, credentials, and events of its past.
 
-Few events refer to anything; those that do pass `check_references` within `checked_event`.
+Few events refer to anything; those that do pass `check_references` within `checked_event`. Fewer bring a time of their
+own, which has to be one of the calendar (`check_time`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..errors import InvalidEventError, NotSupportedError
+from ..errors import InvalidEventError, InvalidValueError, NotSupportedError
 from ..events import Event
 from ..flows._questions import REQUEST_CREDENTIAL
 from ._calls import OpenCall, marks_of
 from ._compactions import check_compaction
 from ._key import CALL_ID
 
-__all__ = ["check_marked_calls", "check_references"]
+__all__ = ["check_marked_calls", "check_references", "check_time"]
+
+# The years 1 to 9999, in seconds since the epoch: what calendars have, those of Python and of most databases.
+CALENDAR_S = (-62_135_596_800, 253_402_300_800)
 
 # What the runtime would have to act on, and does not yet.
 _WITHOUT_EFFECT = (
@@ -42,6 +46,19 @@ def check_references(event: Event, *, history: bool) -> None:
     _check_marks(event)
     _check_artifacts(event)
     _check_auth_configs(event)
+
+
+def check_time(seconds: float, path: str) -> None:
+    """
+    Raise unless it is a time of the calendar.
+
+    Raises:
+        InvalidValueError: It is none; *path* says where it stands.
+    """
+    first, end = CALENDAR_S
+    if not first <= seconds < end:
+        problem = f"expected seconds since the epoch, within the years 1 to 9999, found {seconds}"
+        raise InvalidValueError(path, f"{problem}; divide milliseconds by 1000")
 
 
 def check_marked_calls(event: Event, open_calls: Mapping[str, OpenCall]) -> None:

@@ -57,6 +57,15 @@ class InMemorySessionService(BaseSessionService):
     def _store_id(self) -> Hashable:
         return id(self)
 
+    def _after_fork(self) -> None:
+        super()._after_fork()
+        self._interrupt_runs()
+
+    def _interrupt_runs(self) -> None:
+        for (incarnation, _), run in list(self._invocations.items()):
+            if run.status is InvocationStatus.RUNNING:  # in another process, not here
+                self._note(incarnation, changed(run, status=InvocationStatus.INTERRUPTED))
+
     async def _create(self, key: SessionKey, events: Sequence[Event]) -> LiveSession:
         if key in self._sessions:
             msg = f"there is a {key} already; get it with get_session, or choose another id"
@@ -135,13 +144,7 @@ class InMemorySessionService(BaseSessionService):
         return self._sessions.get(key)
 
     async def _commit(self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
-        if self._sessions.get(live.key) is not live:
-            msg = f"{live.key} was deleted"
-            raise SessionNotFoundError(msg)
-        run = self._invocations.get((live.incarnation, writer.invocation_id)) if writer is not None and begins else None
-        if run is not None and run.status.has_ended:
-            msg = f"the invocation {run.invocation_id!r} of {live.key} has just been ended"
-            raise StaleSessionError(f"{msg}; look at it again")
+        self._check_commit(live, writer, begins=begins)
         changes = apply_writes(live.values, writes_of(event.actions))
         calls = live.call_changes(event, tracked=writer is not None)
         live.advance(event, changes, calls)
@@ -154,6 +157,15 @@ class InMemorySessionService(BaseSessionService):
             writer.epoch = 0
             if begins:
                 self._record(live, writer.invocation_id, InvocationStatus.RUNNING, live.revision)
+
+    def _check_commit(self, live: LiveSession, writer: SessionWriter | None, *, begins: bool) -> None:
+        if self._sessions.get(live.key) is not live:
+            msg = f"{live.key} was deleted"
+            raise SessionNotFoundError(msg)
+        run = self._invocations.get((live.incarnation, writer.invocation_id)) if writer is not None and begins else None
+        if run is not None and run.status.has_ended:
+            msg = f"the invocation {run.invocation_id!r} of {live.key} has just been ended"
+            raise StaleSessionError(f"{msg}; look at it again")
 
     def _rewind_invocations(self, live: LiveSession, target: int, writer: SessionWriter | None) -> None:
         """Let the others of the session be what they were before event *target*; what has begun since is over."""
@@ -185,6 +197,9 @@ class InMemorySessionService(BaseSessionService):
             listed_session(live.key, live.incarnation, live.revision, live.create_time, live.last_update_time)
             for live in islice(wanted, limit)
         ]
+
+    async def _apps_with(self, user_id: str, session_id: str) -> set[str]:
+        return {app for app in self._app_values if SessionKey(app, user_id, session_id) in self._sessions}
 
     async def _read(self, key: SessionKey, after_seq: int, limit: int | None) -> list[Event]:
         live = self._sessions.get(key)

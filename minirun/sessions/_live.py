@@ -91,7 +91,7 @@ class LiveSession:
         self.open_calls: dict[str, OpenCall] = {} if open_calls is None else open_calls
         self.call_ids: set[str | None] = set()
         self.compaction: Compaction | None = None  # the newest that is visible, whatever is loaded
-        self.size = size  # bytes of JSON, for the bound of the cache
+        self.size = size  # about, in bytes of memory, for the bound of the cache
         self.memo: dict[Any, Any] = {}
         self.held = False  # by a run of this process: only that run's own appends advance it
         # What tells this history from another one of the same length, where the store has such a thing; None: unknown.
@@ -180,7 +180,7 @@ class LiveSession:
             recent = self.events[max(0, len(self.events) - config.num_recent_events) :]
             start = max(start, _seq_of(recent[0]) if recent else self.revision + 1)
         if config.after_timestamp is not None:
-            later = (e for e in self.events[self.index_of(start) :] if (e.timestamp or 0) > config.after_timestamp)
+            later = (e for e in self.events[self.index_of(start) :] if (e.timestamp or 0) >= config.after_timestamp)
             start = next((_seq_of(event) for event in later), self.revision + 1)
         return min(start, self.revision + 1)
 

@@ -9,7 +9,7 @@ outcome nobody knows. So each append compares the two first, while it holds the 
 from __future__ import annotations
 
 from .._values import changed
-from ..errors import InvalidEventError, SessionNotFoundError, StaleSessionError
+from ..errors import InvalidEventError, InvalidValueError, SessionNotFoundError, StaleSessionError
 from ..events import Event
 from ._fold import apply_event
 from ._key import session_key
@@ -23,6 +23,9 @@ __all__ = ["append_outside"]
 
 async def append_outside(store: SessionStore, session: Session, event: Event) -> Event:
     """Append *event* to *session* once no run writes it; see `append_event` for what this raises."""
+    if session._state is None:
+        problem = "expected what get_session returns, found one of list_sessions, which has neither state nor events"
+        raise InvalidValueError("session", f"{problem}; get it, and append to that")
     if event.id is None and event == session._uncertain[0]:
         event = changed(event, id=session._uncertain[1])
     key = session_key(session.app_name, session.user_id, session.id)

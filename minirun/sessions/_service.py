@@ -11,40 +11,34 @@ Rules of this file:
 4.  Stored first, applied second: the live session is advanced by `apply_event`, after the commit (P4).
 
 A service author subclasses `BaseSessionService` and implements the storage primitives, which stand in `_store.py`.
-`minirun.testing.check_session_service` is the contract, as tests.
+`minirun.testing.check_session_service` is the contract, as tests. What no run needs is done in `_seldom.py`, which is
+imported by the first call that does.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
-import attrs
 import trio
 
-from .._json import check_id, freeze, shown
+from .._json import shown
 from ..env import Env
 from ..errors import InvalidValueError, ServiceInUseError
 from ..events import Event, EventActions
 from ._event_checks import checked_event
 from ._invocation import Invocation, InvocationStatus
-from ._key import SessionKey, check_app_name, session_key
+from ._key import session_key
 from ._session import GetSessionConfig, ListSessionsResponse, Session
-from ._state import TEMP_PREFIX, USER_PREFIX, Scope, check_key, scope_of
 from ._store import SessionStore
 
 if TYPE_CHECKING:
     from ._pending import PendingCall
 
 __all__ = ["BaseSessionService"]
-
-_PAGE = re.compile(r"[0-9]{1,18}")
-# Numbers of events and of sessions: beyond what any store will ever hold, and within SQLite's 64 bits.
-NUMBER_MAX = 2**62
 
 
 class SessionParts(Protocol):
@@ -110,12 +104,17 @@ class BaseSessionService(SessionStore):
         if session_id is None or (isinstance(session_id, str) and not session_id.strip()):
             session_id = self._env.new_id("session")
         key = session_key(app_name, user_id, session_id)
+        actions = EventActions()
+        if state is not None:
+            from ._initial_state import initial_state
+
+            actions = initial_state(state)
         event = Event(
             id=self._env.new_id("event"),
             author="system",
             seq=0,
             timestamp=self._env.now(),
-            actions=_checked_initial_state(state),
+            actions=actions,
         )
         with self._used():
             await trio.lowlevel.checkpoint()
@@ -134,15 +133,9 @@ class BaseSessionService(SessionStore):
             AlreadyExistsError: The user has a session of this id.
             InvalidValueError, InvalidEventError: The events are not a session's whole history. Nothing is stored.
         """
-        from ._integrity._history import check_history  # few programs import sessions
+        from . import _seldom
 
-        key = session_key(app_name, user_id, session_id)
-        history = list(events)
-        check_history(history)
-        with self._used():
-            await trio.lowlevel.checkpoint()
-            await self._create(key, history)
-            return await self._whole(key)
+        return await _seldom.import_session(self, session_key(app_name, user_id, session_id), events)
 
     async def fork_session(
         self,
@@ -167,24 +160,9 @@ class BaseSessionService(SessionStore):
             AlreadyExistsError: The user has a session of the new id.
             InvalidValueError: The session has no event *at_seq*.
         """
-        key = session_key(app_name, user_id, session_id)
-        if new_session_id is None or (isinstance(new_session_id, str) and not new_session_id.strip()):
-            new_session_id = self._env.new_id("session")
-        new = session_key(app_name, user_id, new_session_id)
-        if at_seq is not None and (isinstance(at_seq, bool) or not isinstance(at_seq, int) or at_seq < 0):
-            raise InvalidValueError("at_seq", f"expected the seq of an event, from 0 up, found {shown(at_seq)}")
-        with self._used():
-            await trio.lowlevel.checkpoint()
-            await self._fork(key, at_seq, new)
-            return await self._whole(new)
+        from . import _seldom
 
-    async def _whole(self, key: SessionKey) -> Session:
-        """A session that was just made, with all that is visible; no cancellation comes after it was stored."""
-        with trio.CancelScope(shield=True):
-            live = await self._open(key, None)
-        if live is None:  # deleted by another process just now
-            raise await self._not_found(key)
-        return live.snapshot(None)
+        return await _seldom.fork_session(self, session_key(app_name, user_id, session_id), at_seq, new_session_id)
 
     async def get_session(
         self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
@@ -211,19 +189,9 @@ class BaseSessionService(SessionStore):
         With a *limit*, `response.next` is the *after* of the next page; pages neither skip nor repeat a session that
         stays, whatever is made or deleted between them.
         """
-        if app_name is not None:
-            check_app_name(app_name)
-        if user_id is not None:
-            user_id = check_id("user_id", user_id)
-        limit = _checked_limit(limit)
-        if after is not None and not (isinstance(after, str) and _PAGE.fullmatch(after)):
-            raise InvalidValueError("after", f"expected the `next` of an earlier page, found {shown(after)}")
-        with self._used():
-            await trio.lowlevel.checkpoint()
-            found = await self._list(app_name, user_id, None if limit is None else limit + 1, int(after or -1))
-        page = found if limit is None else found[:limit]
-        following = str(page[-1]._incarnation) if page and len(found) > len(page) else None
-        return ListSessionsResponse(sessions=page, next=following)
+        from . import _seldom
+
+        return await _seldom.list_sessions(self, app_name, user_id, limit, after)
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """
@@ -236,16 +204,9 @@ class BaseSessionService(SessionStore):
         Raises:
             SessionBusyError: That run cannot end before this call returns.
         """
-        key = session_key(app_name, user_id, session_id)
-        with self._used():
-            hold = await self._acquire(key)
-            try:
-                await self._open_free(key, GetSessionConfig(num_recent_events=0), reject=False)
-                for service in list(self._accompanying.values()):
-                    await service.delete_session_artifacts(**attrs.asdict(key))
-                await self._delete(key)
-            finally:
-                hold.release()
+        from . import _seldom
+
+        await _seldom.delete_session(self, session_key(app_name, user_id, session_id))
 
     def _accompany(self, service: SessionParts) -> None:
         """Let *service* delete what it keeps of a session when that is deleted, as long as anybody else needs it."""
@@ -293,17 +254,9 @@ class BaseSessionService(SessionStore):
         Raises:
             SessionNotFoundError: There is no such session.
         """
-        key = session_key(app_name, user_id, session_id)
-        limit = _checked_limit(limit)
-        if after_seq is not None and (isinstance(after_seq, bool) or not isinstance(after_seq, int)):
-            raise InvalidValueError("after_seq", f"expected an integer, found {shown(after_seq)}")
-        after_seq = -1 if after_seq is None else min(max(after_seq, -1), NUMBER_MAX)
-        with self._used():
-            await trio.lowlevel.checkpoint()
-            events = await self._read(key, after_seq, limit)
-            if not events and await self._open(key, GetSessionConfig(num_recent_events=0)) is None:
-                raise await self._not_found(key)
-            return events
+        from . import _seldom
+
+        return await _seldom.read_events(self, session_key(app_name, user_id, session_id), after_seq, limit)
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """
@@ -312,12 +265,9 @@ class BaseSessionService(SessionStore):
         Raises:
             NotSupportedError: The service cannot tell.
         """
-        check_app_name(app_name)
-        user_id = check_id("user_id", user_id)
-        with self._used():
-            await trio.lowlevel.checkpoint()
-            values = await self._user_state(app_name, user_id)
-        return {key.removeprefix(USER_PREFIX): value for key, value in values.items()}
+        from . import _seldom
+
+        return await _seldom.get_user_state(self, app_name, user_id)
 
     async def list_invocations(
         self, *, app_name: str | None = None, status: InvocationStatus | str | None = None
@@ -331,18 +281,9 @@ class BaseSessionService(SessionStore):
         Raises:
             InvalidValueError: *status* is not one of InvocationStatus.
         """
-        if app_name is not None:
-            check_app_name(app_name)
-        if status is not None:
-            try:
-                status = InvocationStatus(status)
-            except ValueError:
-                problem = f"expected one of {', '.join(InvocationStatus)}, found {shown(status)}"
-                raise InvalidValueError("status", problem) from None
-        with self._used():
-            await trio.lowlevel.checkpoint()
-            found = await self._list_invocations(app_name, status)
-        return [invocation for invocation in found if status is None or invocation.status is status]
+        from . import _seldom
+
+        return await _seldom.list_invocations(self, app_name, status)
 
     async def list_pending(
         self,
@@ -361,35 +302,6 @@ class BaseSessionService(SessionStore):
         Raises:
             InvalidValueError: A name or id cannot be one.
         """
-        if app_name is not None:
-            check_app_name(app_name)
-        if user_id is not None:
-            user_id = check_id("user_id", user_id)
-        if session_id is not None:
-            session_id = check_id("session_id", session_id)
-        with self._used():
-            await trio.lowlevel.checkpoint()
-            found = await self._list_waiting(app_name, user_id, session_id)
-        from ._pending import pending_call  # few programs ask
+        from . import _seldom
 
-        pending = (pending_call(key, call, event, mark) for key, call, event, mark in found)
-        return [each for each in pending if include_timers or each.kind != "timer"]
-
-
-def _checked_initial_state(state: Mapping[str, object] | None) -> EventActions:
-    if state is not None and not isinstance(state, Mapping):
-        raise InvalidValueError("state", f"expected a mapping, found {type(state).__name__}")
-    delta = freeze(dict(state or {}), "state")
-    for key in delta:
-        if scope_of(check_key(key, "state")) is Scope.TEMP:
-            problem = f"{TEMP_PREFIX!r} keys live for one invocation; pass them to run_async(state_delta=...)"
-            raise InvalidValueError(f"state[{key!r}]", problem)
-    return EventActions(state_delta=delta)
-
-
-def _checked_limit(limit: int | None) -> int | None:
-    if limit is None:
-        return None
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-        raise InvalidValueError("limit", f"expected an integer from 1 up, or None, found {shown(limit)}")
-    return min(limit, NUMBER_MAX)
+        return await _seldom.list_pending(self, app_name, user_id, session_id, include_timers=include_timers)

@@ -10,7 +10,7 @@ import attrs
 from .._json import JSON, shown
 from .._record import Record
 from .._window import Window
-from ..errors import InvalidValueError
+from ..errors import InvalidValueError, NotSupportedError
 from ..events import Event
 from ._key import SessionKey
 from ._state import ReadOnlyState, Values, _Missing
@@ -25,6 +25,8 @@ class Session:
     `state` is to be read; `append_event(session, event)` is how it changes, and that advances this very object.
     `revision` is the `seq` of the last stored event, 0 in a new session: it decides who is stale, no clock does.
     `create_time` and `last_update_time` are seconds since the epoch.
+
+    Two are equal if they show the same: one session, at one revision, with the same state and events loaded.
     """
 
     __slots__ = (
@@ -48,7 +50,7 @@ class Session:
         id: str,
         app_name: str,
         user_id: str,
-        values: Values,
+        values: Values | None,
         events: Window[Event],
         revision: int,
         create_time: float,
@@ -59,19 +61,27 @@ class Session:
         self.id = id
         self.app_name = app_name
         self.user_id = user_id
-        self._state: Mapping[str, Any] = ReadOnlyState(values)
+        self._state: Mapping[str, Any] | None = None if values is None else ReadOnlyState(values)
         self._events = events
         self.create_time = create_time
         self._last_update_time = last_update_time
         self._revision = revision
-        self._values = values
+        self._values = Values({}, {}, {}) if values is None else values
         self._incarnation = incarnation  # a session that was deleted and made again is another one
         self._mark = mark
         self._uncertain: tuple[Event | None, str | None] = (None, None)  # what may be stored, and under which id
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """All the state the session sees. In a run it is `ctx.state`; elsewhere a copy to read."""
+        """
+        All the state the session sees. In a run it is `ctx.state`; elsewhere a copy to read.
+
+        Raises:
+            NotSupportedError: The session is of a list, and so without state.
+        """
+        if self._state is None:
+            msg = f"a session of a list has no state, to be quick to list; get_session loads that of {self.id!r:.80}"
+            raise NotSupportedError(msg)
         return self._state
 
     @property
@@ -92,6 +102,19 @@ class Session:
     def last_update_time(self) -> float:
         """When the last event was stored, in seconds since the epoch."""
         return self._last_update_time
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Session):
+            return NotImplemented
+        return self._shown() == other._shown() and [*self.events] == [*other.events]
+
+    def __hash__(self) -> int:
+        return hash((self.app_name, self.user_id, self.id))
+
+    def _shown(self) -> tuple[object, ...]:
+        times = self.create_time, self.last_update_time
+        state = None if self._state is None else dict(self._state)
+        return self.app_name, self.user_id, self.id, self.revision, *times, state
 
     def __repr__(self) -> str:
         return f"<Session {self.app_name}/{self.user_id}/{self.id} at revision {self.revision}>"
@@ -138,7 +161,7 @@ def listed_session(
         id=key.session_id,
         app_name=key.app_name,
         user_id=key.user_id,
-        values=Values({}, {}, {}),
+        values=None,
         events=Window([]),
         revision=revision,
         create_time=create_time,
@@ -153,7 +176,8 @@ class GetSessionConfig(Record):
     Which events to load; the state is always complete. What is given applies together.
 
     `num_recent_events`: at most so many, the newest (0: none). `after_seq`: only events beyond. `after_timestamp`
-    (seconds): from the first event on that is later. What is loaded is always the end of the log, without a gap.
+    (seconds): from the first event on that is of this time or later. What is loaded is always the end of the log,
+    without a gap.
     """
 
     num_recent_events: int | None = None

@@ -7,6 +7,7 @@ applications call, and implements the primitives at the end of this file; what i
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -53,6 +54,7 @@ class SessionWriter:
 
     def __init__(self, service: SessionStore, hold: Hold, live: LiveSession, invocation_id: str) -> None:
         self.service = service
+        self._pid = service._pid
         self.live = live
         self.invocation_id = invocation_id
         self.epoch: int | None = None  # of the lease, once it is taken
@@ -82,8 +84,9 @@ class SessionWriter:
             InvalidEventError: It says of a call that it waits, or is suspended, and there is no such open call.
             StorageError: See the class for what it says about the event.
         """
-        if self._hold is None:
-            msg = f"the invocation {self.invocation_id} has left {self.live.key}; what it would still write is refused"
+        if self._hold is None or self._pid != os.getpid():
+            why = "has left" if self._hold is None else "runs in the process that this one was forked from, in"
+            msg = f"the invocation {self.invocation_id} {why} {self.live.key}; what it would still write is refused"
             raise InvocationEndedError(msg)
         if event.long_running_tool_ids or event.actions.suspended_calls:
             from ._event_references import check_marked_calls  # few events mark calls
@@ -128,7 +131,7 @@ class SessionWriter:
         Raises:
             StorageError: It may be recorded or not; `finish` does it, then.
         """
-        if self.epoch is not None:
+        if self.epoch is not None and self._pid == os.getpid():
             self._has_recorded_end = await self.service._record_end(self, status)
 
     @trio.lowlevel.enable_ki_protection
@@ -144,13 +147,13 @@ class SessionWriter:
         hold, self._hold = self._hold, None
         self.live.held = False
         try:
-            if self.epoch is not None:
+            if self.epoch is not None and self._pid == os.getpid():
                 await self.service._finish(self, None if self._has_recorded_end else status)
         except StorageError:
             pass  # every event is stored; the lease runs out by itself, and the status says what is true: unknown
         finally:
             hold.release()
-            self.service._users -= 1
+            self.service._end_use(self._pid)
 
 
 class SessionStore(BaseService, ABC):
@@ -169,10 +172,11 @@ class SessionStore(BaseService, ABC):
     def _used(self) -> Iterator[None]:
         """Mark the service as used by this `trio.run`."""
         self._begin_use()
+        process = self._pid
         try:
             yield
         finally:
-            self._users -= 1
+            self._end_use(process)
 
     def _begin_use(self) -> None:
         self._check_open()
@@ -182,6 +186,12 @@ class SessionStore(BaseService, ABC):
             raise ServiceInUseError(msg)
         self._token = token
         self._users += 1
+
+    def _end_use(self, process: int) -> None:
+        self._users -= process == self._pid  # what another one began is not counted in its fork
+
+    def _after_fork(self) -> None:
+        self._users, self._token, self._renewals = 0, None, None
 
     async def open_writer(
         self, key: SessionKey, invocation_id: str, config: GetSessionConfig | None, *, reject: bool
@@ -205,7 +215,7 @@ class SessionStore(BaseService, ABC):
             return None if live is None else SessionWriter(self, hold, live, invocation_id)
         finally:
             if live is None:
-                self._users -= 1
+                self._end_use(self._pid)
                 if hold is not None:
                     hold.release()
 
@@ -225,6 +235,10 @@ class SessionStore(BaseService, ABC):
         if event.seq is not None and event.seq != live.revision + 1:
             msg = f"expected an event without seq (the store gives it), found seq={event.seq}"
             raise InvalidEventError(msg)
+        if event.timestamp is not None:
+            from ._event_references import check_time  # few events bring their own
+
+            check_time(event.timestamp, "timestamp")
         complete = changed(
             event,
             id=event.id or self._env.new_id("event"),
@@ -242,18 +256,13 @@ class SessionStore(BaseService, ABC):
             session._advance(complete, changes, live.mark)
         return complete
 
-    async def _not_found(self, key: SessionKey) -> SessionNotFoundError:
-        """The error that says where there is a session of this id, if anywhere."""
-        apps = sorted(
-            {
-                session.app_name
-                for session in await self._list(None, key.user_id, None, -1)
-                if session.id == key.session_id
-            }
-        )
-        hint = f"; the apps that have one of this user and id: {', '.join(apps)}" if apps else ""
-        msg = f"there is no {key}{hint}; make it with create_session, or use Runner(auto_create_session=True)"
-        return SessionNotFoundError(msg)
+    async def _not_found(
+        self, key: SessionKey, advice: str = "look for it with list_sessions"
+    ) -> SessionNotFoundError:
+        """The error that says where there is a session of this id, if anywhere, and what to do."""
+        from ._missing import not_found
+
+        return not_found(key, await self._apps_with(key.user_id, key.session_id), advice)
 
     # --- storage primitives: what a service author implements -------------------------------------------------------
 
@@ -313,6 +322,11 @@ class SessionStore(BaseService, ABC):
     @abstractmethod
     async def _list(self, app_name: str | None, user_id: str | None, limit: int | None, after: int) -> list[Session]:
         """Sessions whose incarnation is above *after*, in that order, without events and state."""
+
+    async def _apps_with(self, user_id: str, session_id: str) -> set[str]:
+        """The apps that have a session of this user and id. Better found without looking at all sessions."""
+        found = await self._list(None, user_id, None, -1)
+        return {session.app_name for session in found if session.id == session_id}
 
     @abstractmethod
     async def _read(self, key: SessionKey, after_seq: int, limit: int | None) -> list[Event]:

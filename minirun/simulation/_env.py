@@ -49,6 +49,14 @@ class SimulatedEnv(Env):
         """Virtual time, in whole microseconds, so that sums of delays print alike everywhere."""
         return round(EPOCH_S + trio.current_time() + self.machine.clock_offset_s, 6)
 
+    def steady(self) -> float:
+        """Virtual time, which the wall clock's steps do not move."""
+        return round(trio.current_time(), 6)
+
+    def boot(self) -> str:
+        """The same for all processes of the world, whose virtual time goes on over power cuts."""
+        return "world"
+
     def new_id(self, path: str) -> str:
         """An id that follows from the task, what it is for, and how many of these the task has made."""
         return self._digest(path).hexdigest()

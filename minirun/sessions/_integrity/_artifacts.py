@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 
 from ..._json import loads
 from .._sqlite._errors import SQLITE_ERRORS
+from .._sqlite._owner_lock import is_owner
 from ._salvage import salvaged
 
 __all__ = ["check_artifacts", "save_artifacts"]
@@ -52,6 +53,10 @@ def check_artifacts(db: sqlite3.Connection, report: Report) -> None:
             report(place, f"version {version} is said to be made visible by event {seq!r:.40}, and cannot be")
         elif seq is not None and (type(seq) is not int or revision is None or not 0 <= seq <= revision):
             report(place, f"version {version} was made visible by event {seq!r:.40}, which there is not")
+    owners = "SELECT stager FROM artifact_versions WHERE stager NOT NULL UNION SELECT owner FROM content_uses"
+    for (owner,) in db.execute(owners).fetchall():
+        if not is_owner(owner):
+            report("file", f"artifacts are said to be used by {owner!r:.80}, which is the name of no process")
     for content, sha256, size in db.execute("SELECT id, sha256, size FROM contents WHERE sha256 IS NOT NULL"):
         problem = _content_problem(db, content, sha256, size)
         if problem:

@@ -10,6 +10,7 @@ from ...errors import InvalidValueError
 from ...events import Event
 from .._compactions import Compaction, CompactionFold
 from .._event_checks import checked_event
+from .._event_references import check_time
 
 __all__ = ["check_history"]
 
@@ -33,6 +34,7 @@ def check_history(events: Sequence[Event]) -> None:
             raise InvalidValueError(f"{path}.seq", f"expected {seq}, found {event.seq}; a history has no gaps")
         if event.timestamp is None or not event.id:
             raise InvalidValueError(path, "expected a stored event, found one without id or timestamp")
+        check_time(event.timestamp, f"{path}.timestamp")
         if checked_event(event, history=True) is not event:
             raise InvalidValueError(path, "expected a stored event, found `temp:` keys in it, which are never stored")
         if event.actions.compaction is not None:

@@ -118,7 +118,9 @@ def save_memories(old: sqlite3.Connection, new: sqlite3.Connection, lose: Report
     except sqlite3.OperationalError as error:
         if "no such table" in str(error):
             return
-        raise
+        if "no such column" not in str(error):
+            raise
+        found = ("none",)  # somebody else's table, by the name of ours
     except SQLITE_ERRORS:
         found = None
     if found not in (None, (VERSION,)):

@@ -13,6 +13,7 @@ Not handled: a file whose first page SQLite cannot read, and rows below an inner
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -22,6 +23,7 @@ from typing import Any, Final
 
 import attrs
 
+from ..._files import open_private
 from ..._json import JSON, dumps
 from ...env import REAL_ENV
 from ...errors import AlreadyExistsError, InvalidValueError
@@ -29,7 +31,7 @@ from .._invocation import Invocation, InvocationStatus, invocation_at, invocatio
 from .._key import SessionKey, session_key
 from .._past import LogFold
 from .._sqlite._errors import SQLITE_ERRORS, storage_error
-from .._sqlite._format import check_place, make_format
+from .._sqlite._format import check_place, foreign_parts, make_format
 from .._sqlite._logs import SEQ_MAX, Segment, link
 from .._sqlite._rows import write_call, write_invocation
 from .._sqlite._schema import FORMAT
@@ -120,7 +122,7 @@ def _claim(target: Path) -> None:
     """Make the file, so that it is certainly a new one."""
     check_place(target)
     try:
-        target.open("xb").close()
+        os.close(open_private(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         msg = f"expected a new file name, found a file at {str(target)!r}"
         raise AlreadyExistsError(msg) from None
@@ -168,6 +170,11 @@ class _Repair:
             [found] = self._old.execute("PRAGMA integrity_check(1)").fetchone()
         except SQLITE_ERRORS as error:
             found = str(error)
+        try:
+            for problem in foreign_parts(self._old, FORMAT):
+                self._lose("file", f"its schema has {problem}; the new one does not")
+        except SQLITE_ERRORS:
+            pass  # integrity_check tells
         if found != "ok":
             self._lose("file", f"SQLite's integrity_check: {found}; there may have been more than could be found")
 

@@ -37,7 +37,7 @@ from .._invocation import InvocationStatus
 from .._key import SessionKey, session_key
 from .._past import LogFold
 from .._sqlite._errors import SQLITE_ERRORS, damage
-from .._sqlite._format import APPLICATION_ID
+from .._sqlite._format import APPLICATION_ID, foreign_parts
 from .._sqlite._logs import CHAIN_START, SEQ_MAX, Segment, link, newest_no
 from .._sqlite._rows import ROW, Row, read_open_calls, row_of
 from .._sqlite._schema import FORMAT
@@ -223,6 +223,7 @@ class _Verifier:
     def run(self) -> list[Damage]:
         for check in (
             self._check_sqlite,
+            self._check_schema,
             self._check_store,
             self._check_sessions,
             self._check_shared,
@@ -251,6 +252,10 @@ class _Verifier:
         for table, row, parent, _ in self._db.execute("PRAGMA foreign_key_check"):
             self._report("file", f"row {row} of {table} refers to no row of {parent}")
         [self._total] = self._db.execute("SELECT coalesce(sum(revision + 1), 0) FROM sessions").fetchone()
+
+    def _check_schema(self) -> None:
+        for problem in foreign_parts(self._db, FORMAT):
+            self._report("file", f"its schema has {problem}")
 
     def _check_store(self) -> None:
         newest_no(self._db)

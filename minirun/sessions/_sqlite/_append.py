@@ -19,7 +19,7 @@ from .._store import ChangedMeanwhileError, SessionWriter
 from ._cache import SessionCache
 from ._file import Transaction
 from ._leases import Leases
-from ._logs import link, next_no
+from ._logs import link, memory_of, next_no
 from ._rows import Row, read_session, write_calls, write_invocation
 from ._session import FileSession
 from ._state import current_values, mark_scopes, note_shared, stays_within, write_event
@@ -118,7 +118,7 @@ class Append:
             live.compaction = compaction
             live.mark = chain
             mark_scopes(live, changes, number)
-            self._cache.grow(live, len(self._line))
+            self._cache.grow(live, memory_of(self._line))
 
         transaction.after_commit(apply)
 
@@ -142,16 +142,15 @@ class Append:
             if db.execute(_GO_ON, (*moved, *place, writer.epoch)).rowcount == 1:
                 return writer.epoch
             return self._check_writer(read_session(db, live.incarnation))
-        owner = None if writer is None else self._leases.owner
-        expires = None if writer is None else self._leases.expiry()
+        lease = (None, None) if writer is None else self._leases.taken()
         # Nobody has the lease, in most cases, and its epoch is the one last seen: then there is nothing to ask.
         epoch = live.epoch + (writer is not None)
-        if db.execute(_ENTER, (*moved, epoch, owner, expires, *place, live.epoch, None)).rowcount == 1:
+        if db.execute(_ENTER, (*moved, epoch, *lease, *place, live.epoch, None)).rowcount == 1:
             return epoch
         row = read_session(db, live.incarnation)
         epoch = self._check_writer(row)
         assert row is not None
-        db.execute(_ENTER, (*moved, epoch, owner, expires, *place, row.epoch, row.owner))
+        db.execute(_ENTER, (*moved, epoch, *lease, *place, row.epoch, row.owner))
         return epoch
 
     def _check_writer(self, row: Row | None) -> int:

@@ -35,6 +35,8 @@ __all__ = ["PAGE_EVENTS", "SessionCache"]
 
 # Decoding so many events takes about 5 ms; then other tasks get their turn.
 PAGE_EVENTS = 250
+# What a session takes in memory without events and state, measured with its user's scope.
+SESSION_BYTES = 1500
 
 # A session's row, and whether its shared scopes have anything newer than two numbers: that of the app's, the user's.
 _NEWER = "EXISTS (SELECT 1 FROM shared_state WHERE app_name = s.app_name AND user_id = {} AND commit_no > ?)"
@@ -45,7 +47,7 @@ _ROW_AND_NEWS = (
 
 
 class SessionCache:
-    """The live sessions of *file*; those used last are kept, as far as *max_bytes* of JSON go."""
+    """The live sessions of *file*; those used last are kept, as far as *max_bytes* of memory go."""
 
     def __init__(self, file: SqliteFile, max_bytes: int) -> None:
         self.file = file
@@ -150,7 +152,7 @@ class SessionCache:
         values, size = read_state(db, self.file.name, row.id)
         scopes = (self._scope(key.app_name, NO_USER), self._scope(key.app_name, key.user_id))
         segments, open_calls = read_segments(db, row.id), read_open_calls(db, row.id)
-        live = FileSession(key, row, values, scopes, segments, open_calls, size)
+        live = FileSession(key, row, values, scopes, segments, open_calls, SESSION_BYTES + size)
         live.compaction = self.compaction_at(db, live, row.compaction)
         refresh_scopes(db, self.file.name, live, until)
         return live

@@ -10,10 +10,10 @@ from .._invocation import InvocationStatus, invocation_of
 from .._key import SessionKey
 from ._cache import SessionCache
 from ._file import Transaction
-from ._logs import CHAIN_START, base_no, link, next_no
+from ._logs import CHAIN_START, base_no, link, memory_of, next_no
 from ._rows import insert_session, write_calls, write_invocation
 from ._session import FileSession
-from ._state import current_values, mark_scopes, note_shared, write_event
+from ._state import STATE_KEY_BYTES, current_values, mark_scopes, note_shared, write_event
 
 __all__ = ["create_session"]
 
@@ -65,7 +65,7 @@ def create_session(
                 live.values.apply(changes)
                 live.revision, live.first_seq = 0, 1
             mark_scopes(live, changes, number)
-            live.size += len(line)
+            live.size += memory_of(line) + STATE_KEY_BYTES * len(changes)
         live.mark = chain
         cache.keep(live)
 

@@ -23,8 +23,9 @@ from ...errors import (
 
 __all__ = ["ADVICE", "SQLITE_ERRORS", "corrupt", "damage", "is_busy", "result_code", "storage_error"]
 
-# The second is what Python makes of an error message that quotes a damaged schema.
-SQLITE_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError)
+# The second is what Python makes of an error message that quotes a damaged schema, the third of a number that would go
+# beyond 64 bits: there is none so high that was not in the file.
+SQLITE_ERRORS: Final = (sqlite3.Error, UnicodeDecodeError, OverflowError)
 
 _KINDS: Final[dict[int, type[StorageError]]] = {
     sqlite3.SQLITE_BUSY: StorageBusyError,
@@ -63,12 +64,12 @@ def corrupt(name: str, what: str) -> StorageCorruptError:
     return StorageCorruptError(f"{name}: {what:.300}; {ADVICE[StorageCorruptError]}")
 
 
-def storage_error(error: sqlite3.Error | UnicodeDecodeError, path: str, doing: str) -> StorageError:
+def storage_error(error: sqlite3.Error | UnicodeDecodeError | OverflowError, path: str, doing: str) -> StorageError:
     """Return the typed error for what SQLite raised before COMMIT."""
     kind = _KINDS.get(result_code(error), StorageRolledBackError)
     if isinstance(error, sqlite3.DataError):  # larger than SQLite's limit for a value
         kind = StorageFullError
-    elif isinstance(error, UnicodeDecodeError) or (not result_code(error) and "decode" in str(error)):
+    elif not isinstance(error, sqlite3.Error) or (not result_code(error) and "decode" in str(error)):
         # not UTF-8, which we never wrote
         kind = StorageCorruptError
     return kind(f"{path}: {doing} failed: {error}; {ADVICE[kind]}")

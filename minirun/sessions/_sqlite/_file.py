@@ -19,6 +19,7 @@ Nothing here knows what a session is. The rules:
 *   A COMMIT that fails leaves open whether it happened: the connection is closed and the next use opens a new one.
     Except for one that fails for want of room, of jobs that wait for no disk: it was rolled back. What had no room was
     a page of it or its last one, which alone makes it count; of what an fsync may have left half done, there is none.
+*   The connection, its lock and its queue are of one process. A fork of it opens another one.
 *   A file that is deleted or replaced while it is open is noticed before the next transaction: nothing is written
     into a file that has no name any more.
 """
@@ -37,7 +38,7 @@ from typing import Any, Final, Literal, TypeVar
 import trio
 
 from ...env import Env
-from ...errors import StorageFormatError, StorageMissingError, StorageUncertainError
+from ...errors import ServiceInUseError, StorageFormatError, StorageMissingError, StorageUncertainError
 from ._errors import SQLITE_ERRORS, is_busy, result_code, storage_error
 from ._format import Format, check_place, check_untouched, make_format
 
@@ -118,7 +119,7 @@ class SqliteFile:
     """
 
     def __init__(self, path: Path | None, wanted: Format, durability: Durability, env: Env) -> None:
-        self._connection: sqlite3.Connection | None = None
+        self._connection: sqlite3.Connection | None
         self.path = path
         self._address = ":memory:" if path is None else str(path)
         self._log, self._index = f"{self._address}-wal", f"{self._address}-shm"
@@ -129,11 +130,22 @@ class SqliteFile:
         self._synchronous = ""  # the level that is set now
         self._env = env
         self._identity: tuple[object, ...] = ()  # of the file and its log, as they were opened
+        self.generation = 0
+        """Counts the files that were opened: what was cached of another one is worth nothing."""
+        self.begin_here()
+
+    def begin_here(self) -> None:
+        """
+        Serve this process, which may be a fork of the one that the file was opened by.
+
+        A connection is never used on the other side of a fork, nor closed there: closing one of several would take the
+        log away from the others (https://sqlite.org/howtocorrupt.html, 2.6).
+        """
+        self._process = os.getpid()
+        self._connection = None
         self._lock = trio.Lock()
         self._queue: deque[_Job] = deque()
         self._has_leader = False  # whether a leader is at work, or was woken to be
-        self.generation = 0
-        """Counts the files that were opened: what was cached of another one is worth nothing."""
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[sqlite3.Connection]:
@@ -314,6 +326,9 @@ class SqliteFile:
 
     def _opened(self) -> sqlite3.Connection:
         """The connection to the file that has the name."""
+        if self._process != os.getpid():
+            msg = f"{self.name}: this call was begun by the process that this one was forked from; call again"
+            raise ServiceInUseError(msg)
         if self._connection is not None and self._identity != self._identity_now():
             from ._lost_file import close_lost  # few files are
 
@@ -362,6 +377,9 @@ class SqliteFile:
     # --- opening and closing
 
     def _connect(self) -> sqlite3.Connection:
+        if self.path is None and self.generation:
+            msg = f"{self.name}: the database has ended with its connection or is another process's; make a new service"
+            raise StorageMissingError(msg)
         if self.path is not None:
             if self.generation and not self.path.exists():
                 msg = f"{self.name}: the file was deleted while it was in use; put it back, or use another name"
@@ -370,6 +388,9 @@ class SqliteFile:
             check_untouched(self.path, self._format, self._env)
         connection = self._env.connect(self._address)
         try:
+            # A function that holds its connection: it ends when it is closed, and not with the last name for it, which
+            # may be given up on the other side of a fork.
+            connection.create_function("minirun_held", 0, connection.interrupt)
             [mode] = connection.execute("PRAGMA journal_mode=WAL").fetchone()
             if mode != "wal" and self.path is not None:
                 msg = (
@@ -407,5 +428,5 @@ class SqliteFile:
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
-        if connection is not None:
+        if connection is not None and self._process == os.getpid():
             connection.close()

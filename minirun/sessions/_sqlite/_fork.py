@@ -7,24 +7,55 @@ event these are the rows of the other session; at an event of the past they are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import trio
 
 from ..._json import dumps
 from ...errors import SessionNotFoundError
+from ...events import Event
 from .._calls import waiting_invocations
 from .._invocation import InvocationStatus, invocation_at, invocation_of
 from .._key import SessionKey
 from .._past import Past, check_fork_seq
+from .._session import GetSessionConfig
 from ._artifacts import copy_artifacts, reserve_named, reserve_used, scope_of_artifacts
+from ._cache import SessionCache
 from ._file import Transaction
 from ._logs import newest_no, read_lines, read_segments
 from ._queries import INVOCATION, stored_invocation
 from ._rows import find_session, insert_session, read_open_calls, write_call, write_invocation
 
-__all__ = ["Past", "write_fork"]
+__all__ = ["fork_session"]
 
 
-def write_fork(
+async def fork_session(
+    cache: SessionCache,
+    read: Callable[[SessionKey, int, int | None], Awaitable[list[Event]]],
+    now: Callable[[], float],
+    key: SessionKey,
+    at_seq: int | None,
+    new: SessionKey,
+) -> bool:
+    """
+    Make a session *new* with the past of *key* up to *at_seq*; False if there is none any more.
+
+    Raises:
+        SessionNotFoundError, AlreadyExistsError, InvalidValueError: See `BaseSessionService.fork_session`.
+    """
+    past: Past | None = None
+    while not await cache.file.write(partial(_write_fork, cache.file.name, now, key, at_seq, past, new)):
+        assert at_seq is not None
+        events = await read(key, -1, at_seq + 2)  # what it was then is found by going through its log
+        if not events:
+            return False
+        past = Past(events, at_seq)
+    await _share_events(cache, key, new)
+    return True
+
+
+def _write_fork(
     name: str,
     now: Callable[[], float],
     key: SessionKey,
@@ -58,9 +89,13 @@ def write_fork(
     row = insert_session(db, new, newest, now())
     compaction = source.compaction if past is None else past.compaction
     db.execute("UPDATE sessions SET chain = ?, compaction = ? WHERE id = ?", (chain, compaction, row.id))
-    for segment in segments:
-        last = min(segment.last_seq, at)
-        db.execute("INSERT INTO shared_pasts VALUES (?, ?, ?, ?)", (row.id, segment.first_seq, last, segment.log))
+    db.execute(
+        "INSERT INTO shared_pasts SELECT ?, first_seq, min(last_seq, ?), log FROM shared_pasts"
+        " WHERE session = ? AND first_seq <= ?",
+        (row.id, at, source.id, at),
+    )
+    if segments[-1].log == source.id:
+        db.execute("INSERT INTO shared_pasts VALUES (?, ?, ?, ?)", (row.id, segments[-1].first_seq, at, source.id))
     number = newest_no(db)
     if at == source.revision:
         db.execute(
@@ -92,3 +127,18 @@ def write_fork(
         run = invocation_of(new, invocation_id, InvocationStatus.PAUSED, seq, at)
         write_invocation(db, row.id, run, epoch=0, number=number)
     return True
+
+
+async def _share_events(cache: SessionCache, key: SessionKey, new: SessionKey) -> None:
+    """Let a fork that was just made have the events that are loaded of its original, where it has the same ones."""
+    source = cache.sessions.get(key)
+    if source is None:
+        return
+    with trio.CancelScope(shield=True):  # it is stored
+        opened = await cache.open(new, GetSessionConfig(num_recent_events=0))
+    if opened is None:
+        return
+    live = opened[0]
+    if live.mark == source.mark and not live.events and cache.sessions.get(key) is source:
+        live.prepend(list(source.events), source.first_seq)
+        cache.grow(live, source.size - live.size)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,7 +21,7 @@ from ...env import Env
 from ...errors import InvalidValueError, StorageFormatError, StorageReadOnlyError
 from ._errors import ADVICE, SQLITE_ERRORS, result_code
 
-__all__ = ["Format", "check_place", "check_untouched", "make_format", "parse_path"]
+__all__ = ["Format", "check_place", "check_untouched", "foreign_parts", "make_format", "parse_path"]
 
 # "mrun" in ASCII: tells a minirun file from another program's (https://sqlite.org/pragma.html#pragma_application_id).
 APPLICATION_ID: Final = 0x6D72756E
@@ -52,7 +52,11 @@ def make_format(connection: sqlite3.Connection, name: str, wanted: Format) -> No
     """
     connection.execute("BEGIN")
     found = _found_version(connection, name, wanted)
+    problem = next(iter(foreign_parts(connection, wanted)), None) if found == wanted.version else None
     connection.execute("COMMIT")
+    if problem is not None:
+        msg = f"{name}: expected the schema of minirun alone, found {problem}; remove what is not minirun's, or let "
+        raise StorageFormatError(f"{msg}`minirun sessions repair` save what is its own into a new file")
     if found == wanted.version:
         return
     connection.execute("BEGIN IMMEDIATE")
@@ -65,6 +69,21 @@ def make_format(connection: sqlite3.Connection, name: str, wanted: Format) -> No
         wanted.migrations[version](connection)
     connection.execute(f"PRAGMA user_version={wanted.version}")
     connection.execute("COMMIT")
+
+
+def foreign_parts(connection: sqlite3.Connection, wanted: Format) -> Iterable[str]:
+    """What the schema of the file has that is not of the *wanted* format, and what it lacks, in words."""
+    query = (
+        "SELECT type, name, tbl_name, sql FROM sqlite_master"
+        " WHERE sql NOT NULL AND (type != 'table' OR name NOT GLOB 'sqlite_*')"
+    )
+    found = connection.execute(query).fetchall()
+    ours = {text for each in wanted.schema.split(";") if (text := each.strip()).startswith("CREATE")}
+    if {text for _, _, _, text in found} == ours:
+        return ()
+    from . import _foreign  # few files have anything else
+
+    return _foreign.foreign_parts(found, ours, migrated=bool(wanted.migrations))
 
 
 def _found_version(connection: sqlite3.Connection, name: str, wanted: Format) -> int:
@@ -153,7 +172,7 @@ def _check_place(path: Path) -> None:
         raise StorageReadOnlyError(msg)
 
 
-def parse_path(path: str | os.PathLike[str]) -> Path | None:
+def parse_path(path: str | os.PathLike[str] | None) -> Path | None:
     """
     The file that a service was given, resolved; None for a database in memory.
 

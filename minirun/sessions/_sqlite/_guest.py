@@ -42,6 +42,7 @@ class FileGuest(BaseService):
 
     def _check_open(self) -> None:
         super()._check_open()
+        self._sessions._be_here()
         if self._sessions._closed:
             msg = f"expected the session service of this {type(self).__name__} to be open, found it closed"
             raise ServiceClosedError(f"{msg}; make new ones")

@@ -4,26 +4,26 @@ Which process runs a session: the leases of a file.
 The lease of a session (owner, expiry, epoch) stands in its row. A run's first append takes it, `epoch + 1`; from then
 on an append of any other epoch is stale. An append from outside of runs takes no lease, but ends one that has expired.
 Expiry decides who may try, the epoch who may write.
+
+A lease has its expiry on two clocks. Processes of one boot of a machine share a steady clock, which neither a step of
+the wall clock nor a suspended machine moves; they go by that. The wall clock decides for others, and where no boot is
+known. The owner of a row is so a text of three parts, `owner:boot:expiry on the steady clock`, or of the first alone.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import trio
-
 from ...env import Env
 from ...errors import StorageReadOnlyError
 from ._owner_lock import OwnerLock, owner_is_gone, remove_dead_locks
 from ._rows import Row
 
-__all__ = ["LEASE_POLL_S", "LEASE_S", "RENEW_EVERY_S", "LeaseWait", "Leases"]
+__all__ = ["LEASE_S", "RENEW_EVERY_S", "Leases"]
 
 # A lease outlives three missed renewals by a margin; a host whose loop stands still for longer loses it.
 LEASE_S = 30.0
 RENEW_EVERY_S = 8.0
-# How often a waiting process looks whether the lease is free: the first pause and the longest.
-LEASE_POLL_S = (0.01, 0.25)
 
 
 class Leases:
@@ -32,23 +32,39 @@ class Leases:
     def __init__(self, path: Path | None, env: Env) -> None:
         self._path = path
         self._env = env
-        self.owner = env.new_id("owner")[:16]
         self.lock: OwnerLock | None = None
-        self.running: set[tuple[int, str]] = set()  # this process's invocations that run, by session and id
+        self.begin_here()
         self.renew_every_s = None if path is None else RENEW_EVERY_S
         self._outlived: dict[int, tuple[int, float]] = {}  # leases of others that are over whatever the clock says
 
+    def begin_here(self) -> None:
+        """Be an owner of this process, which may be a fork of another owner's."""
+        if self.lock is not None:
+            self.lock.release()
+        self.lock = None
+        self.owner = self._env.new_id("owner")[:16]
+        self._boot = "" if self._path is None else self._env.boot()
+        self.running: set[tuple[int, str]] = set()  # this process's invocations that run, by session and id
+
+    def is_mine(self, row: Row) -> bool:
+        """Whether the session's lease is this service's."""
+        return row.owner is not None and row.owner.partition(":")[0] == self.owner
+
     def is_free(self, row: Row) -> bool:
         """Whether no other living owner has the session. Within this process the gate decides."""
-        if row.owner is None or row.owner == self.owner or row.expires is None or row.expires <= self._env.now():
+        if row.owner is None or row.expires is None or self.is_mine(row):
+            return True
+        owner, boot, until = (*row.owner.split(":"), "", "")[:3]
+        if self._env.steady() >= float(until) if boot and boot == self._boot else self._env.now() >= row.expires:
             return True
         if self._outlived.get(row.id) == (row.epoch, row.expires):
             return True
-        return self._path is not None and owner_is_gone(self._path, row.owner)
+        return self._path is not None and owner_is_gone(self._path, owner)
 
-    def expiry(self) -> float:
-        """When a lease that is taken or renewed now expires, in seconds since the epoch."""
-        return self._env.now() + LEASE_S
+    def taken(self) -> tuple[str, float]:
+        """The owner, and when its lease expires on the wall clock, of a row whose lease is taken or renewed now."""
+        until = f":{self._boot}:{self._env.steady() + LEASE_S!r}" if self._boot else ""
+        return f"{self.owner}{until}", self._env.now() + LEASE_S
 
     def lock_owner(self) -> None:
         """
@@ -69,30 +85,3 @@ class Leases:
         """Give all leases up."""
         if self.lock is not None:
             self.lock.release()
-
-
-class LeaseWait:
-    """
-    Waiting for the lease of another process to end.
-
-    Its time of expiry is on the wall clock, which may have been set back since, or be another machine's. A living owner
-    renews its lease every few seconds; so one that stays the same for as long as a lease lasts, on our own steady
-    clock, is over whatever the time of expiry says.
-    """
-
-    def __init__(self, leases: Leases) -> None:
-        self._leases = leases
-        self._pause_s, self._longest_s = LEASE_POLL_S
-        self._lease: tuple[int, float] | None = None
-        self._since = 0.0
-
-    async def sleep(self, row: Row) -> None:
-        """Sleep until it is time to look again at the session, of which *row* was found."""
-        assert row.expires is not None, "a session without a lease is free"
-        lease, now = (row.epoch, row.expires), trio.current_time()
-        if lease != self._lease:
-            self._lease, self._since = lease, now
-        elif now - self._since >= LEASE_S:
-            self._leases._outlived[row.id] = lease
-        await self._leases._env.sleep(self._pause_s)
-        self._pause_s = min(2 * self._pause_s, self._longest_s)

@@ -13,14 +13,21 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from pathlib import Path
+
+from ..._files import open_private
+from ._errors import damage
 
 try:
     import fcntl
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]  # the functions below ask for it
 
-__all__ = ["OwnerLock", "owner_is_gone", "remove_dead_locks"]
+__all__ = ["OwnerLock", "is_owner", "owner_is_gone", "remove_dead_locks"]
+
+# What an owner can be called: a part of a file's name. Whatever else stands in a file was not written by us.
+_OWNER = re.compile(r"[0-9A-Za-z_.-]{1,64}")
 
 
 class OwnerLock:
@@ -31,7 +38,7 @@ class OwnerLock:
         self._process = os.getpid()  # a fork of it has the object, too, and is somebody else
         self._path = _lock_path(database, owner)
         if fcntl is not None:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._file = open_private(self._path, os.O_RDWR | os.O_CREAT)
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody else knows the name yet
 
     def __del__(self) -> None:
@@ -39,14 +46,27 @@ class OwnerLock:
 
     def release(self) -> None:
         """Give the sign up; leases of this owner count as expired from now on."""
-        if self._file >= 0 and self._process == os.getpid():
-            self._path.unlink(missing_ok=True)
-            os.close(self._file)
-            self._file = -1
+        file, self._file = self._file, -1
+        if file >= 0:
+            if self._process == os.getpid():
+                self._path.unlink(missing_ok=True)
+            os.close(file)  # in a fork this gives up the fork's share of the lock: it is its owner's alone again
+
+
+def is_owner(name: object) -> bool:
+    """Whether an owner can be called so."""
+    return isinstance(name, str) and _OWNER.fullmatch(name) is not None
 
 
 def owner_is_gone(database: Path, owner: str) -> bool:
-    """Whether the process behind *owner* has certainly ended. Sweeps up the file that a dead one has left."""
+    """
+    Whether the process behind *owner* has certainly ended. Sweeps up the file that a dead one has left.
+
+    Raises:
+        sqlite3.DatabaseError: Nobody is called so: the file is damaged.
+    """
+    if not is_owner(owner):
+        raise damage(f"an owner is called {owner!r:.80}")
     if fcntl is None:
         return False
     path = _lock_path(database, owner)
@@ -70,7 +90,9 @@ def owner_is_gone(database: Path, owner: str) -> bool:
 def remove_dead_locks(database: Path) -> None:
     """Delete the files that dead processes have left."""
     for path in database.parent.glob(f"{glob.escape(database.name)}-owner-*"):
-        owner_is_gone(database, path.name.removeprefix(f"{database.name}-owner-"))
+        owner = path.name.removeprefix(f"{database.name}-owner-")
+        if is_owner(owner):
+            owner_is_gone(database, owner)
 
 
 def _lock_path(database: Path, owner: str) -> Path:

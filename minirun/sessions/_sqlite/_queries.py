@@ -21,7 +21,7 @@ from ._file import SqliteFile
 from ._leases import Leases
 from ._logs import read_lines, read_segments
 from ._rows import CALL, ROW, call_of, find_session, row_of
-from ._schema import WAITS
+from ._schema import UNFINISHED, WAITS
 from ._state import read_key, read_value
 
 __all__ = ["INVOCATION", "Queries", "stored_invocation"]
@@ -31,6 +31,12 @@ INVOCATION: Final = "i.invocation_id, i.status, i.seq, i.end_seq"
 _INVOCATIONS: Final = (
     f"SELECT s.app_name, s.user_id, s.session_id, i.epoch, {INVOCATION}, {ROW}"
     " FROM invocations i JOIN sessions s ON s.id = i.session"
+)
+# Each step asks an index for the next name of an app.
+_APPS_WITH: Final = (
+    "WITH RECURSIVE apps (name) AS (SELECT min(app_name) FROM sessions UNION ALL"
+    " SELECT (SELECT min(app_name) FROM sessions WHERE app_name > name) FROM apps WHERE name NOT NULL)"
+    " SELECT name FROM apps JOIN sessions ON app_name = name AND user_id = ? AND session_id = ?"
 )
 
 
@@ -75,6 +81,11 @@ class Queries:
             rows = db.execute(query, (*values, -1 if limit is None else limit)).fetchall()
         return [listed_session(SessionKey(app, user, name), number, *rest) for number, app, user, name, *rest in rows]
 
+    async def apps_with(self, user_id: str, session_id: str) -> set[str]:
+        """The apps that have a session of this user and id; the costs are those of the apps, not of their sessions."""
+        async with self._file.reading() as db:
+            return {app for (app,) in db.execute(_APPS_WITH, (user_id, session_id))}
+
     async def waiting(
         self, app_name: str | None, user_id: str | None, session_id: str | None
     ) -> list[tuple[SessionKey, OpenCall, Event, Event]]:
@@ -101,6 +112,26 @@ class Queries:
             rows = db.execute(f"{query} ORDER BY key", (app_name, user_id)).fetchall()
         name = self._file.name
         return {read_key(name, key, Scope.USER): read_value(name, key, data) for key, data in rows}
+    async def all_invocations(self, app_name: str | None, status: InvocationStatus | None) -> list[Invocation]:
+        """Those of an app, or of all, or at least those of a status, oldest first."""
+        # With the very words of its index, so that those that have ended are not looked at.
+        only = f" AND {UNFINISHED}" if status is not None and not status.has_ended else ""
+        where = f"s.app_name = coalesce(?, s.app_name){only} ORDER BY i.commit_no, i.session, i.seq"
+        return await self.invocations(where, app_name)
+
+    async def invocation(self, key: SessionKey, invocation_id: str) -> Invocation | None:
+        """One of a session."""
+        where = "s.app_name = ? AND s.user_id = ? AND s.session_id = ? AND i.invocation_id = ?"
+        found = await self.invocations(where, key.app_name, key.user_id, key.session_id, invocation_id)
+        return found[0] if found else None
+
+    async def not_ended(self, key: SessionKey, after_seq: int) -> list[Invocation]:
+        """Those of a session that have begun after an event, and not ended."""
+        where = (
+            f"{UNFINISHED} AND i.session = (SELECT id FROM sessions"
+            " WHERE app_name = ? AND user_id = ? AND session_id = ?) AND i.seq > ? ORDER BY i.seq"
+        )
+        return await self.invocations(where, key.app_name, key.user_id, key.session_id, after_seq)
 
     async def invocations(self, where: str, *parameters: object) -> list[Invocation]:
         """The invocations that a condition finds; those that nobody runs are interrupted."""
@@ -114,9 +145,8 @@ class Queries:
         row, leases = row_of(rest[4:]), self._leases
         if found.status is not InvocationStatus.RUNNING:
             return found
-        ours = row.owner == leases.owner and (row.id, found.invocation_id) in leases.running
-        theirs = row.owner not in (None, leases.owner) and not leases.is_free(row)
-        if epoch == row.epoch and (ours or theirs):
+        ours = (row.id, found.invocation_id) in leases.running
+        if epoch == row.epoch and (ours if leases.is_mine(row) else not leases.is_free(row)):
             return found
         return changed(found, status=InvocationStatus.INTERRUPTED)
 

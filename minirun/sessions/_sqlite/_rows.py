@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Sequence
 from itertools import product
@@ -16,7 +17,7 @@ from .._calls import CallChanges, OpenCall, Pending
 from .._invocation import Invocation, InvocationStatus
 from .._key import SessionKey
 from ._errors import damage
-from ._logs import CHAIN_START
+from ._logs import CHAIN_START, NUMBER_MAX
 from ._schema import UNFINISHED
 
 __all__ = [
@@ -59,6 +60,8 @@ ROW: Final = (
 
 
 _ROW_TYPES: Final = ((int,), (int,), (float,), (float,), (int,), (str, NoneType), (float, NoneType), (bytes,), (int,))
+# As `_leases.py` writes it: the owner; or the owner, the boot, and the expiry on the steady clock.
+_LEASE: Final = re.compile(r"[\w.-]{1,64}(:[\w.-]{1,64}:[0-9]{1,20}(\.[0-9]{1,20})?(e[+-]?[0-9]{1,3})?)?", re.ASCII)
 _ROWS_TYPES: Final = frozenset(product(*_ROW_TYPES))
 
 
@@ -73,7 +76,12 @@ def row_of(columns: Sequence[Any]) -> Row:
         for value, kinds in zip(columns, _ROW_TYPES, strict=True):
             if type(value) not in kinds:
                 raise damage(f"a session's row has {value!r:.80} where {kinds[0].__name__} was written")
-    return Row(*columns)
+    row = Row(*columns)
+    if not (0 <= row.revision < NUMBER_MAX and 0 <= row.epoch < NUMBER_MAX and 0 <= row.compaction <= row.revision):
+        raise damage(f"a session's row has the numbers {row.revision}, {row.epoch} and {row.compaction}")
+    if row.owner is not None and not _LEASE.fullmatch(row.owner):
+        raise damage(f"a session's row has a lease of {row.owner!r:.80}")
+    return row
 
 
 def find_session(db: sqlite3.Connection, key: SessionKey) -> Row | None:

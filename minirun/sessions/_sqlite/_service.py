@@ -39,17 +39,21 @@ from ._cache import SessionCache
 from ._create import create_session
 from ._file import Durability, SqliteFile, Transaction
 from ._format import parse_path
-from ._leases import Leases, LeaseWait
-from ._schema import FORMAT, UNFINISHED
+from ._leases import Leases
+from ._schema import FORMAT
 from ._session import FileSession
 
 if TYPE_CHECKING:
+    from ._lease_wait import LeaseWait
     from ._queries import Queries
 
 __all__ = ["SqliteSessionService"]
 
-# How much is kept of the sessions that ran lately, counted as JSON; in memory it is about four times as large.
-CACHE_BYTES = 64 * 2**20
+# How much memory the sessions take that ran lately: about 25 000 that were run once, or 140 000 short events.
+CACHE_BYTES = 128 * 2**20
+
+# A row of the session, epoch and owner given; see `_leases.py` for what follows the owner's name.
+_LEASE = "id = ? AND lease_epoch = ? AND instr(lease_owner || ':', ? || ':') = 1"
 
 
 class SqliteSessionService(BaseSessionService):
@@ -60,10 +64,12 @@ class SqliteSessionService(BaseSessionService):
 
     Args:
         path: A file (its folder must exist), `":memory:"`, or `"sqlite:///FILE"`. It is opened on first use.
+        db_path: The same, by the name that ADK has for it.
         durability: `"power"`: what is stored survives a power cut; each commit waits for the disk, in a worker
             thread. `"process"`: it survives the end of the process, `kill -9` included; a power cut may take the
             latest commits, never part of one.
-        cache_bytes: How much of the sessions that ran lately is kept for their next turn, in bytes of JSON.
+        cache_bytes: How much of the sessions that ran lately is kept for their next turn, in bytes of memory; what
+            it takes is within a factor of 2.
         env: Where time and ids come from.
 
     Raises:
@@ -74,20 +80,24 @@ class SqliteSessionService(BaseSessionService):
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | None = None,
         *,
+        db_path: str | os.PathLike[str] | None = None,
         durability: Durability = "power",
         cache_bytes: int = CACHE_BYTES,
         env: Env | None = None,
     ) -> None:
         super().__init__(env=env)
+        if (path is None) == (db_path is None):
+            msg = f"expected path or db_path, which is the same, found {'neither' if path is None else 'both'}"
+            raise ConfigurationError(msg)
         if durability not in ("power", "process"):
             msg = f"expected durability 'power' or 'process', found {durability!r:.80}"
             raise ConfigurationError(msg)
         if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
             msg = f"expected cache_bytes to be an integer from 0 up, found {shown(cache_bytes)}"
             raise ConfigurationError(msg)
-        self._path = parse_path(path)
+        self._path = parse_path(db_path if path is None else path)
         self._file = SqliteFile(self._path, FORMAT, durability, self._env)
         self._cache = SessionCache(self._file, cache_bytes)
         self._leases = Leases(self._path, self._env)
@@ -96,6 +106,12 @@ class SqliteSessionService(BaseSessionService):
 
     def _store_id(self) -> Hashable:
         return id(self) if self._path is None else self._path
+
+    def _after_fork(self) -> None:
+        super()._after_fork()
+        self._file.begin_here()
+        self._leases.begin_here()
+        self._unrecorded.clear()
 
     async def _close(self) -> None:
         await self._file.close()
@@ -108,7 +124,7 @@ class SqliteSessionService(BaseSessionService):
         return None if opened is None else opened[0]
 
     async def _open_free(self, key: SessionKey, config: GetSessionConfig | None, *, reject: bool) -> LiveSession | None:
-        waiting = LeaseWait(self._leases)
+        waiting: LeaseWait | None = None
         while True:
             opened = await self._cache.open(key, config)
             if opened is None:
@@ -119,6 +135,9 @@ class SqliteSessionService(BaseSessionService):
             if reject:
                 msg = f"another process is running {key}; wait for it, or try again later"
                 raise SessionBusyError(msg)
+            from ._lease_wait import LeaseWait  # few runs meet another process
+
+            waiting = waiting or LeaseWait(self._leases)
             await waiting.sleep(row)
 
     def _at_hand(self, key: SessionKey) -> LiveSession | None:
@@ -147,18 +166,14 @@ class SqliteSessionService(BaseSessionService):
             raise
 
     async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> None:
-        from ._fork import Past, write_fork  # few programs fork
+        from ._fork import fork_session  # few programs fork
 
-        past: Past | None = None
-        while not await self._file.write(partial(write_fork, self._file.name, self._env.now, key, at_seq, past, new)):
-            assert at_seq is not None
-            events = await self._read(key, -1, at_seq + 2)  # what it was then is found by going through its log
-            if not events:
-                raise await self._not_found(key)
-            past = Past(events, at_seq)
+        if not await fork_session(self._cache, self._read, self._env.now, key, at_seq, new):
+            raise await self._not_found(key)
 
     async def _delete(self, key: SessionKey) -> None:
         from ._delete import delete_session  # few programs delete sessions
+        from ._lease_wait import LeaseWait
 
         waiting = LeaseWait(self._leases)
         work = partial(delete_session, self._cache, self._leases, key)
@@ -169,11 +184,11 @@ class SqliteSessionService(BaseSessionService):
 
     async def _renew(self, writers: Sequence[SessionWriter]) -> None:
         def renew(transaction: Transaction) -> None:
-            expires = self._leases.expiry()
+            lease = self._leases.taken()
             for writer in writers:
                 transaction.db.execute(
-                    "UPDATE sessions SET lease_expires = ? WHERE id = ? AND lease_epoch = ? AND lease_owner = ?",
-                    (expires, writer.live.incarnation, writer.epoch, self._leases.owner),
+                    f"UPDATE sessions SET lease_owner = ?, lease_expires = ? WHERE {_LEASE}",
+                    (*lease, writer.live.incarnation, writer.epoch, self._leases.owner),
                 )
 
         await self._file.write(renew, durable=False)
@@ -194,22 +209,9 @@ class SqliteSessionService(BaseSessionService):
 
     async def _record_late(self) -> None:
         """Record the ends that are late, by themselves: they stand also where the append after them is refused."""
+        from ._late_ends import record_late  # few stores fail
 
-        def finish(transaction: Transaction) -> None:  # doing so twice changes nothing
-            late = list(self._unrecorded.items())
-            for _, end in late:
-                end.finish(self._leases.owner, transaction)
-
-            def forget() -> None:
-                for place, _ in late:
-                    self._unrecorded.pop(place, None)
-
-            transaction.after_commit(forget)
-
-        try:
-            await self._file.write(finish, durable=False)
-        except StorageError:
-            return  # what comes next will tell
+        await record_late(self._file, self._leases.owner, self._unrecorded)
 
     # --- reading beside runs
 
@@ -225,6 +227,9 @@ class SqliteSessionService(BaseSessionService):
     async def _list(self, app_name: str | None, user_id: str | None, limit: int | None, after: int) -> list[Session]:
         return await self._queries.sessions(app_name, user_id, limit, after)
 
+    async def _apps_with(self, user_id: str, session_id: str) -> set[str]:
+        return await self._queries.apps_with(user_id, session_id)
+
     async def _list_waiting(
         self, app_name: str | None, user_id: str | None, session_id: str | None
     ) -> list[tuple[SessionKey, OpenCall, Event, Event]]:
@@ -234,22 +239,13 @@ class SqliteSessionService(BaseSessionService):
         return await self._queries.user_state(app_name, user_id)
 
     async def _list_invocations(self, app_name: str | None, status: InvocationStatus | None) -> list[Invocation]:
-        # With the very words of its index, so that those that have ended are not looked at.
-        only = f" AND {UNFINISHED}" if status is not None and not status.has_ended else ""
-        where = f"s.app_name = coalesce(?, s.app_name){only} ORDER BY i.commit_no, i.session, i.seq"
-        return await self._queries.invocations(where, app_name)
+        return await self._queries.all_invocations(app_name, status)
 
     async def _invocation(self, key: SessionKey, invocation_id: str) -> Invocation | None:
-        where = "s.app_name = ? AND s.user_id = ? AND s.session_id = ? AND i.invocation_id = ?"
-        found = await self._queries.invocations(where, key.app_name, key.user_id, key.session_id, invocation_id)
-        return found[0] if found else None
+        return await self._queries.invocation(key, invocation_id)
 
     async def _not_ended(self, key: SessionKey, after_seq: int) -> list[Invocation]:
-        where = (
-            f"{UNFINISHED} AND i.session = (SELECT id FROM sessions"
-            " WHERE app_name = ? AND user_id = ? AND session_id = ?) AND i.seq > ? ORDER BY i.seq"
-        )
-        return await self._queries.invocations(where, key.app_name, key.user_id, key.session_id, after_seq)
+        return await self._queries.not_ended(key, after_seq)
 
 
 class _End:
@@ -277,7 +273,6 @@ class _End:
         """Record it, and give the lease of *owner* back."""
         self.record(transaction)
         transaction.db.execute(
-            "UPDATE sessions SET lease_owner = NULL, lease_expires = NULL WHERE id = ?"
-            " AND lease_epoch = ? AND lease_owner = ?",
+            f"UPDATE sessions SET lease_owner = NULL, lease_expires = NULL WHERE {_LEASE}",
             (self._incarnation, self._epoch, owner),
         )

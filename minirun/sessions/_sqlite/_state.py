@@ -25,6 +25,7 @@ from ._session import CachedScope, FileSession
 
 __all__ = [
     "NO_USER",
+    "STATE_KEY_BYTES",
     "Uncommitted",
     "current_values",
     "mark_scopes",
@@ -40,6 +41,8 @@ __all__ = [
 
 # In `shared_state` the app's own scope has no user; no user id is empty.
 NO_USER: Final = ""
+# What a key of the state takes in memory, with its place in a dict.
+STATE_KEY_BYTES: Final = 100
 
 
 def shared_user(key: str, user_id: str) -> str:
@@ -70,10 +73,10 @@ def read_value(name: str, key: str, data: str) -> JSON:
 
 
 def read_state(db: sqlite3.Connection, name: str, session: int) -> tuple[dict[str, JSON], int]:
-    """The session-scoped state of a session, and the size of its text."""
+    """The session-scoped state of a session, and about what it takes in memory."""
     rows = db.execute("SELECT key, value FROM session_state WHERE session = ?", (session,)).fetchall()
     values = {read_key(name, key, Scope.SESSION): read_value(name, key, data) for key, data in rows}
-    return values, sum(len(data) for _, data in rows)
+    return values, sum(STATE_KEY_BYTES + 2 * len(data) for _, data in rows)
 
 
 def refresh_scopes(db: sqlite3.Connection, name: str, live: FileSession, until: int = SEQ_MAX) -> None:

@@ -1,0 +1,178 @@
+"""What a session service does beside runs: lists, logs, imports, forks, deletion. Their contracts are its methods'."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import trio
+
+from .._json import check_id, shown
+from ..errors import InvalidValueError
+from ..events import Event
+from ._integrity._history import check_history
+from ._invocation import Invocation, InvocationStatus
+from ._key import SessionKey, check_app_name, session_key
+from ._pending import PendingCall, pending_call
+from ._session import GetSessionConfig, ListSessionsResponse, Session
+from ._state import USER_PREFIX
+
+if TYPE_CHECKING:
+    from ._service import BaseSessionService
+
+__all__ = [
+    "delete_session",
+    "fork_session",
+    "get_user_state",
+    "import_session",
+    "list_invocations",
+    "list_pending",
+    "list_sessions",
+    "read_events",
+]
+
+_PAGE = re.compile(r"[0-9]{1,18}")
+# Numbers of events and of sessions: beyond what any store will ever hold, and within SQLite's 64 bits.
+NUMBER_MAX = 2**62
+
+
+async def import_session(service: BaseSessionService, key: SessionKey, events: Iterable[Event]) -> Session:
+    """Make a session out of a whole history."""
+    history = list(events)
+    check_history(history)
+    with service._used():
+        await trio.lowlevel.checkpoint()
+        await service._create(key, history)
+        return await _whole(service, key)
+
+
+async def fork_session(
+    service: BaseSessionService, key: SessionKey, at_seq: int | None, new_session_id: str | None
+) -> Session:
+    """Make a session that shares the past of another one."""
+    if new_session_id is None or (isinstance(new_session_id, str) and not new_session_id.strip()):
+        new_session_id = service._env.new_id("session")
+    new = session_key(key.app_name, key.user_id, new_session_id)
+    if at_seq is not None and (isinstance(at_seq, bool) or not isinstance(at_seq, int) or at_seq < 0):
+        raise InvalidValueError("at_seq", f"expected the seq of an event, from 0 up, found {shown(at_seq)}")
+    with service._used():
+        await trio.lowlevel.checkpoint()
+        await service._fork(key, at_seq, new)
+        return await _whole(service, new)
+
+
+async def _whole(service: BaseSessionService, key: SessionKey) -> Session:
+    """A session that was just made, with all that is visible; no cancellation comes after it was stored."""
+    with trio.CancelScope(shield=True):
+        live = await service._open(key, None)
+    if live is None:  # deleted by another process just now
+        raise await service._not_found(key)
+    return live.snapshot(None)
+
+
+async def get_user_state(service: BaseSessionService, app_name: str, user_id: str) -> dict[str, Any]:
+    """The values that all sessions of a user share, without the prefix."""
+    check_app_name(app_name)
+    user_id = check_id("user_id", user_id)
+    with service._used():
+        await trio.lowlevel.checkpoint()
+        values = await service._user_state(app_name, user_id)
+    return {key.removeprefix(USER_PREFIX): value for key, value in values.items()}
+
+
+async def list_sessions(
+    service: BaseSessionService, app_name: str | None, user_id: str | None, limit: int | None, after: str | None
+) -> ListSessionsResponse:
+    """A page of sessions."""
+    if app_name is not None:
+        check_app_name(app_name)
+    if user_id is not None:
+        user_id = check_id("user_id", user_id)
+    limit = _checked_limit(limit)
+    if after is not None and not (isinstance(after, str) and _PAGE.fullmatch(after)):
+        raise InvalidValueError("after", f"expected the `next` of an earlier page, found {shown(after)}")
+    with service._used():
+        await trio.lowlevel.checkpoint()
+        found = await service._list(app_name, user_id, None if limit is None else limit + 1, int(after or -1))
+    page = found if limit is None else found[:limit]
+    following = str(page[-1]._incarnation) if page and len(found) > len(page) else None
+    return ListSessionsResponse(sessions=page, next=following)
+
+
+async def delete_session(service: BaseSessionService, key: SessionKey) -> None:
+    """Delete a session, and what other services keep of it."""
+    with service._used():
+        hold = await service._acquire(key)
+        try:
+            await service._open_free(key, GetSessionConfig(num_recent_events=0), reject=False)
+            for other in list(service._accompanying.values()):
+                await other.delete_session_artifacts(**attrs.asdict(key))
+            await service._delete(key)
+        finally:
+            hold.release()
+
+
+async def read_events(
+    service: BaseSessionService, key: SessionKey, after_seq: int | None, limit: int | None
+) -> list[Event]:
+    """Stored events in order."""
+    limit = _checked_limit(limit)
+    if after_seq is not None and (isinstance(after_seq, bool) or not isinstance(after_seq, int)):
+        raise InvalidValueError("after_seq", f"expected an integer, found {shown(after_seq)}")
+    after_seq = -1 if after_seq is None else min(max(after_seq, -1), NUMBER_MAX)
+    with service._used():
+        await trio.lowlevel.checkpoint()
+        events = await service._read(key, after_seq, limit)
+        if not events and await service._open(key, GetSessionConfig(num_recent_events=0)) is None:
+            raise await service._not_found(key)
+        return events
+
+
+async def list_invocations(
+    service: BaseSessionService, app_name: str | None, status: InvocationStatus | str | None
+) -> list[Invocation]:
+    """The invocations of runs, oldest first."""
+    if app_name is not None:
+        check_app_name(app_name)
+    if status is not None:
+        try:
+            status = InvocationStatus(status)
+        except ValueError:
+            problem = f"expected one of {', '.join(InvocationStatus)}, found {shown(status)}"
+            raise InvalidValueError("status", problem) from None
+    with service._used():
+        await trio.lowlevel.checkpoint()
+        found = await service._list_invocations(app_name, status)
+    return [invocation for invocation in found if status is None or invocation.status is status]
+
+
+async def list_pending(
+    service: BaseSessionService,
+    app_name: str | None,
+    user_id: str | None,
+    session_id: str | None,
+    *,
+    include_timers: bool,
+) -> list[PendingCall]:
+    """The open questions, the one that waits longest first."""
+    if app_name is not None:
+        check_app_name(app_name)
+    if user_id is not None:
+        user_id = check_id("user_id", user_id)
+    if session_id is not None:
+        session_id = check_id("session_id", session_id)
+    with service._used():
+        await trio.lowlevel.checkpoint()
+        found = await service._list_waiting(app_name, user_id, session_id)
+    pending = (pending_call(key, call, event, mark) for key, call, event, mark in found)
+    return [each for each in pending if include_timers or each.kind != "timer"]
+
+
+def _checked_limit(limit: int | None) -> int | None:
+    if limit is None:
+        return None
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise InvalidValueError("limit", f"expected an integer from 1 up, or None, found {shown(limit)}")
+    return min(limit, NUMBER_MAX)

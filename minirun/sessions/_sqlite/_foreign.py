@@ -1,0 +1,52 @@
+"""
+What stands in the schema of a file and is not ours, looked for where a schema is not the very one that we write.
+
+A trigger or a view can make of what we write something else, or nothing, without an error; so can a table of ours with
+other rules. So each of these is refused, and every table that we do not know: what is in the file is what its events
+say. Let alone are indexes that are not unique, which change no result, the statistics of SQLite's ANALYZE, the tables
+of our memories, and those of Litestream, which replicates files of SQLite and marks each by two tables of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from typing import TypeAlias
+
+from ._memories import TABLES
+
+__all__ = ["Part", "foreign_parts"]
+
+# A row of `sqlite_master`: type, name, table, text.
+Part: TypeAlias = tuple[str, str, str, str]
+
+_NAME = re.compile(r"CREATE (?:VIRTUAL )?(TABLE|INDEX) (\w+)")
+_MEMORIES = frozenset(statement.replace(" IF NOT EXISTS", "") for statement in TABLES)
+# FTS5 keeps an index in tables of its own, each of which it names after it.
+_SHADOWS = "memory_index_"
+_LITESTREAM = "_litestream_"
+
+
+def foreign_parts(found: Collection[Part], ours: Collection[str], *, migrated: bool) -> Iterator[str]:
+    """
+    Name each part of a schema that is not ours, and each table of ours that is missing.
+
+    Args:
+        found: What the file has.
+        ours: The statements of the format that make something.
+        migrated: Whether a migration may have left other texts than these.
+    """
+    known = {match.groups() for statement in ours if (match := _NAME.match(statement))}
+    names = {(kind.upper(), name) for kind, name, _, _ in found}
+    for kind, name, table, text in found:
+        if text in ours or text in _MEMORIES:
+            continue
+        if kind == "index" and not text.upper().startswith("CREATE UNIQUE"):
+            continue
+        if kind == "table" and name.startswith((_SHADOWS, _LITESTREAM)):
+            continue
+        if (kind.upper(), name) not in known:
+            yield f"the {kind} {name!r:.80}{'' if table == name else f' on {table!r:.80}'}, which is not minirun's"
+        elif not migrated:
+            yield f"the {kind} {name!r:.80} with other rules than minirun gives it"
+    yield from (f"no table {name!r}" for kind, name in sorted(known - names) if kind == "TABLE")

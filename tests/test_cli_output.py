@@ -1,0 +1,153 @@
+"""
+What commands print of files with times beyond the calendar, characters that steer terminals, and very long texts.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from click.testing import CliRunner, Result
+
+from minirun import Event, InMemorySessionService, SqliteSessionService
+from minirun.artifacts import SqliteArtifactService
+from minirun.cli._commands import cli
+from minirun.cli._show import UNSAFE, plain
+from minirun.errors import InvalidValueError
+from minirun.sessions import BaseSessionService
+from minirun.types import Part
+
+from .stores import HERE, append, begin, enter, get, sql
+
+# Every way to begin an escape sequence, and to turn the reading order round.
+STEERING = "a\x1b[31m b\x9b31m c\u202ed\u2066e\x7f\x85f"
+
+
+def printed(*arguments: str, stdin: str = "") -> Result:
+    """Run a command that has to succeed."""
+    result = CliRunner().invoke(cli, arguments, input=stdin)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file with a session that says what steers terminals, a run of it, and an artifact."""
+    path = tmp_path / "a.db"
+
+    async def make() -> None:
+        async with SqliteSessionService(path, durability="process") as service:
+            await service.create_session(**HERE)
+            writer = await enter(service)
+            await begin(writer)
+            await writer.finish(None)
+            await append(service, await get(service), STEERING, key=STEERING)
+            artifacts = SqliteArtifactService(service)
+            await artifacts.save_artifact(**HERE, filename="f", artifact=Part(text="x"))
+
+    trio.run(make)
+    return path
+
+
+@pytest.mark.parametrize("seconds", [1e12, -1e12, 1e300])
+def test_times_beyond_the_calendar_are_shown_as_numbers(seconds: float, path: Path) -> None:
+    """
+    Lists of sessions, artifacts and invocations show a file with any time in it.
+    """
+    sql(path, "UPDATE sessions SET update_time = ?, create_time = ?", seconds, seconds)
+    sql(path, "UPDATE artifact_versions SET create_time = ?", seconds)
+    assert str(seconds) in printed("sessions", "list", "--db", str(path)).output
+    assert str(seconds) in printed("artifacts", "list", "--db", str(path), "app", "u", "s").output
+    assert "e-1" in printed("invocations", "list", "--db", str(path)).output
+
+
+async def test_times_beyond_the_calendar_are_refused_from_outside(tmp_path: Path) -> None:
+    """
+    An event of the year 33 658 is neither appended nor imported; milliseconds are named as the likely mistake.
+    """
+    services: list[BaseSessionService] = [InMemorySessionService(), SqliteSessionService(tmp_path / "a.db")]
+    for service in services:
+        session = await service.create_session(**HERE)
+        for seconds in (1e12, -1e12):
+            with pytest.raises(InvalidValueError, match=r"within the years 1 to 9999.*divide milliseconds"):
+                await service.append_event(session, Event(author="a", message="x", timestamp=seconds))
+        stored = await service.append_event(session, Event(author="a", message="x", timestamp=-1e10))
+        assert stored.timestamp == -1e10
+        events = [*await service.read_events(**HERE)]
+        late = Event(id="e", author="a", message="y", seq=2, timestamp=1e12)
+        with pytest.raises(InvalidValueError, match=r"events\[2\]\.timestamp"):
+            await service.import_session(app_name="app", user_id="u", session_id="new", events=[*events, late])
+        assert await service.get_session(app_name="app", user_id="u", session_id="new") is None
+        await service.aclose()
+
+
+def test_nothing_that_is_printed_steers_the_terminal(path: Path) -> None:
+    """
+    No command that shows or exports a session prints a control character, a bidirectional override or an isolate.
+    """
+    for command in (["show"], ["export"]):
+        output = printed("sessions", *command, "--db", str(path), "app", "u", "s").output
+        assert not UNSAFE.search(output.replace("\n", "")), command
+
+
+def test_what_is_exported_means_what_is_stored(path: Path, tmp_path: Path) -> None:
+    """
+    The escapes of an export are JSON's own: it reads, and is imported, as what was said, and is exported the same.
+    """
+    where = ["app", "u", "s"]
+    exported = printed("sessions", "export", "--db", str(path), *where).output
+    said = json.loads(exported.splitlines()[-1])
+    assert said["content"]["parts"][0]["text"] == STEERING
+    other = tmp_path / "b.db"
+    printed("sessions", "import", "--db", str(other), *where, stdin=exported)
+    assert printed("sessions", "export", "--db", str(other), *where).output == exported
+
+
+@contextmanager
+def calls_counted() -> Iterator[list[int]]:
+    """Count the Python functions that are called."""
+    counted = [0]
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        counted[0] += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        yield counted
+    finally:
+        sys.setprofile(before)
+
+
+def test_showing_a_long_text_costs_no_call_for_each_character(path: Path) -> None:
+    """
+    As many functions are called to show a session with a text of a million characters as with one of ten.
+    """
+    calls = []
+    for length in (10, 1_000_000):
+        sql(path, "DELETE FROM sessions")
+
+        async def make(text: str = "x" * length) -> None:
+            async with SqliteSessionService(path, durability="process") as service:
+                await append(service, await service.create_session(**HERE), text)
+
+        trio.run(make)
+        printed("sessions", "show", "--db", str(path), "app", "u", "s")  # what is imported late is there
+        with calls_counted() as counted:
+            printed("sessions", "show", "--db", str(path), "app", "u", "s")
+        calls.append(counted[0])
+    assert calls[1] < 1.2 * calls[0] + 100, calls
+
+
+def test_what_is_kept_is_kept() -> None:
+    """
+    Lines and tabs stay where they are asked for; everything else is shown by its number.
+    """
+    assert plain("a\n\tb\x9b\u202e") == "a\n\tb\\x9b\\u202e"
+    assert plain("a\n", keep="") == "a\\x0a"
