@@ -39,6 +39,18 @@ CLEANUP_TIMEOUT_S = 5.0
 
 _DEFAULT_CONFIG = RunConfig()
 
+# What a session service cannot change for runs by overriding it, and what does.
+_INSTEAD = {
+    "append_event": (
+        "to see or change events before they are stored use a plugin (on_event_callback, on_user_message_callback), to "
+        "keep them somewhere else a KeyValueStore, and to append from outside a function of your own"
+    ),
+    "get_session": (
+        "to choose what a run sees use RunConfig(get_session_config=...) or a plugin (before_model_callback), and to "
+        "read from outside a function of your own"
+    ),
+}
+
 
 def app_of(app: App | None, app_name: str | None, agent: BaseAgent | None) -> App:
     """Return the app that a Runner was given, or one of the agent that it was given instead."""
@@ -68,6 +80,7 @@ def checked_services(
         msg = "expected session_service to be a session service, found None; make one, or use InMemoryRunner"
         raise ConfigurationError(msg)
     _check_service("session_service", sessions, BaseSessionService, sessions)
+    _check_unasked(sessions)
     if artifact is not None:
         from ..artifacts import _service as artifacts  # few programs have one; so it is with the two below
 
@@ -92,6 +105,14 @@ def _check_service(name: str, service: object, kind: type[BaseService], sessions
     if service.env is not sessions.env:
         msg = f"expected {name} to use the Env of the session service, found another one; pass the same env to both"
         raise ConfigurationError(msg)
+
+
+def _check_unasked(sessions: BaseSessionService) -> None:
+    """Refuse what a service overrides in vain: a run holds its session, and stores by the writer that it holds."""
+    for name, instead in _INSTEAD.items():
+        if getattr(getattr(sessions, name), "__func__", None) is not getattr(BaseSessionService, name):
+            msg = f"{type(sessions).__name__} overrides {name}, which runs do not call; {instead}"
+            raise ConfigurationError(msg)
 
 
 def hooks_of_app(app: App) -> PluginHooks:
