@@ -330,5 +330,5 @@ async def test_not_found_names_the_apps_that_have_it() -> None:
         for app in ("shop", "blog"):
             await service.create_session(app_name=app, user_id="u", session_id="s")
         await service.create_session(app_name="other", user_id="someone-else", session_id="s")
-        with pytest.raises(SessionNotFoundError, match=r"that have one of this user and id: blog, shop; make it with"):
+        with pytest.raises(SessionNotFoundError, match="have one of this user and id: blog, shop; list_sessions tells"):
             await service.read_events(**HERE)

@@ -42,7 +42,7 @@ class SessionOpener:
             if writer is not None:
                 return writer
             if not auto_create:
-                raise await self.service._not_found(key)
+                raise await self.service._not_found(key, can_be_made=True)
             await self.create_if_missing(key)
 
     async def create_if_missing(self, key: SessionKey) -> None:

@@ -180,7 +180,7 @@ class LiveSession:
             recent = self.events[max(0, len(self.events) - config.num_recent_events) :]
             start = max(start, _seq_of(recent[0]) if recent else self.revision + 1)
         if config.after_timestamp is not None:
-            later = (e for e in self.events[self.index_of(start) :] if (e.timestamp or 0) > config.after_timestamp)
+            later = (e for e in self.events[self.index_of(start) :] if (e.timestamp or 0) >= config.after_timestamp)
             start = next((_seq_of(event) for event in later), self.revision + 1)
         return min(start, self.revision + 1)
 

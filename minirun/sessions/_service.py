@@ -33,7 +33,7 @@ from ..events import Event, EventActions
 from ._event_checks import checked_event
 from ._invocation import Invocation, InvocationStatus
 from ._key import SessionKey, check_app_name, session_key
-from ._session import GetSessionConfig, ListSessionsResponse, Session
+from ._session import GetSessionConfig, ListedSession, ListSessionsResponse, Session
 from ._state import TEMP_PREFIX, Scope, check_key, scope_of
 from ._store import SessionStore
 
@@ -206,7 +206,9 @@ class BaseSessionService(SessionStore):
         self, *, app_name: str | None, user_id: str | None = None, limit: int | None = None, after: str | None = None
     ) -> ListSessionsResponse:
         """
-        List sessions in the order they were made, without events and state. `app_name=None` lists those of all apps.
+        List sessions in the order they were made. `app_name=None` lists those of all apps.
+
+        They have no events and no state: asking for that raises NotSupportedError, and nothing can be appended to them.
 
         With a *limit*, `response.next` is the *after* of the next page; pages neither skip nor repeat a session that
         stays, whatever is made or deleted between them.
@@ -274,6 +276,9 @@ class BaseSessionService(SessionStore):
         """
         if not isinstance(session, Session):
             raise InvalidValueError("session", f"expected what get_session returns, found {shown(session)}")
+        if isinstance(session, ListedSession):
+            problem = "expected what get_session returns, found a session of list_sessions, which is not loaded"
+            raise InvalidValueError("session", problem)
         if not isinstance(event, Event):
             raise InvalidValueError("event", f"expected an Event, found {shown(event)}")
         if event.partial:

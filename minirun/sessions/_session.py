@@ -10,12 +10,12 @@ import attrs
 from .._json import JSON, shown
 from .._record import Record
 from .._window import Window
-from ..errors import InvalidValueError
+from ..errors import InvalidValueError, NotSupportedError
 from ..events import Event
 from ._key import SessionKey
 from ._state import ReadOnlyState, Values, _Missing
 
-__all__ = ["GetSessionConfig", "ListSessionsResponse", "Session", "listed_session"]
+__all__ = ["GetSessionConfig", "ListSessionsResponse", "ListedSession", "Session", "listed_session"]
 
 
 class Session:
@@ -25,6 +25,9 @@ class Session:
     `state` is to be read; `append_event(session, event)` is how it changes, and that advances this very object.
     `revision` is the `seq` of the last stored event, 0 in a new session: it decides who is stale, no clock does.
     `create_time` and `last_update_time` are seconds since the epoch.
+
+    Sessions are equal if all that can be read of them is: the same conversation at the same revision, with the same
+    events loaded. One changes when it is appended to, so it cannot be hashed.
     """
 
     __slots__ = (
@@ -93,6 +96,20 @@ class Session:
         """When the last event was stored, in seconds since the epoch."""
         return self._last_update_time
 
+    __hash__ = None  # type: ignore[assignment]  # it changes, like a list
+
+    def __eq__(self, other: object) -> bool:
+        if other is self:
+            return True
+        if not isinstance(other, Session) or isinstance(other, ListedSession) or isinstance(self, ListedSession):
+            return NotImplemented
+        return self._summary() == other._summary() and self.state == other.state and self.events == other.events
+
+    def _summary(self) -> tuple[object, ...]:
+        """What lists show of it."""
+        times = (self.create_time, self.last_update_time)
+        return (self.app_name, self.user_id, self.id, self.revision, *times)
+
     def __repr__(self) -> str:
         return f"<Session {self.app_name}/{self.user_id}/{self.id} at revision {self.revision}>"
 
@@ -112,11 +129,27 @@ class Session:
         self._events.push(event)
 
 
+class ListedSession(Session):
+    """A session as lists have it: nothing of it is loaded but its id, its revision and its times."""
+
+    __slots__ = ()
+    __hash__ = None
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """Not there."""
+        msg = f"a session of list_sessions has no state; get_session(..., session_id={self.id!r:.80}) loads it"
+        raise NotSupportedError(msg)
+
+    def __eq__(self, other: object) -> bool:
+        return self._summary() == other._summary() if isinstance(other, ListedSession) else NotImplemented
+
+
 def listed_session(
     key: SessionKey, incarnation: int, revision: int, create_time: float, last_update_time: float
 ) -> Session:
     """A session as lists have it: without events and state."""
-    return Session(
+    return ListedSession(
         id=key.session_id,
         app_name=key.app_name,
         user_id=key.user_id,
@@ -135,7 +168,8 @@ class GetSessionConfig(Record):
     Which events to load; the state is always complete. What is given applies together.
 
     `num_recent_events`: at most so many, the newest (0: none). `after_seq`: only events beyond. `after_timestamp`
-    (seconds): from the first event on that is later. What is loaded is always the end of the log, without a gap.
+    (seconds): from the first event on that has this time or a later one, so that asking again with the time of the last
+    event misses none. What is loaded is always the end of the log, without a gap.
     """
 
     num_recent_events: int | None = None
@@ -156,7 +190,11 @@ class GetSessionConfig(Record):
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class ListSessionsResponse(Record):
-    """A page of sessions, oldest first, without events and state. `next` is the `after` of the next page, or None."""
+    """
+    A page of sessions, the one that was made first comes first. `next` is the `after` of the next page, or None.
+
+    They have no events, and asking for their `state` raises NotSupportedError; `get_session` loads one.
+    """
 
     sessions: list[Session]
     next: str | None = None

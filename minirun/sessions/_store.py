@@ -240,8 +240,8 @@ class SessionStore(BaseService, ABC):
             session._advance(complete, changes, live.mark)
         return complete
 
-    async def _not_found(self, key: SessionKey) -> SessionNotFoundError:
-        """The error that says where there is a session of this id, if anywhere."""
+    async def _not_found(self, key: SessionKey, *, can_be_made: bool = False) -> SessionNotFoundError:
+        """The error that says where there is a session of this id, if anywhere; *can_be_made*: it may be a new one."""
         apps = sorted(
             {
                 session.app_name
@@ -250,8 +250,10 @@ class SessionStore(BaseService, ABC):
             }
         )
         hint = f"; the apps that have one of this user and id: {', '.join(apps)}" if apps else ""
-        msg = f"there is no {key}{hint}; make it with create_session, or use Runner(auto_create_session=True)"
-        return SessionNotFoundError(msg)
+        advice = "list_sessions tells which there are"
+        if can_be_made:
+            advice = "make it with create_session, or use Runner(auto_create_session=True)"
+        return SessionNotFoundError(f"there is no {key}{hint}; {advice}")
 
     # --- storage primitives: what a service author implements -------------------------------------------------------
 

@@ -153,7 +153,7 @@ def _check_place(path: Path) -> None:
         raise StorageReadOnlyError(msg)
 
 
-def parse_path(path: str | os.PathLike[str]) -> Path | None:
+def parse_path(path: str | os.PathLike[str] | None) -> Path | None:
     """
     The file that a service was given, resolved; None for a database in memory.
 

@@ -60,6 +60,7 @@ class SqliteSessionService(BaseSessionService):
 
     Args:
         path: A file (its folder must exist), `":memory:"`, or `"sqlite:///FILE"`. It is opened on first use.
+        db_path: The same, by the name that ADK has for it.
         durability: `"power"`: what is stored survives a power cut; each commit waits for the disk, in a worker
             thread. `"process"`: it survives the end of the process, `kill -9` included; a power cut may take the
             latest commits, never part of one.
@@ -74,8 +75,9 @@ class SqliteSessionService(BaseSessionService):
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | None = None,
         *,
+        db_path: str | os.PathLike[str] | None = None,
         durability: Durability = "power",
         cache_bytes: int = CACHE_BYTES,
         env: Env | None = None,
@@ -87,7 +89,10 @@ class SqliteSessionService(BaseSessionService):
         if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
             msg = f"expected cache_bytes to be an integer from 0 up, found {shown(cache_bytes)}"
             raise ConfigurationError(msg)
-        self._path = parse_path(path)
+        if path is not None and db_path is not None:
+            msg = "expected one of path and db_path, ADK's name for it, found both"
+            raise ConfigurationError(msg)
+        self._path = parse_path(db_path if path is None else path)
         self._file = SqliteFile(self._path, FORMAT, durability, self._env)
         self._cache = SessionCache(self._file, cache_bytes)
         self._leases = Leases(self._path, self._env)
