@@ -11,7 +11,8 @@ The map of the package, from the values at the bottom to what stands outside; im
     tools, agents, plugins, apps, runners            what applications are built from
     testing, cli                                     outside
 
-Names are imported when they are first asked for, so `import minirun` alone imports nothing.
+Names are imported when they are first asked for, so `import minirun` alone imports nothing. What ADK has under paths of
+its own, `google.adk.agents.llm_agent`, is found under these, too: see `_adk`.
 """
 
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 from ._lazy import names_of
 
 if TYPE_CHECKING:
+    from .agents import Agent as Agent
     from .agents import AgentTool as AgentTool
     from .agents import BaseAgent as BaseAgent
     from .agents import InvocationContext as InvocationContext
@@ -47,7 +49,7 @@ else:
     __getattr__, __dir__, __all__ = names_of(
         globals(),
         {
-            ".agents": "AgentTool BaseAgent InvocationContext LlmAgent LoopAgent ParallelAgent "
+            ".agents": "Agent AgentTool BaseAgent InvocationContext LlmAgent LoopAgent ParallelAgent "
             "ReadonlyContext SequentialAgent",
             ".apps": "App",
             ".env": "Env",

@@ -6,11 +6,18 @@ So a program pays for what it uses: who keeps sessions in memory never imports w
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from typing import Any
 
-__all__ = ["names_of"]
+__all__ = ["AdkPaths", "names_of"]
+
+
+def _adk() -> Any:
+    """What knows ADK's names and paths; its table is loaded when something is not found, and not before."""
+    return import_module(f"{__package__}._adk")
 
 
 def names_of(
@@ -29,9 +36,10 @@ def names_of(
     modules = {**listed, **{name: module for module, names in (unlisted or {}).items() for name in names.split()}}
 
     def find(name: str) -> Any:
+        if name[:1] == "_":
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if name not in modules:
-            msg = f"module {package!r} has no attribute {name!r}"
-            raise AttributeError(msg)
+            raise _adk().absent(package, name)
         value = getattr(import_module(modules[name], package), name)
         namespace[name] = value
         return value
@@ -40,3 +48,22 @@ def names_of(
         return sorted({*namespace, *modules})
 
     return find, everything, sorted(listed)
+
+
+class AdkPaths:
+    """
+    The last to be asked for a module of this package that has no file: `minirun.agents.llm_agent`, as ADK has it.
+
+    It stands in `sys.meta_path`, once, and answers for no other package.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """How the module is imported; None if it is not one of ADK's."""
+        if not name.startswith(f"{__package__}.") or "._" in name:
+            return None
+        spec: ModuleSpec | None = _adk().spec_of(name)
+        return spec
+
+
+sys.meta_path.append(AdkPaths)

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+__path__: list[str] = []  # so that the modules are found that ADK has below `errors`: see `_adk`
+
 __all__ = [
     "AlreadyExistsError",
     "ArgumentError",
@@ -33,6 +35,7 @@ __all__ = [
     "MissingStateKeyError",
     "ModelError",
     "NotSupportedError",
+    "NotSupportedImportError",
     "OutputSchemaError",
     "ReplayError",
     "RetriesExceededError",
@@ -99,6 +102,10 @@ class ConfigurationError(MinirunError, ValueError):
 
 class NotSupportedError(MinirunError, NotImplementedError):
     """A documented field or option that this version would ignore; it is refused by name instead."""
+
+
+class NotSupportedImportError(ImportError, NotSupportedError):
+    """A name or a module of ADK that is not in this version; the message says what to use instead."""
 
 
 class MissingStateKeyError(MinirunError, KeyError):

@@ -20,6 +20,8 @@ from ._values import Memoized, Value, constructed, unknown_field
 from .errors import InvalidValueError
 from .types import Content, FunctionCall, FunctionResponse, Part, UsageMetadata
 
+__path__: list[str] = []  # so that the modules are found that ADK has below `events`: see `_adk`
+
 __all__ = ["Event", "EventActions", "NodeInfo"]
 
 
@@ -117,12 +119,16 @@ class Replay(Value):
     """It was asked while other recorded events were still ahead."""
     was_paused: bool | None = attrs.field(default=None, metadata=FLAG)
     """Of an early question: whether the run before had paused, rather than being cut off."""
+    at_work: bool | None = attrs.field(default=None, metadata=FLAG)
+    """True: the tools of its long-running calls have yet to begin; the calls wait once a later event says so."""
+    alone: Sequence[str] = attrs.field(default=EMPTY_LIST, metadata=NAMES)
+    """The calls that wait for all calls before them in the event, and for which all calls after them wait."""
     asked: bool | None = attrs.field(default=None, metadata=FLAG)
     """False: a callback has answered in the place of the model, so that no budget counts it."""
     again: str | None = attrs.field(default=None, metadata=TEXT)
     """The answer was not accepted, and the model was told this."""
     aside: bool | None = attrs.field(default=None, metadata=FLAG)
-    """True: the event was emitted beside the logic, which does not emit it again."""
+    """True: the event is detached from its agent's logic, which does not emit it again."""
     saves: Mapping[str, int] = attrs.field(default=EMPTY_DICT, metadata=checked(_saves))
     """The versions of artifacts that were saved, by the id of the save."""
     reads: Mapping[str, Mapping[str, Any]] = attrs.field(default=EMPTY_DICT, metadata=checked(_reads))
@@ -382,15 +388,16 @@ class Event(Value):
         """
         Whether the event can be shown as an agent's reply for this turn (the rule of the ADK documents).
 
-        True when `actions.skip_summarization` is set or a long-running call waits; else when the event is not
-        partial, holds no function call and no function response, and does not end in a code execution result. So an
-        event that only changes the state is final too, and one run may have several: `run.answer` is the answer.
+        True when `actions.skip_summarization` is set, or when the event makes a call of a long-running tool, or says
+        that one waits; else when it is not partial, holds no function call and no function response, does not end in a
+        code execution result, and is not the record of a step. So an event that only changes the state is final too,
+        and one run may have several: `run.answer` is the answer.
         """
         if self.actions.skip_summarization or self.long_running_tool_ids:
             return True
         content = self.content
         if self.partial or content is None:
-            return not self.partial
+            return not self.partial and self.actions.replay.step is None
         if content.role == "user" and self.author != "user":
             return False  # an agent has told itself something: what its answer lacks, for example
         if any(content.calls_and_responses):

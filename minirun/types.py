@@ -10,14 +10,26 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from ._fields import EMPTY_LIST, FLAG, OBJECT, TEXT, checked, instance_of, integer, is_list, number
 from ._json import EMPTY_DICT, freeze, shown
+from ._lazy import names_of
 from ._values import Memoized, Value, check_in_subclass, constructed, unknown_field
 from .errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from ._genai import FinishReason as FinishReason
+    from ._genai import ModelContent as ModelContent
+    from ._genai import Schema as Schema
+    from ._genai import Type as Type
+    from ._genai import UserContent as UserContent
+else:
+    __getattr__, __dir__, _ = names_of(
+        globals(), {"minirun._genai": "FinishReason ModelContent Schema Type UserContent"}
+    )
 
 __all__ = [
     "Blob",
@@ -25,12 +37,17 @@ __all__ = [
     "Content",
     "ExecutableCode",
     "FileData",
+    "FinishReason",
     "FunctionCall",
     "FunctionDeclaration",
     "FunctionResponse",
     "GenerateContentConfig",
+    "ModelContent",
     "Part",
+    "Schema",
+    "Type",
     "UsageMetadata",
+    "UserContent",
 ]
 
 
@@ -145,6 +162,31 @@ class Part(Value):
     )
     unknown_fields: Mapping[str, Any] = unknown_field()
 
+    @classmethod
+    def from_text(cls, *, text: str) -> Part:
+        """Make a part of a text."""
+        return Part(text=text)
+
+    @classmethod
+    def from_bytes(cls, *, data: bytes, mime_type: str) -> Part:
+        """Make a part of bytes, and of what they are."""
+        return Part(inline_data=Blob(data=data, mime_type=mime_type))
+
+    @classmethod
+    def from_uri(cls, *, file_uri: str, mime_type: str | None = None) -> Part:
+        """Make a part of a file that lies elsewhere."""
+        return Part(file_data=FileData(file_uri=file_uri, mime_type=mime_type))
+
+    @classmethod
+    def from_function_call(cls, *, name: str, args: Mapping[str, Any]) -> Part:
+        """Make a part of what a model asks for."""
+        return Part(function_call=FunctionCall(name=name, args=args))
+
+    @classmethod
+    def from_function_response(cls, *, name: str, response: Mapping[str, Any]) -> Part:
+        """Make a part of what a tool answered."""
+        return Part(function_response=FunctionResponse(name=name, response=response))
+
     def _check_whole(self) -> None:
         count = (self.text is not None) + (self.inline_data is not None) + (self.file_data is not None)
         count += (self.function_call is not None) + (self.function_response is not None)
@@ -167,8 +209,29 @@ def _parts(value: object, path: str) -> tuple[Part, ...]:
     parts = tuple(value)
     for index, part in enumerate(parts):
         if not isinstance(part, Part):
-            raise InvalidValueError(f"{path}[{index}]", f"expected a Part, found {type(part).__name__}")
+            parts = (*parts[:index], _part(part, f"{path}[{index}]"), *parts[index + 1 :])
     return parts
+
+
+# The fields of a part that are values themselves.
+_VALUES = {
+    "inline_data": Blob,
+    "file_data": FileData,
+    "function_call": FunctionCall,
+    "function_response": FunctionResponse,
+    "executable_code": ExecutableCode,
+    "code_execution_result": CodeExecutionResult,
+}
+
+
+def _part(value: object, path: str) -> Part:
+    """Make the part that a dict of its fields says."""
+    if not isinstance(value, dict):
+        raise InvalidValueError(path, f"expected a Part, found {type(value).__name__}")
+    try:
+        return Part(**{key: _VALUES[key](**it) if isinstance(it, dict) else it for key, it in value.items()})
+    except (KeyError, TypeError):  # a name that is no field, or one that must be there is not
+        raise InvalidValueError(path, f"expected a Part, or its fields in a dict, found {shown(value)}") from None
 
 
 NO_CALLS: tuple[tuple[FunctionCall, ...], tuple[FunctionResponse, ...]] = ((), ())

@@ -79,6 +79,8 @@ replays = st.builds(
     asked_by=maybe(texts),
     early=flags,
     was_paused=flags,
+    at_work=flags,
+    alone=st.lists(texts, max_size=2),
     asked=flags,
     again=maybe(texts),
     aside=flags,

@@ -257,11 +257,15 @@ def test_a_form_that_json_cannot_have_is_refused() -> None:
 
 
 async def test_two_tools_of_one_turn_that_set_one_key_are_a_conflict() -> None:
-    """The later call wins and the event names the key; adding and extending merge, and reading first does not help."""
+    """
+    The later call wins and the event names the key, unless it lives for this run only; adding and extending merge, and
+    reading first does not help.
+    """
 
     def put(value: int, tool_context: ToolContext) -> None:
         """Put."""
         tool_context.state["plain"] = value
+        tool_context.state["temp:plain"] = value
         tool_context.state.add("sum", value)
         tool_context.state[f"own{value}"] = value
 
@@ -270,6 +274,21 @@ async def test_two_tools_of_one_turn_that_set_one_key_are_a_conflict() -> None:
     assert events[1].actions.state_conflicts == ("plain",)
     assert events[1].actions.state_delta["plain"] == 2
     assert events[1].actions.state_ops == {"sum": {"add": 3}}
+
+
+async def test_a_key_that_two_tools_and_two_branches_have_set_is_named_once() -> None:
+    """Whoever was overwritten, a tool of the turn or the branch beside: the event names the key, and once."""
+
+    def put(value: int, tool_context: ToolContext) -> None:
+        """Put."""
+        tool_context.state["k"] = value
+
+    def writer(name: str) -> LlmAgent:
+        model = ScriptedLlm([[call("put", value=1), call("put", value=2)], "done"])
+        return LlmAgent(name=name, model=model, tools=[put])
+
+    events = await run(ParallelAgent(name="both", sub_agents=[writer("a"), writer("b")]))
+    assert [event.actions.state_conflicts for event in events if event.actions.state_delta] == [("k",), ("k",)]
 
 
 async def test_calls_that_commit_their_own_writes_are_writers_of_the_turn_too() -> None:
@@ -431,3 +450,40 @@ async def test_an_event_of_the_user_has_no_calls() -> None:
     transcript.read([Event(seq=1, author="user", message="hi"), Event(seq=2, author="user", message=calls)])
     assert [content.role for content in transcript.contents()] == ["user", "model", "user"]
     assert RequestChecker().check(LlmRequest(contents=transcript.contents())) is None
+
+
+async def test_the_record_of_a_step_is_nobodys_answer() -> None:
+    """Whatever a step returns, the answer of a run is what the agent has said; nor is the record a final event."""
+
+    async def log() -> str:
+        return "written"
+
+    class Shop(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            await ctx.emit(Event(message="Placed."))
+            await ctx.step("log", log)
+
+    runner = InMemoryRunner(agent=Shop(name="shop"), app_name="app", auto_create_session=True)
+    async with runner.run_async(user_id="u", session_id="s", new_message="go") as running:
+        answer = await running.wait()
+    assert answer is not None
+    assert answer.text == "Placed."
+    assert [event.text for event in await run(Shop(name="shop")) if event.is_final_response()] == ["Placed."]
+
+
+async def test_a_step_that_fails_leaves_one_final_event() -> None:
+    """Its record is kept for whoever goes on; the failure of the run is told once."""
+
+    async def broken() -> None:
+        raise OSError("no shop")
+
+    class Shop(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            await ctx.step("order", broken)
+
+    runner = InMemoryRunner(agent=Shop(name="shop"), app_name="app", auto_create_session=True)
+    with pytest.raises(OSError, match="no shop"):
+        async with runner.run_async(user_id="u", session_id="s", new_message="go") as running:
+            await running.wait()
+    log = await runner.session_service.read_events(app_name="app", user_id="u", session_id="s", after_seq=1)
+    assert [(event.error_code, event.is_final_response()) for event in log] == [("OSError", False), ("OSError", True)]

@@ -507,7 +507,7 @@ CONFIGS: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"support_cfc": True},
         NotSupportedError,
-        "RunConfig.support_cfc has no effect in this version of minirun; leave it",
+        "RunConfig.support_cfc has no effect in this version of minirun; it is for one provider",
     ),
     ({"response_modalities": ["AUDIO"]}, NotSupportedError, "RunConfig.response_modalities"),
     ({"save_input_blobs_as_artifacts": False}, NotSupportedError, "RunConfig.save_input_blobs_as_artifacts"),
@@ -559,7 +559,11 @@ MESSAGES: list[tuple[dict[str, Any], type[MinirunError], str]] = [
     ({"new_message": Part(text="x")}, InvalidMessageError, "to be a string or a Content, found Part"),
     ({"new_message": "half \ud83d"}, InvalidValueError, "lone surrogate"),
     ({"session_id": "nobody"}, SessionNotFoundError, "make it with create_session, or use Runner(auto_create_session"),
-    ({"invocation_id": "e-0"}, InvocationNotFoundError, "has no invocation 'e-0'; leave invocation_id out"),
+    (
+        {"new_message": None, "invocation_id": "e-0"},
+        InvocationNotFoundError,
+        "has no invocation 'e-0'; leave invocation_id out",
+    ),
     ({"run_config": 5}, ConfigurationError, "expected a RunConfig, found 5"),
     ({"run_config": {"on_busy": "wait"}}, ConfigurationError, "expected a RunConfig"),
     ({"state_delta": [("a", 1)]}, InvalidValueError, "state_delta: expected a mapping, found list"),

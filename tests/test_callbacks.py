@@ -25,6 +25,7 @@ from minirun import (
     StreamingMode,
     ToolContext,
 )
+from minirun._values import changed
 from minirun.agents import CallbackContext
 from minirun.errors import (
     CleanupTimeoutError,
@@ -615,6 +616,27 @@ async def test_on_event_has_a_bound_where_an_event_has_to_be_stored(
     [response] = events[2].get_function_responses()
     assert response.response["error"]["type"] == "cancelled"
     assert [event.id for event in seen] == [event.id for event in events[1:]]
+
+
+async def test_a_hook_that_lets_a_closing_event_hand_over_does_not_keep_it_from_the_log() -> None:
+    """Whom it names is no agent: of an event that goes on that is refused, but this one answers a cancelled call."""
+
+    async def hand_over(invocation_context: InvocationContext, event: Event) -> Event | None:
+        if not event.get_function_responses():
+            return None
+        return changed(event, actions=changed(event.actions, transfer_to_agent="nobody"))
+
+    async def forever() -> None:
+        """Take long."""
+        await trio.sleep_forever()
+
+    agent = LlmAgent(name="a", model=ScriptedLlm([call("forever")]), tools=[forever])
+    runner = runner_of(agent, Hook("on_event", hand_over))
+    async with runner.run_async(user_id="u", session_id="s", new_message="hi") as running:
+        async for _ in running:
+            break
+    [response] = (await stored(runner))[2].get_function_responses()
+    assert response.response["error"]["type"] == "cancelled"
 
 
 @pytest.mark.parametrize("hook", ["before_agent", "after_agent", "before_model", "after_model"])

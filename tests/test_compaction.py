@@ -569,7 +569,7 @@ async def test_a_summary_that_is_not_to_be_had_is_asked_for_seldom(service: Base
 
 
 async def test_whoever_dies_at_a_summary_keeps_no_later_one_out(service: BaseSessionService) -> None:
-    """The run is recorded as completed before the summariser is asked: there is nothing to go on with."""
+    """The run is recorded as completed before the summarizer is asked: there is nothing to go on with."""
     seen: list[tuple[str, int | None]] = []
 
     class Looks(Notes):
@@ -704,7 +704,7 @@ async def test_a_window_and_a_summary_lose_nothing(service: BaseSessionService, 
 async def test_whoever_leaves_does_not_wait_for_a_summary(
     service: BaseSessionService, autojump_clock: MockClock
 ) -> None:
-    """C4: a caller that leaves is gone at once, and the summariser at the deadline; the run is completed."""
+    """C4: a caller that leaves is gone at once, and the summarizer at the deadline; the run is completed."""
     runner = runner_of(every(1, Notes(takes_s=1000)), service)
     with trio.fail_after(1):
         async with runner.run_async(**PLACE, new_message="one") as run:
@@ -802,7 +802,7 @@ async def test_another_process_finds_the_summary_and_what_stands_after_it(tmp_pa
 
 
 async def test_a_session_that_was_taken_over_is_not_summed_up(tmp_path: Path) -> None:
-    """Another process goes on with it while the summariser is at work: nothing is stored, and the run is completed."""
+    """Another process goes on with it while the summarizer is at work: nothing is stored, and the run is completed."""
     path = tmp_path / "a.db"
 
     class TakesOver(Notes):

@@ -1,7 +1,7 @@
 """
 Whatever a conversation is like, and however it is summed up: a model is shown all of it, once.
 
-Every text that is said here has a word of its own, and the summariser of these tests keeps the words. So what a request
+Every text that is said here has a word of its own, and the summarizer of these tests keeps the words. So what a request
 tells can be counted: word for word it is what the whole history would tell that agent, raw or in the one summary. The
 model is the strictest one, so a call without its response fails the run.
 """

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
 from minirun import App, Event, InMemorySessionService, InvocationContext, Runner
@@ -18,7 +19,7 @@ from minirun.errors import InvocationNotFoundError
 from minirun.plugins import BasePlugin
 from minirun.types import Content, Part
 
-from .helpers import Logic
+from .helpers import Logic, runner_for, stored_events
 
 PLACE: dict[str, Any] = {"user_id": "u", "session_id": "s"}
 Act = Callable[[InvocationContext], Awaitable[None]]
@@ -179,3 +180,28 @@ async def test_a_deleted_session_is_not_made_anew_to_resume_in() -> None:
         async with runner.run_async(**PLACE, invocation_id=run.invocation_id):
             pass
     assert await runner.session_service.get_session(app_name="app", **PLACE) is None
+
+
+async def test_who_is_cancelled_while_the_caller_holds_its_event_lets_nobody_ahead() -> None:
+    """Its `emit` returns at once, but the next event is stored when the caller asks for it, whoever says it."""
+    scopes: list[trio.CancelScope] = []
+
+    async def first(ctx: InvocationContext) -> None:
+        with trio.CancelScope() as scope:
+            scopes.append(scope)
+            await ctx.emit(Event(message="a"))
+        assert not scope.cancelled_caught
+
+    async def second(ctx: InvocationContext) -> None:
+        while not scopes:
+            await trio.lowlevel.checkpoint()
+        await ctx.emit(Event(message="b"))
+
+    agents = [Logic(name="first", logic=first), Logic(name="second", logic=second)]
+    runner = runner_for(ParallelAgent(name="both", sub_agents=agents))
+    async with runner.run_async(**PLACE, new_message="go") as run:
+        assert (await anext(run)).text == "a"
+        scopes[0].cancel()
+        await trio.testing.wait_all_tasks_blocked()
+        assert [event.text for event in await stored_events(runner)] == ["go", "a"]
+        assert [event.text async for event in run] == ["b"]

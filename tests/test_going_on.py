@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
 from minirun import (
     App,
@@ -74,7 +76,7 @@ def test_a_resumability_config_of_another_kind_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="expected resumability_config to be a ResumabilityConfig"):
         App("app", Speaker(name="a"), resumability_config=yes)
     fields: dict[str, Any] = {"resumable": True}
-    with pytest.raises(TypeError, match="it has name, root_agent, plugins, prompts, resumability_config"):
+    with pytest.raises(TypeError, match="it has name, root_agent, plugins, default_model, prompts, resum"):
         App("app", Speaker(name="a"), **fields)
 
 
@@ -229,3 +231,27 @@ async def test_a_run_of_what_has_ended_has_its_last_answer_and_the_window_that_w
             answer = await run.wait()
         assert answer is not None
         assert (run.status, answer.text, len(run.session.events)) == ("completed", "last", count)
+
+
+async def test_how_an_invocation_was_left_is_looked_up_when_the_session_is_free() -> None:
+    """A run that asks to go on while another one is under way finds it paused: what had ended is not ended again."""
+    over: list[str] = []
+
+    def note(callback_context: Any) -> None:
+        over.append(callback_context.agent_name)
+
+    tree = ParallelAgent(name="both", sub_agents=[Speaker(name="quick", after_agent_callback=note), Asker(name="slow")])
+    runner = InMemoryRunner(agent=tree, app_name="app", auto_create_session=True)
+    async def go_on(invocation_id: str) -> None:
+        async with runner.run_async(**PLACE, invocation_id=invocation_id) as again:
+            await again.wait()
+        assert again.status == "paused"
+
+    async with trio.open_nursery() as nursery:
+        async with runner.run_async(**PLACE, new_message="go") as run:
+            await anext(run)
+            nursery.start_soon(go_on, run.invocation_id)
+            await trio.testing.wait_all_tasks_blocked()  # it waits for the session
+            await run.wait()
+        assert run.status == "paused"
+    assert over == ["quick"]

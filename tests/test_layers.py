@@ -5,9 +5,10 @@ The rules, all checked on the syntax tree, so that nothing has to be imported an
 
 * Every module belongs to a layer, the lowest line of `LAYERS` first. It imports what stands lower, or its own unit.
 * It does so at module level. Later are imported: the names of a package's public list (PEP 562), cattrs in `_codec`,
-  and the modules of `LATER`, which few programs use. Dynamically: only those lists, by `_lazy`, and what the user of a
-  command line names.
-* What only a type checker imports (`if TYPE_CHECKING:`) may stand higher, but not in a public list.
+  and the modules of `LATER`, which few programs use. Dynamically: only those lists, by `_lazy`, what stands at
+  ADK's paths, by `_adk`, and what the user of a command line names.
+* What only a type checker imports (`if TYPE_CHECKING:`) may stand higher, but not in a public list; there only what
+  `FROM_ABOVE` names.
 * The core imports the standard library, trio, attrs and itself; `_codec` alone imports cattrs.
 * Values and pure logic neither import trio nor await. `import minirun` alone imports nothing but standard library.
 * The modules of a package are private; the package's `__init__` is its public list.
@@ -31,7 +32,7 @@ import minirun
 # units in one line may not. A package stands for all its modules, except those that have a line of their own.
 LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("how public lists are imported", ("_lazy",)),
-    ("values", ("types events errors _json _fields _values _codec _record _window",)),
+    ("values", ("types events errors _json _fields _values _codec _record _window _adk _genai",)),
     (
         "pure logic",
         ("sessions._state sessions._concurrent sessions._fold", "credentials._values", "flows", "workflow._graph"),
@@ -99,12 +100,14 @@ class Import(NamedTuple):
 # What few programs use, and what is imported by the functions that do: `import minirun` and a first turn cost less.
 LATER = frozenset(
     {
+        "_adk",
         "agents._callbacks",
         "agents._generator",
         "agents._instructions",
         "agents._model_callbacks",
         "agents._output",
         "agents._transfer",
+        "agents._turn_notes",
         "apps._compaction",
         "artifacts._in_memory",
         "artifacts._run",
@@ -154,15 +157,22 @@ LATER = frozenset(
         "sessions._sqlite._lost_file",
         "sessions._sqlite._queries",
         "sessions._sqlite._rewind",
+        "tools._failed",
         "tools._function",
         "tools._handover",
         "tools._permission",
         "tools._retry",
+        "tools._sequence",
+        "tools._starts",
         "tools._timeouts",
         "tools._toolset",
+        "tools._unknown",
         "tools._waiting",
     }
 )
+
+# What a public list has from above its layer, because ADK has it there: a name that is imported when it is asked for.
+FROM_ABOVE = {("tools/__init__.py", "agents")}
 
 # The target of a dynamic import whose argument is no constant.
 COMPUTED = "a computed name"
@@ -298,7 +308,7 @@ def check_moment(path: str, unit: str, each: Import) -> Iterator[str]:
     in_table = path.endswith("__init__.py") and each.scopes == ("__getattr__",)
     lazy = path == "_codec.py" and each.top == "cattrs"
     if each.dynamic:
-        if not in_table and not (unit in ("cli", "_lazy") and each.target == COMPUTED):
+        if not in_table and not ((unit in ("cli", "_lazy") or path == "_adk.py") and each.target == COMPUTED):
             yield f"imports {each.target} dynamically"
     elif each.scopes and not in_table and not lazy and each.target not in LATER:
         yield f"imports {each.target} inside {'.'.join(each.scopes)}, not at module level"
@@ -311,7 +321,9 @@ def check_direction(path: str, mine: Place, each: Import) -> Iterator[str]:
     theirs = place_of(each.target)
     if theirs is None:
         yield f"imports {each.target}, which is in no layer"
-    elif (each.typing_only and (mine.unit == "minirun" or not path.endswith("__init__.py"))) or each.target == "_lazy":
+    elif (each.typing_only and (
+        mine.unit == "minirun" or not path.endswith("__init__.py") or (path, each.target) in FROM_ABOVE
+    )) or each.target == "_lazy":
         pass
     elif mine.unit == "minirun" and not each.scopes:
         yield f"imports {each.target} at once, not when one of its names is first asked for"
@@ -387,6 +399,7 @@ RULE_BREAKERS: list[tuple[str, str, list[str]]] = [
     ("apps.py", "if TYPE_CHECKING: 0\nelse:\n    from .runners import x", ["3: apps imports up: runners (runners)"]),
     ("apps/_app.py", "from ..runners import x", ["1: apps imports up: runners (runners)"]),
     ("runtime/_run.py", "from ..workflow import x", ["1: runtime imports up: workflow (plugins and workflow)"]),
+    ("tools/__init__.py", "from ..agents import x", ["1: tools imports up: agents (agents)"]),
     ("tools/__init__.py", TABLE.replace(".runners", "..runners"), ["5: tools imports up: runners (runners)"]),
     ("agents/_llm.py", "from ..testing import x", ["1: agents imports up: testing (testing)"]),
     # up, within a package of two layers
@@ -444,6 +457,7 @@ def test_whoever_breaks_a_rule_is_named(path: str, source: str, problems: list[s
 RULE_KEEPERS = [
     ("__init__.py", TABLE),
     ("tools/__init__.py", TABLE.replace(".runners", "..runtime")),
+    ("tools/__init__.py", TABLE.replace(".runners", "..agents")),
     ("tools/__init__.py", "from .._lazy import names_of"),
     ("_lazy.py", "import_module(where, package)"),
     ("__init__.py", "from ._lazy import names_of"),

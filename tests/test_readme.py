@@ -184,6 +184,7 @@ def test_the_signature_of_runner_holds() -> None:
         "app": None,
         "app_name": None,
         "agent": None,
+        "plugins": None,
         "session_service": ...,
         "artifact_service": None,
         "memory_service": None,
@@ -193,7 +194,7 @@ def test_the_signature_of_runner_holds() -> None:
         "auto_create_session": False,
         "env": None,
     }
-    assert len(inspect.signature(Runner).parameters) == 11
+    assert len(inspect.signature(Runner).parameters) == 12
     assert "app_name" not in [name for name, default in keywords(InMemoryRunner).items() if default is ...]
 
 

@@ -46,6 +46,8 @@ NOTES: list[tuple[Replay, str]] = [
         '{"asked_by":"run/shop","early":true,"was_paused":false,"aside":true}',
     ),
     (Replay(asked_by="me", early=True, was_paused=True), '{"asked_by":"me","early":true,"was_paused":true}'),
+    (Replay(at_work=True), '{"at_work":true}'),
+    (Replay(at_work=True, alone=["c", "d"]), '{"at_work":true,"alone":["c","d"]}'),
     (Replay(asked=False), '{"asked":false}'),
     (Replay(again="- shorter, please"), '{"again":"- shorter, please"}'),
     (Replay(again=""), '{"again":""}'),

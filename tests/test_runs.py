@@ -808,7 +808,7 @@ async def test_first_calls_that_race_to_make_the_session_both_succeed() -> None:
             {"new_message": Content(parts=[Part(function_response=FunctionResponse(id="a", name="f"))])},
             InvalidMessageError,
         ),
-        ({"new_message": "x", "invocation_id": "e-nix"}, InvocationNotFoundError),
+        ({"new_message": None, "invocation_id": "e-nix"}, InvocationNotFoundError),
         ({"new_message": "x", "session_id": "nix"}, SessionNotFoundError),
         ({"new_message": "x", "session_id": "a\0b"}, InvalidValueError),
         ({"new_message": "x", "user_id": ""}, InvalidValueError),

@@ -11,6 +11,7 @@ from minirun import (
     BaseAgent,
     Event,
     EventActions,
+    FunctionTool,
     InMemoryRunner,
     InvocationContext,
     LlmAgent,
@@ -23,7 +24,7 @@ from minirun import (
 from minirun.errors import ConfigurationError, InvalidEventError, TransfersLimitExceededError
 from minirun.models import LlmCapabilities
 from minirun.testing import ScriptedLlm, call
-from minirun.tools import exit_loop
+from minirun.tools import RetryConfig, exit_loop
 
 
 def to(name: str) -> Part:
@@ -271,3 +272,42 @@ async def test_who_gives_the_final_answer_does_not_hand_over(accepted: bool) -> 
     assert spoken(events) == [("root", '["x"]') if accepted else ("sub", "sub here")]
     response = events[1].get_function_responses()[0].response
     assert ("final answer" in str(response)) is accepted
+
+
+async def test_a_transfer_counts_once_however_often_its_tool_is_tried() -> None:
+    """A tool that has said who takes over, fails and is tried again says nothing new: it has used one transfer."""
+    tried: list[int] = []
+
+    async def hand_over(tool_context: ToolContext) -> str:
+        """Hand over."""
+        tried.append(len(tried))
+        await tool_context.emit(Event(message="over", actions=EventActions(transfer_to_agent="sub")))
+        if len(tried) == 1:
+            raise ValueError("not yet")
+        return "done"
+
+    root, _ = team([call("hand_over"), "root again"], sub=["sub here"])
+    tool = FunctionTool(hand_over, retry=RetryConfig(initial_delay=0))
+    again = LlmAgent(name="root", model=root.model, sub_agents=root.sub_agents, tools=[tool])
+    events = await say(InMemoryRunner(agent=again, auto_create_session=True), "hi", RunConfig(max_transfers=1))
+    assert [event.actions.transfer_to_agent for event in events].count("sub") == 1
+    assert tried == [0, 1]
+    assert events[-1].error_code is None
+
+
+async def test_transfers_count_in_later_runs_of_the_invocation() -> None:
+    """What was handed over before an invocation waited is counted from its log when it goes on."""
+
+    class Asks(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            await ctx.request_input("?")
+            await ctx.emit(Event(message="back", actions=EventActions(transfer_to_agent="root")))
+
+    asks, model = Asks(name="sub"), ScriptedLlm([to("sub"), "root again"])
+    runner = InMemoryRunner(agent=LlmAgent(name="root", model=model, sub_agents=[asks]), auto_create_session=True)
+    place: Any = {"user_id": "u", "session_id": "s", "run_config": RunConfig(max_transfers=1)}
+    async with runner.run_async(**place, new_message="go") as run:
+        await run.wait()
+    with pytest.raises(TransfersLimitExceededError, match="1 times"):
+        async with runner.run_async(**place, new_message=run.pending[0].reply("yes")) as run:
+            await run.wait()

@@ -640,6 +640,7 @@ def content(*parts: Part) -> Content:
         (Event(content=content(CALL), long_running_tool_ids=["c"], partial=True), True),
         (Event(error_code="X"), True),
         (Event(turn_complete=True, message="x"), True),
+        (Event(output=1, actions=EventActions(replay={"step": {"name": "s", "path": "p"}})), False),
     ],
 )
 def test_is_final_response_follows_the_documented_rule(event: Event, final: bool) -> None:

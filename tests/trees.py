@@ -417,9 +417,9 @@ class Watched(BaseAgent):
         self.diary.called(self, parent_context)
         await super().run_async(parent_context)
 
-    async def _run(self, context: InvocationContext) -> None:
+    async def _run_once(self, context: InvocationContext) -> None:
         async def run() -> None:
-            await super(Watched, self)._run(context)
+            await super(Watched, self)._run_once(context)
 
         await self.diary.watch(self, context, run)
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ._composite import LoopAgent as LoopAgent
     from ._composite import ParallelAgent as ParallelAgent
     from ._composite import SequentialAgent as SequentialAgent
+    from ._llm import Agent as Agent
     from ._llm import LlmAgent as LlmAgent
 else:
     __getattr__, __dir__, __all__ = names_of(
@@ -24,6 +25,6 @@ else:
             "._agent_tool": "AgentTool",
             "._base": "BaseAgent",
             "._composite": "LoopAgent ParallelAgent SequentialAgent",
-            "._llm": "LlmAgent",
+            "._llm": "Agent LlmAgent",
         },
     )

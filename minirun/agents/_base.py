@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from functools import partial, wraps
 from reprlib import recursive_repr
-from typing import Any, TypeAlias, dataclass_transform
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, dataclass_transform
 
 import attrs
 
@@ -27,6 +27,9 @@ from ..runtime import InvocationContext
 from ..runtime._failure import leaves
 from ..runtime._hooks import Hook
 from ..types import Content
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Set
 
 __all__ = ["BaseAgent", "Hooks", "hooks_field", "refusing"]
 
@@ -40,15 +43,37 @@ TRANSFER_TO_AGENT = "transfer_to_agent"
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(attrs.field,))
 class _AgentFields:
-    """Makes every annotated subclass an attrs class whose fields are keyword arguments."""
+    """
+    Makes every annotated subclass an attrs class whose fields are keyword arguments.
+
+    One that has an `__init__` of its own sets its fields by `super().__init__(name=..., ...)`, all of them at once.
+    """
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        attrs.frozen(cls, slots=False, kw_only=True, eq=False, repr=False, auto_detect=True)
+        is_made = cls.__init__ is object.__init__ or hasattr(cls.__init__, "__wrapped__")  # nobody has written one
+        attrs.frozen(cls, slots=False, kw_only=True, eq=False, repr=False, init=is_made)
+        if is_made:
+            cls.__init__ = _initialiser(cls.__init__)  # type: ignore[method-assign]  # it takes the same
+
+    @classmethod
+    def _check_names(cls, names: Set[str]) -> None:
+        """Raise for names of fields that are refused with a reason."""
 
     @recursive_repr("...")
     def __repr__(self) -> str:
         return fields_shown(self)
+
+
+def _initialiser(initialise: Callable[..., None]) -> Callable[..., None]:
+    """What sets the fields of a class, or of a subclass whose own `__init__` calls it."""
+
+    @wraps(initialise)
+    def __init__(self: Any, *args: Any, **fields: Any) -> None:
+        self._check_names(fields.keys())
+        vars(type(self)).get("__attrs_init__", initialise)(self, *args, **fields)
+
+    return __init__
 
 
 def refusing(expected: str, fits: Callable[[Any], bool]) -> Callable[[Any, Any, Any], None]:
@@ -103,6 +128,30 @@ Hooks: TypeAlias = Hook | Sequence[Hook] | None
 _AROUND = ("before_agent_callback", "after_agent_callback", "on_agent_error_callback")
 
 
+class _AgentRun(Coroutine[Any, Any, None]):
+    """What `BaseAgent.run_async` returns: a coroutine, which says so where it is iterated over as ADK's is."""
+
+    def __init__(self, run: Coroutine[Any, Any, None]) -> None:
+        self._run = run
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._run.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._run.send(value)
+
+    def throw(self, *raised: Any) -> Any:
+        return self._run.throw(*raised)
+
+    def close(self) -> None:
+        self._run.close()
+
+    def __aiter__(self) -> NoReturn:
+        self.close()
+        msg = "an agent emits its events itself, and there is nothing to pass on; write `await agent.run_async(ctx)`"
+        raise TypeError(msg)
+
+
 class BaseAgent(_AgentFields):
     """
     The base of all agents. An annotated subclass gets its fields as keyword arguments:
@@ -131,7 +180,7 @@ class BaseAgent(_AgentFields):
     before_agent_callback: Hooks = hooks_field("before_agent_callback", "callback_context")
     after_agent_callback: Hooks = hooks_field("after_agent_callback", "callback_context")
 
-    async def run_async(self, parent_context: InvocationContext) -> None:
+    def run_async(self, parent_context: InvocationContext) -> Coroutine[Any, Any, None]:
         """
         Run the agent as part of the invocation of *parent_context*: `await child.run_async(ctx)`.
 
@@ -141,14 +190,19 @@ class BaseAgent(_AgentFields):
         if not isinstance(parent_context, InvocationContext):
             msg = f"expected the context of an agent, found {parent_context!r:.80}; a tool calls an agent by AgentTool"
             raise TypeError(msg)
+        parent_context._not_awaited += 1
+        return _AgentRun(self._run_below(parent_context))
+
+    async def _run_below(self, parent_context: InvocationContext) -> None:
+        parent_context._not_awaited -= 1
         agent: BaseAgent | None = self
         while agent is not None and not parent_context.end_invocation:
             context = parent_context._for_agent(agent)
-            await agent._run(context)
+            await agent._run_once(context)
             position = context._position
             agent = None if context.escalated else position.tree.target(agent, position.handover.transfer_to)
 
-    async def _run(self, context: InvocationContext) -> None:
+    async def _run_once(self, context: InvocationContext) -> None:
         """Run it once, between its hooks."""
         before, after, on_error = (_hooks_of(self, context, name) for name in _AROUND)
         try:
@@ -216,7 +270,9 @@ class BaseAgent(_AgentFields):
         if strange:
             raise ConfigurationError(f"expected fields of {type(self).__name__} in update, found {strange[0]!r}")
         changes.setdefault("sub_agents", [agent.clone() for agent in self.sub_agents])
-        copy: BaseAgent = attrs.evolve(self, **changes)  # type: ignore[misc]  # mypy does not see that it is an attrs class
+        copy = object.__new__(type(self))
+        initialise = vars(type(self)).get("__attrs_init__", type(self).__init__)  # it may have an `__init__` of its own
+        initialise(copy, **{name: getattr(self, name) for name in fields} | changes)
         return copy
 
     def _tree(self) -> Iterator[BaseAgent]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import aclosing
 from functools import cached_property
 from types import FunctionType
@@ -16,13 +16,14 @@ from ..errors import ConfigurationError, FatalError, InvalidValueError, ModelErr
 from ..events import Event, EventActions, Replay
 from ..flows._turn import Input, Turn, input_of, step
 from ..models import BaseLlm, LlmResponse
+from ..models._base import responses_of
 from ..runtime import InvocationContext, StreamingMode, ToolContext
 from ..runtime._hooks import Hook
 from ..sessions._key import CALL_ID
 from ..sessions._state import check_key
 from ..tools import BaseTool
 from ..tools._batch import run_calls
-from ..types import Content, FunctionCall, GenerateContentConfig, Part
+from ..types import Content, GenerateContentConfig, Part
 from ._base import SET_MODEL_RESPONSE, TRANSFER_TO_AGENT, BaseAgent, Hooks, hooks_field, refusing
 from ._request import ConfigMemo, Instruction, ModelRequest, prepare, toolbox
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ..tools import BaseToolset
     from ._output import OutputRetries
 
-__all__ = ["LlmAgent"]
+__all__ = ["Agent", "LlmAgent"]
 
 NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
 INVALID_OUTPUT = "INVALID_OUTPUT"
@@ -44,7 +45,11 @@ _NOT_SUPPORTED = frozenset({"code_executor", "mode", "planner"})
 # --- how fields are checked -------------------------------------------------------------------------------------------
 
 
-def _is_model(model: object) -> bool:
+A_MODEL = "a model object (a BaseLlm), the name of a registered one, or None"
+
+
+def is_model(model: object) -> bool:
+    """Whether it is `A_MODEL`."""
     return model is None or isinstance(model, BaseLlm) or (isinstance(model, str) and model != "")
 
 
@@ -165,6 +170,9 @@ class LlmAgent(BaseAgent):
         output_retries: How often a model whose answer has another form is asked again before the run fails with
             OutputSchemaError.
         output_key: The state key that gets the final answer: its text or, with *output_schema*, its value.
+        parallel_tool_calls: Whether the tools that one answer of the model calls run side by side. They begin in the
+            order of their calls in any case, which says nothing of threads. False: each call is made when the one
+            before it has been answered, as if all tools were `sequential` (see `BaseTool`).
         before_model_callback: Called with `callback_context` and `llm_request`, an LlmRequestDraft to change. An
             LlmResponse that it returns counts as the model's.
         after_model_callback: Called with `callback_context` and `llm_response`, for fragments, too. An LlmResponse that
@@ -185,7 +193,7 @@ class LlmAgent(BaseAgent):
 
     model: BaseLlm | str | None = attrs.field(
         default=None,
-        validator=refusing("a model object (a BaseLlm), the name of a registered one, or None", _is_model),
+        validator=refusing(A_MODEL, is_model),
     )
     instruction: Instruction = attrs.field(
         default="", validator=refusing("instruction to be a string or a function of the context", _is_instruction)
@@ -208,6 +216,7 @@ class LlmAgent(BaseAgent):
         default=2, validator=refusing("output_retries to be an integer from 0 up", _is_retries)
     )
     output_key: str | None = attrs.field(default=None, validator=_checked_key)
+    parallel_tool_calls: bool = attrs.field(default=True, validator=attrs.validators.instance_of(bool))
     before_model_callback: Hooks = hooks_field("before_model_callback", "callback_context", "llm_request")
     after_model_callback: Hooks = hooks_field("after_model_callback", "callback_context", "llm_response")
     on_model_error_callback: Hooks = hooks_field(
@@ -217,10 +226,10 @@ class LlmAgent(BaseAgent):
     after_tool_callback: Hooks = hooks_field("after_tool_callback", "tool", "args", "tool_context", "tool_response")
     on_tool_error_callback: Hooks = hooks_field("on_tool_error_callback", "tool", "args", "tool_context", "error")
 
-    def __new__(cls, *args: Any, **fields: Any) -> LlmAgent:
-        for name in _NOT_SUPPORTED & fields.keys() - attrs.fields_dict(cls).keys():  # type: ignore[arg-type]  # mypy does not see that it is an attrs class
+    @classmethod
+    def _check_names(cls, names: Set[str]) -> None:
+        for name in _NOT_SUPPORTED & names - attrs.fields_dict(cls).keys():  # type: ignore[arg-type]  # mypy does not see that it is an attrs class
             raise NotSupportedError(f"LlmAgent({name}=...) has no effect in this version of minirun; leave it out")
-        return super().__new__(cls)
 
     @cached_property
     def _output(self) -> OutputSchema | None:
@@ -264,7 +273,7 @@ class LlmAgent(BaseAgent):
                     what = Input.INVALID
                     await ctx.emit(Event(content=Content(role="user", parts=[Part(text=again)])))
             else:
-                event = await self._run_calls(ctx, event.get_function_calls(), tools)
+                event = await self._run_calls(ctx, event, tools)
                 what = Input.FINAL if ctx._position.handover.transfer_to is not None else input_of(event)
                 final = None if output is None else output.answer_in(event, tools)
                 if final is not None:
@@ -276,27 +285,26 @@ class LlmAgent(BaseAgent):
     # --- what is recorded, if the invocation is resumed
 
     async def _recorded_answer(self, ctx: InvocationContext, event_id: str) -> tuple[Event, list[str]] | None:
-        replayer, budgets = ctx._invocation.replayer, ctx._invocation.budgets
-        recorded = None if replayer is None else replayer.record.find(event_id)
-        if replayer is None or recorded is None:
+        replayer = ctx._invocation.replayer
+        event = None if replayer is None else await replayer.repeat_answer(ctx, event_id)
+        if event is None:
             return None
-        if recorded.actions.replay.asked is not False:
-            budgets.count_llm_call()
-            budgets.count_tokens(recorded.usage_metadata)
-        event = await replayer.repeat(ctx, recorded, {})
         return event, [event.error_message or ""] if event.error_code == INVALID_OUTPUT else []
 
-    async def _run_calls(
-        self, ctx: InvocationContext, calls: Sequence[FunctionCall], tools: dict[str, BaseTool] | None
-    ) -> Event:
-        """Make the calls that have no response yet; return the event with the last responses."""
-        replayer = ctx._invocation.replayer
+    async def _run_calls(self, ctx: InvocationContext, made: Event, tools: dict[str, BaseTool] | None) -> Event:
+        """Make the calls of an event that have no response yet; return the event with the last responses."""
+        replayer, calls, event = ctx._invocation.replayer, made.get_function_calls(), None
         if replayer is not None:
             event, calls = await replayer.repeat_responses(ctx, calls)
-            if event is not None and not calls:
-                return event
-            await replayer.leave_replay(ctx, "calls of tools", calls)
-        return await run_calls(ctx, calls, (await toolbox(self, ctx)).tools if tools is None else tools)
+            if calls:
+                await replayer.leave_replay(ctx, "calls of tools", calls)
+        if calls and tools is None:
+            tools = (await toolbox(self, ctx)).tools
+        if made.actions.replay.alone:
+            from ..tools._sequence import run_in_order  # few turns have an order
+
+            return await run_in_order(ctx, made, calls, tools or {})
+        return event if event is not None and not calls else await run_calls(ctx, calls, tools or {})
 
     # --- asking
 
@@ -316,7 +324,7 @@ class LlmAgent(BaseAgent):
         invocation.budgets.count_llm_call()
         await invocation.env.point(f"model {ctx._path}")
         stream = invocation.run_config.streaming_mode is StreamingMode.SSE
-        async with aclosing(model.generate_content_async(request.llm_request, stream)) as responses:
+        async with aclosing(responses_of(model, request.llm_request, stream)) as responses:
             while True:
                 try:
                     response = _checked_response(await anext(responses, None), model)
@@ -362,6 +370,11 @@ class LlmAgent(BaseAgent):
         for call in event.get_function_calls():
             if call.id is not None:
                 invocation.ids.call_ids.add(call.id)
+        made, tools = event.get_function_calls(), request.tools
+        if made and (not self.parallel_tool_calls or any(_is_special(tools.get(call.name)) for call in made)):
+            from ._turn_notes import with_notes  # few tools wait for somebody, or for each other
+
+            event = with_notes(event, tools, parallel=self.parallel_tool_calls)
         problems: list[str] = []
         if not event.error_code and is_empty(event.content):
             message = f"the model {request.model.name!r} has said nothing"
@@ -394,6 +407,10 @@ class LlmAgent(BaseAgent):
         return event if problems else checked
 
 
+Agent = LlmAgent
+"""ADK's short name."""
+
+
 def _checked_response(response: object, model: BaseLlm) -> LlmResponse:
     """What the model has yielded; None if it is through."""
     if isinstance(response, LlmResponse):
@@ -402,6 +419,10 @@ def _checked_response(response: object, model: BaseLlm) -> LlmResponse:
         msg = f"the model {model.name!r} ended its stream without a complete response; the answer is cut off"
         raise ModelError(msg)
     raise ModelError(f"expected the model {model.name!r} to yield LlmResponse, found {response!r:.80}")
+
+
+def _is_special(tool: BaseTool | None) -> bool:
+    return tool is not None and (tool.is_long_running or tool.sequential)
 
 
 def is_empty(content: Content | None) -> bool:

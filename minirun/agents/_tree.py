@@ -29,8 +29,9 @@ class AgentTree:
         ConfigurationError: An agent stands in two places, or two have one name.
     """
 
-    def __init__(self, root: BaseAgent) -> None:
+    def __init__(self, root: BaseAgent, default_model: BaseLlm | str | None = None) -> None:
         self.root = root
+        self._default_model = default_model
         self._by_name: dict[str, BaseAgent] = {}
         self._parents: dict[str, BaseAgent] = {}
         self._add(root)
@@ -101,14 +102,14 @@ class AgentTree:
             raise InvalidEventError(f"{msg}, found {target!r:.80}")
 
     def model_of(self, agent: BaseAgent) -> BaseLlm | None:
-        """The model of *agent*, or of the nearest LlmAgent above it that has one; None if there is none."""
+        """The model of *agent*, or of the nearest LlmAgent above it that has one, or the default one, if there is."""
         at: BaseAgent | None = agent
-        while at is not None:
-            model = getattr(at, "model", None)
-            if isinstance(at, LlmAgent) and model is not None:
-                return _by_name(model) if isinstance(model, str) else model
+        model: BaseLlm | str | None = None
+        while at is not None and model is None:
+            model = at.model if isinstance(at, LlmAgent) else None
             at = self._parents.get(at.name)
-        return None
+        model = self._default_model if model is None else model
+        return _by_name(model) if isinstance(model, str) else model
 
     def check_models(self) -> None:
         """
@@ -119,10 +120,8 @@ class AgentTree:
         """
         for agent in self._by_name.values():
             if isinstance(agent, LlmAgent) and self.model_of(agent) is None:
-                msg = (
-                    f"expected a model for agent {agent.name!r}, found none in it nor in an LlmAgent above it; give one"
-                )
-                raise ConfigurationError(msg)
+                found = "found none in it nor in an LlmAgent above it; give one, or App(default_model=...)"
+                raise ConfigurationError(f"expected a model for agent {agent.name!r}, {found}")
 
     def speaker(self, events: Sequence[Event], before: str | None = None) -> BaseAgent:
         """

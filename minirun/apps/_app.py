@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from .._json import shown
 from .._record import Record
 from ..agents import BaseAgent
+from ..agents._llm import A_MODEL, is_model
 from ..agents._tree import AgentTree
 from ..errors import ConfigurationError, NotSupportedError
 from ..flows._prompts import Prompts
 from ..sessions._key import check_app_name
 
 if TYPE_CHECKING:
+    from ..models import BaseLlm
     from ..plugins import BasePlugin
     from ._compaction import EventsCompactionConfig
 
 __all__ = ["App", "Prompts", "ResumabilityConfig"]
-
-# Fields of the ADK documents that do not work here yet.
-_NOT_SUPPORTED = ("context_cache_config",)
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -60,6 +60,7 @@ class App(Record):
         name: Letters, digits, `_` and `-`, a letter first, and not `user`.
         root_agent: The agent that answers.
         plugins: Callbacks for all agents, models and tools of the app, in this order, before the agents' own.
+        default_model: The model of agents that have none, nor one above them: an object or a registered name.
         prompts: The words that the framework itself says to models.
         events_compaction_config: When earlier events are told to models as a summary; None: never.
         resumability_config: Accepted and not needed: every invocation can be resumed.
@@ -74,6 +75,7 @@ class App(Record):
     name: str
     root_agent: BaseAgent
     plugins: Sequence[BasePlugin]
+    default_model: BaseLlm | str | None
     prompts: Prompts
     resumability_config: ResumabilityConfig | None
     events_compaction_config: EventsCompactionConfig | None
@@ -85,16 +87,16 @@ class App(Record):
         root_agent: BaseAgent,
         plugins: Sequence[BasePlugin] = (),
         *,
+        default_model: BaseLlm | str | None = None,
         prompts: Prompts = Prompts(),  # noqa: B008 # frozen
         resumability_config: ResumabilityConfig | None = None,
         events_compaction_config: EventsCompactionConfig | None = None,
         **others: object,
     ) -> None:
         for other in others:
-            if other in _NOT_SUPPORTED:
-                raise NotSupportedError(f"App({other}=...) has no effect in this version of minirun; leave it out")
-            known = ", ".join(field.name for field in attrs.fields(App) if not field.name.startswith("_"))
-            raise TypeError(f"App has no field {other!r}; it has {known}")
+            from .._adk import refusal  # nothing of the kind is given by programs that run
+
+            raise refusal("App", other, [field.name for field in attrs.fields(App) if field.name[0] != "_"])
         check_app_name(name)
         if not isinstance(root_agent, BaseAgent):
             msg = f"expected root_agent to be an agent, found {root_agent!r:.80}"
@@ -110,12 +112,15 @@ class App(Record):
             if not isinstance(events_compaction_config, EventsCompactionConfig):
                 found = f"found {events_compaction_config!r:.80}"
                 raise ConfigurationError(f"expected events_compaction_config to be an EventsCompactionConfig, {found}")
-        tree = AgentTree(root_agent)
+        if not is_model(default_model):
+            raise ConfigurationError(f"expected default_model to be {A_MODEL}, found {shown(default_model)}")
+        tree = AgentTree(root_agent, default_model)
         tree.check_models()
         self.__attrs_init__(
             name=name,
             root_agent=root_agent,
             plugins=_checked_plugins(plugins),
+            default_model=default_model,
             prompts=prompts,
             resumability_config=resumability_config,
             events_compaction_config=events_compaction_config,

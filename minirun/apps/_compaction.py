@@ -1,7 +1,7 @@
 """
 Compaction: what was said earlier is told to models in fewer words.
 
-An app says when (`EventsCompactionConfig`), a summariser says it in fewer words. Which events a summary covers is the
+An app says when (`EventsCompactionConfig`), a summarizer says it in fewer words. Which events a summary covers is the
 runtime's to decide, and what it covers is still in the log.
 """
 
@@ -17,6 +17,7 @@ from ..errors import ConfigurationError, ModelError
 from ..events import Event
 from ..flows._compaction import told
 from ..models import BaseLlm, LLMRegistry, LlmRequest, LlmResponse
+from ..models._base import responses_of
 from ..types import Content, Part
 
 __all__ = ["BaseEventsSummarizer", "EventsCompactionConfig", "FirstLinesSummarizer", "LlmEventSummarizer"]
@@ -171,7 +172,7 @@ def _history(event: Event) -> list[str]:
 
 
 async def _answer(model: BaseLlm, request: LlmRequest) -> LlmResponse:
-    async with aclosing(model.generate_content_async(request, stream=False)) as responses:
+    async with aclosing(responses_of(model, request, stream=False)) as responses:
         async for response in responses:
             if not response.partial:
                 return response
@@ -212,7 +213,7 @@ class EventsCompactionConfig:
 
     Args:
         compaction_interval: Make one after so many invocations that have ended since the last one.
-        overlap_size: How many invocations before the new ones the summariser is told once more, for the connection;
+        overlap_size: How many invocations before the new ones the summarizer is told once more, for the connection;
             goes with *compaction_interval*.
         token_threshold: Make one as soon as prompts have so many tokens, as the models tell, or else a fourth of their
             characters. It comes first where both are due.

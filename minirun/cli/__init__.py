@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import sys
 
 try:
@@ -25,4 +26,5 @@ def main() -> None:
     for stream in (sys.stdin, sys.stdout):
         if isinstance(stream, io.TextIOWrapper):  # a character that cannot be read or shown must not end a run
             stream.reconfigure(errors="replace")
+    logging.getLogger("minirun").addHandler(logging.NullHandler())  # what it tells of failed tools is shown here
     cli(prog_name="minirun")

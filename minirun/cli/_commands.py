@@ -166,7 +166,7 @@ async def show_run(run: RunScope) -> None:
         async with run as events:
             async for event in events:
                 if not event.error_code:  # what the run fails with is raised, and shown, as an exception
-                    printer.show(event)
+                    printer.show(event, events.failed_calls)
     finally:
         printer.end_line()
     for question in events.pending:

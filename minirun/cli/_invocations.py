@@ -85,7 +85,7 @@ def _question(question: PendingCall) -> str:
 
 
 @attrs.frozen
-class _Place:
+class _FoundInvocation:
     """Where an invocation is, and how far it has come."""
 
     user: str
@@ -116,16 +116,16 @@ def resume(
     app = load_app(target)
 
     async def main(service: BaseSessionService) -> int:
-        places = await _known(service, app.name, invocation_id) if invocation_id else await _due(service, app.name)
-        places = [each for each in places if user in (None, each.user) and session in (None, each.session)]
+        found = await _known(service, app.name, invocation_id) if invocation_id else await _due(service, app.name)
+        found = [each for each in found if user in (None, each.user) and session in (None, each.session)]
         if invocation_id:
-            places = [_only(places, invocation_id, app.name)]
+            found = [_only(found, invocation_id, app.name)]
         console, status = Console(), 0
         async with runner_of(app, service) as runner:
             with trio.CancelScope() as scope, cancelled_by_ctrl_c(scope):
-                for place in places:
-                    status |= await _go_on(runner, place, console, stream=stream, is_named=bool(invocation_id))
-        if not places:
+                for one in found:
+                    status |= await _resume_one(runner, one, console, stream=stream, is_named=bool(invocation_id))
+        if not found:
             write(console, "nothing was interrupted, and nothing is due")
         return INTERRUPTED if scope.cancelled_caught else status
 
@@ -136,38 +136,38 @@ def resume(
     sys.exit(status)
 
 
-async def _known(service: BaseSessionService, app_name: str, invocation_id: str) -> list[_Place]:
+async def _known(service: BaseSessionService, app_name: str, invocation_id: str) -> list[_FoundInvocation]:
     found = await service.list_invocations(app_name=app_name)
     mine = (one for one in found if one.invocation_id == invocation_id)
-    return [_Place(one.user_id, one.session_id, one.invocation_id, one.status) for one in mine]
+    return [_FoundInvocation(one.user_id, one.session_id, one.invocation_id, one.status) for one in mine]
 
 
-async def _due(service: BaseSessionService, app_name: str) -> list[_Place]:
+async def _due(service: BaseSessionService, app_name: str) -> list[_FoundInvocation]:
     """What was interrupted, and what has waited for a time that has come."""
     found = await resumable(service, app_name, service.env.now())
-    return [_Place(key.user_id, key.session_id, invocation_id) for key, invocation_id in found]
+    return [_FoundInvocation(key.user_id, key.session_id, invocation_id) for key, invocation_id in found]
 
 
-def _only(places: list[_Place], invocation_id: str, app_name: str) -> _Place:
-    if not places:
+def _only(found: list[_FoundInvocation], invocation_id: str, app_name: str) -> _FoundInvocation:
+    if not found:
         known = "`minirun invocations list` shows which there are"
         raise click.ClickException(f"there is no invocation {invocation_id!r} in app {app_name!r}; {known}")
-    if len(places) > 1:  # a session and its forks
-        where = "; ".join(str(place) for place in places)
+    if len(found) > 1:  # a session and its forks
+        where = "; ".join(str(one) for one in found)
         raise click.ClickException(f"expected one invocation, found {where}; say which with --user and --session")
-    return places[0]
+    return found[0]
 
 
-async def _go_on(runner: Runner, place: _Place, console: Console, *, stream: bool, is_named: bool) -> int:
+async def _resume_one(runner: Runner, one: _FoundInvocation, console: Console, *, stream: bool, is_named: bool) -> int:
     """Go on with one, as a supervisor does: who is cancelled leaves it interrupted. Return 1 if it fails."""
-    if place.status.has_ended:
-        write(console, f"{place.invocation} has ended: {place.status}")
+    if one.status.has_ended:
+        write(console, f"{one.invocation} has ended: {one.status}")
         return 0
     if not is_named:
-        write(console, str(place), "bold")
+        write(console, str(one), "bold")
     config = attrs.evolve(config_for(stream=stream), on_busy="reject")
     run = runner.run_async(
-        user_id=place.user, session_id=place.session, invocation_id=place.invocation, run_config=config
+        user_id=one.user, session_id=one.session, invocation_id=one.invocation, run_config=config
     )
     try:
         await show_run(run.supervised(None))

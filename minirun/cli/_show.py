@@ -8,6 +8,7 @@ cursor, recolour the screen or turn the reading order round are made visible. Ev
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Mapping
 
 from rich.console import Console
 from rich.segment import Segment, Segments
@@ -53,8 +54,8 @@ class EventPrinter:
         self._streamed: set[str | None] = set()  # the ids of events whose fragments were printed
         self._open: str | None = None  # the one among them whose line has not ended
 
-    def show(self, event: Event) -> None:
-        """Print one event."""
+    def show(self, event: Event, failed_calls: Mapping[str, str]) -> None:
+        """Print one event, and where tools have failed that it answers for."""
         if event.partial:
             if event.text:
                 self._continue(event)
@@ -65,6 +66,11 @@ class EventPrinter:
         self._streamed.discard(event.id)
         for line in detail_lines(event):
             write(self._console, line if len(line) <= DETAIL_CHARS_MAX else line[: DETAIL_CHARS_MAX - 1] + "…", "dim")
+
+        for item in event.get_function_responses():
+            place = failed_calls.get(item.id or "")
+            if place is not None:
+                write(self._console, f"  {item.name} failed at {plain(place, keep='')}", "red")
 
     def end_line(self) -> None:
         """End a line that fragments have left open."""

@@ -8,6 +8,10 @@
 #   _instructions   instructions with holes, filled in
 #   _questions      the names of the calls that stand for questions
 #   _compaction     what a summary may cover, and when one is due
+#   _budgets        what an invocation has used of its limits
+#   _record         what an invocation has stored, and how far that is replayed
+#   _recorded_step  steps in the log
+#   _event_answer   what an event becomes by the answer of a hook
 #
 #   _signature      a function's parameters as a schema, and a model's arguments for them
 #   _parameters     the parameters of a callable, with their annotations and defaults

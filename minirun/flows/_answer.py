@@ -3,7 +3,8 @@ What counts as an answer: of a run, and of an agent that is used as a tool.
 
 An agent's last words are not always its last event: one that only thinks, changes the state or ends a loop says nothing
 to whoever has asked. An answer is a final event with something in it: text, an `output`, other media, or the result of
-a tool that is shown as it is (`skip_summarization`) and is not null.
+a tool that is shown as it is (`skip_summarization`) and is not null. What a model says beside its calls is no answer,
+also where one of them is long-running, which makes the event a final one; nor is the record of a step.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ __all__ = ["is_answer", "is_answer_of_run", "shown_result"]
 
 def is_answer(event: Event) -> bool:
     """Whether *event* is an answer, and not only the end of something."""
-    if event.error_code or not event.is_final_response():
+    replay = event.actions.replay
+    if event.error_code or replay.at_work or replay.step is not None or not event.is_final_response():
         return False
     parts = event.content.parts if event.content is not None else ()
     return event.output is not None or any(map(_says_something, parts)) or shown_result(event) is not None

@@ -5,8 +5,8 @@ Who resumes an invocation runs its root agent from the start. Every event has an
 (path and counter), so an agent that comes to a place where it has spoken before finds its event in the record. Where
 the record of its branch ends, it goes on. `_replay` stands in front of the agents and does that; here is what it knows.
 
-Only what agents say in the course of their logic has an order. What was said beside it (by hooks, at the end of a run,
-while something was unwound) is *detached*: it is found by its id, and nobody waits for it.
+Only what agents say in the course of their logic has an order. What hooks say, what is said at the end of a run, or
+while something is unwound, is *detached* (`Replay.aside`): it is found by its id, and nobody waits for it.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ class Record:
         self.open_before = set(open_calls)
         self.answered_now = {response.id or "" for response in events[-1].get_function_responses()}
         """The ids of the questions that this run's message answers."""
+        self.inside = {call for event in events for call in calls_around(event.branch)}
+        """The ids of the calls that agents have said something inside of."""
         self.responses: dict[str, Event] = {}
         """By the id of a call: the event that answers it."""
         self.saves: dict[str, int] = {}
@@ -112,7 +114,8 @@ class Record:
 
     def has_asked_inside(self, call_id: str) -> bool:
         """Whether an agent inside of a call has asked something."""
-        return any(event.long_running_tool_ids and call_id in calls_around(event.branch) for event in self.events)
+        asked = (event for event in self.events if event.long_running_tool_ids and not event.actions.replay.at_work)
+        return any(call_id in calls_around(event.branch) for event in asked)
 
     def next_in(self, branch: str | None) -> Event | None:
         """Return the next event of this branch, or of one within it, that is not replayed yet; None: there is none."""

@@ -31,13 +31,14 @@ __all__ = ["Transcript"]
 
 
 class _Unit:
-    """A content with calls, and the answers that have come so far."""
+    """A content with calls, the answers that have come so far, and how many have not."""
 
-    __slots__ = ("answers", "content")
+    __slots__ = ("answers", "content", "missing")
 
     def __init__(self, content: Content) -> None:
         self.content = content
         self.answers: dict[str | None, Part | None] = dict.fromkeys(call.id for call in content.calls)
+        self.missing = len(self.answers)
 
     def contents(self, prompts: Prompts) -> tuple[Content, Content]:
         """The content and its answers, in call order; stand-ins for those that are missing."""
@@ -133,7 +134,8 @@ class Transcript:
             unit = self._open.pop(part.function_response.id, None)
             if unit is not None:
                 unit.answers[part.function_response.id] = part
-                if None not in unit.answers.values():
+                unit.missing -= 1
+                if not unit.missing:
                     self._extend(self._contents, unit.contents(self.prompts))
 
     def _extend(self, shown: list[Content], contents: Sequence[Content], *, begins: bool = True) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -11,10 +11,10 @@ import attrs
 from .._fields import FLAG, OBJECT, TEXT, instance_of
 from .._record import Record
 from .._values import check_in_subclass, constructed
-from ..errors import ConfigurationError, InvalidValueError
+from ..errors import ConfigurationError, InvalidValueError, ModelError
 from ..types import Content, GenerateContentConfig, UsageMetadata
 
-__all__ = ["BaseLlm", "LlmCapabilities", "LlmRequest", "LlmResponse"]
+__all__ = ["BaseLlm", "LlmCapabilities", "LlmRequest", "LlmResponse", "responses_of"]
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -86,10 +86,18 @@ class BaseLlm(ABC):
 
     `name` is what events and errors call it. `capabilities` is what it is able to do; a subclass or an object whose
     model is able to do less, or more, sets its own.
+
+    Args:
+        model: Which model it is, for classes that serve several; it is the `name`, too. `LLMRegistry` gives it.
     """
 
     name: str = "model"
+    model: str | None = None
     capabilities: LlmCapabilities = LlmCapabilities()
+
+    def __init__(self, *, model: str | None = None) -> None:
+        if model is not None:
+            self.model = self.name = model
 
     @classmethod
     def supported_models(cls) -> list[str]:
@@ -108,3 +116,19 @@ class BaseLlm(ABC):
         scope that it has opened (https://trio.readthedocs.io, "Cancel scopes and nurseries"); an implementation that
         has to decorates itself with `trio.as_safe_channel`. Exceptions end the run with their own type.
         """
+
+
+def responses_of(model: BaseLlm, request: LlmRequest, stream: bool) -> AsyncGenerator[LlmResponse, None]:
+    """
+    Ask *model*.
+
+    Raises:
+        ModelError: Its method is no async generator.
+    """
+    responses = model.generate_content_async(request, stream)
+    if not hasattr(responses, "__anext__"):
+        if isinstance(responses, Coroutine):
+            responses.close()
+        expected = f"expected {type(model).__name__}.generate_content_async to be an async generator"
+        raise ModelError(f"{expected}, found a function that returned {responses!r:.80}; `yield` the response in it")
+    return responses

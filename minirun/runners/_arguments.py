@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._json import finite, freeze, shown
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..credentials import BaseCredentialService
     from ..env import Env
     from ..memory import BaseMemoryService
+    from ..plugins import BasePlugin
     from ..runtime._hooks import PluginHooks
     from ._compactor import Compactor
     from ._runner import Runner
@@ -52,7 +53,9 @@ _INSTEAD = {
 }
 
 
-def app_of(app: App | None, app_name: str | None, agent: BaseAgent | None) -> App:
+def app_of(
+    app: App | None, app_name: str | None, agent: BaseAgent | None, plugins: Sequence[BasePlugin] | None
+) -> App:
     """Return the app that a Runner was given, or one of the agent that it was given instead."""
     if (app is None) == (agent is None):
         msg = f"expected exactly one of app= and agent=, found {'neither' if app is None else 'both'}"
@@ -60,12 +63,14 @@ def app_of(app: App | None, app_name: str | None, agent: BaseAgent | None) -> Ap
     if app is not None:
         if not isinstance(app, App):
             raise ConfigurationError(f"expected app to be an App, found {app!r:.80}")
+        if plugins is not None:
+            raise ConfigurationError("expected plugins= with agent=, found it with app=; write App(plugins=[...])")
         return app if app_name is None else app._renamed(app_name)
     if app_name is None:
         msg = "expected app_name= with agent=, found none; it is the name that sessions are kept under"
         raise ConfigurationError(msg)
     assert agent is not None
-    return App(app_name, agent)
+    return App(app_name, agent, () if plugins is None else plugins)
 
 
 def checked_services(

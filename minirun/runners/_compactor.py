@@ -1,7 +1,7 @@
 """
 Making a summary: from what a session holds to the event that covers it.
 
-A *job* is found first: the events that the summary is to cover, and what the summariser is told of them. It holds all
+A *job* is found first: the events that the summary is to cover, and what the summarizer is told of them. It holds all
 that it needs, so the session may go on meanwhile; whoever stores its outcome looks first whether it still fits. Only
 what was asked for costs: a run looks at its own events, and the store is asked only when a summary is due.
 """
@@ -50,13 +50,13 @@ class CompactionJob:
     last_id: str | None
     speaker: str | None
     told: Sequence[Event]
-    """What the summariser is told, the summary before first."""
+    """What the summarizer is told, the summary before first."""
     size: int
     """How long that is which the summary takes the place of, in characters."""
     tail: Tail
     """Where it is remembered that there was no shorter summary."""
 
-    @trio.lowlevel.disable_ki_protection  # the summariser is the application's
+    @trio.lowlevel.disable_ki_protection  # the summarizer is the application's
     async def event(self, summarizer: BaseEventsSummarizer) -> Event | None:
         """
         The event that covers the events, without an id; None if there is no summary, or none that is shorter.
@@ -64,7 +64,7 @@ class CompactionJob:
         None is remembered as long as the session is at hand: nobody is asked again before there is twice as much.
 
         Raises:
-            TypeError: The summariser has returned something else.
+            TypeError: The summarizer has returned something else.
         """
         answer = await summarizer.maybe_summarize_events(events=self.told)
         if answer is None:
@@ -159,7 +159,7 @@ def _seq_of(event: Event) -> int:
 
 
 def _as_event(summary: Compaction) -> Event:
-    """The summary before, as summarisers are told it."""
+    """The summary before, as summarizers are told it."""
     fields = {"start_seq": 1, "end_seq": summary.end_seq}
     actions = attrs.evolve(Event().actions, compaction=fields)
     return Event(author="system", seq=summary.seq, content=summary.content, actions=actions)
@@ -226,17 +226,17 @@ class Compactor:
         if len(self.due) > DUE_MAX:
             del self.due[next(iter(self.due))]
 
-    async def compact_at_end(self, execution: Execution, writer: SessionWriter) -> bool:
+    async def compact_at_end(self, execution: Execution, writer: SessionWriter, scope: trio.CancelScope) -> bool:
         """
         Store a summary, if one is due, when the caller of a run has had everything and asks for more.
 
-        The run has succeeded: leaving it, its deadline and whatever fails here only mean that there is no summary.
+        The run has succeeded: leaving it and its deadline, which cancel the *scope*, and whatever fails here only mean
+        that there is no summary.
         Returns whether the session was looked through for one.
         """
         run, invocation, has_looked = execution.caller, execution.invocation, False
-        assert execution.compaction_scope is not None
         try:
-            with execution.compaction_scope:
+            with scope:
                 if self.is_due(invocation.live) and await invocation.committer.delivered():
                     run.compaction = await self._compact_run(invocation, writer)
                     has_looked = True

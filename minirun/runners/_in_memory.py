@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from ..agents import BaseAgent
 from ..apps import App
 from ..env import Env
 from ._runner import Runner
+
+if TYPE_CHECKING:
+    from ..plugins import BasePlugin
 
 __all__ = ["InMemoryRunner"]
 
@@ -18,6 +24,7 @@ class InMemoryRunner(Runner):
         agent: BaseAgent | None = None,
         *,
         app_name: str | None = None,
+        plugins: Sequence[BasePlugin] | None = None,
         app: App | None = None,
         cleanup_timeout_s: float | None = None,
         plugin_close_timeout: float | None = None,
@@ -33,6 +40,7 @@ class InMemoryRunner(Runner):
         super().__init__(
             app=app,
             agent=agent,
+            plugins=plugins,
             app_name="InMemoryRunner" if app is None and app_name is None else app_name,
             session_service=InMemorySessionService(env=env),
             artifact_service=InMemoryArtifactService(env=env),

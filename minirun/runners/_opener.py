@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..errors import AlreadyExistsError, ServiceClosedError
+from ..apps import App
+from ..errors import AlreadyExistsError, ServiceClosedError, SessionNotFoundError
 from ..runtime import RunRequest
 from ..sessions import BaseSessionService, GetSessionConfig, SessionKey, SessionWriter
 
@@ -16,10 +17,11 @@ _NO_EVENTS = GetSessionConfig(num_recent_events=0)
 class SessionOpener:
     """Opens sessions for the runs of one runner, until that is closed."""
 
-    __slots__ = ("is_closed", "service")
+    __slots__ = ("app", "is_closed", "service")
 
-    def __init__(self, service: BaseSessionService) -> None:
+    def __init__(self, service: BaseSessionService, app: App) -> None:
         self.service = service
+        self.app = app
         self.is_closed = False
 
     def check_open(self) -> None:
@@ -42,7 +44,7 @@ class SessionOpener:
             if writer is not None:
                 return writer
             if not auto_create:
-                raise await self.service._not_found(key, can_be_made=True)
+                raise _hinted(await self.service._not_found(key, can_be_made=True), self.app)
             await self.create_if_missing(key)
 
     async def create_if_missing(self, key: SessionKey) -> None:
@@ -56,6 +58,16 @@ class SessionOpener:
                 pass  # somebody else's first call was faster: the session is there
 
 
+def _hinted(error: SessionNotFoundError, app: App) -> SessionNotFoundError:
+    """The same error, with a hint where the class of the agent stands in a package of another name than the app."""
+    module = type(app.root_agent).__module__
+    package = module.rpartition(".")[0].rpartition(".")[2]  # ADK calls an app as the folder of its agent is called
+    if package in ("", app.name) or module.startswith("minirun."):
+        return error
+    hint = f"the agent is from the package {package!r}, and the app is called {app.name!r}"
+    return SessionNotFoundError(f"{error}; {hint}: if the session is of that app, write Runner(app_name={package!r})")
+
+
 class NewInvocation(NamedTuple):
     """How a run that begins an invocation gets into its session."""
 
@@ -63,14 +75,7 @@ class NewInvocation(NamedTuple):
     key: SessionKey
     auto_create: bool
 
-    def check(self) -> None:
-        """Raise if the runner was closed."""
+    async def open(self, request: RunRequest) -> tuple[SessionWriter, RunRequest]:
+        """Wait for the session and open it; see `SessionOpener.open`. Nothing has to be looked up."""
         self.opener.check_open()
-
-    async def look(self, request: RunRequest) -> RunRequest:
-        """Return *request* as it is: nothing has to be looked up."""
-        return request
-
-    async def open(self, request: RunRequest) -> SessionWriter:
-        """Wait for the session and open it; see `SessionOpener.open`."""
-        return await self.opener.open(self.key, request, auto_create=self.auto_create)
+        return await self.opener.open(self.key, request, auto_create=self.auto_create), request

@@ -1,22 +1,25 @@
 """
-Runs that resume an invocation: which one it is, and whether there is something of it to go on with.
+Runs that name an invocation: which one it is, and whether there is something of it to go on with.
 
 An invocation is named by its id, or found by the open questions that a message answers. Both are looked up before the
-session is opened, and looked at again when nobody else can write to it any more.
+session is opened, and looked at again when nobody else can write to it any more. A message that comes with an id which
+no invocation has begins one.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 import trio
 
+from .._json import check_text, shown
 from .._values import changed
-from ..errors import InvalidMessageError, InvocationNotFoundError
+from ..errors import InvalidMessageError, InvalidValueError, InvocationNotFoundError
 from ..flows._answer import is_answer_of_run
-from ..runtime import Program, RunRequest
+from ..runtime import Program, Run, RunRequest
 from ..runtime._scope import FinishedError
 from ..sessions import BaseSessionService, GetSessionConfig, Invocation, SessionKey, SessionWriter
 from ..sessions._pending import check_answer
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
     from ..types import FunctionResponse
 
 __all__ = ["ResumedInvocation", "find_invocation"]
+
+# What an invocation may be called by whoever begins it: the ids of its events begin with this.
+_OWN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 async def find_invocation(service: BaseSessionService, key: SessionKey, invocation_id: str) -> Invocation:
@@ -44,34 +50,83 @@ async def find_invocation(service: BaseSessionService, key: SessionKey, invocati
 
 
 class ResumedInvocation(NamedTuple):
-    """How a run that resumes an invocation gets into its session."""
+    """How a run that resumes an invocation, or names the one that it begins, gets into its session."""
 
     opener: SessionOpener
     program: Program
     key: SessionKey
     named: str | None
     """The id of the invocation; None: it is found by the questions that the message answers."""
+    auto_create: bool
+    """Whether a session is made that is not there; there is nothing to resume in one that was made anew."""
 
-    @property
-    def auto_create(self) -> bool:
-        """False: there is nothing to resume in a session that was made anew."""
-        return False
-
-    def check(self) -> None:
-        """Raise if the runner was closed."""
-        self.opener.check_open()
-
-    async def look(self, request: RunRequest) -> RunRequest:
+    async def open(self, request: RunRequest) -> tuple[SessionWriter, RunRequest]:
         """
-        Return *request* as that of a run which resumes the invocation that is named, or whose questions are answered.
+        Wait for the session and open it, with what is recorded of the invocation.
+
+        Or as that of a run which begins the one that is named, if there is none and the message answers nothing.
 
         Raises:
-            InvalidMessageError: The message is no answer to open questions of the invocation, or not in their form.
-            InvocationNotFoundError: There is no such invocation.
+            FinishedError: The invocation has ended; there is nothing to go on with.
+            InvalidMessageError: It has ended, and a state_delta would be lost. Or the message is no answer to open
+                questions of the invocation, or not in their form.
+            InvocationNotFoundError: There is no such invocation, or it was undone by a rewind.
+            InvalidValueError: No invocation can be called that.
+        """
+        self.opener.check_open()
+        request = await self._look(request)
+        if request.resumes is None:
+            return await self._open_new(request), request
+        invocation_id, message, seq = request.invocation_id, request.message, request.resumes.seq
+        writer = await self.opener.open(self.key, request, auto_create=False)
+        try:
+            await self.opener.service._open(self.key, GetSessionConfig(after_seq=seq - 1))  # what is recorded
+            recorded = writer.live.window(seq)
+            if not recorded or recorded[0].seq != seq:
+                msg = f"the invocation {invocation_id!r} was undone by a rewind; begin a new one"
+                raise InvocationNotFoundError(msg)
+            # Other runs may have gone on with it, paused and ended while this one waited.
+            now = await find_invocation(self.opener.service, self.key, invocation_id)
+            answers = message.get_function_responses()
+            if now.status.has_ended and not answers:
+                raise _finished(writer, now, request)
+            for answer in answers:
+                call = writer.live.open_calls.get(answer.id or "")
+                if call is None or call.pending != "waits" or call.invocation_id != invocation_id:
+                    msg = "expected an answer to a question that is open, found one to"
+                    raise InvalidMessageError(f"{msg} {answer.id!r}, which has just been answered")
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await writer.finish(None)
+            raise
+        return writer, attrs.evolve(request, resumes=now)
+
+    async def _open_new(self, request: RunRequest) -> SessionWriter:
+        writer = await self.opener.open(self.key, request, auto_create=self.auto_create)
+        try:
+            if not await self._is_free(request.invocation_id):
+                msg = f"another run has just begun the invocation {request.invocation_id!r}; leave invocation_id out"
+                raise InvalidMessageError(f"{msg}, or go on with it without a message")
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await writer.finish(None)
+            raise
+        return writer
+
+    async def _look(self, request: RunRequest) -> RunRequest:
+        """
+        Find the invocation that is named, or whose questions are answered, before the session is waited for.
+
+        Return *request* as that of a run which resumes it; or which begins the one that is named, if there is none and
+        the message answers nothing.
         """
         service, invocation_id = self.opener.service, self.named
         message = request.message
         answers = message.get_function_responses()
+        if isinstance(invocation_id, str):
+            check_text(invocation_id, "invocation_id")
+            if message.content is not None and not answers and await self._is_free(invocation_id):
+                return _beginning(request, invocation_id)
         named = None if invocation_id is None else await find_invocation(service, self.key, invocation_id)
         if message.content is not None and len(answers) < len(message.content.parts):
             if named is not None and named.status.has_ended:
@@ -95,7 +150,12 @@ class ResumedInvocation(NamedTuple):
         assert invocation_id is not None
         resumed = await find_invocation(service, self.key, invocation_id)
         message = changed(message, invocation_id=invocation_id, branch=branch)
-        return attrs.evolve(request, invocation_id=invocation_id, message=message, resumes=resumed)
+        return attrs.evolve(
+            request, invocation_id=invocation_id, message=message, resumes=resumed, is_looked_up=True
+        )
+
+    async def _is_free(self, invocation_id: str) -> bool:
+        return await self.opener.service._invocation(self.key, invocation_id) is None
 
     async def _questions(self, answers: Sequence[FunctionResponse]) -> list[PendingCall]:
         """The open questions that *answers* are for, each checked for its form."""
@@ -119,32 +179,13 @@ class ResumedInvocation(NamedTuple):
             asked.append(question)
         return asked
 
-    async def open(self, request: RunRequest) -> SessionWriter:
-        """
-        Wait for the session and open it, with what is recorded of the invocation.
-
-        Raises:
-            FinishedError: The invocation has ended; there is nothing to go on with.
-            InvalidMessageError: It has ended, and a state_delta would be lost.
-            InvocationNotFoundError: It was undone by a rewind.
-        """
-        assert request.resumes is not None, "it was looked up"
-        invocation_id, seq = request.invocation_id, request.resumes.seq
-        writer = await self.opener.open(self.key, request, auto_create=False)
-        try:
-            await self.opener.service._open(self.key, GetSessionConfig(after_seq=seq - 1))  # what is recorded
-            recorded = writer.live.window(seq)
-            if not recorded or recorded[0].seq != seq:
-                msg = f"the invocation {invocation_id!r} was undone by a rewind; begin a new one"
-                raise InvocationNotFoundError(msg)
-            now = await find_invocation(self.opener.service, self.key, invocation_id)
-            if now.status.has_ended and not request.message.get_function_responses():  # answers are told: too late
-                raise _finished(writer, now, request)
-        except BaseException:
-            with trio.CancelScope(shield=True):
-                await writer.finish(None)
-            raise
-        return writer
+def _beginning(request: RunRequest, invocation_id: str) -> RunRequest:
+    """*request* as that of a run which begins the invocation of this id."""
+    if not _OWN_ID.fullmatch(invocation_id):
+        problem = f"expected up to 64 letters, digits, '_' and '-' for a new invocation, found {shown(invocation_id)}"
+        raise InvalidValueError("invocation_id", problem)
+    message = changed(request.message, id=f"{invocation_id}-0", invocation_id=invocation_id)
+    return attrs.evolve(request, invocation_id=invocation_id, message=message, is_looked_up=True)
 
 
 def _finished(
@@ -160,4 +201,5 @@ def _finished(
     mine = (event for event in recorded if event.invocation_id == invocation.invocation_id)
     asked = request.run_config.get_session_config
     shown = GetSessionConfig(after_seq=live.run_start_seq(None) - 1) if asked is None else asked
-    return FinishedError(invocation.status, live.snapshot(shown), next(filter(is_answer_of_run, mine), None))
+    answer = next(filter(is_answer_of_run, mine), None)
+    return FinishedError(Run(invocation.invocation_id, live.snapshot(shown), None, invocation.status, answer))

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ..artifacts import BaseArtifactService
     from ..credentials import AuthCredential, BaseCredentialService
     from ..memory import BaseMemoryService
+    from ..plugins import BasePlugin
     from ..sessions import PendingCall
     from ._sync import SyncRun
 
@@ -65,6 +66,7 @@ class Runner:
         app: The app to run.
         app_name: With *agent*: the name that sessions are kept under.
         agent: The root agent.
+        plugins: With *agent*: the plugins of its app.
         session_service: Where sessions are kept. The runner closes none of its services.
         artifact_service: Where artifacts are kept, for contexts that save and load them. One that shares the session
             service's file shows a version when the event that names it is stored, and not before.
@@ -91,6 +93,7 @@ class Runner:
         app: App | None = None,
         app_name: str | None = None,
         agent: BaseAgent | None = None,
+        plugins: Sequence[BasePlugin] | None = None,
         session_service: BaseSessionService,
         artifact_service: BaseArtifactService | None = None,
         memory_service: BaseMemoryService | None = None,
@@ -101,7 +104,7 @@ class Runner:
         env: Env | None = None,
     ) -> None:
         self._services = checked_services(session_service, artifact_service, memory_service, credential_service, env)
-        self.app = app_of(app, app_name, agent)
+        self.app = app_of(app, app_name, agent, plugins)
         self.session_service = session_service
         self.artifact_service = artifact_service
         self.memory_service = memory_service
@@ -112,7 +115,7 @@ class Runner:
             session_service._accompany(artifact_service)
         self.auto_create_session = auto_create_session
         self._env = session_service.env
-        self._opener = SessionOpener(session_service)
+        self._opener = SessionOpener(session_service, self.app)
         self._compactor = compactor_of(self.app, self._env)
         self._program = Program(
             tree=self.app._tree,
@@ -210,7 +213,9 @@ class Runner:
                 question, `pending.reply(...)`, with which its invocation goes on.
             invocation_id: An invocation to go on with, that was interrupted or waits. What is recorded of it is not
                 done again: its agents run from their start, and what they have said, the answers of models and the
-                results of tools and steps are taken from the log. One that has ended yields nothing.
+                results of tools and steps are taken from the log. One that has ended yields nothing. With a message:
+                what to call the invocation that this begins, up to 64 letters, digits, `_` and `-`. The ids of its
+                calls follow from it, so it is to be another one in every session.
             run_config: Settings of this run.
             state_delta: State to change with the message; its `temp:` keys live for this run.
             yield_user_message: Whether the stored message is the first event of the run.
@@ -254,7 +259,7 @@ class Runner:
             return RunScope(self._program, request, NewInvocation(self._opener, key, self.auto_create_session))
         from ._resume import ResumedInvocation  # few runs resume an invocation
 
-        entrance = ResumedInvocation(self._opener, self._program, key, invocation_id)
+        entrance = ResumedInvocation(self._opener, self._program, key, invocation_id, self.auto_create_session)
         return RunScope(self._program, request, entrance)
 
     async def provide_credential(self, pending: PendingCall, credential: AuthCredential) -> Content:
@@ -356,7 +361,7 @@ class Runner:
         with it.
 
         It also makes the summaries that are due (`App(events_compaction_config=...)`) in sessions where runs of this
-        runner have not come to it, because their callers have left early or the summariser has failed: one at a time
+        runner have not come to it, because their callers have left early or the summarizer has failed: one at a time
         for each session, which is not held meanwhile. What fails is tried again later and later, too.
 
         Args:
@@ -422,7 +427,7 @@ class Runner:
         verbose: bool = False,
     ) -> list[Event]:
         """
-        Run one message, or several one after another, print what is said, and return the events.
+        Run one message, or several one after another, print what is said and where tools fail, and return the events.
 
         The session is made if it does not exist, and goes on when called again. *verbose* also prints calls, responses
         and state changes; *quiet* prints nothing.
@@ -439,6 +444,6 @@ class Runner:
             ) as run:
                 async for event in run:
                     events.append(event)
-                    for line in [] if quiet else lines_of(event, verbose=verbose):
+                    for line in [] if quiet else lines_of(event, run.failed_calls, verbose=verbose):
                         print(line)  # noqa: T201 # printing is what this is for
         return events

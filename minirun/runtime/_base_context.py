@@ -9,7 +9,7 @@ questions, artifacts, memory, credentials. All of it takes a `ContextBase`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -24,10 +24,10 @@ from ..events import NO_ACTIONS, Event
 from ..flows._actions import ActionsDraft
 from ..sessions import Session
 from ..sessions._run_session import run_session
-from ..sessions._state import State, writes_of
+from ..sessions._state import State, parted, writes_of
 from ..types import Content
 from ._config import RunConfig
-from ._emit import keep_temp, temp_of
+from ._emit import keep_temp
 from ._failure import is_pause
 from ._ids import STEP_ID
 from ._invocation import Invocation
@@ -116,6 +116,7 @@ class ContextBase(ReadonlyContext):
         self._is_detached = False  # whether what is emitted here takes no part in the order of what its agent says
         self._conflicts: list[str] = []  # keys that the next event has to name
         self._draft: ActionsDraft | None = None  # the actions for the next event, if there are any
+        self._not_awaited = 0  # how many calls of `emit`, and of agents' `run_async`, nobody has awaited yet
 
     # --- what its holder sees
 
@@ -163,7 +164,7 @@ class ContextBase(ReadonlyContext):
         """Whether an event with `escalate` was stored since the innermost loop began its run: start nothing more."""
         return self._position.escalation.is_set
 
-    async def emit(self, event: Event) -> Event:
+    def emit(self, event: Event) -> Coroutine[Any, Any, Event]:
         """
         Say *event*: store it, show it to the caller, and return it, stored, when the caller asks for the next one.
 
@@ -178,6 +179,11 @@ class ContextBase(ReadonlyContext):
             InvocationEndedError: The invocation, or the tool call that this context belonged to, has ended.
             InvalidEventError, InvalidValueError, NotSupportedError: The event cannot be stored.
         """
+        self._not_awaited += 1
+        return self._emit(event)
+
+    async def _emit(self, event: Event) -> Event:
+        self._not_awaited -= 1
         return await self._invocation.emitter.emit(self, event)
 
     # --- other contexts, which stand above this file
@@ -279,16 +285,23 @@ class ContextBase(ReadonlyContext):
 
     async def _flush(self, *, closing: bool = False) -> None:
         """Store what is pending, state and actions, and no event has carried, as an event of its own."""
+        if not closing:
+            self._check_awaited()
         draft = self._draft
         if closing and draft is not None:
             draft.transfer_to_agent = None
-        pending = self._state.pending()
-        temp = temp_of(pending)
-        if len(temp) < len(pending) or not (draft is None or draft.is_empty()):
+        lasting, temp = parted(self._state.pending())
+        if lasting or not (draft is None or draft.is_empty()):
             await self._invocation.emitter.emit(self, Event(), closing=closing)
         elif temp:
             self._state.take({}).commit()
             keep_temp(self._invocation, temp)
+
+    def _check_awaited(self) -> None:
+        """Raise if something was said here, or an agent run, without an `await`: it has not happened."""
+        if self._not_awaited:
+            msg = "expected `await ctx.emit(event)` and `await agent.run_async(ctx)`, found a call without `await`"
+            raise TypeError(f"{msg}: what {self.agent_name!r} said or ran there has not happened; add the `await`")
 
     def _close(self, why: str) -> None:
         """Refuse everything from here on."""

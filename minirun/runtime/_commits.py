@@ -7,7 +7,7 @@ nothing is measured.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
@@ -17,6 +17,7 @@ from .._record import Record
 
 if TYPE_CHECKING:
     from ..events import Event
+    from ._failure import Failures
 
 __all__ = ["Commit", "CommitTimer", "CommitWatcher"]
 
@@ -41,21 +42,25 @@ CommitWatcher: TypeAlias = Callable[[Commit], None]
 class CommitTimer:
     """The clock of one event, in seconds of trio's clock."""
 
-    __slots__ = ("_began", "_stored", "_turn", "_unread")
+    __slots__ = ("_began", "_commit", "_turn")
 
     def __init__(self) -> None:
-        self._began = self._turn = self._stored = trio.current_time()
-        self._unread = 0
+        self._began = self._turn = trio.current_time()
+        self._commit: Commit
 
     def has_turn(self) -> None:
         """The event is given to the store now."""
         self._turn = trio.current_time()
 
-    def is_stored(self, unread: int) -> None:
-        """The store has it."""
-        self._stored, self._unread = trio.current_time(), unread
+    def is_stored(self, event: Event, unread: int) -> None:
+        """The store has it, as *event*."""
+        wait_s, store_s = self._turn - self._began, trio.current_time() - self._turn
+        self._commit = Commit(event=event, wait_s=wait_s, store_s=store_s, unread=unread)
 
-    def commit(self, event: Event) -> Commit:
-        """What it has measured, for the stored *event*."""
-        wait_s, store_s = self._turn - self._began, self._stored - self._turn
-        return Commit(event=event, wait_s=wait_s, store_s=store_s, unread=self._unread)
+    def tell(self, watchers: Iterable[CommitWatcher], failures: Failures) -> None:
+        """Tell the *watchers*. What one raises fails the run at its end: the event stays stored."""
+        for watcher in watchers:
+            try:
+                watcher(self._commit)
+            except Exception as error:  # an application's function: nothing that it raises may undo the emit
+                failures.late.append(error)

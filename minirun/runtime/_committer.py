@@ -103,7 +103,7 @@ class Committer:
     # --- the committer's task
 
     @trio.lowlevel.enable_ki_protection
-    async def _run(self) -> None:
+    async def _store_all(self) -> None:
         """Store what is emitted, one event after another, until `end`."""
         emission, self._first = self._first, None
         while True:
@@ -119,9 +119,8 @@ class Committer:
             self._withdrawal = trio.CancelScope(shield=True)
 
     async def _commit(self, emission: Emission) -> None:
-        if self._broken is not None:
-            emission.error = self._broken
-        else:
+        stored, emission.error = None, self._broken
+        if emission.error is None:
             try:
                 event = emission.to_store()
                 self._check_calls(event)
@@ -132,14 +131,12 @@ class Committer:
                 emission.error = error
                 if isinstance(error, StorageError) and error.stored is None:
                     self._broken = error  # what follows would stand after an event that nobody knows to be there
-            else:
-                try:
-                    emission.apply(stored, len(self._queue))
-                    self._publish(stored, emission if emission.has_credit else None)
-                finally:  # whatever goes wrong here, nobody is left asleep
-                    emission.settle()
-                return
-        emission.settle()
+        try:
+            if stored is not None:
+                emission.apply(stored, len(self._queue))
+                self.publish(stored, emission if emission.has_credit else None)
+        finally:  # whatever goes wrong here, nobody is left asleep
+            emission.settle()
 
     def _check_calls(self, event: Event) -> None:
         """Each call is new, each response answers a call that is open: so none is answered twice (promise P6)."""
@@ -179,7 +176,7 @@ class Committer:
             nursery, self._nursery = self._nursery, None
             self._first = emission
             name = f"minirun committer of {self._invocation_id}"
-            self._context.run(partial(nursery.start_soon, self._run, name=name))
+            self._context.run(partial(nursery.start_soon, self._store_all, name=name))
             return
         try:
             try:
@@ -198,7 +195,7 @@ class Committer:
             await self._room_waiters.park()
         if not self._left:
             self._room -= 1
-            self._publish(event, None)
+            self.publish(event)
 
     @trio.lowlevel.enable_ki_protection
     async def delivered(self) -> bool:
@@ -273,16 +270,13 @@ class Committer:
             if waiters:
                 waiters.unpark_all()
 
-    def show(self, event: Event) -> None:
-        """Put a stored event into the caller's queue that was stored before this committer began."""
-        self._publish(event, None)
-
-    # --- inside
-
-    def _publish(self, event: Event, emission: Emission | None) -> None:
+    def publish(self, event: Event, emission: Emission | None = None) -> None:
+        """Put *event* into the caller's queue; asking for the next one gives back the credit of *emission*."""
         if not self._left:
             self._queue.append((event, emission))
             self._wake_reader()
+
+    # --- inside
 
     def _wake_reader(self) -> None:
         if self._reader is not None:

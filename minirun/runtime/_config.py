@@ -25,14 +25,6 @@ class StreamingMode(Enum):
     """Not supported by this version."""
 
 
-# Fields of the ADK documents that do not work here yet.
-_NOT_SUPPORTED = (
-    "avatar_config", "context_window_compression", "input_audio_transcription", "output_audio_transcription",
-    "realtime_input_config", "response_modalities", "save_input_blobs_as_artifacts", "save_live_audio",
-    "save_live_blob", "session_resumption", "speech_config", "support_cfc", "tool_thread_pool_config",
-)
-
-
 def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -113,10 +105,9 @@ class RunConfig(Record):
     ) -> None:
         given = locals()  # the fields by their names, as the signature has them
         for name in others:
-            if name in _NOT_SUPPORTED:
-                raise NotSupportedError(f"RunConfig.{name} has no effect in this version of minirun; leave it out")
-            known = ", ".join(field.name for field in attrs.fields(RunConfig))
-            raise TypeError(f"RunConfig has no field {name!r}; it has {known}")
+            from .._adk import refusal  # nothing of the kind is given by programs that run
+
+            raise refusal("RunConfig", name, [field.name for field in attrs.fields(RunConfig)])
         if streaming_mode is StreamingMode.BIDI:
             raise NotSupportedError("StreamingMode.BIDI has no effect in this version of minirun; use NONE or SSE")
         self.__attrs_init__(**{field.name: given[field.name] for field in attrs.fields(RunConfig)})

@@ -478,6 +478,7 @@ class ToolContext(WorkingContext):
         *model* is for the agents in it that have none.
         """
         here = self._position
+        self._invocation.inside.add(self.function_call_id)
         name = f"{agent.name}@{self.function_call_id}"
         call = self._invocation.live.open_calls[self.function_call_id]  # it is being made
         position = Position(

@@ -92,10 +92,11 @@ async def _pose(context: ContextBase, asked_id: str, args: dict[str, Any]) -> No
     """Ask for it, also where an earlier run had what it needed and has gone on: beside the logic, then."""
     tool, replayer = context._call_id, context._invocation.replayer
     about = tool or asked_id
-    question = Question(asked_id, REQUEST_CREDENTIAL, {"functionCallId": about, "authConfig": args}, {about: args})
+    asked = {"functionCallId": about, "authConfig": args}
+    question = Question(asked_id, REQUEST_CREDENTIAL, asked, auth_configs={about: args})
     notes = Replay(asked_by=context._path)
     context._check_can_wait()
     if replayer is not None and tool is None and replayer.record.next_in(context.branch) is not None:
         context = context._detached(context._state.layer())
         notes = changed(notes, early=True, was_paused=replayer.record.was_paused)
-    await pose(context, question, notes)
+    await pose(context, question, replay=notes)

@@ -34,7 +34,7 @@ from ..env import derived_id
 from ..errors import InvalidEventError, InvalidValueError
 from ..events import READS_LEVEL, Event, EventActions, Replay
 from ..sessions._event_checks import checked_event
-from ..sessions._state import TEMP_PREFIX, TakenWrites, Write, apply_write, merge_writes, with_writes, writes_of
+from ..sessions._state import TEMP_PREFIX, TakenWrites, Write, apply_write, layered, parted, with_writes, writes_of
 from ..types import NO_CALLS, Content, FunctionCall, Part
 from ._failure import is_pause
 from ._ids import STEP_ID
@@ -60,26 +60,28 @@ class Emitter:
 
         One that is *closing* something is stored whatever happens: it waits for no caller, and no hook stops it.
         """
-        invocation = context._invocation
         event_id = context._identify(event, closing=closing)
         if event.partial:
             return await self._show(context, event, event_id)
-        own = writes_of(event.actions)
+        invocation = context._invocation
         if context._call_id is not None and (recorded := invocation.tool_events.get(event_id)) is not None:
-            return await self.repeat(context, recorded, own)  # an earlier attempt of the call has said it
+            return await self.repeat(context, recorded, writes_of(event.actions))  # an earlier attempt has said it
+        return await self._store(context, event, event_id, closing=closing)
+
+    async def _store(self, context: ContextBase, event: Event, event_id: str, *, closing: bool) -> Event:
+        invocation, draft = context._invocation, context._draft
         await invocation.env.point(f"emit {context._path}")
-        draft = context._draft
         if closing and draft is not None:
             draft.transfer_to_agent = None  # nobody takes over any more
-        emission = Emission(invocation, context._position, context._state.take(own), context._conflicts)
+        pending = context._state.take(writes_of(event.actions))
+        emission = Emission(invocation, context._position, pending, context._conflicts)
         try:
             for key, write in emission.temp.items():  # one that does not fit is refused before anything is stored
                 apply_write(key, invocation.values.get(key), write)
             for reader in context._position.readers:
                 if reader.fresh:
                     emission.reads[reader] = reader.unrecorded()
-            detached = is_detached(context, closing=closing)
-            complete = prepare(context, event, event_id, emission, detached=detached)
+            complete = prepare(context, event, event_id, emission, detached=is_detached(context, closing=closing))
             if "on_event_callback" in invocation.program.plugins:
                 complete = await self._after_hooks(context, complete, emission, closing=closing)
             if complete.actions.artifact_delta or complete.actions.artifact_versions:
@@ -95,8 +97,8 @@ class Emitter:
                 emission.pending.rollback()
         context._after_commit(stored, closing=closing)
         if emission.timer is not None:
-            _tell_watchers(invocation, emission.timer, stored)
-        if context._call_id is not None:
+            emission.timer.tell(invocation.commit_watchers, invocation.failures)
+        if context._call_id is not None or stored.actions.replay.step is not None:
             invocation.tool_events[event_id] = stored
         return stored
 
@@ -114,12 +116,9 @@ class Emitter:
         """Come to *what* is about to be done and is not recorded. Nothing is replayed here."""
 
     def _take_over(self, context: ContextBase, recorded: Event, own: Mapping[str, Write]) -> None:
-        invocation = context._invocation
         pending = context._state.take(own)
         pending.commit()
-        keep_temp(invocation, temp_of(pending.writes))
-        if recorded.actions.transfer_to_agent is not None:
-            invocation.budgets.count_transfer()
+        keep_temp(context._invocation, parted(pending.writes)[1])
         context._after_commit(recorded, closing=False)
 
     async def _show(self, context: ContextBase, event: Event, event_id: str) -> Event:
@@ -143,11 +142,8 @@ class Emitter:
 
         hook_context = context._for_on_event(context._state.layer())
         event, writes = await apply_on_event(hook_context, event, closing=closing)
-        temp = temp_of(writes)
-        for key, write in temp.items():
-            merged = merge_writes(key, emission.temp[key], write) if key in emission.temp else write
-            emission.temp = {**emission.temp, key: merged}
-        emission.writes = {key: write for key, write in writes.items() if key not in temp} if temp else writes
+        emission.writes, temp = parted(writes)
+        emission.temp = layered(emission.temp, temp)
         actions = with_writes(event.actions, emission.writes)
         return event if actions is event.actions else changed(event, actions=actions)
 
@@ -180,16 +176,6 @@ def _new_timer() -> CommitTimer:
     return CommitTimer()
 
 
-def _tell_watchers(invocation: Invocation, timer: CommitTimer, event: Event) -> None:
-    """Tell those who watch commits. What one raises fails the run at its end: the event stays stored."""
-    commit = timer.commit(event)
-    for watcher in invocation.commit_watchers:
-        try:
-            watcher(commit)
-        except Exception as error:  # an application's function: nothing that it raises may undo the emit
-            invocation.failures.late.append(error)
-
-
 class Emission:
     """
     An event on its way to the store and to the caller, with all that was found out about it, and its emitter, asleep.
@@ -211,11 +197,8 @@ class Emission:
         self._raise_cancel: Any = None  # raises the cancellation that has asked for the event to be withdrawn
         self.event: Event
         self.pending = pending
-        self.temp = temp_of(pending.writes)
-        self.writes: Mapping[str, Write] = pending.writes
-        """What is stored of the writes."""
-        if self.temp:
-            self.writes = {key: write for key, write in pending.writes.items() if key not in self.temp}
+        self.writes, self.temp = parted(pending.writes)
+        """What is stored of the writes, and what lives for this run."""
         self.reads: dict[Reads, Mapping[str, Any]] = {}
         self.timer = _new_timer() if invocation.commit_watchers else None
         self.escalates_from: tuple[trio.CancelScope, ...] | None = None
@@ -249,7 +232,7 @@ class Emission:
         if self.escalates_from is not None:  # at once: whom it ends has said nothing after it
             self._position.escalation.set(self.escalates_from)
         if self.timer is not None:
-            self.timer.is_stored(unread)
+            self.timer.is_stored(stored, unread)
         self.pending.commit()
         for reader, recorded in self.reads.items():
             reader.settle(recorded)
@@ -266,7 +249,7 @@ class Emission:
 
         A cancellation asks for the event to be withdrawn, and waits on until the store has answered.
         """
-        if not self.is_settled or (self.has_credit and not self.is_turn_over and self.stored is not None):
+        if not self._is_over:
             self.task = trio.lowlevel.current_task()
 
             def abort(raise_cancel: Any) -> trio.lowlevel.Abort:
@@ -285,11 +268,15 @@ class Emission:
         assert self.stored is not None
         return self.stored
 
+    @property
+    def _is_over(self) -> bool:
+        """Whether its emitter waits for nothing: the store has refused it, or the caller has asked for the next one."""
+        return self.is_settled and (self.stored is None or self.is_turn_over or not self.has_credit)
+
     def settle(self) -> None:
         """Note that the store has answered, or that the event was withdrawn."""
         self.is_settled = True
-        waits_for_caller = self.has_credit and not self.is_turn_over and self.stored is not None
-        if not waits_for_caller or self._raise_cancel is not None:
+        if self._is_over or self._raise_cancel is not None:
             self.wake()
 
     def end_turn(self) -> None:
@@ -388,11 +375,6 @@ def _with_notes(
 
 
 # --- `temp:` keys, which live for this run ----------------------------------------------------------------------------
-
-
-def temp_of(writes: Mapping[str, Write]) -> Mapping[str, Write]:
-    """Return the writes to `temp:` keys, which are not stored."""
-    return {key: write for key, write in writes.items() if key.startswith(TEMP_PREFIX)} if writes else writes
 
 
 def keep_temp(invocation: Invocation, writes: Mapping[str, Write]) -> None:

@@ -2,23 +2,8 @@
 How a run ends, as a table.
 
 What has stopped the agents, and whether a question of the invocation is open then, decides how the invocation is
-recorded, which of its open calls are answered, and whether its failure is stored:
-
-    stopped by     what it is                          no question open            a question open
-    ──────────     ──────────                          ────────────────            ───────────────
-    END            they have come to their end         completed                   completed
-    PAUSE          one has asked, or sleeps            cancelled                   paused
-    LEAVING        the caller has left                 cancelled                   paused
-    SUPERVISOR     so has a supervisor                 interrupted, all kept       interrupted, all kept
-    INTERRUPT      Ctrl-C, SystemExit                  failed                      paused
-    FAILURE        an exception, the deadline          failed                      failed
-    NOTHING_NEW    a failure, or a hook's answer,      interrupted, all kept       paused, all kept
-                   before anything new was done
-                   in a resumed invocation
-
-`completed`, `cancelled` and `failed` answer every call that is open, `paused` those that neither wait nor have
-something inside that waits. `failed` stores the failure. Whatever the table says, an invocation of which the store has
-refused the closing events is interrupted: the next run closes them.
+recorded, which of its open calls are answered, and whether its failure is stored. Whatever the table says, an
+invocation of which the store has refused the closing events is interrupted: the next run closes them.
 """
 
 from __future__ import annotations
@@ -35,20 +20,20 @@ __all__ = ["ENDINGS", "Closes", "Ending", "Stop", "ending_of", "stopped_by"]
 class Stop(Enum):
     """What has stopped the agents of a run."""
 
-    END = auto()
-    PAUSE = auto()
-    LEAVING = auto()
-    SUPERVISOR = auto()
-    INTERRUPT = auto()
-    FAILURE = auto()
-    NOTHING_NEW = auto()
+    END = auto()  # they have come to their end
+    PAUSE = auto()  # one has asked, or sleeps
+    LEAVING = auto()  # the caller has left
+    SUPERVISOR = auto()  # so has a supervisor
+    INTERRUPT = auto()  # Ctrl-C, SystemExit
+    FAILURE = auto()  # an exception, the deadline
+    NOTHING_NEW = auto()  # a failure, or a hook's answer, before anything new was done in a resumed invocation
 
 
 class Closes(Enum):
     """Which open calls are answered at the end."""
 
     ALL = auto()
-    NOT_WAITING = auto()
+    NOT_WAITING = auto()  # but those that wait, or have something inside that waits
     NONE = auto()
 
 
@@ -67,27 +52,21 @@ _FAILED = Ending(InvocationStatus.FAILED, Closes.ALL, stores_failure=True)
 _INTERRUPTED = Ending(InvocationStatus.INTERRUPTED, Closes.NONE)
 _STILL_PAUSED = Ending(InvocationStatus.PAUSED, Closes.NONE)
 
-ENDINGS: Final[dict[tuple[Stop, bool], Ending]] = {
-    (Stop.END, False): _COMPLETED,
-    (Stop.END, True): _COMPLETED,
-    (Stop.PAUSE, False): _CANCELLED,  # what it waited for was withdrawn, by an end that could not be stored as a whole
-    (Stop.PAUSE, True): _PAUSED,
-    (Stop.LEAVING, False): _CANCELLED,
-    (Stop.LEAVING, True): _PAUSED,  # who leaves a run that waits does not take its questions back
-    (Stop.SUPERVISOR, False): _INTERRUPTED,
-    (Stop.SUPERVISOR, True): _INTERRUPTED,
-    (Stop.INTERRUPT, False): _FAILED,
-    (Stop.INTERRUPT, True): _PAUSED,
-    (Stop.FAILURE, False): _FAILED,
-    (Stop.FAILURE, True): _FAILED,
-    (Stop.NOTHING_NEW, False): _INTERRUPTED,
-    (Stop.NOTHING_NEW, True): _STILL_PAUSED,
+ENDINGS: Final[dict[Stop, tuple[Ending, Ending]]] = {
+    # stopped by      no question open, a question open
+    Stop.END:         (_COMPLETED,      _COMPLETED),
+    Stop.PAUSE:       (_CANCELLED,      _PAUSED),  # an end that could not be stored as a whole has withdrawn questions
+    Stop.LEAVING:     (_CANCELLED,      _PAUSED),  # who leaves a run that waits does not take its questions back
+    Stop.SUPERVISOR:  (_INTERRUPTED,    _INTERRUPTED),
+    Stop.INTERRUPT:   (_FAILED,         _PAUSED),
+    Stop.FAILURE:     (_FAILED,         _FAILED),
+    Stop.NOTHING_NEW: (_INTERRUPTED,    _STILL_PAUSED),
 }
 
 
 def ending_of(stop: Stop, *, waits: bool) -> Ending:
     """Return how a run ends that was stopped so, while a question of its invocation *waits* or not."""
-    return ENDINGS[stop, waits]
+    return ENDINGS[stop][waits]
 
 
 def stopped_by(error: BaseException | None, *, has_left: bool, is_supervised: bool) -> Stop:

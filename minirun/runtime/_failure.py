@@ -15,15 +15,8 @@ import trio
 from ..errors import CleanupTimeoutError
 
 __all__ = [
-    "Failures",
-    "Pause",
-    "add_note",
-    "came_of_cancellation",
-    "first_failure",
-    "is_only_cancelled",
-    "is_pause",
-    "leading_failure",
-    "leaves",
+    "Failures", "Pause", "add_note", "came_of_cancellation", "first_failure", "is_only_cancelled", "is_pause",
+    "leading_failure", "leaves",
 ]
 
 
@@ -39,13 +32,15 @@ class Pause(BaseException):
 class Failures:
     """What has failed in a run, beside the exception that it ends with."""
 
-    __slots__ = ("_origins", "late", "of_hooks", "unrecorded_calls")
+    __slots__ = ("_origins", "late", "of_hooks", "of_tools", "unrecorded_calls")
 
     def __init__(self) -> None:
         self.of_hooks: list[BaseException] = []
         """What hooks have raised: it fails the run, wherever they were called."""
         self.late: list[Exception] = []
         """What hooks and watchers have raised while an event was stored that had to be: it fails the run at its end."""
+        self.of_tools: dict[str, str] = {}
+        """See `Run.failed_calls`."""
         self.unrecorded_calls: set[str | None] = set()
         """The ids of calls that were made, and whose responses could not be stored."""
         self._origins: dict[int, tuple[BaseException, str, str | None]] = {}  # by id, which the exception keeps alive
@@ -80,12 +75,8 @@ def is_only_cancelled(error: BaseException) -> bool:
 
 def is_pause(error: BaseException | None) -> bool:
     """Whether *error* says that something waits, and nothing else but cancellations."""
-    if error is None:
-        return False
-    found = list(leaves(error))
-    return any(isinstance(leaf, Pause) for leaf in found) and all(
-        isinstance(leaf, (Pause, trio.Cancelled)) for leaf in found
-    )
+    found = [] if error is None else [leaf for leaf in leaves(error) if not isinstance(leaf, trio.Cancelled)]
+    return bool(found) and all(isinstance(leaf, Pause) for leaf in found)
 
 
 def came_of_cancellation(error: BaseException) -> bool:
@@ -121,8 +112,8 @@ def first_failure(error: BaseException) -> BaseException:
     if first.__cause__ is None:
         try:
             first.__cause__ = error
-        except Exception:  # a frozen one is raised as it is
-            return first
+        except (AttributeError, TypeError):  # a frozen one is raised as it is
+            pass
     return first
 
 
@@ -131,4 +122,4 @@ def add_note(error: BaseException, other: BaseException) -> None:
     try:
         error.add_note(f"also failed: {type(other).__name__}: {other}")
     except Exception:  # a frozen one, or one that cannot say what it is: the run fails with *error* all the same
-        return
+        pass

@@ -2,7 +2,7 @@
 One invocation, in one run of it: what all its contexts share.
 
 It only holds together what belongs to it. What each part does is told in its own file: the way of an event in `_emit`
-and `_committer`, ids in `_ids`, limits in `_budgets`, the past in `_history`, failures in `_failure`, secrets in
+and `_committer`, ids in `_ids`, limits in `flows._budgets`, the past in `_history`, failures in `_failure`, secrets in
 `credentials._secrets`, and what was recorded by an earlier run in `flows._record` and `_replay`.
 """
 
@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..env import Env
 from ..errors import StorageError
 from ..events import Event
+from ..flows._budgets import Budgets
 from ..flows._no_secrets import NO_SECRETS, NoSecrets
 from ..flows._prompts import Prompts
-from ..flows._questions import SLEEP_UNTIL
 from ..sessions import InvocationStatus, OpenCall, SessionWriter
-from ._budgets import Budgets
 from ._committer import Committer
 from ._config import RunConfig
 from ._emit import LIVE, Emitter
@@ -63,8 +62,8 @@ class Invocation:
 
     __slots__ = (
         "budgets", "commit_watchers", "committer", "due_at", "emitter", "end_invocation", "ended", "env", "failures",
-        "history", "id", "ids", "live", "memo", "program", "replayer", "run_artifacts", "run_config", "run_id",
-        "secrets", "status", "tool_events", "user_content", "values",
+        "history", "id", "ids", "inside", "live", "memo", "program", "replayer", "run_artifacts", "run_config",
+        "run_id", "secrets", "status", "tool_events", "user_content", "values",
     )
 
     def __init__(
@@ -100,6 +99,8 @@ class Invocation:
         self.commit_watchers: list[CommitWatcher] = []
         self.tool_events: dict[str, Event] = {}
         """By id: what tools have said in this run, and the steps; a call that is attempted again finds them."""
+        self.inside: set[str] = set()
+        """The calls that have agents inside, which may have left something open."""
         self.memo: dict[Any, Any] = {}  # what is worked out once in a run
         self.end_invocation = False
         self.status = InvocationStatus.RUNNING  # what the hooks at the end of the run are told
@@ -117,6 +118,8 @@ class Invocation:
         from ._replay import Replayer  # few runs resume an invocation
 
         replayer = self.emitter = self.replayer = Replayer(self.id, self.live, seq, was_paused=was_paused)
+        self.budgets.count_transfers_of(replayer.record.events)
+        self.inside.update(replayer.record.inside)
         self.begin_with(replayer.record.events[0])
 
     def reads_of(self, path: str) -> Reads:
@@ -148,15 +151,9 @@ class Invocation:
 
     def pending(self) -> list[PendingCall]:
         """The open questions of this invocation, oldest first."""
-        live = self.live
-        found = []
-        for call in sorted(self.open_calls(), key=lambda call: (call.pending_seq or 0, call.seq)):
-            if call.pending == "waits" and call.name != SLEEP_UNTIL:
-                from ..sessions._pending import pending_call  # few runs ask something
+        from ..sessions._pending import pending_calls  # few callers ask for them
 
-                asked, mark = (live.events[live.index_of(seq)] for seq in (call.seq, call.pending_seq))
-                found.append(pending_call(live.key, call, asked, mark))
-        return found
+        return pending_calls(self.live, self.open_calls())
 
     def has_call(self, call_id: str) -> bool:
         """Whether the session, or this invocation, has a call of this id."""

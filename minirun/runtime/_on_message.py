@@ -6,10 +6,10 @@ from .._values import changed
 from ..events import Event
 from ..flows._message import user_content
 from ..sessions._event_checks import checked_event
-from ..sessions._state import with_writes, writes_of
+from ..sessions._state import parted, with_writes, writes_of
 from ..types import Content
 from ._context import InvocationContext
-from ._emit import keep_temp, temp_of
+from ._emit import keep_temp
 from ._hooks import ask, expect
 
 __all__ = ["apply_on_user_message"]
@@ -29,9 +29,8 @@ async def apply_on_user_message(context: InvocationContext, message: Event) -> E
         message = changed(message, content=user_content(content, may_answer=False))
     pending = context.state.take(writes_of(message.actions))
     pending.commit()
-    temp = temp_of(pending.writes)
+    lasting, temp = parted(pending.writes)
     keep_temp(invocation, temp)
-    lasting = {key: write for key, write in pending.writes.items() if key not in temp}
     changes = context.actions.artifact_changes_to(message.actions)
     context.actions.forget_artifacts()
     return checked_event(changed(message, actions=with_writes(message.actions, lasting, **changes)))

@@ -9,25 +9,39 @@ time to wait for — and differ in the arguments of the call and in what follows
     replayed_answer   what it was answered with before this run, or by its message; the agent goes on from there
     pose          stores it; then the caller raises `Pause`, and the invocation is paused
 
-A tool that asks is *suspended*: its own call stays open as long as the question. The call of a long-running tool is its
-own question: an event of its batch marks it as waiting.
+The call of a long-running tool is its own question: the model has made it, and once the tool has begun the work it is
+posed like any other. Calls that stay open as long as a question, as that of a tool that asks does, are *suspended* by
+the event that poses it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._json import dumps, freeze
-from ..events import Event, EventActions, Replay
+from .._json import JSON, dumps, freeze
+from ..env import derived_id
+from ..events import NO_REPLAY, Event, EventActions, Replay
 from ..flows._questions import REQUEST_INPUT
+from ..sessions._pending import INTERIM
 from ..types import Content, FunctionCall, Part
 from ._failure import Pause
+from ._recovery import around_waiting
 
 if TYPE_CHECKING:
     from ._base_context import ContextBase
+    from ._context import ToolContext
 
-__all__ = ["Question", "answer_to", "ask_for_input", "is_answered_now", "pose", "question_id", "replayed_answer"]
+__all__ = [
+    "Question",
+    "answer_to",
+    "ask_for_input",
+    "has_asked",
+    "is_answered_now",
+    "pose",
+    "question_id",
+    "replayed_answer",
+]
 
 
 class Question(NamedTuple):
@@ -35,7 +49,10 @@ class Question(NamedTuple):
 
     id: str
     name: str
-    args: Mapping[str, Any]
+    args: Mapping[str, Any] | None
+    """None: the call is stored already, as that of a long-running tool is."""
+    hint: JSON = None
+    """What such a tool has returned, for whoever answers."""
     auth_configs: Mapping[str, Any] = {}
     """For `EventActions.requested_auth_configs`."""
 
@@ -83,22 +100,50 @@ async def replayed_answer(context: ContextBase, asked_id: str) -> Mapping[str, A
     return response
 
 
-async def pose(context: ContextBase, question: Question, replay: Replay | None = None) -> None:
+async def pose(
+    context: ContextBase,
+    *questions: Question,
+    suspended: Sequence[str] = (),
+    replay: Replay | None = None,
+    closing: bool = False,
+) -> None:
     """
-    Store the question, unless it is stored; the tool that asks, if it is one, stays open as long.
+    Store that *questions* wait, and that the calls *suspended* stay open as long, as that of a tool that asks does.
 
-    Who poses it out of the order of the logic says so by *replay*, what a replay has to know of it.
+    Who poses one out of the order of the logic says so by *replay*, what a replay has to know of it.
     """
-    part = Part(function_call=FunctionCall(id=question.id, name=question.name, args=freeze(dict(question.args))))
-    tool = context._call_id
-    actions = EventActions(
-        suspended_calls=() if tool is None else (tool,),
-        requested_auth_configs=question.auth_configs,
-        replay=Replay(asked_by=context._path) if replay is None else replay,
+    made = [each for each in questions if each.args is not None]
+    calls = [FunctionCall(id=each.id, name=each.name, args=freeze(dict(each.args or {}))) for each in made]
+    hints = {each.id: each.hint for each in questions if each.hint is not None}
+    ids = [each.id for each in questions]
+    if context._call_id is not None:
+        suspended = (*suspended, context._call_id)
+    if made:
+        event_id = f"{ids[0]}-asked"
+        replay = Replay(asked_by=context._path) if replay is None else replay
+    else:
+        event_id = derived_id(context.invocation_id, "waits", *ids, *suspended)
+    asked = Event(
+        id=event_id,
+        content=Content(role="model", parts=[Part(function_call=call) for call in calls]) if calls else None,
+        long_running_tool_ids=ids,
+        actions=EventActions(
+            suspended_calls=suspended,
+            requested_auth_configs={name: config for each in made for name, config in each.auth_configs.items()},
+            replay=NO_REPLAY if replay is None else replay,
+        ),
+        custom_metadata={INTERIM: hints} if hints else None,
     )
-    content = Content(role="model", parts=[part])
-    asked = Event(id=f"{question.id}-asked", content=content, long_running_tool_ids=[question.id], actions=actions)
-    await context._invocation.emitter.emit(context, asked)
+    await context._invocation.emitter.emit(context, asked, closing=closing)
+
+
+def has_asked(context: ToolContext) -> bool:
+    """Whether the call of *context*, or something inside of it, waits: a cancellation does not take a question back."""
+    call_id, invocation = context.function_call_id, context._invocation
+    own = invocation.live.open_calls.get(call_id)
+    if own is not None and own.pending:
+        return True
+    return call_id in invocation.inside and call_id in around_waiting(invocation.open_calls())
 
 
 async def ask_for_input(context: ContextBase, message: str, schema: Any, payload: Any) -> Any:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ..env import derived_id
+from ..errors import MinirunError
 from ..events import Event, EventActions, Replay
 from ..flows._branches import calls_around
 from ..sessions import OpenCall, SessionWriter
@@ -25,13 +26,7 @@ if TYPE_CHECKING:
     from ._base_context import ContextBase
 
 __all__ = [
-    "around_waiting",
-    "by_event",
-    "close_calls",
-    "closing_event",
-    "closing_event_at_end",
-    "failure_response",
-    "recover",
+    "around_waiting", "by_event", "close_calls", "closing_event", "closing_event_at_end", "failure_response", "recover",
 ]
 
 INTERRUPTED_MESSAGE = "the run ended before the result was recorded; the call may or may not have taken effect"
@@ -76,7 +71,7 @@ async def close_calls(context: ContextBase, calls: Iterable[OpenCall]) -> None:
             try:
                 event = closing_event_at_end(group, invocation.failures.unrecorded_calls)
                 await invocation.emitter.emit(context, event, closing=True)
-            except Exception:  # the store fails: the end of the run tries again and reports it
+            except MinirunError:  # the store fails: the end of the run tries again and reports it
                 return
 
 

@@ -3,13 +3,17 @@ Going on with an invocation: what it has done is taken from its record, not done
 
 A `Replayer` stands in front of the agents of an invocation that is resumed, in the place of the live `Emitter`. What
 they say and what is recorded at the same position is returned as it was stored: nothing is stored again, and no caller
-is shown it again. Where the record of a branch ends, the replayer steps aside, and what is said goes the live way.
+is shown it again. Where the record of a branch ends, the replayer lets what is said go the live way.
 
 An escalation ends those that run beside it, so it happens in the order in which it has happened before: an agent that
 comes to its escalation waits for those beside it to come to what they have said earlier, and one that is about to do
 something new waits for the escalations beside it that are recorded, which may end it. Everything else may come in
 another order, as every agent takes what it says and reads from the record. Only agents that are running are waited for:
 those of a branch that has ended, of a call that is not made or that waits for its turn, come to nothing any more.
+
+Not handled: an agent that waits for an escalation keeps the locks that it has. If whoever escalates needs one of them,
+both wait until the run's deadline. To end the first at once, it would have to be known that the escalation reaches it,
+and no event tells which loop that ended.
 
 What the agents' own logic reads of the state meanwhile is what it has read then; see `_reads`.
 """
@@ -65,19 +69,17 @@ class Replayer(Emitter):
     async def emit(self, context: ContextBase, event: Event, *, closing: bool = False) -> Event:
         """Return what is recorded in the place of *event*; where nothing is, emit it."""
         event_id = context._identify(event, closing=closing)
-        if event.id is None:
-            event = changed(event, id=event_id)
         if event.partial:
             if self.record.next_in(context.branch) is None:
                 return await self._show(context, event, event_id)
             await trio.lowlevel.checkpoint()  # the caller was shown it when it was said first
-            return event
+            return changed(event, id=event_id)
         recorded = self.find(context, event_id)
         if recorded is not None:
             return await self.repeat(context, recorded, writes_of(event.actions))
         if not is_detached(context, closing=closing):
             await self.leave_replay(context, f"an event of {context._path}")
-        return await super().emit(context, event, closing=closing)
+        return await self._store(context, event, event_id, closing=closing)
 
     def find(self, context: ContextBase, event_id: str) -> Event | None:
         """Return the event of this id: of this run, or recorded by an earlier one."""
@@ -128,6 +130,16 @@ class Replayer(Emitter):
         """Return the next event that is recorded of *context*; None if there is none."""
         recorded = self.record.find(context._following_id(context._path))
         return None if recorded is None else await self.repeat(context, recorded, {})
+
+    async def repeat_answer(self, context: ContextBase, event_id: str) -> Event | None:
+        """Return the answer of a model that is recorded under this id; None if there is none."""
+        recorded = self.record.find(event_id)
+        if recorded is None:
+            return None
+        if recorded.actions.replay.asked is not False:
+            context._invocation.budgets.count_llm_call()
+            context._invocation.budgets.count_tokens(recorded.usage_metadata)
+        return await self.repeat(context, recorded, {})
 
     async def repeat_responses(
         self, context: ContextBase, calls: Sequence[FunctionCall]

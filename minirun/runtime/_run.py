@@ -46,7 +46,15 @@ class Run:
     `session` is the live session; it goes on with every stored event.
     """
 
-    def __init__(self, invocation_id: str, session: Session, invocation: Invocation | None) -> None:
+    def __init__(
+        self,
+        invocation_id: str,
+        session: Session,
+        invocation: Invocation | None,
+        status: InvocationStatus = InvocationStatus.RUNNING,
+        answer: Event | None = None,
+    ) -> None:
+        """Without an *invocation* it had ended before, with this *status* and *answer*."""
         self.invocation_id = invocation_id
         self.session = session
         self._invocation = invocation
@@ -57,13 +65,13 @@ class Run:
         """
         self.compaction_error: Exception | None = None
         """
-        What the summariser or the store has failed with. It costs the run nothing; the next one tries again. It is no
+        What the summarizer or the store has failed with. It costs the run nothing; the next one tries again. It is no
         failure that an invocation that waits, or was interrupted, keeps what follows it out of summaries.
         """
-        self._status = InvocationStatus.RUNNING
+        self._status = status
         self._failure: BaseException | None = None
         self._is_delivered = False  # whether the caller has been raised the failure
-        self._answer: Event | None = None
+        self._answer = answer
         self._looked_until = 0 if invocation is None else invocation.history.message_seq
         self._has_ended = invocation is None
 
@@ -84,8 +92,19 @@ class Run:
         text (thoughts aside), an `output`, other media, or a result with `skip_summarization`. None until then.
         """
         if not self._has_ended:
-            self._look_for_answer()
+            assert self._invocation is not None
+            live = self._invocation.live
+            for event in reversed(live.events[live.index_of(self._looked_until) :]):
+                if event.invocation_id == self.invocation_id and is_answer_of_run(event):
+                    self._answer = event
+                    break
+            self._looked_until = live.revision + 1  # the next look begins there
         return self._answer
+
+    @property
+    def failed_calls(self) -> dict[str, str]:
+        """By the ids of calls: where their tools have failed in this run, as `file:line in function: error`."""
+        return {} if self._invocation is None else dict(self._invocation.failures.of_tools)
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self
@@ -114,21 +133,9 @@ class Run:
             pass
         return self.answer
 
-    def _look_for_answer(self) -> None:
-        """Look through what was stored since the last look."""
-        assert self._invocation is not None
-        live = self._invocation.live
-        for event in reversed(live.events[live.index_of(self._looked_until) :]):
-            if event.invocation_id == self.invocation_id and is_answer_of_run(event):
-                self._answer = event
-                break
-        self._looked_until = live.revision + 1
-
     def _end(self) -> None:
         """Note that the agents say nothing any more: the answer stays what it is."""
-        if not self._has_ended:
-            self._look_for_answer()
-            self._has_ended = True
+        self._answer, self._has_ended = self.answer, True
 
     def _fail(self, error: BaseException) -> None:
         """Note what the run fails with: the first exception, with the others as notes on it."""
@@ -177,10 +184,9 @@ class Execution:
         """Whether the invocation is left as it was before this run."""
         self._failures: list[Exception] = []  # that the agents were left by
         limit = invocation.run_config.deadline_s
-        deadline = float("inf") if limit is None else trio.current_time() + limit
-        self._scope = trio.CancelScope(shield=True, deadline=deadline)
-        has_compaction = invocation.program.compactor is not None
-        self.compaction_scope = trio.CancelScope(deadline=deadline) if has_compaction else None
+        self._deadline = float("inf") if limit is None else trio.current_time() + limit
+        self._scope = trio.CancelScope(shield=True, deadline=self._deadline)
+        self._summing_up: trio.CancelScope | None = None  # once a summary may be made
 
     def leave(self) -> None:
         """End it early, unless it has ended: the caller has left."""
@@ -188,8 +194,8 @@ class Execution:
         self.invocation.committer.leave()
         if not self._is_ending:
             self._scope.cancel()
-        if self.compaction_scope is not None:
-            self.compaction_scope.cancel()
+        if self._summing_up is not None:
+            self._summing_up.cancel()
 
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
@@ -312,7 +318,8 @@ class Execution:
             status = self._ending(stop).status
             compactor, has_looked = invocation.program.compactor, False
             if compactor is not None and status is InvocationStatus.COMPLETED and not invocation.open_calls():
-                has_looked = await compactor.compact_at_end(self, self._writer)
+                self._summing_up = trio.CancelScope(deadline=self._deadline)
+                has_looked = await compactor.compact_at_end(self, self._writer, self._summing_up)
             self._writer.stop_renewing()
             if status is not InvocationStatus.PAUSED and invocation.open_calls():
                 status = InvocationStatus.INTERRUPTED  # the store has failed: a later run closes what is open

@@ -19,14 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import attrs
 import trio
 
-from ..errors import InvalidMessageError, SessionNotFoundError, StaleSessionError
+from ..errors import SessionNotFoundError, StaleSessionError
 from ..events import Event
-from ..sessions import GetSessionConfig, InvocationStatus, Session, SessionWriter
+from ..sessions import GetSessionConfig, InvocationStatus, SessionWriter
 from ..sessions import Invocation as StoredInvocation
 from ..sessions._run_session import run_session
 from ..sessions._state import ReadOnlyState
@@ -54,24 +54,25 @@ class RunRequest:
     """Which events the run loads."""
     resumes: StoredInvocation | None = None
     """The invocation to go on with; its id is `invocation_id`."""
+    is_looked_up: bool = False
+    """Whether the caller names the invocation: then it is looked up again where another process was faster."""
+
+
+_ENTER_IT = (
+    "a run is a scope, so that leaving it can clean up; write "
+    "`async with runner.run_async(...) as run:` and in it `async for event in run:` or `await run.wait()`"
+)
 
 
 class Entrance(Protocol):
     """How a run gets into its session: what the Runner knows of it."""
 
-    @property
-    def auto_create(self) -> bool:
-        """Whether `open` makes a session that is not there."""
-
-    def check(self) -> None:
-        """Raise if the caller may not run now."""
-
-    async def look(self, request: RunRequest) -> RunRequest:
-        """Return *request* with what only the store knows: which invocation is resumed. Nothing is stored."""
-
-    async def open(self, request: RunRequest) -> SessionWriter:
+    async def open(self, request: RunRequest) -> tuple[SessionWriter, RunRequest]:
         """
-        Wait for the session and open it.
+        Wait for the session and open it. Nothing is stored.
+
+        Return also *request* with what only the store knows, as it is now: which invocation is resumed, and how it was
+        left.
 
         Raises:
             FinishedError: The invocation that was to be resumed has ended.
@@ -79,10 +80,11 @@ class Entrance(Protocol):
 
 
 class FinishedError(Exception):
-    """Raised by `Entrance.open` where there is nothing to go on with: the invocation has ended, as *status* says."""
+    """Raised by `Entrance.open` where there is nothing to go on with: *run* is that of an invocation that has ended."""
 
-    def __init__(self, status: InvocationStatus, session: Session, answer: Event | None) -> None:
-        super().__init__(status, session, answer)
+    def __init__(self, run: Run) -> None:
+        super().__init__(run.invocation_id)
+        self.run = run
 
 
 class RunScope:
@@ -106,12 +108,15 @@ class RunScope:
         self._is_supervised = True
         return self
 
-    def __aiter__(self) -> NoReturn:
-        msg = (
-            "a run is a scope, so that leaving it can clean up; write "
-            "`async with runner.run_async(...) as run:` and in it `async for event in run:`"
-        )
-        raise TypeError(msg)
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"RunScope has no attribute {name!r}; {_ENTER_IT}")
+
+    def _misused(self, *_: object) -> NoReturn:
+        raise TypeError(_ENTER_IT)
+
+    __aiter__ = _misused
+    if not TYPE_CHECKING:  # a type checker has a word of its own for these
+        __await__ = __iter__ = __enter__ = __exit__ = _misused
 
     # --- entering
 
@@ -126,64 +131,54 @@ class RunScope:
             msg = "this run was entered already; call run_async again for another one"
             raise RuntimeError(msg)
         self._has_entered = True
-        entrance = self._entrance
-        entrance.check()
         await self._program.env.point("enter")
-        self._request = await entrance.look(self._request)
         while True:
             try:
-                writer = await entrance.open(self._request)
+                writer, request = await self._entrance.open(self._request)
             except FinishedError as finished:
-                return self._run_that_has_ended(finished)
+                self._run = finished.run
+                return self._run
             try:
-                message = await self._store_message(writer)
+                message = await self._store_message(writer, request)
                 break
             except BaseException as error:
                 with trio.CancelScope(shield=True):
                     await writer.finish(None)
                 # Another process was faster: it has resumed the invocation, or deleted the session. Look again.
-                resumed_elsewhere = isinstance(error, StaleSessionError) and self._request.resumes is not None
-                if not resumed_elsewhere and not (isinstance(error, SessionNotFoundError) and entrance.auto_create):
+                was_slower = (StaleSessionError,) if request.is_looked_up else ()
+                if not isinstance(error, was_slower if request.resumes else (*was_slower, SessionNotFoundError)):
                     raise
         return await self._start(writer, message)  # starts the agents' task; does not wait
 
-    def _run_that_has_ended(self, finished: FinishedError) -> Run:
-        status, session, answer = finished.args
-        self._run = Run(self._request.invocation_id, session, None)
-        self._run._status, self._run._answer = status, answer
-        return self._run
-
-    async def _store_message(self, writer: SessionWriter) -> Event:
-        request, point = self._request, self._program.env.point
-        resumes = request.resumes
+    async def _store_message(self, writer: SessionWriter, request: RunRequest) -> Event:
+        program, resumes = self._program, request.resumes
         while True:
             try:
-                await point("recover")
-                await recover(writer, None if resumes is None else resumes.invocation_id)
+                await program.env.point("recover")
+                await recover(writer, request.invocation_id)
                 self._invocation = invocation = Invocation(
-                    self._program, request.invocation_id, request.message, writer, request.run_config, request.temp
+                    program, request.invocation_id, request.message, writer, request.run_config, request.temp
                 )
                 invocation.due_at = self._due_at
-                stored = await self._append_message(writer, InvocationContext.root(invocation))
+                self._context = InvocationContext.root(invocation)
+                stored = await self._append_message(writer, request)
                 if resumes is None:
                     invocation.begin_with(stored)
                 else:
                     invocation.resume(resumes.seq, was_paused=resumes.status is InvocationStatus.PAUSED)
                 return stored
             except StaleSessionError:  # another process was faster; nothing of this run is stored yet
-                if resumes is not None:  # the invocation may have ended meanwhile
+                if request.is_looked_up:  # the invocation may have begun, or ended, meanwhile
                     raise
                 await writer.reload(request.window, reject=request.run_config.on_busy == "reject")
 
-    async def _append_message(self, writer: SessionWriter, context: InvocationContext) -> Event:
-        self._context, invocation = context, self._invocation
+    async def _append_message(self, writer: SessionWriter, request: RunRequest) -> Event:
+        invocation, message = self._invocation, request.message
         try:
-            message = self._request.message
-            if "on_user_message_callback" in self._program.plugins and self._request.resumes is None:
+            if "on_user_message_callback" in self._program.plugins and request.resumes is None:
                 from ._on_message import apply_on_user_message  # few programs have a plugin that looks at messages
 
-                message = await apply_on_user_message(context, message)
-            self._check_answers(writer, message)
+                message = await apply_on_user_message(self._context, message)
             await self._program.env.point("message")
             stored = await writer.append(message, begins=True)
         except BaseException:
@@ -194,22 +189,12 @@ class RunScope:
             invocation.run_artifacts.named(stored.actions)
         return stored
 
-    def _check_answers(self, writer: SessionWriter, message: Event) -> None:
-        """Nobody may have been faster since the answers were checked."""
-        for response in message.get_function_responses():
-            call = writer.live.open_calls.get(response.id or "")
-            if call is None or call.pending != "waits" or call.invocation_id != self._request.invocation_id:
-                msg = (
-                    f"expected an answer to a question that is open, found one to {response.id!r}, which has just been"
-                )
-                raise InvalidMessageError(f"{msg} answered")
-
     async def _start(self, writer: SessionWriter, message: Event) -> Run:
-        invocation, request = self._invocation, self._request
+        invocation = self._invocation
         session = run_session(writer.live, invocation.history.start_seq, ReadOnlyState(invocation.values))
-        self._run = Run(request.invocation_id, session, invocation)
-        if request.yield_user_message:
-            invocation.committer.show(message)
+        self._run = Run(invocation.id, session, invocation)
+        if self._request.yield_user_message:
+            invocation.committer.publish(message)
         self._manager = trio.open_nursery()
         self._nursery = nursery = await self._manager.__aenter__()
         writer.belongs_to(nursery)
@@ -217,7 +202,7 @@ class RunScope:
         self._execution = Execution(
             self._run, self._context, writer, nursery.cancel_scope, is_supervised=self._is_supervised
         )
-        nursery.start_soon(self._execution.run, name=f"minirun agent of {request.invocation_id}")
+        nursery.start_soon(self._execution.run, name=f"minirun agent of {invocation.id}")
         writer.keep(nursery)
         return self._run
 

@@ -8,18 +8,18 @@ appointment.
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Mapping
-from functools import partial, reduce
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from .._json import dumps, finite, freeze, shown, thaw
+from .._json import dumps, finite, freeze, shown
 from .._threads import LateOutcome, in_thread
-from ..errors import FatalError, InvalidValueError, ReplayError
-from ..events import Event, EventActions, RecordedFailure, RecordedStep, Replay
+from ..errors import FatalError, InvalidValueError, MinirunError, ReplayError
+from ..events import Event, RecordedStep
 from ..flows._questions import SLEEP_UNTIL
+from ..flows._recorded_step import event_of, event_of_failure, outcome_of
 from ..types import Content, FunctionResponse, Part
 from ._failure import Pause, is_only_cancelled
 from ._ids import STEP_ID
@@ -44,7 +44,7 @@ async def run_step(
         event_id = context._claim(f"{path} {arguments}")
     recorded = emitter.find(context, event_id)
     if recorded is not None:
-        return _outcome_of(await emitter.repeat(context, recorded, {}), name)
+        return outcome_of(await emitter.repeat(context, recorded, {}), name)
     _check_not_recorded_otherwise(context, name, path, arguments)
     await emitter.leave_replay(context, f"step {name!r} of {context._path}")
     await invocation.env.point(f"step {path}")
@@ -54,21 +54,21 @@ async def run_step(
     failure: Exception | None = None
     try:
         result = await _result_of(context, partial(work, *args, **named), late.append)
-        event = _event_of(event_id, result, step)
+        event = event_of(event_id, result, step)
     except FatalError:
         ids.release([event_id])
         raise
     except Exception as error:
-        event, failure = _event_of_failure(event_id, error, step, invocation.secrets.text_of(error)), error
+        event, failure = event_of_failure(event_id, error, step, invocation.secrets.text_of(error)), error
     except BaseException:
         ids.release([event_id])  # who tries again takes the same step
         if late and late[0].finished and late[0].error is None:
-            await _record_late(context, lambda: _event_of(event_id, late[0].value, step))
+            await _record_late(context, lambda: event_of(event_id, late[0].value, step))
         raise
     finally:
         STEP_ID.reset(token)
     try:
-        stored = invocation.tool_events[event_id] = await emitter.emit(context, event)
+        stored = await emitter.emit(context, event)
     except BaseException as error:
         if is_only_cancelled(error):  # also in a group, of a hook that has a nursery
             await _record_late(context, lambda: event)
@@ -100,53 +100,12 @@ async def _result_of(context: ContextBase, work: partial[Any], on_cancel: Callab
     return await result if inspect.isawaitable(result) else result
 
 
-def _event_of(event_id: str, result: Any, step: RecordedStep) -> Event:
-    """Return the event that records a step."""
-    output = freeze(result, f"result of step {step.name!r}")
-    return Event(id=event_id, output=output, actions=EventActions(replay=Replay(step=step)))
-
-
-def _event_of_failure(event_id: str, error: Exception, step: RecordedStep, text: str) -> Event:
-    """Return the event that records that a step has failed, with what, and what that says."""
-    try:
-        args = freeze(list(error.args))
-    except InvalidValueError:
-        args = None
-    kind, message = type(error), text.encode("utf-8", "replace").decode()
-    failed = RecordedFailure(type=f"{kind.__module__}:{kind.__qualname__}", args=args)
-    actions = EventActions(replay=Replay(step=step, failed=failed))
-    return Event(id=event_id, error_code=kind.__name__, error_message=message or kind.__name__, actions=actions)
-
-
-def _outcome_of(recorded: Event, name: str) -> Any:
-    """The result of a step that is recorded; raises what it has failed with."""
-    failed = recorded.actions.replay.failed
-    if failed is None:
-        return recorded.output
-    module, _, qualname = failed.type.partition(":")
-    kind = reduce(lambda found, part: getattr(found, part, None), qualname.split("."), sys.modules.get(module))
-    if failed.args is not None and isinstance(kind, type) and issubclass(kind, Exception):
-        try:
-            error = kind(*thaw(failed.args))
-        except Exception:  # it is made in another way
-            error = None
-        if error is not None:
-            raise error
-    msg = (
-        f"step {name!r} has failed with {failed.type} ({recorded.error_message}), which cannot be made again from "
-        "its `args`; let the step return what has happened instead, or raise an exception that can"
-    )
-    raise ReplayError(msg)
-
-
 async def _record_late(context: ContextBase, made: Callable[[], Event]) -> None:
     """Store what came too late for whoever has asked for it: it was done all the same."""
     with trio.CancelScope(shield=True):
         try:
-            event = made()
-            invocation = context._invocation
-            invocation.tool_events[event.id or ""] = await invocation.emitter.emit(context, event, closing=True)
-        except Exception:  # the store fails, or its result is no JSON: it is done again, with the same key
+            await context._invocation.emitter.emit(context, made(), closing=True)
+        except MinirunError:  # the store fails, or its result is no JSON: it is done again, with the same key
             return
 
 

@@ -4,7 +4,9 @@ Which calls of a session are open, and what they wait for: a fold of its visible
 A call is open from the event that makes it to the first response of its id. While it is open, events may mark it:
 `Event.long_running_tool_ids` says that it waits for somebody outside (a person's answer, a clock),
 `EventActions.suspended_calls` that it stays open until something else was answered. The last mark counts. What a
-rewind undoes has never been: calls made there are gone, calls answered or marked there are what they were before.
+rewind undoes has never been: calls made there are gone, calls answered or marked there are what they were before. The
+event in which a model calls a long-running tool names the call, too (`Replay.at_work`); it only waits once the tool has
+begun the work, and an event after it has said so.
 
 Calls count where the service knows that a run has made them, marks in every event that names an invocation. The same
 is told twice: `CallFold` reads a log from its beginning, `call_changes` and `rewound` say what one more event changes.
@@ -82,6 +84,8 @@ def marks_of(event: Event) -> dict[str, Pending]:
     if not event.long_running_tool_ids and not event.actions.suspended_calls:
         return {}
     marks = dict.fromkeys(event.actions.suspended_calls, Pending.SUSPENDED)
+    if event.actions.replay.at_work:
+        return marks
     return marks | dict.fromkeys(sorted(event.long_running_tool_ids or ()), Pending.WAITS)
 
 

@@ -51,7 +51,8 @@ def check_marked_calls(event: Event, open_calls: Mapping[str, OpenCall]) -> None
     Raises:
         InvalidEventError: One is not: nobody could ever answer it.
     """
-    unknown = marks_of(event).keys() - open_calls.keys() - {call.id for call in event.get_function_calls()}
+    own = {call.id for call in event.get_function_calls()}
+    unknown = [call_id for call_id in marks_of(event) if call_id not in open_calls and call_id not in own]
     if unknown:
         msg = (
             "expected long_running_tool_ids and suspended_calls to name calls of this event or open ones, "

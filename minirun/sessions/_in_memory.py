@@ -193,6 +193,9 @@ class InMemorySessionService(BaseSessionService):
         start = after_seq + 1
         return self._logs[live.incarnation][start : None if limit is None else start + limit]
 
+    async def _user_state(self, app_name: str, user_id: str) -> Mapping[str, JSON]:
+        return self._user_values.get((app_name, user_id), {})
+
     async def _list_invocations(self, app_name: str | None, status: InvocationStatus | None) -> list[Invocation]:
         return [found for found in self._invocations.values() if app_name in (None, found.app_name)]
 

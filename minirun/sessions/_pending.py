@@ -9,8 +9,8 @@ of the call's id.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
@@ -24,7 +24,10 @@ from ..types import Content, FunctionResponse, Part
 from ._calls import OpenCall
 from ._key import SessionKey
 
-__all__ = ["PendingCall", "PendingKind", "check_answer", "pending_call"]
+if TYPE_CHECKING:
+    from ._live import LiveSession
+
+__all__ = ["PendingCall", "PendingKind", "check_answer", "pending_call", "pending_calls"]
 
 PendingKind: TypeAlias = Literal["confirmation", "credential", "input", "long_running", "timer"]
 _KINDS: Final[Mapping[str, PendingKind]] = {
@@ -158,6 +161,16 @@ def _check_result(pending: PendingCall, answer: Mapping[str, Any]) -> None:
     if problems:
         msg = f"expected an answer to {pending._what()} that fits its schema: {'; '.join(problems)}; answer again"
         raise InvalidMessageError(msg)
+
+
+def pending_calls(live: LiveSession, calls: Iterable[OpenCall]) -> list[PendingCall]:
+    """The questions among these open calls of a session, oldest first. The events that ask them must be loaded."""
+    found = []
+    for call in sorted(calls, key=lambda call: (call.pending_seq or 0, call.seq)):
+        if call.pending == "waits" and call.name != SLEEP_UNTIL:
+            asked, mark = (live.events[live.index_of(seq)] for seq in (call.seq, call.pending_seq))
+            found.append(pending_call(live.key, call, asked, mark))
+    return found
 
 
 def pending_call(key: SessionKey, call: OpenCall, event: Event, mark: Event) -> PendingCall:

@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterable, Mapping
 from itertools import count
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
 import attrs
@@ -34,7 +34,7 @@ from ._event_checks import checked_event
 from ._invocation import Invocation, InvocationStatus
 from ._key import SessionKey, check_app_name, session_key
 from ._session import GetSessionConfig, ListedSession, ListSessionsResponse, Session
-from ._state import TEMP_PREFIX, Scope, check_key, scope_of
+from ._state import TEMP_PREFIX, USER_PREFIX, Scope, check_key, scope_of
 from ._store import SessionStore
 
 if TYPE_CHECKING:
@@ -309,6 +309,20 @@ class BaseSessionService(SessionStore):
             if not events and await self._open(key, GetSessionConfig(num_recent_events=0)) is None:
                 raise await self._not_found(key)
             return events
+
+    async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
+        """
+        Return the `user:` values that all sessions of a user share, without the prefix; also where none is left.
+
+        Raises:
+            NotSupportedError: The service cannot tell.
+        """
+        check_app_name(app_name)
+        user_id = check_id("user_id", user_id)
+        with self._used():
+            await trio.lowlevel.checkpoint()
+            values = await self._user_state(app_name, user_id)
+        return {key.removeprefix(USER_PREFIX): value for key, value in values.items()}
 
     async def list_invocations(
         self, *, app_name: str | None = None, status: InvocationStatus | str | None = None

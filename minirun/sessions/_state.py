@@ -368,6 +368,7 @@ class State(MutableMapping[str, Any]):
     """
 
     __slots__ = ("_below", "_check", "_closed", "_seen", "_taken", "_writes")
+    APP_PREFIX, USER_PREFIX, TEMP_PREFIX = _PREFIXES
     _check: Callable[[str, Any], None] | None
 
     def __init__(
@@ -444,6 +445,10 @@ class State(MutableMapping[str, Any]):
         """A new layer on top of this one; *seen* is told what is read through it of what is committed."""
         return State(self, seen)
 
+    def has_delta(self) -> bool:
+        """Whether something written is not stored yet."""
+        return bool(self.pending())
+
     def pending(self) -> dict[str, Write]:
         """The writes of this layer that no event has carried yet."""
         return dict(self._writes)
@@ -487,12 +492,10 @@ class State(MutableMapping[str, Any]):
 
     def merge(self, writes: Mapping[str, Write]) -> None:
         """Take over the writes of a layer above: all of them, or none if one does not fit what is there now."""
-        mine = self._writes
-        merged = {key: merge_writes(key, mine[key], write) if key in mine else write for key, write in writes.items()}
         for key, write in writes.items():
-            if type(write) in _OPERATIONS and key not in mine:
+            if type(write) in _OPERATIONS and key not in self._writes:
                 apply_write(key, self._lookup(key, None), write)
-        self._writes = {**mine, **merged}
+        self._writes = layered(self._writes, writes)
 
     def close(self, why: str) -> None:
         """From here on refuse every write with InvocationEndedError."""
@@ -584,12 +587,19 @@ class TakenWrites:
 
     def rollback(self) -> None:
         """They were not committed: they are pending again, below what was written since."""
-        parts, self._parts = self._parts, []
+        parts = self._parts
+        self.commit()
         for layer, part, order in parts:
-            layer._taken = [other for other in layer._taken if other is not part]
-            writes = {**part, **layer._writes, **_merged(part, layer._writes)}
+            writes = layered(part, layer._writes)
             layer._writes = {key: writes[key] for key in dict.fromkeys((*order, *writes)) if key in writes}
 
 
-def _merged(below: Mapping[str, Write], above: Mapping[str, Write]) -> dict[str, Write]:
-    return {key: merge_writes(key, below[key], write) for key, write in above.items() if key in below}
+def parted(writes: Mapping[str, Write]) -> tuple[Mapping[str, Write], Mapping[str, Write]]:
+    """Return the writes that are stored, and those to `temp:` keys."""
+    temp = {key: write for key, write in writes.items() if key.startswith(TEMP_PREFIX)}
+    return ({key: write for key, write in writes.items() if key not in temp} if temp else writes), temp
+
+
+def layered(below: Mapping[str, Write], above: Mapping[str, Write]) -> dict[str, Write]:
+    """Return the writes that do what *below* and then *above* do."""
+    return {**below, **above} | {key: merge_writes(key, below[key], above[key]) for key in above if key in below}

@@ -8,17 +8,19 @@ applications call, and implements the primitives at the end of this file; what i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import trio
 
+from .._json import JSON
 from .._service import BaseService
 from .._values import changed
 from ..env import Env
 from ..errors import (
     InvalidEventError,
     InvocationEndedError,
+    NotSupportedError,
     ServiceInUseError,
     SessionNotFoundError,
     StorageError,
@@ -317,6 +319,11 @@ class SessionStore(BaseService, ABC):
     @abstractmethod
     async def _read(self, key: SessionKey, after_seq: int, limit: int | None) -> list[Event]:
         """Stored events with a seq above *after_seq* (-1: all), in order; none if there is no such session."""
+
+    async def _user_state(self, app_name: str, user_id: str) -> Mapping[str, JSON]:
+        """The values that all sessions of a user share, under their full keys."""
+        msg = f"{type(self).__name__} does not tell the state of users; read that of one of the user's sessions"
+        raise NotSupportedError(msg)
 
     @abstractmethod
     async def _list_invocations(self, app_name: str | None, status: InvocationStatus | None) -> list[Invocation]:

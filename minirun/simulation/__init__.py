@@ -5,7 +5,7 @@ The map:
 
     _choices   where everything that may go one way or another is decided: by a seed, a list, hypothesis, exhaustively
     _schedule  which task goes on next: a gate at every point, driven when nothing else can go on
-    _private   trio's own luck, made to follow from a seed; the only place that knows trio's internals
+    _private   trio's own randomness, made to follow from a seed; the only place that knows trio's internals
     _env       what a simulated process sees of the world: time, ids, no threads
     _guard     nothing else of the machine may be used
     _store     what outlives a process: _memory_store, of dicts, and _sqlite_store, on a disk
@@ -48,8 +48,8 @@ from ._disk import Delete as Delete
 from ._disk import Disk as Disk
 from ._disk import Entry as Entry
 from ._disk import Image as Image
-from ._disk import Luck as Luck
 from ._disk import Mark as Mark
+from ._disk import Randomness as Randomness
 from ._disk import Sync as Sync
 from ._disk import Truncate as Truncate
 from ._disk import Write as Write
@@ -94,12 +94,12 @@ __all__ = [
     "LeakError",
     "LivelockError",
     "LogEntry",
-    "Luck",
     "Mark",
     "MissingExtraError",
     "NondeterminismError",
     "Operation",
     "Outcome",
+    "Randomness",
     "RecordedChoices",
     "RecordingVFS",
     "SeededChoices",

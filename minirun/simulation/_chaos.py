@@ -76,11 +76,12 @@ class ChaosLlm(BaseLlm):
 
     def _good_parts(self, choices: Choices, request: LlmRequest) -> list[Part]:
         tools = request.config.tools
-        wordy = choices.choose(100, "words or calls", lambda luck: luck.randrange(100)) < WORDS_PERCENT
+        wordy = choices.choose(100, "words or calls", lambda randomness: randomness.randrange(100)) < WORDS_PERCENT
         if not tools or wordy:
             return self._answer(choices, request)
         parts = _words(choices) if choices.maybe("words before the calls", 4) else []
-        for _ in range(1 + choices.choose(CALLS_MAX, "more calls", lambda luck: int(luck.randrange(3) == 0))):
+        more = choices.choose(CALLS_MAX, "more calls", lambda randomness: int(randomness.randrange(3) == 0))
+        for _ in range(1 + more):
             parts.append(self._call(choices, tools[choices.choose(len(tools), "which tool")]))
         return parts
 

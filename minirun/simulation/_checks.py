@@ -122,7 +122,8 @@ class Ledger:
         if event.actions.rewind_before_seq is not None:
             self._undo(key, event.actions.rewind_before_seq)
         calls = self.open_calls[key]
-        self.waits.update(event.long_running_tool_ids or ())
+        if not event.actions.replay.at_work:
+            self.waits.update(event.long_running_tool_ids or ())
         self.suspended.update(event.actions.suspended_calls)
         if event.content is not None:
             self.branches.update((call.id or "", event.branch or "") for call in event.get_function_calls())

@@ -62,7 +62,7 @@ class Choices(ABC):
 
     def maybe(self, label: str, one_in: int) -> bool:
         """Whether something happens that happens once in *one_in* times."""
-        return self.choose(2, label, lambda luck: int(luck.randrange(one_in) == 0)) == 1
+        return self.choose(2, label, lambda randomness: int(randomness.randrange(one_in) == 0)) == 1
 
     def explain(self, place: int, label: str) -> None:
         """Say in other words what the choice at *place* was about: by now it is known what it has led to."""
@@ -78,7 +78,7 @@ class Choices(ABC):
 
 
 class SeededChoices(Choices):
-    """Choices by luck that follows from a seed."""
+    """Choices by randomness that follows from a seed."""
 
     def __init__(self, seed: int | str) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class RecordedChoices(Choices):
 
 class DrawnChoices(Choices):
     """
-    Choices from bytes that hypothesis draws, then by luck from a seed, for which 0 stands for dullness.
+    Choices from bytes that hypothesis draws, then by randomness from a seed, for which 0 stands for dullness.
 
     Measured against drawing each choice: failures shrink in a tenth of the examples, and to nothing where they can.
     """

@@ -3,7 +3,7 @@ What a disk may hold after a power cut: a model, replayed from what was done to 
 
 A *trace* is a list of what was done, in order. The model of the disk keeps what is certain, the *synced* files, and
 what is not, the *pending* changes since. A power cut leaves the synced files with any of the pending changes made, one
-of them perhaps half: an *image*. Which ones is a choice, so whoever passes the luck decides.
+of them perhaps half: an *image*. Which ones is a choice, so whoever passes the randomness decides.
 
 The rules, per file, unless they say otherwise:
 
@@ -35,8 +35,8 @@ __all__ = [
     "Disk",
     "Entry",
     "Image",
-    "Luck",
     "Mark",
+    "Randomness",
     "Sync",
     "Truncate",
     "Write",
@@ -102,7 +102,7 @@ Cut: TypeAlias = Literal[
 CUTS: Final[tuple[Cut, ...]] = ("nothing", "everything", "prefix", "subset", "torn")
 
 
-class Luck(Protocol):
+class Randomness(Protocol):
     """Where choices come from; `random.Random` will do."""
 
     def randrange(self, stop: int, /) -> int:
@@ -138,9 +138,9 @@ class Disk:
                 if isinstance(entry, Delete) and entry.synced:
                     self._sync_folder()
 
-    def image(self, cut: Cut, luck: Luck) -> Image:
-        """What a power cut right now leaves, by this *cut*; of all such images the one that *luck* chooses."""
-        changes = _kept(self._pending, cut, luck)
+    def image(self, cut: Cut, randomness: Randomness) -> Image:
+        """What a power cut right now leaves, by this *cut*; of all such images the one that *randomness* chooses."""
+        changes = _kept(self._pending, cut, randomness)
         files = {change.file for change in self._pending}
         image = {name: content for name, content in self._synced.items() if name not in files}
         for name in sorted(files):
@@ -175,29 +175,29 @@ _Fate: TypeAlias = tuple[Change, Change | None]
 """A change, and what the power cut makes of it: the same, a part of it, or nothing."""
 
 
-def _kept(pending: list[Change], cut: Cut, luck: Luck) -> list[_Fate]:
+def _kept(pending: list[Change], cut: Cut, randomness: Randomness) -> list[_Fate]:
     if cut == "nothing":
         return [(change, None) for change in pending]
     if cut == "everything":
         return [(change, change) for change in pending]
     if cut == "prefix":
-        length = luck.randrange(len(pending) + 1)
+        length = randomness.randrange(len(pending) + 1)
         return [(change, change if number < length else None) for number, change in enumerate(pending)]
-    fates: list[_Fate] = [(change, change if luck.randrange(2) else None) for change in pending]
+    fates: list[_Fate] = [(change, change if randomness.randrange(2) else None) for change in pending]
     writes = [number for number, change in enumerate(pending) if isinstance(change, Write)]
     if cut == "torn" and writes:
-        number = writes[luck.randrange(len(writes))]
+        number = writes[randomness.randrange(len(writes))]
         torn = pending[number]
         assert isinstance(torn, Write)
-        fates[number] = (torn, _torn(torn, luck))
+        fates[number] = (torn, _torn(torn, randomness))
     return fates
 
 
-def _torn(write: Write, luck: Luck) -> Write:
-    at = luck.randrange(len(write.data) + 1)
-    if luck.randrange(2):  # sectors are counted from the beginning of the file
+def _torn(write: Write, randomness: Randomness) -> Write:
+    at = randomness.randrange(len(write.data) + 1)
+    if randomness.randrange(2):  # sectors are counted from the beginning of the file
         at = max(0, (write.offset + at) // SECTOR_BYTES * SECTOR_BYTES - write.offset)
-    if luck.randrange(2):
+    if randomness.randrange(2):
         return attrs.evolve(write, data=write.data[:at])
     return attrs.evolve(write, offset=write.offset + at, data=write.data[at:])
 

@@ -116,8 +116,8 @@ class Rates:
             wait.left = 0
             return
 
-        def prefer(luck: random.Random) -> int:
-            drawn = 1 + int(luck.expovariate(1 / one_in))
+        def prefer(randomness: random.Random) -> int:
+            drawn = 1 + int(randomness.expovariate(1 / one_in))
             return drawn if drawn < HORIZON else 0
 
         wait.left = self._choices.choose(HORIZON, f"{kind}: when", prefer)

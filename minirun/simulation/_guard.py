@@ -1,10 +1,10 @@
 """
 A simulation may depend on nothing but its choices; what asks the machine for something else is refused, and told of.
 
-An audit hook sees sockets, processes and most threads. Clock, sleep and luck make no audit events everywhere, so their
-functions are replaced while a simulation runs; what was imported by name before is not seen (`from time import time`),
-nor is `datetime.now()`, which is written in C. The state of `random` is compared, too, so that nobody draws from it
-unnoticed. Refusing raises where it happens, and fails the simulation even where somebody catches that.
+An audit hook sees sockets, processes and most threads. Clock, sleep and randomness make no audit events everywhere, so
+their functions are replaced while a simulation runs; what was imported by name before is not seen (`from time import
+time`), nor is `datetime.now()`, which is written in C. The state of `random` is compared, too, so that nobody draws
+from it unnoticed. Refusing raises where it happens, and fails the simulation even where somebody catches that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Guard", "LeakError"]
 
 
 class LeakError(MinirunError):
-    """A simulation has used what differs from run to run: a thread, a socket, the real clock, real luck."""
+    """A simulation has used what differs from run to run: a thread, a socket, the real clock, real randomness."""
 
 
 _THREADS: Final = "starts a thread; use a synchronous tool, which runs inline here"
@@ -46,19 +46,19 @@ _SOCKETS: Final = "uses a socket"
 # Modules whose own use of the clock shows in no simulation: stamps of log records, times of test runners.
 _EXEMPT: Final = ("logging", "_pytest", "pytest", "hypothesis", "trio", "warnings", "threading", "concurrent")
 
-_LUCK: Final = tuple(name for name in random.__all__ if not name[0].isupper() and name not in ("getstate", "setstate"))
+_DRAWS: Final = tuple(name for name in random.__all__ if not name[0].isupper() and name not in ("getstate", "setstate"))
 _REPLACED: Final[tuple[tuple[Any, str, str], ...]] = (
     (time, "time", "asks the real clock; use the Env's now()"),
     (time, "time_ns", "asks the real clock; use the Env's now()"),
     (time, "sleep", "really sleeps; use trio.sleep"),
     (threading, "_start_new_thread", _THREADS),  # no audit event tells of it before Python 3.12
     (uuid, "uuid1", "makes an id of time and machine; use the Env's new_id()"),
-    (uuid, "uuid4", "makes an id by luck; use the Env's new_id()"),
-    (os, "urandom", "asks for real luck; use the Env's random()"),
-    (random, "_urandom", "asks for real luck; use the Env's random()"),
+    (uuid, "uuid4", "makes an id at random; use the Env's new_id()"),
+    (os, "urandom", "asks for real randomness; use the Env's random()"),
+    (random, "_urandom", "asks for real randomness; use the Env's random()"),
     (trio.to_thread, "run_sync", "uses a thread; use the Env's run_sync()"),
     (trio.lowlevel, "start_thread_soon", "uses a thread; use the Env's run_sync()"),
-    *((random, name, "draws from luck that no seed decides; use the Env's random()") for name in _LUCK),
+    *((random, name, "draws from randomness that no seed decides; use the Env's random()") for name in _DRAWS),
 )
 
 _ACTIVE: dict[int, Guard] = {}  # by thread
@@ -116,7 +116,7 @@ class Guard:
             setattr(module, name, real)
         others = [one for one in threading.enumerate() if not one.name.startswith(("MainThread", "Trio thread"))]
         if self._thread and self.leak is None and not others and random.getstate() != self._luck:
-            self.leak = LeakError("something drew from `random`, whose luck no seed decides; use Env.random()")
+            self.leak = LeakError("something drew from `random`, whose randomness no seed decides; use Env.random()")
         self._real.clear()
         self._thread = 0
 

@@ -7,6 +7,7 @@ operation of the disk, and at a point that a task of the runtime passes (models,
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
@@ -130,7 +131,10 @@ class Mishaps:
         """Somebody else holds the write lock, for shorter or longer than minirun waits for it."""
         if self._world._store.lock():
             self._world.reached("locked by another program")
-            seldom = lambda luck: 2 if luck.randrange(10) == 0 else luck.randrange(2)  # noqa: E731 # waiting takes steps
+
+            def seldom(randomness: random.Random) -> int:
+                return 2 if randomness.randrange(10) == 0 else randomness.randrange(2)  # waiting takes steps
+
             held_s = LOCKS_S[self._choices.choose(len(LOCKS_S), "how long the file is locked", seldom)]
             self._world.note("another program", f"holds the write lock for {held_s:g} s")
             await trio.sleep(held_s)

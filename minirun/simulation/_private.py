@@ -1,5 +1,5 @@
 """
-The second layer: trio's own luck, made to follow from a seed. The only place that touches trio's internals.
+The second layer: trio's own randomness, made to follow from a seed. The only place that touches trio's internals.
 
 trio runs the tasks that are ready in a random order, on purpose, and offers no public way to fix it. Two names have
 been in `trio._core._run` in every version since 0.12: the generator `_r`, and the flag that sorts ready tasks by age
@@ -38,12 +38,12 @@ def seeded_trio(seed: int | str) -> Iterator[None]:
         warnings.warn(f"simulations may differ between runs of one seed: {problem}", RuntimeWarning, stacklevel=3)
         yield
         return
-    luck: random.Random = trio_run._r
-    before = (luck.getstate(), getattr(trio_run, FLAG))
-    luck.seed(f"minirun {seed}")
+    randomness: random.Random = trio_run._r
+    before = (randomness.getstate(), getattr(trio_run, FLAG))
+    randomness.seed(f"minirun {seed}")
     setattr(trio_run, FLAG, True)
     try:
         yield
     finally:
-        luck.setstate(before[0])
+        randomness.setstate(before[0])
         setattr(trio_run, FLAG, before[1])

@@ -264,15 +264,15 @@ def _uniform(schedule: Schedule, names: list[str]) -> None:
 def _sticky(schedule: Schedule, names: list[str]) -> Callable[[random.Random], int]:
     """The one that went on last goes on, mostly: long stretches of one task."""
     last = names.index(schedule.last) if schedule.last in names else None
-    return lambda luck: last if last is not None and luck.randrange(8) else luck.randrange(len(names))
+    return lambda randomness: last if last is not None and randomness.randrange(8) else randomness.randrange(len(names))
 
 
 def _weighted(schedule: Schedule, names: list[str]) -> Callable[[random.Random], int]:
     """Each task has a weight for the whole run: some are slow, some fast."""
 
-    def pick(luck: random.Random) -> int:
-        weights = [schedule.weights.setdefault(name, 4 ** luck.randrange(4)) for name in names]
-        return luck.choices(range(len(names)), weights)[0]
+    def pick(randomness: random.Random) -> int:
+        weights = [schedule.weights.setdefault(name, 4 ** randomness.randrange(4)) for name in names]
+        return randomness.choices(range(len(names)), weights)[0]
 
     return pick
 
@@ -280,10 +280,10 @@ def _weighted(schedule: Schedule, names: list[str]) -> Callable[[random.Random],
 def _prioritized(schedule: Schedule, names: list[str]) -> Callable[[random.Random], int]:
     """Strict priorities that change at a few places (PCT, Burckhardt et al. 2010): finds rare orders of few steps."""
 
-    def pick(luck: random.Random) -> int:
-        priorities = [schedule.weights.setdefault(name, luck.randrange(2**30)) for name in names]
+    def pick(randomness: random.Random) -> int:
+        priorities = [schedule.weights.setdefault(name, randomness.randrange(2**30)) for name in names]
         place = max(range(len(names)), key=priorities.__getitem__)
-        if luck.randrange(20) == 0:
+        if randomness.randrange(20) == 0:
             schedule.weights[names[place]] = -schedule.steps
         return place
 

@@ -101,7 +101,7 @@ def _simulate(scenario: Scenario, choices: Choices, world: World) -> Outcome:
             await scenario(world)
         guard.stop()
 
-    seed = choices.choose(2**16, "order within trio", lambda luck: luck.randrange(2**16))
+    seed = choices.choose(2**16, "order within trio", lambda randomness: randomness.randrange(2**16))
     try:
         with seeded_trio(seed):
             clock = MockClock(autojump_threshold=0)

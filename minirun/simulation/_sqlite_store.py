@@ -82,7 +82,7 @@ class SqliteStore(Store):
         self._read_at = -1  # how much of the trace the cached state knows of
         self._read: dict[tuple[str, str | None, str | None], dict[str, JSON]] = {}
         self._calm = RecordingVFS()  # for looking without being noticed
-        self._calm.seed(1 + choices.choose(2**16, "salts of SQLite", lambda luck: luck.randrange(2**16)))
+        self._calm.seed(1 + choices.choose(2**16, "salts of SQLite", lambda randomness: randomness.randrange(2**16)))
         self._trace = self._calm.trace
 
     def disk_for(self, process: Process, fault: Callable[[Operation, str], int]) -> RecordingVFS:
@@ -143,7 +143,7 @@ class SqliteStore(Store):
         self._disk.replay(self._trace)
         del self._trace[:]
         cut = CUTS[self._choices.choose(len(CUTS), "what the power cut leaves")]
-        image = self._disk.image(cut, _Luck(self._choices))
+        image = self._disk.image(cut, _ChosenRandomness(self._choices))
         self._cuts += 1
         self._folder = self._root / str(self._cuts)
         write_image(image, self._folder)
@@ -330,8 +330,8 @@ class SqliteStore(Store):
         return [str(damage) for damage in verify(self._folder / "world.db")]
 
 
-class _Luck:
-    """The luck of a power cut, from the world's choices."""
+class _ChosenRandomness:
+    """The randomness of a power cut, from the world's choices."""
 
     def __init__(self, choices: Choices) -> None:
         self._choices = choices

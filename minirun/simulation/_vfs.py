@@ -260,10 +260,10 @@ class RecordingVFS:
         Among them are the salts of a log. There is one generator in the process, so what else uses SQLite disturbs it.
         """
         assert 0 < number < 2**31, f"expected 1 to 2**31 - 1, found {number}"
-        self._control_luck(number)
+        self._control_randomness(number)
         self._seeded = True
 
-    def _control_luck(self, number: int) -> None:
+    def _control_randomness(self, number: int) -> None:
         self._library.sqlite3_test_control(_SQLITE_TESTCTRL_PRNG_SEED, c_int(number), c_void_p(None))
 
     def _unregister(self) -> None:
@@ -271,7 +271,7 @@ class RecordingVFS:
             self._registered = False
             self._library.sqlite3_vfs_unregister(ctypes.byref(self._table))
             if self._seeded:
-                self._control_luck(0)  # the system's luck again
+                self._control_randomness(0)  # the system's randomness again
         self._release()
 
     def _release(self) -> None:

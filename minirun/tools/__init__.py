@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from .._lazy import names_of
 
 if TYPE_CHECKING:
+    from ..agents import AgentTool as AgentTool
+    from ..flows._questions import ToolConfirmation as ToolConfirmation
     from ..runtime import ToolContext as ToolContext
     from ._base import BaseTool as BaseTool
     from ._builtin import exit_loop as exit_loop
@@ -22,6 +24,8 @@ else:
     __getattr__, __dir__, __all__ = names_of(
         globals(),
         {
+            "..agents": "AgentTool",  # an agent, and so above the tools; ADK has it here
+            "..flows._questions": "ToolConfirmation",
             "..runtime": "ToolContext",
             "._base": "BaseTool",
             "._builtin": "exit_loop get_user_choice request_input",

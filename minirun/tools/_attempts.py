@@ -16,17 +16,17 @@ FatalError, what a hook has raised, and what is no `Exception`, is raised.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-import trio
+from typing import TYPE_CHECKING, Any
 
 from .._json import thaw
-from .._threads import LateOutcome
 from ..errors import FatalError, InvalidValueError
 from ..runtime import ToolContext
 from ..runtime._failure import Pause, first_failure, leaves
 from ._base import BaseTool
 from ._outcome import Failure, Outcome, Result, result_of
+
+if TYPE_CHECKING:
+    from ._starts import Start
 
 __all__ = ["Attempts"]
 
@@ -43,6 +43,8 @@ class Attempts:
     def __init__(self, context: ToolContext, tool: BaseTool) -> None:
         self.outcome: Outcome | None = None
         self.made = 0
+        self.start: Start | None = None
+        """If there are other calls in the turn: its place among them."""
         self._context = context
         self._tool = tool
         self._slot = context._invocation.program.tool_limits.join(tool)
@@ -56,14 +58,22 @@ class Attempts:
         invocation, retry = self._context._invocation, self._tool.retry
         try:
             while True:
-                await self._wait_for_slot()
+                if not self._slot.is_free or not (self.start is None or self.start.is_open):
+                    from ._starts import wait_for_turn  # few calls wait for others
+
+                    await wait_for_turn(self._context, self._slot, self.start)
                 await self._attempt(args)
+                if self.start is not None:
+                    self.start.begin()  # also where it has failed before: nobody waits for another attempt
                 self._slot.leave()
                 failure = self.outcome
                 if retry is None or not isinstance(failure, Failure) or failure.is_final or failure.error is None:
                     return
                 if self.made >= retry.max_attempts or not retry.covers(failure.error):
                     return
+                from ._failed import tell_retried  # few attempts fail
+
+                tell_retried(self._context, self._tool.name, failure.error, self.made)
                 path = f"retry of {self._context._path}"
                 await invocation.env.sleep(retry.delay_s(self.made, invocation.env.random(path)))
                 if invocation.end_invocation:
@@ -71,16 +81,6 @@ class Attempts:
                 self._slot = invocation.program.tool_limits.join(self._tool)
         finally:
             self._slot.leave()
-
-    async def _wait_for_slot(self) -> None:
-        """Wait for the turn; a replay does not wait meanwhile for what is recorded inside of the call."""
-        replayer, call_id = self._context._invocation.replayer, self._context.function_call_id
-        if replayer is None or self._slot.is_free:
-            await self._slot.wait()
-            return
-        replayer.end_call(call_id)
-        await self._slot.wait()
-        replayer.record.start_calls([call_id])
 
     async def _attempt(self, args: Mapping[str, Any]) -> None:
         self.made += 1
@@ -97,7 +97,9 @@ class Attempts:
             self.outcome = self._failed(error)
         except BaseException:
             if context.late is not None and self.outcome is None:
-                self.outcome = self._ended_late(context.late)
+                from ._timeouts import ended_late  # few threads are left alone
+
+                self.outcome = ended_late(self, context.late)
             raise
         finally:
             context._close(f"the call {context.function_call_id} of {self._tool.name!r} has ended")
@@ -107,30 +109,23 @@ class Attempts:
                 context._give_up(self._context)
 
     async def _call_within_time(self, context: ToolContext, args: Mapping[str, Any]) -> Outcome:
-        """An attempt that its time has cancelled is a timeout; one that gave a result or an error is not, even then."""
-        limit = self._tool.timeout_s
-        scope: trio.CancelScope | None = None
-        failed_with = ""
-        try:
-            if limit is None:
-                return await self._called(context, args)
-            with trio.CancelScope(deadline=trio.current_time() + limit) as scope:
-                return await self._called(context, args)
-        except Exception as error:
-            if scope is None or not scope.cancelled_caught:
-                return self._failed(error)
-            failed_with = self._told(self._first(error))
-        assert limit is not None, "only a scope ends here"
-        from ._timeouts import timed_out  # few calls take too long
+        if self._tool.timeout_s is not None:
+            from ._timeouts import called_within  # few tools have a limit
 
-        if context.late is not None and context.late.error is not None:
-            failed_with = self._told(context.late.error)
-        return self._numbered(timed_out(limit, context.late, failed_with))
+            return await called_within(self, self._tool.timeout_s, context, args)
+        try:
+            return await self._called(context, args)
+        except Exception as error:
+            return self._failed(error)
 
     async def _called(self, context: ToolContext, args: Mapping[str, Any]) -> Outcome:
         label = "tool" if self.made == 1 else "retry of"
         await context._invocation.env.point(f"{label} {context._path}")
-        return self._returned(await self._tool.run_async(args=thaw(args), tool_context=context))
+        if self.start is not None:
+            self.start.begin()
+        result = await self._tool.run_async(args=thaw(args), tool_context=context)
+        context._check_awaited()
+        return self._returned(result)
 
     def _keep(self, context: ToolContext) -> None:
         try:
@@ -160,16 +155,6 @@ class Attempts:
         message = invocation.secrets.text_of(first) or type(first).__name__
         return self._numbered(Failure(type(first).__name__, message, first))
 
-    def _ended_late(self, late: LateOutcome) -> Outcome | None:
-        """What became of a thread after the call was cancelled; None if it had not begun."""
-        if late.finished:
-            return self._returned(late.value) if late.error is None else self._failed(late.error)
-        if late.revoked:
-            return None
-        from ._timeouts import unknown_after_cancellation  # few threads go on alone
-
-        return self._numbered(unknown_after_cancellation())
-
     def _first(self, error: Exception) -> Exception:
         """The exception that *error* is, or the first in a group; raises one that is fatal, or a hook's."""
         hooks = self._context._invocation.failures.of_hooks
@@ -183,6 +168,3 @@ class Attempts:
     def _numbered(self, failure: Failure) -> Failure:
         made = self.made
         return failure if made == 1 else failure._replace(message=f"{failure.message} ({made} attempts were made)")
-
-    def _told(self, error: Exception) -> str:
-        return f"{type(error).__name__}: {self._context._invocation.secrets.text_of(error)}"

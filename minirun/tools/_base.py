@@ -47,6 +47,8 @@ class BaseTool(ABC):
         require_confirmation: Whether somebody has to allow each call before it is made: True, or a function (sync or
             async) of the call's arguments by name, and of `tool_context` if it has one, that says so. Meanwhile the
             invocation is paused.
+        sequential: Whether a call of this tool waits until all calls before it in the same answer of the model have
+            been answered, and all calls after it wait for it. False: calls begin in their order and run side by side.
 
     Raises:
         ConfigurationError: A value is out of its range.
@@ -65,6 +67,7 @@ class BaseTool(ABC):
         max_concurrency: int | None = None,
         on_interrupted: OnInterrupted = "report",
         require_confirmation: bool | Callable[..., bool | Awaitable[bool]] = False,
+        sequential: bool = False,
     ) -> None:
         check_name(name)
 
@@ -75,6 +78,7 @@ class BaseTool(ABC):
         check(on_interrupted in ("report", "rerun", "ask"), "on_interrupted 'report', 'rerun' or 'ask'", on_interrupted)
         is_condition = isinstance(require_confirmation, bool) or callable(require_confirmation)
         check(is_condition, "require_confirmation to be True, False or a function", require_confirmation)
+        check(isinstance(sequential, bool), "sequential to be True or False", sequential)
         seconds = finite(timeout_s)
         is_time = timeout_s is None or (seconds is not None and seconds > 0)
         check(is_time, "timeout_s to be seconds above 0, or None", timeout_s)
@@ -91,6 +95,7 @@ class BaseTool(ABC):
         self.timeout_s = timeout_s
         self.retry = retry
         self.max_concurrency = max_concurrency
+        self.sequential = sequential
 
     @property
     def limited_as(self) -> BaseTool:
@@ -98,9 +103,16 @@ class BaseTool(ABC):
         return self
 
     @property
-    @abstractmethod
     def declaration(self) -> FunctionDeclaration | None:
-        """The tool as the model sees it; None if it is not for the model to call."""
+        """The tool as the model sees it; None if it is not for the model to call. To be overridden."""
+        return self._get_declaration()
+
+    def _get_declaration(self) -> FunctionDeclaration | None:
+        """ADK's name for `declaration`: a subclass overrides either."""
+        if type(self).declaration is not BaseTool.declaration:
+            return self.declaration
+        name = type(self).__name__
+        raise ConfigurationError(f"expected {name} to say how models see it, found nothing; override `declaration`")
 
     is_long_running = False
     """Whether a call stays open after `run_async` has returned, until somebody else answers it."""

@@ -1,5 +1,5 @@
 """
-The calls of one turn: they run together, and are answered together, in call order, by one event.
+The calls of one turn: they begin in call order, run together, and are answered together, in call order, by one event.
 
 Each call was stored before this begins, and each is answered whatever happens: with its result, its error, that it
 was cancelled, or that nobody knows (promise P6). A cancelled batch stores what there is and lets the cancellation go
@@ -30,7 +30,7 @@ from ._base import BaseTool
 from ._call import ToolCall
 from ._outcome import Failure
 
-__all__ = ["run_calls"]
+__all__ = ["run_calls", "run_group"]
 
 
 async def run_calls(context: InvocationContext, calls: Sequence[FunctionCall], tools: Mapping[str, BaseTool]) -> Event:
@@ -42,25 +42,42 @@ async def run_calls(context: InvocationContext, calls: Sequence[FunctionCall], t
         FatalError: A tool has met a limit of the run. The calls are answered all the same.
     """
     context._invocation.budgets.count_tool_calls(len(calls))
+    return await run_group(context, calls, tools)
+
+
+async def run_group(
+    context: InvocationContext,
+    calls: Sequence[FunctionCall],
+    tools: Mapping[str, BaseTool],
+    later: Sequence[FunctionCall] = (),
+) -> Event:
+    """As `run_calls`, for calls that are counted; those *later* in their turn begin after them, and wait with them."""
     concurrent = ConcurrentWrites()
     batch = [ToolCall(context, call, tools, concurrent, index) for index, call in enumerate(calls)]
     replayer = context._invocation.replayer
     try:
         if replayer is not None:
             replayer.record.start_calls(each.id for each in batch)
-        async with trio.open_nursery() as nursery:
-            for each in batch:
-                nursery.start_soon(each.run, name=f"tool {each.call.name}")
+        if len(batch) > 1:
+            from ._starts import run_side_by_side  # most turns have one call
+
+            await run_side_by_side(batch)
+        else:
+            async with trio.open_nursery() as nursery:
+                for each in batch:
+                    nursery.start_soon(each.run, name=f"tool {each.call.name}")
         done, waiting = _parted(batch)
         await _close_inside(context, done)
         event = await context.emit(_responses(context, done)) if done else Event()
         if waiting:
-            failed = await _mark_waiting(context, waiting)
+            from ._waiting import mark_waiting  # few calls wait for somebody
+
+            failed = await mark_waiting(context, waiting, later)
             if failed:
                 event = await context.emit(_responses(context, failed))
     except BaseException:
         with trio.CancelScope(shield=True):
-            await _close(context, batch)
+            await _close(context, batch, later)
         raise
     for each in batch:
         if isinstance(each.outcome, Failure) and isinstance(each.outcome.error, TransfersLimitExceededError):
@@ -77,13 +94,15 @@ def _parted(batch: Sequence[ToolCall]) -> tuple[list[ToolCall], list[ToolCall]]:
 
 async def _close_inside(context: InvocationContext, batch: Sequence[ToolCall]) -> None:
     """What agents have left open inside of calls that are to be answered is answered before."""
-    ids = {each.id for each in batch}
-    inside = [call for call in context._invocation.open_calls() if not ids.isdisjoint(calls_around(call.branch))]
-    await close_calls(context, inside)
+    ids = {each.id for each in batch if each.id in context._invocation.inside}
+    if ids:
+        open_calls = context._invocation.open_calls()
+        inside = [call for call in open_calls if not ids.isdisjoint(calls_around(call.branch))]
+        await close_calls(context, inside)
 
 
-async def _close(context: InvocationContext, batch: Sequence[ToolCall]) -> None:
-    """Answer what is open of a batch that was stopped, and mark what waits."""
+async def _close(context: InvocationContext, batch: Sequence[ToolCall], later: Sequence[FunctionCall]) -> None:
+    """Answer what is open of a batch that was stopped, and mark what waits, with the calls *later* in the turn."""
     done, waiting = _parted(batch)
     if any(each.id in context._invocation.live.open_calls for each in done):
         try:
@@ -93,15 +112,9 @@ async def _close(context: InvocationContext, batch: Sequence[ToolCall]) -> None:
             context._invocation.failures.unrecorded_calls.update(each.call.id for each in batch if each.was_made)
             return
     if waiting:
-        await _mark_waiting(context, waiting, closing=True)
+        from ._waiting import mark_waiting  # few calls wait for somebody
 
-
-async def _mark_waiting(
-    context: InvocationContext, waiting: Sequence[ToolCall], *, closing: bool = False
-) -> list[ToolCall]:
-    from ._waiting import mark_waiting  # few calls wait for somebody
-
-    return await mark_waiting(context, waiting, closing=closing)
+        await mark_waiting(context, waiting, later, closing=True)
 
 
 def _responses(context: InvocationContext, done: Sequence[ToolCall]) -> Event:

@@ -12,13 +12,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from .._json import freeze, thaw
-from ..errors import InvalidValueError, UnknownToolError
+from ..errors import InvalidValueError
 from ..runtime import InvocationContext, ToolContext
 from ..runtime._failure import is_pause
 from ..runtime._hooks import Hook, ask
 from ..runtime._recovery import failure_response
 from ..sessions._concurrent import ConcurrentWrites
-from ..types import FunctionCall, FunctionDeclaration, FunctionResponse
+from ..types import FunctionCall, FunctionResponse
 from ._attempts import Attempts
 from ._base import BaseTool
 from ._outcome import Failure, Outcome, Result, result_of
@@ -45,12 +45,18 @@ class ToolCall:
         self.outcome: Outcome | None = None
         self.is_waiting = False
         """Whether it stays open, until somebody outside has answered."""
+        self.is_begun = False
+        """Whether the tool has returned, and the result comes later, from somebody else."""
         self.initial_result: Any = None
-        """What a tool has returned whose result comes later."""
+        """What it has returned then."""
         self.context: ToolContext = context._for_call(self.id, call.name, concurrent, index)
         tool = tools.get(call.name)
-        self.tool = UnknownTool(call.name, tools) if tool is None else tool
-        self._attempts = Attempts(self.context, self.tool)
+        if tool is None:
+            from ._unknown import UnknownTool  # few models make up tools
+
+            tool = UnknownTool(call.name, tools)
+        self.tool = tool
+        self.attempts = Attempts(self.context, self.tool)
 
     @cached_property
     def _permission(self) -> Permission:
@@ -61,18 +67,22 @@ class ToolCall:
     @property
     def was_made(self) -> bool:
         """Whether the tool was called."""
-        return self._attempts.made > 0
+        return self.attempts.made > 0
 
     async def run(self) -> None:
         """Run the tool and the hooks around it. What a hook raises leaves; of a tool only a FatalError does."""
         replayer = self.context._invocation.replayer
         try:
             try:
-                await self._run()
+                await self._make()
+                if isinstance(self.outcome, Failure) and self.outcome.error is not None:
+                    from ._failed import tell_failed  # few tools fail
+
+                    tell_failed(self.context, self.call.name, self.outcome.error)
             except BaseException as error:
                 if not is_pause(error):
                     if self.outcome is None and not self.is_waiting:
-                        from ._waiting import has_asked  # few calls are stopped
+                        from ..runtime._questions import has_asked  # few calls are stopped
 
                         self.is_waiting = has_asked(self.context)
                     raise
@@ -82,10 +92,12 @@ class ToolCall:
         finally:
             if replayer is not None:
                 replayer.end_call(self.id)
-            self._attempts.withdraw()
+            if self.attempts.start is not None:
+                self.attempts.start.begin()
+            self.attempts.withdraw()
             self.context._close(f"the call {self.call.id} of {self.call.name!r} has ended")
 
-    async def _run(self) -> None:
+    async def _make(self) -> None:
         context = self.context
         replayer, before = context._invocation.replayer, context._invocation.live.open_calls.get(self.id)
         self.is_waiting = before is not None and before.pending == "waits"  # since an earlier run
@@ -105,19 +117,24 @@ class ToolCall:
             if replayer is not None:
                 args = self._permission.allowed_args(args)
             try:
-                await self._attempts.run(freeze(args, "args") if any(self._hooks("before_tool_callback")) else args)
+                await self.attempts.run(freeze(args, "args") if any(self._hooks("before_tool_callback")) else args)
             finally:
-                self.outcome = self._attempts.outcome
+                self.outcome = self.attempts.outcome
             context._cannot_wait = "after a tool has been called: the call would be made again"
             if isinstance(self.outcome, Failure) and self.outcome.error is not None:
-                value = await self._ask("on_tool_error_callback", args, error=self.outcome.error)
+                error = self.outcome.error
+                value = await self._ask("on_tool_error_callback", args, error=error)
                 if value is not None:
+                    from ._failed import tell_handled  # few tools fail
+
+                    tell_handled(context, self.call.name, error)
                     self.outcome = result_of(value, self.call.name)
         if isinstance(self.outcome, Result) and any(self._hooks("after_tool_callback")):
             value = await self._ask("after_tool_callback", args, tool_response=self.outcome.value)
             self.outcome = result_of(self.outcome.value if value is None else value, self.call.name)
         if isinstance(self.outcome, Result) and self.tool.is_long_running:
-            self.initial_result, self.is_waiting, self.outcome = self.outcome.value, True, None
+            self.initial_result, self.outcome = self.outcome.value, None
+            self.is_begun = self.is_waiting = True
 
     async def _is_allowed(self, args: dict[str, Any]) -> bool:
         """Whether the call may be made; if not, it has its outcome."""
@@ -161,6 +178,9 @@ class ToolCall:
             writes = self.context.state.pending()
             context.state.merge(writes)
         except InvalidValueError as error:
+            from ._failed import tell_failed  # few tools write what does not fit
+
+            tell_failed(self.context, self.call.name, error)
             self.fail(error)
             writes = {}
         concurrent, index = self.context._position.concurrent[-1]
@@ -178,21 +198,3 @@ class ToolCall:
             text = outcome.message.encode("utf-8", "replace").decode()
             response = freeze(failure_response(outcome.kind, text))
         return FunctionResponse(id=self.call.id, name=self.call.name, response=response)
-
-
-class UnknownTool(BaseTool):
-    """Stands for a tool that the model has made up."""
-
-    def __init__(self, name: str, tools: Mapping[str, BaseTool]) -> None:
-        super().__init__(name="unknown", description="")
-        self.name = name
-        self._known = ", ".join(tools) or "none"
-
-    @property
-    def declaration(self) -> FunctionDeclaration:
-        """It has a name, and nothing else is known."""
-        return FunctionDeclaration(name=self.name)
-
-    async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
-        """Raise UnknownToolError."""
-        raise UnknownToolError(f"there is no tool {self.name!r}; the tools are: {self._known}")

@@ -43,7 +43,7 @@ class FunctionTool(BaseTool):
             described in the schema.
         run_in: `"thread"` runs a sync function in a worker thread (the default for those), `"loop"` in trio's own,
             where it stops everything else while it runs.
-        timeout_s, retry, max_concurrency, on_interrupted, require_confirmation: See `BaseTool`.
+        timeout_s, retry, max_concurrency, on_interrupted, require_confirmation, sequential: See `BaseTool`.
 
     Raises:
         ConfigurationError, TypeError: The function has no usable name, a parameter that JSON cannot express, or a
@@ -62,6 +62,7 @@ class FunctionTool(BaseTool):
         max_concurrency: int | None = None,
         on_interrupted: OnInterrupted = "report",
         require_confirmation: bool | Callable[..., bool | Awaitable[bool]] = False,
+        sequential: bool = False,
     ) -> None:
         if not callable(func):
             raise ConfigurationError(f"expected a function, found {func!r:.80}")
@@ -82,6 +83,7 @@ class FunctionTool(BaseTool):
             max_concurrency=max_concurrency,
             on_interrupted=on_interrupted,
             require_confirmation=require_confirmation,
+            sequential=sequential,
         )
         is_async = inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(getattr(inner, "__call__", None))  # noqa: B004 # not whether it can be called, but how
         if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):

@@ -15,6 +15,7 @@ __all__ = ["choose_target"]
 def choose_target(context: InvocationContext, batch: Sequence[ToolCall]) -> str | None:
     """Return whom the last call hands over to that may; the others that would have are answered with an error."""
     chosen: str | None = None
+    earlier = context._position.handover.transfer_to  # of this turn, where its calls are not all answered together
     escalates = context.escalated or any(each.context.actions.escalate for each in batch)
     has_answer = any(map(_is_final_answer, batch))
     for each in reversed(batch):
@@ -22,6 +23,8 @@ def choose_target(context: InvocationContext, batch: Sequence[ToolCall]) -> str 
         if target is None:
             continue
         try:
+            if earlier is not None:
+                raise InvalidEventError(f"an earlier call of this turn hands over to {earlier!r}")
             if chosen is not None:
                 raise InvalidEventError(f"a later call of this turn hands over to {chosen!r}")
             if escalates:

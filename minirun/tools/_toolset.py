@@ -36,9 +36,11 @@ class BaseToolset(ABC):
         tool_filter: Which of the tools there are: their names, without the prefix, or a function (sync or async) of a
             tool and the context. A name that no tool has is no error. None: all of them.
         tool_name_prefix: The tools are named `<prefix>_<name>`, so that those of two toolsets do not clash.
+        sequential: Each of the tools is `sequential`, see `BaseTool`. False: those that say so themselves.
 
     Raises:
-        ConfigurationError: The filter is neither, or the prefix cannot begin the name of a tool.
+        ConfigurationError: The filter is neither, the prefix cannot begin the name of a tool, or *sequential* is no
+            bool.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class BaseToolset(ABC):
         *,
         tool_filter: Collection[str] | ToolPredicate | None = None,
         tool_name_prefix: str | None = None,
+        sequential: bool = False,
     ) -> None:
         if not (tool_filter is None or callable(tool_filter) or _is_names(tool_filter)):
             msg = f"expected tool_filter to be a list of names, or a function of a tool, found {tool_filter!r:.80}"
@@ -54,6 +57,9 @@ class BaseToolset(ABC):
         if tool_name_prefix is not None:
             check_name(tool_name_prefix, "tool_name_prefix")
         self.tool_name_prefix = tool_name_prefix
+        if not isinstance(sequential, bool):
+            raise ConfigurationError(f"expected sequential to be True or False, found {sequential!r:.80}")
+        self.sequential = sequential
 
     @abstractmethod
     async def get_tools(self, readonly_context: ReadonlyContext | None = None) -> Sequence[BaseTool]:
@@ -78,14 +84,19 @@ class BaseToolset(ABC):
             raise ConfigurationError(msg)
         for tool in _checked_tools(await found, self):
             if await self._is_selected(tool, readonly_context):
-                prefix = self.tool_name_prefix
-                tools.append(tool if prefix is None else _Renamed(tool, f"{prefix}_{tool.name}"))
+                tools.append(self._as_had(tool))
         names = [tool.name for tool in tools]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             msg = f"expected {_name_of(self)} to return tools with different names, found two named {', '.join(twice)}"
             raise ConfigurationError(msg)
         return tools
+
+    def _as_had(self, tool: BaseTool) -> BaseTool:
+        prefix, sequential = self.tool_name_prefix, self.sequential or tool.sequential
+        if prefix is None and sequential == tool.sequential:
+            return tool
+        return _Changed(tool, tool.name if prefix is None else f"{prefix}_{tool.name}", sequential=sequential)
 
     async def close(self) -> None:
         """Give back what the toolset holds; `Runner.close` calls it, once."""
@@ -117,13 +128,13 @@ def _name_of(toolset: BaseToolset) -> str:
     return f"{type(toolset).__name__}.get_tools"
 
 
-class _Renamed(BaseTool):
-    """A tool under another name. It is still that tool: its limit is shared, and its owner closes it."""
+class _Changed(BaseTool):
+    """A tool as its toolset wants it: under another name, or sequential. Its limit is shared, its owner closes it."""
 
-    def __init__(self, tool: BaseTool, name: str) -> None:
+    def __init__(self, tool: BaseTool, name: str, *, sequential: bool) -> None:
         options = ("timeout_s", "retry", "max_concurrency", "on_interrupted", "require_confirmation")
         same = {option: getattr(tool, option) for option in options}
-        super().__init__(name=name, description=tool.description, **same)
+        super().__init__(name=name, description=tool.description, sequential=sequential, **same)
         self._tool = tool
         self.is_long_running = tool.is_long_running
 

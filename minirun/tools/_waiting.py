@@ -5,50 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..env import derived_id
-from ..events import Event, EventActions
-from ..flows._branches import calls_around
-from ..runtime import InvocationContext, ToolContext
+from ..runtime import InvocationContext
+from ..runtime._questions import Question, pose
+from ..types import FunctionCall
 
 if TYPE_CHECKING:
     from ._call import ToolCall
 
-__all__ = ["has_asked", "mark_waiting"]
+__all__ = ["mark_waiting"]
 
 
 async def mark_waiting(
-    context: InvocationContext, waiting: Sequence[ToolCall], *, closing: bool = False
+    context: InvocationContext, waiting: Sequence[ToolCall], later: Sequence[FunctionCall], *, closing: bool = False
 ) -> list[ToolCall]:
     """
-    Store which calls wait, unless it is stored already, with what long-running tools have written and saved: their
-    results come later, and not from them. Return those that have failed instead, because what they wrote does not fit.
+    Pose the calls whose results come later as questions, and suspend the others, unless that is stored already.
+
+    What the tools of the former have written and saved goes with the event: nothing else will come from them. The calls
+    *later* in the turn, which have not begun, are suspended, too. Return those that have failed instead, because what
+    they wrote does not fit.
     """
     calls = context._invocation.live.open_calls
-    unmarked = [each for each in waiting if each.id in calls and not calls[each.id].pending]
-    for each in unmarked:
-        if each.tool.is_long_running:
-            each.merge_into(context)
-    failed = [each for each in unmarked if not each.is_waiting]
-    unmarked = [each for each in unmarked if each.is_waiting]
-    if not unmarked:
-        return failed
-    long_running = [each for each in unmarked if each.tool.is_long_running]
-    interim = {each.id: each.initial_result for each in long_running if each.initial_result is not None}
-    event = Event(
-        id=derived_id(context.invocation_id, "waits", *(each.call.id for each in unmarked)),
-        long_running_tool_ids=[each.id for each in long_running],
-        actions=EventActions(suspended_calls=[each.id for each in unmarked if not each.tool.is_long_running]),
-        custom_metadata={"interim": interim} if interim else None,
-    )
-    await context._invocation.emitter.emit(context, event, closing=closing)
-    return failed
-
-
-def has_asked(context: ToolContext) -> bool:
-    """Whether the call of *context*, or something inside of it, waits: a cancellation does not take a question back."""
-    call_id = context.function_call_id
-    for call in context._invocation.open_calls():
-        is_inside = call.pending == "waits" and call_id in calls_around(call.branch)
-        if is_inside or (call.call_id == call_id and call.pending):
-            return True
-    return False
+    begun = [each for each in waiting if each.is_begun and each.id in calls and calls[each.id].pending != "waits"]
+    for each in begun:
+        each.merge_into(context)
+    questions = [Question(each.id, each.call.name, None, each.initial_result) for each in begun if each.is_waiting]
+    suspended = [each.id for each in waiting if not each.is_begun]
+    if any(each.is_waiting for each in waiting):
+        suspended += [each.id or "" for each in later]
+    suspended = [call_id for call_id in suspended if call_id in calls and not calls[call_id].pending]
+    if questions or suspended:
+        await pose(context, *questions, suspended=suspended, closing=closing)
+    return [each for each in begun if not each.is_waiting]

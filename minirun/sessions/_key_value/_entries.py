@@ -123,14 +123,14 @@ def of_session(kind: str, number: int, name: str = "") -> str:
     return f"{kind}/{hexadecimal(number)}/{_id(name)}"
 
 
-def app_prefix(key: SessionKey) -> str:
-    """What the keys of the app's state begin with."""
-    return f"app/{key.app_name}/"
+def app_prefix(app_name: str) -> str:
+    """What the keys of an app's state begin with."""
+    return f"app/{app_name}/"
 
 
-def user_prefix(key: SessionKey) -> str:
-    """What the keys of the user's state begin with."""
-    return f"user/{key.app_name}/{_id(key.user_id)}/"
+def user_prefix(app_name: str, user_id: str) -> str:
+    """What the keys of a user's state begin with."""
+    return f"user/{app_name}/{_id(user_id)}/"
 
 
 def id_of(name: str) -> str:
@@ -201,9 +201,9 @@ def shared_changes(key: SessionKey, changed: Mapping[str, JSON | _Missing]) -> C
     changes: Changes = {}
     for name, value in changed.items():
         if scope_of(name) is Scope.USER:
-            entry = user_prefix(key) + _id(name.removeprefix(USER_PREFIX))
+            entry = user_prefix(key.app_name, key.user_id) + _id(name.removeprefix(USER_PREFIX))
         elif scope_of(name) is Scope.APP:
-            entry = app_prefix(key) + _id(name.removeprefix(APP_PREFIX))
+            entry = app_prefix(key.app_name) + _id(name.removeprefix(APP_PREFIX))
         else:
             continue
         changes[entry] = None if value is MISSING else dumps(value)

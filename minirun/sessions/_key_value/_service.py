@@ -173,7 +173,8 @@ class KeyValueSessionService(BaseSessionService):
         creation, newest = rows[0].event, rows[-1].event
         assert creation.timestamp is not None
         assert newest.id is not None
-        values = Values(session={}, user=self._shared_at(user_prefix(key)), app=self._shared_at(app_prefix(key)))
+        user = self._shared_at(user_prefix(key.app_name, key.user_id))
+        values = Values(session={}, user=user, app=self._shared_at(app_prefix(key.app_name)))
         values.apply(apply_event(values, creation, shared=False))
         live = LiveSession(key, values, incarnation=number, create_time=create_time)
         live.last_update_time = creation.timestamp
@@ -196,8 +197,8 @@ class KeyValueSessionService(BaseSessionService):
         """Read the state that the session shares, where it is not known."""
         user, app = _shared_by(live.values)
         for shared, prefix, begin in (
-            (user, user_prefix(live.key), USER_PREFIX),
-            (app, app_prefix(live.key), APP_PREFIX),
+            (user, user_prefix(live.key.app_name, live.key.user_id), USER_PREFIX),
+            (app, app_prefix(live.key.app_name), APP_PREFIX),
         ):
             if not shared.is_fresh:
                 found = shared_of(begin, await self._store.entries(prefix))
@@ -396,6 +397,9 @@ class KeyValueSessionService(BaseSessionService):
         if head is None or after_seq >= head.revision:
             return []
         return [row.event for row in await self._rows(head.number, after_seq + 1, limit)]
+
+    async def _user_state(self, app_name: str, user_id: str) -> Mapping[str, JSON]:
+        return shared_of(USER_PREFIX, await self._store.entries(user_prefix(app_name, user_id)))
 
     async def _list(self, app_name: str | None, user_id: str | None, limit: int | None, after: int) -> list[Session]:
         prefix = "session/" if app_name is None else f"session/{app_name}/"

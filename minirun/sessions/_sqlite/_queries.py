@@ -7,12 +7,14 @@ from typing import Any, Final
 
 import trio
 
+from ..._json import JSON
 from ..._values import changed
 from ...events import Event
 from .._calls import OpenCall
 from .._invocation import Invocation, InvocationStatus, invocation_of
 from .._key import SessionKey
 from .._session import Session, listed_session
+from .._state import Scope
 from ._cache import PAGE_EVENTS
 from ._errors import corrupt
 from ._file import SqliteFile
@@ -20,6 +22,7 @@ from ._leases import Leases
 from ._logs import read_lines, read_segments
 from ._rows import CALL, ROW, call_of, find_session, row_of
 from ._schema import WAITS
+from ._state import read_key, read_value
 
 __all__ = ["INVOCATION", "Queries", "stored_invocation"]
 
@@ -90,6 +93,14 @@ class Queries:
                 [(mark, _)] = read_lines(db, self._file.name, segments, call.pending_seq, call.pending_seq + 1)
                 found.append((SessionKey(app, user, name), call, event, mark))
         return found
+
+    async def user_state(self, app_name: str, user_id: str) -> dict[str, JSON]:
+        """The values that all sessions of a user share, under their full keys."""
+        query = "SELECT key, value FROM shared_state WHERE app_name = ? AND user_id = ? AND value IS NOT NULL"
+        async with self._file.reading() as db:
+            rows = db.execute(f"{query} ORDER BY key", (app_name, user_id)).fetchall()
+        name = self._file.name
+        return {read_key(name, key, Scope.USER): read_value(name, key, data) for key, data in rows}
 
     async def invocations(self, where: str, *parameters: object) -> list[Invocation]:
         """The invocations that a condition finds; those that nobody runs are interrupted."""

@@ -18,12 +18,12 @@ Every event has a number, increasing over the whole file: `commit_no`. Deltas of
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from ..._codec import event_to_json
-from ..._json import shown
+from ..._json import JSON, shown
 from ...env import Env
 from ...errors import ConfigurationError, SessionBusyError, StorageError
 from ...events import Event
@@ -234,6 +234,9 @@ class SqliteSessionService(BaseSessionService):
         self, app_name: str | None, user_id: str | None, session_id: str | None
     ) -> list[tuple[SessionKey, OpenCall, Event, Event]]:
         return await self._queries.waiting(app_name, user_id, session_id)
+
+    async def _user_state(self, app_name: str, user_id: str) -> Mapping[str, JSON]:
+        return await self._queries.user_state(app_name, user_id)
 
     async def _list_invocations(self, app_name: str | None, status: InvocationStatus | None) -> list[Invocation]:
         # With the very words of its index, so that those that have ended are not looked at.

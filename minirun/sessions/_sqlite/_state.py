@@ -31,6 +31,7 @@ __all__ = [
     "note_shared",
     "read_key",
     "read_state",
+    "read_value",
     "refresh_scopes",
     "shared_user",
     "stays_within",
@@ -61,7 +62,7 @@ def read_key(name: str, key: object, scope: Scope) -> str:
     return key
 
 
-def _read_value(name: str, key: str, data: str) -> JSON:
+def read_value(name: str, key: str, data: str) -> JSON:
     try:
         return freeze(loads(data))
     except (ValueError, TypeError, RecursionError) as error:
@@ -71,7 +72,7 @@ def _read_value(name: str, key: str, data: str) -> JSON:
 def read_state(db: sqlite3.Connection, name: str, session: int) -> tuple[dict[str, JSON], int]:
     """The session-scoped state of a session, and the size of its text."""
     rows = db.execute("SELECT key, value FROM session_state WHERE session = ?", (session,)).fetchall()
-    values = {read_key(name, key, Scope.SESSION): _read_value(name, key, data) for key, data in rows}
+    values = {read_key(name, key, Scope.SESSION): read_value(name, key, data) for key, data in rows}
     return values, sum(len(data) for _, data in rows)
 
 
@@ -90,7 +91,7 @@ def refresh_scopes(db: sqlite3.Connection, name: str, live: FileSession, until: 
             if data is None:
                 scope.values.pop(key, None)
             else:
-                scope.values[key] = _read_value(name, key, data)
+                scope.values[key] = read_value(name, key, data)
             scope.commit_no = max(scope.commit_no, commit_no)
 
 

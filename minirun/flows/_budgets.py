@@ -7,14 +7,20 @@ resumed. What would exceed one is refused before it is done (promise P12).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from ..errors import (
     LlmCallsLimitExceededError,
     TokensLimitExceededError,
     ToolCallsLimitExceededError,
     TransfersLimitExceededError,
 )
+from ..events import Event
 from ..types import UsageMetadata
-from ._config import RunConfig
+
+if TYPE_CHECKING:
+    from ..runtime import RunConfig
 
 __all__ = ["Budgets"]
 
@@ -67,3 +73,7 @@ class Budgets:
         """Count a transfer, before the event that makes it is stored."""
         self.check_transfers_left()
         self._transfers += 1
+
+    def count_transfers_of(self, events: Iterable[Event]) -> None:
+        """Count the transfers that *events* of earlier runs have made."""
+        self._transfers += sum(event.actions.transfer_to_agent is not None for event in events)

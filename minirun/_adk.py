@@ -1,0 +1,362 @@
+"""
+What those who come from Google's ADK look for: where its modules and names are here, and what to use instead.
+
+Loaded when an import or an argument fails, or when a module is asked for by ADK's path; other programs never do.
+
+*   `PATHS`: a module of ADK, `google.adk.agents.llm_agent`, is `minirun.agents.llm_agent`. It has no code: it answers
+    for the names of the public lists here that the table names, and for what ADK calls otherwise.
+*   `ABSENT` and `ABSENT_MODULES`: names and modules of ADK that are not here. Asking for one raises an error that says
+    what to use instead, and not that there is no such name.
+*   `OPTIONS`: the same for arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from .errors import NotSupportedError, NotSupportedImportError
+
+__all__ = ["ABSENT", "ABSENT_MODULES", "OPTIONS", "PATHS", "absent", "refusal", "spec_of"]
+
+
+class Stand(NamedTuple):
+    """What answers for a module of ADK's."""
+
+    lists: tuple[str, ...]
+    """Modules of minirun, asked in this order."""
+    renamed: Mapping[str, str] = {}
+    """What ADK calls otherwise there, with its name here."""
+
+
+def _paths(package: str, modules: str, *, renamed: Mapping[str, Mapping[str, str]] | None = None) -> dict[str, Stand]:
+    """Modules of one package, all of which are answered for by its public list."""
+    names = {name: (renamed or {}).get(name, {}) for name in modules.split()}
+    return {f"{package}.{name}": Stand((package,), other) for name, other in names.items()}
+
+
+PATHS: dict[str, Stand] = {
+    **_paths(
+        "agents",
+        "base_agent callback_context context llm_agent loop_agent parallel_agent readonly_context run_config "
+        "sequential_agent",
+        renamed={"context": {"Context": "CallbackContext"}},
+    ),
+    "agents.invocation_context": Stand(("agents", "errors")),
+    **_paths("apps", "app base_events_summarizer compaction llm_event_summarizer"),
+    **_paths("artifacts", "base_artifact_service file_artifact_service in_memory_artifact_service"),
+    "auth": Stand(("credentials",)),
+    "auth.auth_credential": Stand(("credentials",)),
+    "auth.auth_tool": Stand(("credentials",)),
+    "auth.credential_service": Stand(("credentials",)),
+    "auth.credential_service.base_credential_service": Stand(("credentials",)),
+    "auth.credential_service.in_memory_credential_service": Stand(("credentials",)),
+    "cli.utils": Stand(("cli",)),
+    "cli.utils.logs": Stand(("cli._logs",)),
+    **_paths("code_executors", "base_code_executor code_execution_utils unsafe_local_code_executor"),
+    **_paths("errors", "already_exists_error session_not_found_error"),
+    **_paths("events", "event event_actions"),
+    **_paths("memory", "base_memory_service in_memory_memory_service"),
+    "memory.memory_entry": Stand(("memory",)),
+    **_paths("models", "base_llm llm_request llm_response registry"),
+    **_paths("planners", "base_planner plan_re_act_planner"),
+    **_paths(
+        "plugins",
+        "base_plugin context_filter_plugin debug_logging_plugin global_instruction_plugin logging_plugin "
+        "reflect_retry_tool_plugin save_files_as_artifacts_plugin",
+    ),
+    **_paths("runners", "runner"),
+    **_paths(
+        "sessions", "base_session_service in_memory_session_service session sqlite_session_service state"
+    ),
+    **_paths(
+        "tools",
+        "agent_tool base_tool base_toolset exit_loop_tool function_tool get_user_choice_tool load_artifacts_tool "
+        "load_memory_tool long_running_tool preload_memory_tool tool_confirmation tool_context",
+        renamed={
+            "get_user_choice_tool": {"get_user_choice_tool": "get_user_choice"},
+            "load_artifacts_tool": {"load_artifacts_tool": "load_artifacts"},
+            "load_memory_tool": {"load_memory_tool": "load_memory"},
+            "preload_memory_tool": {"preload_memory_tool": "preload_memory"},
+        },
+    ),
+}
+
+
+# --- what is not here -------------------------------------------------------------------------------------------------
+
+
+class Missing(NamedTuple):
+    """Some names and modules of ADK, and what to do without them."""
+
+    advice: str
+    names: str = ""
+    """Whatever module they are asked of."""
+    modules: str = ""
+
+
+_CLOUD = "there is no adapter for this cloud service"
+
+_MISSING = (
+    # services
+    Missing(
+        "use minirun.sessions.SqliteSessionService(path), which several processes may share",
+        names="DatabaseSessionService",
+        modules="sessions.database_session_service",
+    ),
+    Missing(
+        f"{_CLOUD}; use minirun.sessions.SqliteSessionService(path)",
+        names="VertexAiSessionService",
+        modules="sessions.vertex_ai_session_service",
+    ),
+    Missing(
+        f"{_CLOUD}; use minirun.artifacts.SqliteArtifactService or FileArtifactService, or implement "
+        "BaseArtifactService",
+        names="GcsArtifactService",
+        modules="artifacts.gcs_artifact_service",
+    ),
+    Missing(
+        f"{_CLOUD}; use minirun.memory.SqliteMemoryService(path), or implement BaseMemoryService",
+        names="VertexAiMemoryBankService VertexAiRagMemoryService",
+        modules="memory.vertex_ai_memory_bank_service memory.vertex_ai_rag_memory_service",
+    ),
+    # credentials
+    Missing(
+        "a secret never stands in a state, which is stored and shown; use minirun.credentials.KeyringCredentialService",
+        names="SessionStateCredentialService",
+        modules="auth.credential_service.session_state_credential_service",
+    ),
+    Missing(
+        "say which credential is needed by minirun.credentials.AuthConfig(credential_key=..., scheme=...), whose "
+        "scheme is a text: 'api_key', 'bearer', 'basic', 'oauth2' or 'custom'",
+        names="AuthCredentialTypes AuthScheme AuthSchemeType HttpAuth HttpCredentials OAuth2Auth "
+        "OpenIdConnectWithConfig ServiceAccount",
+        modules="auth.auth_handler auth.auth_preprocessor auth.auth_schemes",
+    ),
+    # plugins
+    Missing(
+        "use minirun.plugins.TracingPlugin with an OpenTelemetry exporter, such as that of Google Cloud",
+        names="CloudTracePlugin",
+    ),
+    Missing(
+        f"{_CLOUD}; use minirun.plugins.TracingPlugin, or a BasePlugin whose on_event_callback exports",
+        names="BigQueryAgentAnalyticsPlugin",
+        modules="plugins.bigquery_agent_analytics_plugin",
+    ),
+    Missing(
+        "save what a tool makes as an artifact: tool_context.save_artifact",
+        names="MultimodalToolResultsPlugin",
+        modules="plugins.multimodal_tool_results_plugin",
+    ),
+    # models, and what works with those of one provider
+    Missing(
+        "no adapter for a provider comes with this version; write a subclass of minirun.models.BaseLlm",
+        names="AnthropicLlm ApigeeLlm Claude Gemini Gemma Gemma3Ollama LiteLlm",
+        modules="models.anthropic_llm models.apigee_llm models.gemma_llm models.google_llm models.lite_llm",
+    ),
+    Missing(
+        "it has a provider's model think, and no adapter for one comes with this version; leave it out",
+        names="BuiltInPlanner",
+        modules="planners.built_in_planner",
+    ),
+    Missing(
+        "it has code run at one provider; use one that runs here, or a class of your own",
+        names="AgentEngineSandboxCodeExecutor BuiltInCodeExecutor ContainerCodeExecutor GkeCodeExecutor "
+        "VertexAiCodeExecutor",
+        modules="code_executors.agent_engine_sandbox_code_executor code_executors.built_in_code_executor "
+        "code_executors.container_code_executor code_executors.gke_code_executor "
+        "code_executors.vertex_ai_code_executor",
+    ),
+    Missing(
+        "it is for adapters of providers, and none comes with this version; leave it out",
+        names="AudioTranscriptionConfig AutomaticFunctionCallingConfig ContextCacheConfig FunctionCallingConfig "
+        "HarmBlockThreshold HarmCategory HttpOptions HttpRetryOptions Modality SafetySetting SpeechConfig "
+        "ThinkingConfig ToolConfig VideoMetadata",
+        modules="agents.context_cache_config",
+    ),
+    # tools
+    Missing(
+        "write a function for each operation that the model may call, and give these as tools",
+        names="APIHubToolset ApplicationIntegrationToolset OpenAPIToolset RestApiTool",
+        modules="tools.apihub_tool tools.application_integration_tool tools.google_api_tool tools.openapi_tool",
+    ),
+    Missing(
+        "write a minirun.tools.BaseToolset that asks the server",
+        names="MCPTool MCPToolset McpTool McpToolset ToolboxToolset",
+        modules="tools.mcp_tool tools.toolbox_toolset",
+    ),
+    Missing(
+        "it searches at one provider; give the agent a function of your own that searches",
+        names="DiscoveryEngineSearchTool VertexAiSearchTool enterprise_web_search google_maps_grounding google_search "
+        "url_context",
+        modules="tools.enterprise_search_tool tools.google_search_tool tools.retrieval tools.url_context_tool "
+        "tools.vertex_ai_search_tool",
+    ),
+    Missing(
+        "give the agent the function that the tool of the other framework wraps",
+        names="CrewaiTool LangchainTool",
+        modules="tools.crewai_tool tools.langchain_tool",
+    ),
+    Missing(
+        "write the examples into the instruction of the agent",
+        names="BaseExampleProvider Example ExampleTool",
+        modules="examples tools.example_tool",
+    ),
+    Missing(
+        "ask for the credential in the function: await tool_context.get_credential(AuthConfig(...))",
+        names="AuthenticatedFunctionTool",
+        modules="tools.authenticated_function_tool",
+    ),
+    # agents and runs
+    Missing(
+        "synchronous tools run in worker threads anyway; FunctionTool(f, max_concurrency=...) says how many at once",
+        names="ToolThreadPoolConfig",
+    ),
+    Missing(
+        "live runs, with audio and video, are not in this version; use Runner.run_async",
+        names="ActiveStreamingTool LiveRequest LiveRequestQueue",
+        modules="agents.active_streaming_tool agents.live_request_queue live",
+    ),
+    Missing(
+        "workflows are not in this version; use SequentialAgent, ParallelAgent and LoopAgent, or a BaseAgent of your "
+        "own",
+        names="Workflow",
+        modules="events.request_input workflow",
+    ),
+    Missing(
+        "evaluation is not in this version; minirun.testing.ScriptedLlm and minirun.simulation are for tests",
+        names="AgentEvaluator",
+        modules="evaluation",
+    ),
+    Missing(
+        "agents of other processes are not in this version; call them in a tool of your own",
+        names="RemoteA2aAgent",
+        modules="a2a agents.remote_a2a_agent",
+    ),
+    Missing(
+        "run the graph in a BaseAgent of your own, and emit what it says",
+        names="LangGraphAgent",
+        modules="agents.langgraph_agent",
+    ),
+    # google.genai.types
+    Missing("a model answers with minirun.models.LlmResponse", names="GenerateContentResponse"),
+    Missing("GenerateContentConfig(tools=[...]) takes the FunctionDeclarations themselves", names="Tool"),
+)
+
+ABSENT = {name: each.advice for each in _MISSING for name in each.names.split()}
+ABSENT_MODULES = {module: each.advice for each in _MISSING for module in each.modules.split()}
+
+
+def absent(module: str, name: str) -> Exception:
+    """Return what to raise where *module* has no *name*: an ImportError with the reason, if ADK has it."""
+    path = f"{module}.{name}".removeprefix("minirun.")
+    if path in ABSENT_MODULES:
+        return _no_module(path)
+    if name in ABSENT:
+        return NotSupportedImportError(f"minirun has no {name}: {ABSENT[name]}", name=module)
+    return AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
+
+
+def _no_module(path: str) -> Exception:
+    return NotSupportedImportError(f"minirun has no module {path}: {ABSENT_MODULES[path]}", name=f"minirun.{path}")
+
+
+# --- modules by ADK's paths -------------------------------------------------------------------------------------------
+
+
+def spec_of(module: str) -> ModuleSpec | None:
+    """
+    Return how a module of the package is imported that has no file; None if nobody has ever heard of it.
+
+    Raises:
+        NotSupportedImportError: It is one of ADK's that is not here.
+    """
+    path = module.removeprefix("minirun.")
+    if path in PATHS:
+        return ModuleSpec(module, _Loader(PATHS[path]), origin="ADK's path", is_package=True)
+    if path in ABSENT_MODULES:
+        raise _no_module(path)
+    return None
+
+
+class _Loader(Loader):
+    """Makes a module that has the names of others."""
+
+    def __init__(self, stand: Stand) -> None:
+        self._stand = stand
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None  # an ordinary one
+
+    def exec_module(self, module: ModuleType) -> None:
+        stand = self._stand
+        lists = [import_module(f"minirun.{each}") for each in stand.lists]
+        module.__doc__ = f"The place that ADK has for names of {' and '.join(each.__name__ for each in lists)}."
+
+        def find(name: str) -> Any:
+            for each in lists:
+                try:
+                    return getattr(each, stand.renamed.get(name, name))
+                except AttributeError:
+                    pass
+            raise absent(module.__name__, name)
+
+        def everything() -> list[str]:
+            return sorted({*vars(module), *stand.renamed, *(name for each in lists for name in each.__all__)})
+
+        vars(module).update(__getattr__=find, __dir__=everything)
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+_LIVE_OPTION = "it is for live runs, which are not in this version; leave it out"
+_PROVIDER_OPTION = "it is for one provider, and no adapter for it comes with this version; leave it out"
+
+# By the class that is given them: arguments of ADK that are not here, with what to do instead.
+OPTIONS: dict[str, dict[str, str]] = {
+    "App": {
+        "context_cache_config": _PROVIDER_OPTION,
+    },
+    "RunConfig": {
+        **dict.fromkeys(
+            (
+                "avatar_config",
+                "enable_affective_dialog",
+                "explicit_vad_signal",
+                "history_config",
+                "input_audio_transcription",
+                "output_audio_transcription",
+                "proactivity",
+                "realtime_input_config",
+                "response_modalities",
+                "save_live_audio",
+                "save_live_blob",
+                "session_resumption",
+                "speech_config",
+                "translation_config",
+            ),
+            _LIVE_OPTION,
+        ),
+        **dict.fromkeys(("http_options", "labels", "service_tier", "support_cfc"), _PROVIDER_OPTION),
+        "context_window_compression": "write App(events_compaction_config=...): what is old is told as a summary",
+        "include_thoughts_from_other_agents": "models are told what others said, not what they thought; leave it out",
+        "model_input_context": "add to llm_request.contents in a before_model_callback",
+        "save_input_blobs_as_artifacts": "write App(plugins=[SaveFilesAsArtifactsPlugin()]), from minirun.plugins",
+        "telemetry": "write App(plugins=[TracingPlugin()]), from minirun.plugins",
+        "tool_thread_pool_config": (
+            "synchronous tools run in worker threads anyway; FunctionTool(f, max_concurrency=...) says how many at once"
+        ),
+    },
+}
+
+
+def refusal(owner: str, option: str, known: Iterable[str]) -> Exception:
+    """Return what to raise for an argument that *owner* does not take: why, if ADK has it, or which it takes."""
+    advice = OPTIONS[owner].get(option)
+    if advice is None:
+        return TypeError(f"{owner} has no field {option!r}; it has {', '.join(known)}")
+    return NotSupportedError(f"{owner}.{option} has no effect in this version of minirun; {advice}")

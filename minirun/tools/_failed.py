@@ -1,0 +1,74 @@
+"""
+What is told of a tool that has failed, beside the answer that the model gets: a record of the logger `minirun`.
+
+There is one record for each call that is answered with an error, at the level ERROR and with the traceback. An attempt
+that is followed by another one, and an error that a hook has an answer for, are told at the level INFO. A call that
+could not be made as the model wanted it is a mistake of the model, told as a WARNING without a traceback. Arguments are
+in no record, nor what an error of the latter kind says, as it shows them. Who sets up no logging sees Python's default:
+warnings and errors on stderr.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sysconfig
+import traceback
+from pathlib import Path
+from typing import Any
+
+from ..errors import ArgumentError, UnknownToolError
+from ..runtime import ToolContext
+
+__all__ = ["tell_failed", "tell_handled", "tell_retried"]
+
+_logger = logging.getLogger("minirun")
+
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+_FOLDERS = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+_OF_OTHERS = (*(folder + os.sep for folder in _FOLDERS), "<")
+
+
+def tell_failed(context: ToolContext, name: str, error: Exception) -> None:
+    """Tell that the tool *name* has failed in the call of *context*, and note where for whoever shows the answer."""
+    if isinstance(error, (ArgumentError, UnknownToolError)):
+        why = "there is no such tool" if isinstance(error, UnknownToolError) else "its arguments do not fit"
+        _tell(logging.WARNING, context, f"the call of the tool {name!r:.80} was not made: {why}")
+        return
+    _tell(logging.ERROR, context, f"the tool {name!r:.80} has failed", error)
+    frame = _frame_of(error)
+    if frame is not None:
+        said = f"{type(error).__name__}: {context._invocation.secrets.text_of(error)}"
+        context._invocation.failures.of_tools[context.function_call_id] = f"{_shown(frame)}: {said}"
+
+
+def tell_handled(context: ToolContext, name: str, error: Exception) -> None:
+    """Tell that the tool *name* has failed, and that a hook has answered in its place."""
+    _tell(logging.INFO, context, f"the tool {name!r:.80} has failed, and a hook has answered in its place", error)
+
+
+def tell_retried(context: ToolContext, name: str, error: Exception, attempt: int) -> None:
+    """Tell that an attempt of the tool *name* has failed, and that there will be another one."""
+    _tell(logging.INFO, context, f"attempt {attempt} of the tool {name!r:.80} has failed; it is made again", error)
+
+
+def _tell(level: int, context: ToolContext, what: str, error: Exception | None = None) -> None:
+    if not _logger.isEnabledFor(level):
+        return
+    place = f"call {context.function_call_id}, agent {context.agent_name!r}, invocation {context.invocation_id}"
+    info: Any = error
+    hide = context._invocation.secrets.hide
+    if error is not None and hide is not None:  # a traceback may show what an exception would not let be changed
+        what, info = hide(f"{what}\n{''.join(traceback.format_exception(error))}"), None
+    _logger.log(level, "%s (%s)", what, place, exc_info=info)
+
+
+def _frame_of(error: Exception) -> traceback.FrameSummary | None:
+    """Where in the application's own code *error* came from; else the innermost place outside of minirun."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_PACKAGE)]
+    own = [frame for frame in frames if not frame.filename.startswith(_OF_OTHERS)]
+    return next(reversed(own or frames), None)
+
+
+def _shown(frame: traceback.FrameSummary) -> str:
+    return f"{frame.filename}:{frame.lineno} in {frame.name}"

@@ -1,0 +1,212 @@
+"""What is written wrongly fails where it stands, and the error says what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+
+from minirun import App, BaseAgent, Event, InMemoryRunner, InvocationContext, LlmAgent, ToolContext
+from minirun.apps import EventsCompactionConfig, LlmEventSummarizer
+from minirun.errors import ModelError
+from minirun.models import BaseLlm, LlmRequest, LlmResponse
+from minirun.runtime import RunScope
+from minirun.testing import ScriptedLlm, call
+from minirun.types import ModelContent
+
+PLACE: Any = {"user_id": "u", "session_id": "s", "new_message": "hi"}
+ENTER_IT = r"a run is a scope.*`async with runner\.run_async\(\.\.\.\) as run:`.*`await run\.wait\(\)`"
+
+
+def runner_of(agent: BaseAgent) -> InMemoryRunner:
+    return InMemoryRunner(agent=agent, auto_create_session=True)
+
+
+# --- a run that is not entered ----------------------------------------------------------------------------------------
+
+
+async def await_it(scope: Any) -> None:
+    await scope
+
+
+async def iterate(scope: Any) -> None:
+    async for _ in scope:
+        pass
+
+
+async def iterate_plainly(scope: Any) -> None:
+    for _ in scope:
+        pass
+
+
+async def enter_plainly(scope: Any) -> None:
+    with scope:
+        pass
+
+
+@pytest.mark.parametrize("use", [await_it, iterate, iterate_plainly, enter_plainly])
+async def test_a_run_that_is_not_entered_says_how_to(use: Callable[[RunScope], Any]) -> None:
+    """
+    Awaiting, iterating over and plainly entering what `run_async` returns fails, and nothing is stored.
+    """
+    runner = runner_of(LlmAgent(name="a", model=ScriptedLlm([])))
+    with pytest.raises(TypeError, match=ENTER_IT):
+        await use(runner.run_async(**PLACE))
+    assert await runner.session_service.get_session(app_name="InMemoryRunner", user_id="u", session_id="s") is None
+
+
+@pytest.mark.parametrize("name", ["wait", "answer", "pending", "status"])
+async def test_a_run_that_is_not_entered_has_nothing_of_a_run(name: str) -> None:
+    """
+    What a run has, its scope has not; the error says where it is.
+    """
+    scope = runner_of(LlmAgent(name="a", model=ScriptedLlm([]))).run_async(**PLACE)
+    with pytest.raises(AttributeError, match=f"RunScope has no attribute '{name}'; {ENTER_IT}"):
+        getattr(scope, name)
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+class Returning(BaseLlm):
+    """A model that returns its response."""
+
+    async def generate_content_async(self, request: LlmRequest, stream: bool = False) -> LlmResponse:  # type: ignore[override]  # that is the mistake
+        return LlmResponse(content=ModelContent("hi"))
+
+
+class Plain(BaseLlm):
+    """A model that is not asynchronous at all."""
+
+    def generate_content_async(self, request: LlmRequest, stream: bool = False) -> LlmResponse:  # type: ignore[override]  # that is the mistake
+        return LlmResponse(content=ModelContent("hi"))
+
+
+@pytest.mark.parametrize("kind", [Returning, Plain])
+async def test_a_model_that_is_no_generator_is_told_to_yield(kind: type[BaseLlm]) -> None:
+    """
+    A model whose method returns its response, as a coroutine or not, fails the run with a sentence.
+    """
+    expected = rf"expected {kind.__name__}\.generate_content_async to be an async generator, found .*; `yield` the resp"
+    with pytest.raises(ModelError, match=expected):
+        await runner_of(LlmAgent(name="a", model=kind())).run_debug("go", quiet=True)
+
+
+async def test_a_summarizer_s_model_that_is_no_generator_is_told_to_yield() -> None:
+    """
+    The same where a summary is asked for.
+    """
+    config = EventsCompactionConfig(
+        summarizer=LlmEventSummarizer(Returning()), compaction_interval=1, overlap_size=0
+    )
+    app = App("demo", LlmAgent(name="a", model=ScriptedLlm(["hi"])), events_compaction_config=config)
+    async with InMemoryRunner(app=app, auto_create_session=True).run_async(**PLACE) as run:
+        await run.wait()
+    assert isinstance(run.compaction_error, ModelError)
+    assert "to be an async generator" in str(run.compaction_error)
+
+
+# --- a forgotten await ------------------------------------------------------------------------------------------------
+
+
+class Speaker(BaseAgent):
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message="hi"))
+
+
+class Forgetful(BaseAgent):
+    """Forgets to await what it says."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message="one"))
+        ctx.emit(Event(message="two"))  # type: ignore[unused-coroutine]  # that is the mistake
+
+
+class Absent(BaseAgent):
+    """Forgets to await those below it."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        for agent in self.sub_agents:
+            agent.run_async(ctx)  # type: ignore[unused-coroutine]  # that is the mistake
+
+
+class Peer(BaseAgent):
+    """Passes on the events of another agent, as one has to in ADK."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+        async for event in self.sub_agents[0].run_async(ctx):  # type: ignore[attr-defined]  # that is the mistake
+            yield event
+
+
+class Parallel(BaseAgent):
+    """Says and runs several things at once, which is right."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        async with trio.open_nursery() as nursery:
+            for number in range(3):
+                nursery.start_soon(ctx.emit, Event(message=f"{number}"))
+            nursery.start_soon(self.sub_agents[0].run_async, ctx)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("agent", [Forgetful(name="a"), Absent(name="a", sub_agents=[Speaker(name="b")])])
+async def test_a_forgotten_await_fails_the_run(agent: BaseAgent) -> None:
+    """
+    An agent that did not await what it said, or an agent that it ran, fails, and what it did await is stored.
+    """
+    runner = runner_of(agent)
+    said = []
+    with pytest.raises(TypeError, match=r"expected `await ctx\.emit\(event\)`.*'a' said or ran.*add the `await`"):
+        async with runner.run_async(**PLACE) as run:
+            async for event in run:
+                said.append(event.text)
+    assert said[:1] == (["one"] if isinstance(agent, Forgetful) else [""])
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited", "ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_callback_that_forgets_an_await_fails_the_run() -> None:
+    """
+    A forgotten `await` in a callback is found, too.
+    """
+
+    async def before(callback_context: Any) -> None:
+        callback_context.emit(Event(message="one"))
+
+    agent = LlmAgent(name="a", model=ScriptedLlm(["hi"]), before_agent_callback=before)
+    with pytest.raises(TypeError, match=r"expected `await ctx\.emit\(event\)`"):
+        await runner_of(agent).run_debug("go", quiet=True)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited", "ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_tool_that_forgets_an_await_has_failed() -> None:
+    """
+    A forgotten `await` in a tool is an error that its model is told.
+    """
+
+    async def tell(tool_context: ToolContext) -> str:
+        """Tell."""
+        tool_context.emit(Event(message="one"))  # type: ignore[unused-coroutine]  # that is the mistake
+        return "told"
+
+    agent = LlmAgent(name="a", model=ScriptedLlm([call("tell"), "hi"]), tools=[tell])
+    events = await runner_of(agent).run_debug("go", quiet=True)
+    (response,) = events[1].get_function_responses()
+    assert "expected `await ctx.emit(event)`" in str(response.response["error"])
+
+
+async def test_passing_on_the_events_of_an_agent_says_what_to_write() -> None:
+    """
+    `async for event in agent.run_async(ctx)` fails, and says that there is nothing to pass on.
+    """
+    with pytest.raises(TypeError, match=r"an agent emits its events itself.*`await agent\.run_async\(ctx\)`"):
+        await runner_of(Peer(name="a", sub_agents=[Speaker(name="b")])).run_debug("go", quiet=True)
+
+
+async def test_what_a_nursery_awaits_is_not_forgotten() -> None:
+    """
+    `nursery.start_soon(ctx.emit, event)` and `nursery.start_soon(agent.run_async, ctx)` are awaited by their tasks.
+    """
+    events = await runner_of(Parallel(name="a", sub_agents=[Speaker(name="b")])).run_debug("go", quiet=True)
+    assert sorted(event.text for event in events) == ["0", "1", "2", "hi"]
