@@ -24,7 +24,7 @@ from minirun.sessions import KeyValueSessionService, State
 from minirun.sessions._state import Values
 from minirun.types import Blob, FileData, Part
 
-from .stores import HERE, append, get, texts
+from .stores import HERE, Where, append, get, texts
 from .test_key_value_store import InMemory
 
 ROOT = Path(__file__).parent.parent
@@ -170,7 +170,7 @@ async def test_ids_of_artifacts_need_no_reserved_words(artifacts: BaseArtifactSe
     odd = ["user", "user/x", "u", "u/sessions/s", "group/u", "../e", "..", ".", "/etc", "C:\\x", "artifacts"]
     for user in odd:
         for session in odd:
-            place = {"app_name": "app", "user_id": user, "session_id": session}
+            place: Where = {"app_name": "app", "user_id": user, "session_id": session}
             assert await artifacts.save_artifact(**place, filename="x", artifact=Part(text=f"{user} {session}")) == 0
     for user in odd:
         for session in odd:
