@@ -71,6 +71,12 @@ def test_hello_goes_on_where_it_was(tmp_path: Path) -> None:
     assert output_of("hello.py", tmp_path) == ["greeter Hello Ada!", "Hello Ada! 4"]
 
 
+def test_a_store_of_ones_own_goes_on_where_it_was(tmp_path: Path) -> None:
+    """The second process finds in the lines of the file what the first has stored."""
+    assert output_of("own_store.py", tmp_path)[-1] == "counter > message 1"
+    assert output_of("own_store.py", tmp_path)[-1] == "counter > message 3"
+
+
 def test_a_report_has_versions_and_a_way_back(tmp_path: Path) -> None:
     """Each draft is a version; the rewind makes the second one the newest again, as a version without a copy."""
     assert output_of("report_writer.py", tmp_path) == lines(

@@ -141,6 +141,7 @@ LATER = frozenset(
         "runners._debug",
         "runners._resume",
         "runners._rewind",
+        "runners._overrides",
         "runners._supervisor",
         "runners._sync",
         "runtime._abandoned",

@@ -40,7 +40,6 @@ CLEANUP_TIMEOUT_S = 5.0
 
 _DEFAULT_CONFIG = RunConfig()
 
-
 def app_of(
     app: App | None, app_name: str | None, agent: BaseAgent | None, plugins: Sequence[BasePlugin] | None
 ) -> App:
@@ -73,10 +72,7 @@ def checked_services(
         msg = "expected session_service to be a session service, found None; make one, or use InMemoryRunner"
         raise ConfigurationError(msg)
     _check_service("session_service", sessions, BaseSessionService, sessions)
-    if type(sessions).append_event is not BaseSessionService.append_event:
-        msg = f"expected a session service with its own append_event, found that {type(sessions).__name__} overrides it"
-        hook = "see each event before it is stored in a plugin's on_event_callback, or write a JournalSessionService"
-        raise ConfigurationError(f"{msg}: runs do not pass through it; {hook}")
+    _check_unasked(sessions)
     if artifact is not None:
         from ..artifacts import _service as artifacts  # few programs have one; so it is with the two below
 
@@ -101,6 +97,15 @@ def _check_service(name: str, service: object, kind: type[BaseService], sessions
     if service.env is not sessions.env:
         msg = f"expected {name} to use the Env of the session service, found another one; pass the same env to both"
         raise ConfigurationError(msg)
+
+
+def _check_unasked(sessions: BaseSessionService) -> None:
+    """Refuse what a service overrides in vain: a run holds its session, and stores by the writer that it holds."""
+    for name in ("append_event", "get_session"):
+        if getattr(getattr(sessions, name), "__func__", None) is not getattr(BaseSessionService, name):
+            from ._overrides import refusal  # few services override anything
+
+            raise refusal(sessions, name)
 
 
 def hooks_of_app(app: App) -> PluginHooks:

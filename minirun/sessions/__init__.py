@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from ._integrity._verify import verify as verify
     from ._invocation import Invocation as Invocation
     from ._invocation import InvocationStatus as InvocationStatus
-    from ._journal import JournalSessionService as JournalSessionService
     from ._key import SessionKey as SessionKey
+    from ._key_value._service import KeyValueSessionService as KeyValueSessionService
+    from ._key_value._store import KeyValueStore as KeyValueStore
     from ._live import LiveSession as LiveSession
     from ._pending import PendingCall as PendingCall
     from ._service import BaseSessionService as BaseSessionService
@@ -34,8 +35,9 @@ else:
             "._calls": "OpenCall Pending",
             "._in_memory": "InMemorySessionService",
             "._invocation": "Invocation InvocationStatus",
-            "._journal": "JournalSessionService",
             "._key": "SessionKey",
+            "._key_value._service": "KeyValueSessionService",
+            "._key_value._store": "KeyValueStore",
             "._live": "LiveSession",
             "._pending": "PendingCall",
             "._integrity._repair": "Repaired SavedSession repair",

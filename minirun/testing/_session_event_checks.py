@@ -388,6 +388,20 @@ async def _shared_scopes_reach_other_sessions(t: Bench) -> None:
 
 
 @check
+async def _a_users_state_is_read_without_a_session(t: Bench) -> None:
+    """get_user_state has the newest `user:` values without prefix, of this app and user alone, sessions or not."""
+    where = {"app_name": t.app, "user_id": "u"}
+    expect("before there is any", await t.service.get_user_state(**where), {})
+    session = await t.create(user_a=1, user_gone=1, app_b=1, c=1)
+    await t.append(session, user_a={"x": [2]}, app_b=2, d=1)
+    await t.service.append_event(session, Event(author="a", actions=EventActions(state_removed=["user:gone"])))
+    await t.delete()
+    expect("after all", await t.service.get_user_state(**where), {"a": {"x": [2]}})
+    expect("another user's", await t.service.get_user_state(app_name=t.app, user_id="v"), {})
+    expect("another app's", await t.service.get_user_state(app_name=t.app + "-2", user_id="u"), {})
+
+
+@check
 async def _state_is_the_fold_of_the_log(t: Bench) -> None:
     """Applying a session's events, the creation included, to nothing gives its state (promise P4)."""
     session = await t.create(a=1, items=[0], user_x=1)

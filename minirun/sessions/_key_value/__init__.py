@@ -1,0 +1,1 @@
+"""Sessions in a store of one's own; see `_service`."""
