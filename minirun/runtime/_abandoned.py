@@ -6,11 +6,13 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ThreadsExhaustedError
+
 if TYPE_CHECKING:
     from ._invocation import Invocation
     from ._threads import LateOutcome
 
-__all__ = ["note_abandoned"]
+__all__ = ["exhausted", "note_abandoned"]
 
 _logger = logging.getLogger("minirun")
 
@@ -30,4 +32,12 @@ def note_abandoned(invocation: Invocation, thread: LateOutcome, call: Callable[[
         invocation.run_config.thread_grace_s,
         len(limits.abandoned),
         limits.threads.total_tokens,
+    )
+
+
+def exhausted(count: int) -> ThreadsExhaustedError:
+    """Return the error that refuses another thread, while *count* abandoned ones run."""
+    return ThreadsExhaustedError(
+        f"expected fewer than {count} abandoned threads of tools, found {count} that still run; "
+        "give what tools wait for a time limit of its own"
     )

@@ -75,11 +75,13 @@ async def in_thread(
         with shield:
             try:
                 limits.check_threads()
-                async with limits.threads:  # trio would keep the place of a thread that is abandoned
-                    limits.check_threads()
-                    late.value = await invocation.env.run_sync(
-                        work, limiter=trio.CapacityLimiter(1), abandon_on_cancel=True
-                    )
+                await limits.take_thread()
+                try:
+                    limits.check_threads()  # there may have been a wait
+                    own = trio.CapacityLimiter(1)  # in a shared one a thread that is abandoned would keep its place
+                    late.value = await invocation.env.run_sync(work, limiter=own, abandon_on_cancel=True)
+                finally:
+                    limits.threads.release()
             except Exception as error:
                 late.error = error
             late.finished = True

@@ -8,16 +8,12 @@ somebody stands in it. Joining does not wait, so that the calls of one turn stan
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import trio
 
-from ..errors import ThreadsExhaustedError
 from ._base import BaseTool
 from ._slot import Slot
-
-if TYPE_CHECKING:
-    from ._limited_slot import LimitedSlot
 
 __all__ = ["ToolLimits"]
 
@@ -38,16 +34,21 @@ class ToolLimits:
         self.threads = trio.CapacityLimiter(threads)
         self.abandoned: set[object] = set()
         """The threads that nobody waits for any more, and that still run."""
-        self._lines: dict[int, list[LimitedSlot]] = {}
+        self._lines: dict[int, list[Any]] = {}  # of LimitedSlot
+
+    async def take_thread(self) -> None:
+        """Take a place for a thread; whoever has it releases `threads`. A checkpoint only if it has to wait."""
+        try:
+            self.threads.acquire_nowait()
+        except trio.WouldBlock:
+            await self.threads.acquire()
 
     def check_threads(self) -> None:
         """Raise ThreadsExhaustedError if so many abandoned threads still run that no other may begin."""
         if len(self.abandoned) >= self.threads.total_tokens:
-            msg = (
-                f"expected fewer than {self.threads.total_tokens} abandoned threads of tools, found "
-                f"{len(self.abandoned)} that still run; give what tools wait for a time limit of its own"
-            )
-            raise ThreadsExhaustedError(msg)
+            from ..runtime._abandoned import exhausted  # few threads are abandoned
+
+            raise exhausted(len(self.abandoned))
 
     def join(self, tool: BaseTool) -> Slot:
         """Stand in line for *tool*, behind everybody who does already. Whoever joins has to leave."""
