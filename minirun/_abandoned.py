@@ -6,10 +6,12 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from .errors import ThreadsExhaustedError
+
 if TYPE_CHECKING:
     from ._threads import LateOutcome, Threads
 
-__all__ = ["note_abandoned"]
+__all__ = ["exhausted", "note_abandoned"]
 
 _logger = logging.getLogger("minirun")
 
@@ -27,4 +29,12 @@ def note_abandoned(threads: Threads, thread: LateOutcome, call: Callable[[], Any
         grace_s,
         len(threads.abandoned),
         threads.limiter.total_tokens,
+    )
+
+
+def exhausted(count: int) -> ThreadsExhaustedError:
+    """Return the error that refuses another thread, while *count* abandoned ones run."""
+    return ThreadsExhaustedError(
+        f"expected fewer than {count} abandoned threads of tools, found {count} that still run; "
+        "give what tools wait for a time limit of its own"
     )

@@ -8,7 +8,6 @@ from typing import Any
 import trio
 
 from .env import Env
-from .errors import ThreadsExhaustedError
 
 __all__ = ["LateOutcome", "Threads", "in_thread"]
 
@@ -27,14 +26,19 @@ class Threads:
         self.abandoned: set[LateOutcome] = set()
         """The threads that nobody waits for any more, and that still run."""
 
+    async def take(self) -> None:
+        """Take a place for a thread; whoever has it releases `limiter`. A checkpoint only if it has to wait."""
+        try:
+            self.limiter.acquire_nowait()
+        except trio.WouldBlock:
+            await self.limiter.acquire()
+
     def check(self) -> None:
         """Raise ThreadsExhaustedError if so many abandoned threads still run that no other may begin."""
         if len(self.abandoned) >= self.limiter.total_tokens:
-            msg = (
-                f"expected fewer than {self.limiter.total_tokens} abandoned threads of tools, found "
-                f"{len(self.abandoned)} that still run; give what tools wait for a time limit of its own"
-            )
-            raise ThreadsExhaustedError(msg)
+            from ._abandoned import exhausted  # few threads are abandoned
+
+            raise exhausted(len(self.abandoned))
 
 
 class LateOutcome:
@@ -104,9 +108,13 @@ async def in_thread(
         with shield:
             try:
                 threads.check()
-                async with threads.limiter:  # trio would keep the place of a thread that is abandoned
-                    threads.check()
-                    late.value = await env.run_sync(work, limiter=trio.CapacityLimiter(1), abandon_on_cancel=True)
+                await threads.take()
+                try:
+                    threads.check()  # there may have been a wait
+                    own = trio.CapacityLimiter(1)  # in a shared one a thread that is abandoned would keep its place
+                    late.value = await env.run_sync(work, limiter=own, abandon_on_cancel=True)
+                finally:
+                    threads.limiter.release()
             except Exception as error:
                 late.error = error
             late.finished = True

@@ -285,7 +285,7 @@ async def test_what_a_callback_gives_must_be_json() -> None:
     wrong: list[dict[str, Any]] = [
         {"before_tool_callback": lambda tool, args, tool_context: object()},
         {"before_tool_callback": lambda tool, args, tool_context: args.update(a=object())},
-        {"after_tool_callback": lambda tool, args, tool_context, tool_response: {1, 2}},
+        {"after_tool_callback": lambda tool, args, tool_context, tool_response: b"x"},
     ]
     for hooks in wrong:
         model.restart()

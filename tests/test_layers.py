@@ -37,7 +37,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "pure logic",
         ("sessions._state sessions._concurrent sessions._fold", "credentials._values", "flows", "workflow._graph"),
     ),
-    ("env", ("env _threads",)),
+    ("env", ("env _threads _abandoned",)),
     ("what services have in common", ("_service",)),
     ("services", ("sessions", "credentials", "models")),
     ("what may share the file of the sessions", ("artifacts", "memory")),
@@ -102,6 +102,7 @@ class Import(NamedTuple):
 # What few programs use, and what is imported by the functions that do: `import minirun` and a first turn cost less.
 LATER = frozenset(
     {
+        "_abandoned",
         "_adk",
         "_coding",
         "agents._callbacks",
@@ -144,7 +145,6 @@ LATER = frozenset(
         "runners._overrides",
         "runners._supervisor",
         "runners._sync",
-        "runtime._abandoned",
         "runtime._artifacts",
         "runtime._cleanup",
         "runtime._closing",

@@ -8,14 +8,11 @@ somebody stands in it. Joining does not wait, so that the calls of one turn stan
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from .._threads import Threads
 from ._base import BaseTool
 from ._slot import Slot
-
-if TYPE_CHECKING:
-    from ._limited_slot import LimitedSlot
 
 __all__ = ["ToolLimits"]
 
@@ -33,7 +30,7 @@ class ToolLimits:
 
     def __init__(self, threads: int) -> None:
         self.threads = Threads(threads)
-        self._lines: dict[int, list[LimitedSlot]] = {}
+        self._lines: dict[int, list[Any]] = {}  # of LimitedSlot
 
     def join(self, tool: BaseTool) -> Slot:
         """Stand in line for *tool*, behind everybody who does already. Whoever joins has to leave."""
