@@ -17,11 +17,14 @@ from minirun import (
     AgentTool,
     BaseAgent,
     Event,
+    EventActions,
     FunctionTool,
     InvocationContext,
     LlmAgent,
+    LoopAgent,
     RunConfig,
     Runner,
+    SequentialAgent,
     ToolContext,
 )
 from minirun.errors import ConfigurationError, FatalError
@@ -644,10 +647,50 @@ async def test_later_calls_do_not_wait_for_a_call_that_has_failed_after_all() ->
     def text(tool_context: ToolContext) -> None:
         tool_context.state.extend("k", [2])
 
-    tools = [LongRunningFunctionTool(text), diary.tool("s", takes_s=0, sequential=True)]
-    runner = runner_for(LlmAgent(name="x", model=turn_of("text", "s"), tools=tools))
-    await runner.session_service.create_session(app_name="app", **PLACE, state={"k": 1})
+    def number(tool_context: ToolContext) -> None:
+        tool_context.state["k"] = 1
+
+    tools = [FunctionTool(number), LongRunningFunctionTool(text), diary.tool("s", takes_s=0, sequential=True)]
+    runner = runner_for(LlmAgent(name="x", model=turn_of("number", "text", "s"), tools=tools))
     _, run = await run_to_end(runner)
     log = await stored_events(runner)
-    assert [name for group in answered(log) for name, _ in group] == ["text", "s"]
+    assert [name for group in answered(log) for name, _ in group] == ["number", "text", "s"]
     assert (str(run.status), [event for event in log if event.actions.suspended_calls]) == ("completed", [])
+
+
+async def test_a_replay_does_not_wait_for_what_is_inside_of_a_call_that_has_yet_to_begin(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A hook of the first call does something new, and the second call, with an escalation inside, waits for it."""
+    steps_taken: list[str] = []
+
+    async def look_up() -> str:
+        steps_taken.append("looked up")
+        return "found"
+
+    async def hook(tool: BaseTool, args: dict[str, Any], tool_context: ToolContext) -> None:
+        if tool.name == "p" and tool_context.is_resumed:
+            await tool_context.step("look up", look_up)
+
+    async def escalate(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message="enough", actions=EventActions(escalate=True)))
+
+    async def ask(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message=f"asked, and got {await ctx.request_input('?')}"))
+
+    def agent(diary: Diary) -> LlmAgent:
+        loop = LoopAgent(name="loop", sub_agents=[Logic(name="critic", logic=escalate)])
+        inside = SequentialAgent(name="q", description="d", sub_agents=[loop, Logic(name="asker", logic=ask)])
+        model = ScriptedLlm(lambda request: [call("p"), call("q", request="?")])
+        tools = [diary.tool("p", require_confirmation=True), AgentTool(inside)]
+        return LlmAgent(name="x", model=model, tools=tools, before_tool_callback=hook)
+
+    diary = Diary()
+    runner = runner_of(agent(diary))
+    _, run = await run_to_end(runner)
+    confirmation = next(question for question in run.pending if question.kind == "confirmation")
+    again = runner_of(agent(diary), runner.session_service)
+    async with again.run_async(**PLACE, new_message=confirmation.reply(True)) as run:
+        await run.wait()
+    assert (steps_taken, diary.lines) == (["looked up"], ["p+", "p-"])
+    assert [question.kind for question in run.pending] == ["input"]
