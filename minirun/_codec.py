@@ -15,7 +15,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import attrs
 
-from ._json import dumps, freeze, loads
+from ._json import brief, dumps, freeze, loads
 from ._values import Value, changed
 from .errors import InvalidValueError
 from .events import Event, EventActions, NodeInfo, Replay, replay_of
@@ -177,7 +177,7 @@ def _structure(fields: Any, cls: type[_T]) -> _T:
     except InvalidValueError:
         raise
     except Exception as error:  # whatever a foreign JSON document provokes, told as one error that names the class
-        raise InvalidValueError(cls.__name__, f"cannot be read from this JSON ({error!r:.200})") from error
+        raise InvalidValueError(cls.__name__, f"cannot be read from this JSON ({brief(error, 200)})") from error
     return value
 
 
@@ -202,7 +202,7 @@ def event_from_json(line: str | bytes) -> Event:
     try:
         fields = loads(line)
     except (ValueError, RecursionError) as error:
-        raise InvalidValueError("Event", f"expected a line of JSON, found {line!r:.80} ({error})") from None
+        raise InvalidValueError("Event", f"expected a line of JSON, found {brief(line)} ({error})") from None
     return _structure(fields, Event)
 
 

@@ -124,12 +124,14 @@ def instance_of(kind: type) -> dict[str, Any]:
     return checked(check)
 
 
-def integer(least: int | None = None) -> dict[str, Any]:
-    """An integer that can be stored, of at least *least*."""
-    expected = "an integer" if least is None else f"an integer of at least {least}"
+def integer(least: int | None = None, most: int | None = None) -> dict[str, Any]:
+    """An integer that can be stored, within these bounds."""
+    bounds = [f"at {word} {bound}" for word, bound in (("least", least), ("most", most)) if bound is not None]
+    expected = f"an integer of {' and '.join(bounds)}" if bounds else "an integer"
 
     def check(value: object, path: str) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        if not is_integer or (least is not None and value < least) or (most is not None and value > most):
             raise _wrong(path, expected, value)
         plain: int = freeze(value, path)
         return plain

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NoReturn, SupportsIndex, TypeAlias
+from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypeGuard
 
 from .errors import InvalidValueError, SecretError
 
@@ -28,11 +28,14 @@ __all__ = [
     "FrozenDict",
     "FrozenList",
     "Secret",
+    "brief",
     "check_id",
     "check_text",
     "dumps",
     "finite",
     "freeze",
+    "is_count",
+    "is_seconds",
     "loads",
     "shown",
     "thaw",
@@ -43,6 +46,9 @@ JSON: TypeAlias = Any
 
 # Of ids and names. SQLite and every file system can hold it; longer ones are mistakes.
 ID_CHARS_MAX = 1024
+
+# Beyond what anybody will ever count to, and within SQLite's 64 bits.
+COUNT_MAX = 2**62
 
 # Deep enough for any real data; CPython's own encoder recurses once per level and gives up near 1 000.
 DEPTH_MAX = 100
@@ -211,13 +217,29 @@ def finite(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def shown(value: object) -> str:
-    """Return the beginning of the value's repr and its type, for a message that refuses it."""
+def is_count(value: object, least: int = 0) -> TypeGuard[int]:
+    """Whether *value* is an integer from *least* up, and not beyond all bounds: what numbers of things can be."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= COUNT_MAX
+
+
+def is_seconds(value: object, above: float | None = None) -> TypeGuard[float]:
+    """Whether *value* is a finite number from 0 up, or *above* that number: what a span of time can be."""
+    seconds = finite(value)
+    return seconds is not None and (seconds >= 0 if above is None else seconds > above)
+
+
+def brief(value: object, chars: int = 80) -> str:
+    """Return the first *chars* characters of the value's repr, for a message: whatever it is, this does not raise."""
     try:
-        text = f"{value!r:.80}"
+        return f"{value!r:.{chars}}"
     except Exception:  # whatever a foreign __repr__ does; CPython's own raises for integers of more than 4 300 digits
         return f"a value of type {type(value).__name__}"
-    return f"{text} of type {type(value).__name__}"
+
+
+def shown(value: object) -> str:
+    """Return the beginning of the value's repr and its type, for a message that refuses it."""
+    text, kind = brief(value), f" of type {type(value).__name__}"
+    return text if text.endswith(kind) else text + kind
 
 
 def check_text(text: str, path: str) -> str:

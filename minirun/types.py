@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from ._fields import EMPTY_LIST, FLAG, OBJECT, TEXT, checked, instance_of, integer, is_list, number
-from ._json import EMPTY_DICT, freeze, shown
+from ._json import COUNT_MAX, EMPTY_DICT, brief, freeze, shown
 from ._values import Memoized, Value, check_in_subclass, constructed, unknown_field
 from .errors import InvalidValueError
 
@@ -41,7 +41,7 @@ def _bytes(value: object, path: str) -> bytes:
         try:
             return base64.b64decode(value, validate=True)
         except ValueError as error:
-            raise InvalidValueError(path, f"expected base64, found {value!r:.40} ({error})") from None
+            raise InvalidValueError(path, f"expected base64, found {brief(value, 40)} ({error})") from None
     raise InvalidValueError(path, f"expected bytes, found {type(value).__name__}")
 
 
@@ -287,11 +287,11 @@ class GenerateContentConfig(Value):
     tools: Sequence[FunctionDeclaration] = attrs.field(default=EMPTY_LIST, metadata=checked(declarations))
     temperature: float | None = attrs.field(default=None, metadata=number(least=0))
     top_p: float | None = attrs.field(default=None, metadata=number(least=0, most=1))
-    top_k: int | None = attrs.field(default=None, metadata=integer())
-    max_output_tokens: int | None = attrs.field(default=None, metadata=integer(least=1))
+    top_k: int | None = attrs.field(default=None, metadata=integer(most=COUNT_MAX))
+    max_output_tokens: int | None = attrs.field(default=None, metadata=integer(least=1, most=COUNT_MAX))
     stop_sequences: Sequence[str] | None = attrs.field(default=None, metadata=checked(_stop_sequences))
     presence_penalty: float | None = attrs.field(default=None, metadata=number())
     frequency_penalty: float | None = attrs.field(default=None, metadata=number())
-    seed: int | None = attrs.field(default=None, metadata=integer())
+    seed: int | None = attrs.field(default=None, metadata=integer(-COUNT_MAX, COUNT_MAX))
     response_mime_type: str | None = attrs.field(default=None, metadata=TEXT)
     response_schema: Mapping[str, Any] | None = attrs.field(default=None, validator=check_in_subclass, metadata=OBJECT)

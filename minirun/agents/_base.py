@@ -19,6 +19,7 @@ from typing import Any, TypeAlias, dataclass_transform
 
 import attrs
 
+from .._json import brief
 from .._record import fields_shown
 from ..errors import ConfigurationError
 from ..events import Event
@@ -55,7 +56,7 @@ def refusing(expected: str, fits: Callable[[Any], bool]) -> Callable[[Any, Any, 
 
     def check(instance: Any, attribute: Any, value: Any) -> None:
         if not fits(value):
-            raise ConfigurationError(f"expected {expected}, found {value!r:.80}")
+            raise ConfigurationError(f"expected {expected}, found {brief(value)}")
 
     return check
 
@@ -66,11 +67,11 @@ def _is_name(name: object) -> bool:
 
 def _agents(value: Sequence[BaseAgent]) -> tuple[BaseAgent, ...]:
     if not isinstance(value, Iterable):
-        raise ConfigurationError(f"expected sub_agents to be a list of agents, found {value!r:.80}; write [...]")
+        raise ConfigurationError(f"expected sub_agents to be a list of agents, found {brief(value)}; write [...]")
     agents = tuple(value)
     for agent in agents:
         if not isinstance(agent, BaseAgent):
-            raise ConfigurationError(f"expected agents in sub_agents, found {agent!r:.80}")
+            raise ConfigurationError(f"expected agents in sub_agents, found {brief(agent)}")
     return agents
 
 
@@ -121,7 +122,7 @@ class BaseAgent(_AgentFields):
         is stored at its end. If it hands over to another agent, that one runs in its place.
         """
         if not isinstance(parent_context, InvocationContext):
-            msg = f"expected the context of an agent, found {parent_context!r:.80}; a tool calls an agent by AgentTool"
+            msg = f"expected the context of an agent, found {brief(parent_context)}; a tool calls an agent by AgentTool"
             raise TypeError(msg)
         agent: BaseAgent | None = self
         while agent is not None and not parent_context.end_invocation:
@@ -157,7 +158,7 @@ class BaseAgent(_AgentFields):
                     await logic
                 else:
                     expected = f"expected {type(self).__name__}._run_async_impl to be `async def` or an async generator"
-                    raise TypeError(f"{expected}, found a function that returned {logic!r:.80}")
+                    raise TypeError(f"{expected}, found a function that returned {brief(logic)}")
             except Exception as error:
                 context._invocation.secrets.out_of_error(error)
                 raise

@@ -17,6 +17,7 @@ from typing import Any
 import attrs
 import trio
 
+from .._json import is_count
 from ..runtime import InvocationContext
 from ..runtime._failure import first_failure, is_pause
 from ..runtime._position import ConcurrentWrites
@@ -109,7 +110,7 @@ class ParallelAgent(BaseAgent):
 
 
 def _is_limit(rounds: Any) -> bool:
-    return rounds is None or (isinstance(rounds, int) and not isinstance(rounds, bool) and rounds >= 1)
+    return rounds is None or is_count(rounds, 1)
 
 
 class LoopAgent(BaseAgent):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from .._json import freeze
+from .._json import brief, freeze, is_count
 from .._values import MAKE, changed
 from ..errors import ConfigurationError, FatalError, InvalidValueError, ModelError, NotSupportedError
 from ..events import Event, EventActions, Replay
@@ -52,21 +52,17 @@ def _is_instruction(instruction: object) -> bool:
     return isinstance(instruction, str) or callable(instruction)
 
 
-def _is_retries(retries: object) -> bool:
-    return isinstance(retries, int) and not isinstance(retries, bool) and retries >= 0
-
-
 def _static(value: str | Content | None) -> str | None:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, Content) and value.parts and all(part.text is not None for part in value.parts):
         return "\n\n".join(part.text for part in value.parts if part.text)
-    raise ConfigurationError(f"expected static_instruction to be a text or a Content of texts, found {value!r:.80}")
+    raise ConfigurationError(f"expected static_instruction to be a text or a Content of texts, found {brief(value)}")
 
 
 def _tools(value: Sequence[BaseTool | BaseToolset | Callable[..., Any]]) -> tuple[BaseTool | BaseToolset, ...]:
     if not isinstance(value, Iterable):
-        raise ConfigurationError(f"expected tools to be a list, found {value!r:.80}; write tools=[...]")
+        raise ConfigurationError(f"expected tools to be a list, found {brief(value)}; write tools=[...]")
     tools = tuple(tool if isinstance(tool, BaseTool) else _as_tool(tool) for tool in value)
     names = [tool.name for tool in tools if isinstance(tool, BaseTool)]
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -101,7 +97,7 @@ def _checked_config(instance: Any, attribute: Any, config: object) -> None:
     if config is None:
         return
     if not isinstance(config, GenerateContentConfig):
-        msg = f"expected generate_content_config to be a GenerateContentConfig, found {config!r:.80}"
+        msg = f"expected generate_content_config to be a GenerateContentConfig, found {brief(config)}"
         raise ConfigurationError(msg)
     elsewhere = {"tools": "tools", "system_instruction": "instruction", "response_schema": "output_schema"}
     for field, argument in elsewhere.items():
@@ -205,7 +201,7 @@ class LlmAgent(BaseAgent):
     input_schema: Any = attrs.field(default=None, validator=_checked_schema)
     output_schema: Any = attrs.field(default=None, validator=_checked_schema)
     output_retries: int = attrs.field(
-        default=2, validator=refusing("output_retries to be an integer from 0 up", _is_retries)
+        default=2, validator=refusing("output_retries to be an integer from 0 up", is_count)
     )
     output_key: str | None = attrs.field(default=None, validator=_checked_key)
     before_model_callback: Hooks = hooks_field("before_model_callback", "callback_context", "llm_request")
@@ -401,7 +397,7 @@ def _checked_response(response: object, model: BaseLlm) -> LlmResponse:
     if response is None:
         msg = f"the model {model.name!r} ended its stream without a complete response; the answer is cut off"
         raise ModelError(msg)
-    raise ModelError(f"expected the model {model.name!r} to yield LlmResponse, found {response!r:.80}")
+    raise ModelError(f"expected the model {model.name!r} to yield LlmResponse, found {brief(response)}")
 
 
 def is_empty(content: Content | None) -> bool:

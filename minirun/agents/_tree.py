@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .._json import brief
 from ..errors import ConfigurationError, InvalidEventError
 from ..events import Event
 from ..models import BaseLlm
@@ -98,7 +99,7 @@ class AgentTree:
         if self.target(agent, target) is None:
             known = ", ".join(other.name for other in self.targets(agent)) or "none"
             msg = f"expected transfer_to_agent to be one of the agents {agent.name!r} can hand over to ({known})"
-            raise InvalidEventError(f"{msg}, found {target!r:.80}")
+            raise InvalidEventError(f"{msg}, found {brief(target)}")
 
     def model_of(self, agent: BaseAgent) -> BaseLlm | None:
         """The model of *agent*, or of the nearest LlmAgent above it that has one; None if there is none."""

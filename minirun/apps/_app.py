@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from .._json import brief
 from .._record import Record
 from ..agents import BaseAgent
 from ..agents._tree import AgentTree
@@ -42,7 +43,7 @@ class ResumabilityConfig(Record):
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.is_resumable, bool):
-            raise ConfigurationError(f"expected is_resumable to be True, found {self.is_resumable!r:.80}")
+            raise ConfigurationError(f"expected is_resumable to be True, found {brief(self.is_resumable)}")
         if not self.is_resumable:
             msg = (
                 "ResumabilityConfig(is_resumable=False), the default, is not supported: every invocation is resumable "
@@ -97,18 +98,18 @@ class App(Record):
             raise TypeError(f"App has no field {other!r}; it has {known}")
         check_app_name(name)
         if not isinstance(root_agent, BaseAgent):
-            msg = f"expected root_agent to be an agent, found {root_agent!r:.80}"
+            msg = f"expected root_agent to be an agent, found {brief(root_agent)}"
             raise ConfigurationError(msg)
         if not isinstance(prompts, Prompts):
-            raise ConfigurationError(f"expected prompts to be Prompts, found {prompts!r:.80}")
+            raise ConfigurationError(f"expected prompts to be Prompts, found {brief(prompts)}")
         if not isinstance(resumability_config, ResumabilityConfig | None):
-            msg = f"expected resumability_config to be a ResumabilityConfig, found {resumability_config!r:.80}"
+            msg = f"expected resumability_config to be a ResumabilityConfig, found {brief(resumability_config)}"
             raise ConfigurationError(msg)
         if events_compaction_config is not None:
             from ._compaction import EventsCompactionConfig  # few apps have one
 
             if not isinstance(events_compaction_config, EventsCompactionConfig):
-                found = f"found {events_compaction_config!r:.80}"
+                found = f"found {brief(events_compaction_config)}"
                 raise ConfigurationError(f"expected events_compaction_config to be an EventsCompactionConfig, {found}")
         tree = AgentTree(root_agent)
         tree.check_models()
@@ -132,7 +133,7 @@ class App(Record):
 
 def _checked_plugins(plugins: Iterable[BasePlugin]) -> tuple[BasePlugin, ...]:
     if not isinstance(plugins, Iterable):
-        raise ConfigurationError(f"expected plugins to be a list, found {plugins!r:.80}; write plugins=[...]")
+        raise ConfigurationError(f"expected plugins to be a list, found {brief(plugins)}; write plugins=[...]")
     given = tuple(plugins)
     if given:
         from ..plugins._manager import check_plugins  # not every app has one

@@ -13,6 +13,7 @@ from contextlib import aclosing
 
 import attrs
 
+from .._json import brief, is_count
 from ..errors import ConfigurationError, ModelError
 from ..events import Event
 from ..flows._compaction import told
@@ -51,8 +52,8 @@ class BaseEventsSummarizer(ABC):
 
 
 def _checked_line(instance: object, attribute: attrs.Attribute[int], value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        msg = f"expected {attribute.name} to be an integer above 0, found {value!r:.80}"
+    if not is_count(value, 1):
+        msg = f"expected {attribute.name} to be an integer above 0, found {brief(value)}"
         raise ConfigurationError(msg)
 
 
@@ -116,7 +117,7 @@ def _only(event: Event, part: Part) -> Event:
 
 def _checked_llm(instance: object, attribute: attrs.Attribute[BaseLlm | str], llm: object) -> None:
     if not (isinstance(llm, BaseLlm) or (isinstance(llm, str) and llm)):
-        msg = f"expected llm to be a model object (a BaseLlm) or the name of a registered one, found {llm!r:.80}"
+        msg = f"expected llm to be a model object (a BaseLlm) or the name of a registered one, found {brief(llm)}"
         raise ConfigurationError(msg)
     if isinstance(llm, str):
         LLMRegistry.resolve(llm)
@@ -126,7 +127,7 @@ def _checked_template(instance: object, attribute: attrs.Attribute[str | None], 
     if template is None:
         return
     if not isinstance(template, str) or HISTORY not in template:
-        msg = f"expected prompt_template to be a text with {HISTORY} in it, found {template!r:.80}"
+        msg = f"expected prompt_template to be a text with {HISTORY} in it, found {brief(template)}"
         raise ConfigurationError(msg)
 
 
@@ -180,9 +181,9 @@ async def _answer(model: BaseLlm, request: LlmRequest) -> LlmResponse:
 
 def _checked_number(instance: object, attribute: attrs.Attribute[int | None], value: object) -> None:
     least = attribute.metadata["least"]
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+    if value is not None and not is_count(value, least):
         expected = f"expected EventsCompactionConfig.{attribute.name} to be an integer from {least} up, or None"
-        raise ConfigurationError(f"{expected}, found {value!r:.80}")
+        raise ConfigurationError(f"{expected}, found {brief(value)}")
 
 
 def _number(least: int) -> int | None:
@@ -244,5 +245,5 @@ class EventsCompactionConfig:
             )
             raise ConfigurationError(msg)
         if not isinstance(self.summarizer, BaseEventsSummarizer):
-            msg = f"expected summarizer to be a BaseEventsSummarizer, found {self.summarizer!r:.80}"
+            msg = f"expected summarizer to be a BaseEventsSummarizer, found {brief(self.summarizer)}"
             raise ConfigurationError(msg)

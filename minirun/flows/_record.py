@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
+from .._json import brief
 from ..errors import ReplayError
 from ..events import Event
 from ..types import FunctionResponse
@@ -257,4 +258,4 @@ def _shown(event: Event) -> str:
     step = event.actions.replay.step
     if step is not None:
         return f"step {step.name!r}"
-    return f"{event.text!r:.80}" if event.text else ", ".join(f"call of {c.name!r}" for c in event.get_function_calls())
+    return brief(event.text) if event.text else ", ".join(f"call of {c.name!r}" for c in event.get_function_calls())

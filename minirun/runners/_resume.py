@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import attrs
 import trio
 
+from .._json import brief
 from .._values import changed
 from ..errors import InvalidMessageError, InvocationNotFoundError
 from ..flows._answer import is_answer_of_run
@@ -38,7 +39,7 @@ async def find_invocation(service: BaseSessionService, key: SessionKey, invocati
     """
     found = await service._invocation(key, invocation_id) if isinstance(invocation_id, str) else None
     if found is None:
-        msg = f"{key} has no invocation {invocation_id!r:.80}; leave invocation_id out to begin a new one"
+        msg = f"{key} has no invocation {brief(invocation_id)}; leave invocation_id out to begin a new one"
         raise InvocationNotFoundError(msg)
     return found
 

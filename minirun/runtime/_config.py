@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Literal
 
 import attrs
 
-from .._json import freeze
+from .._json import COUNT_MAX, brief, freeze, is_count, is_seconds
 from .._record import Record
 from ..errors import ConfigurationError, NotSupportedError
 from ..sessions import GetSessionConfig
@@ -45,7 +45,31 @@ _NOT_SUPPORTED = frozenset(
 )
 
 
-@attrs.frozen(init=False, kw_only=True, eq=False, repr=False)
+def _setting(default: object, expected: str, fits: Callable[[Any], bool]) -> Any:
+    def check(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+        if not fits(value):
+            raise _wrong(attribute.name, expected, value)
+
+    return attrs.field(default=default, validator=check)
+
+
+def _wrong(name: str, expected: str, found: object) -> ConfigurationError:
+    return ConfigurationError(f"RunConfig.{name}: expected {expected}, found {brief(found)}")
+
+
+def _limit(default: int) -> int:
+    limit: int = _setting(default, "an integer", lambda value: is_count(value, -COUNT_MAX))
+    return limit
+
+
+def _metadata(value: Mapping[str, object] | None) -> Mapping[str, Any]:
+    if value is not None and not isinstance(value, Mapping):
+        raise _wrong("custom_metadata", "a mapping, or None", value)
+    frozen: Mapping[str, Any] = freeze(dict(value or {}), "custom_metadata")
+    return frozen
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False)
 class RunConfig(Record):
     """
     Settings of one run.
@@ -70,80 +94,31 @@ class RunConfig(Record):
         NotSupportedError: For a documented field or value that would have no effect in this version.
     """
 
-    streaming_mode: StreamingMode
-    max_llm_calls: int
-    max_tool_calls: int
-    max_transfers: int
-    max_tokens: int
-    deadline_s: float | None
-    thread_grace_s: float
-    custom_metadata: Mapping[str, Any]
-    get_session_config: GetSessionConfig | None
-    on_busy: Literal["wait", "reject"]
-    partial_buffer: int
+    streaming_mode: StreamingMode = _setting(
+        StreamingMode.NONE, "a StreamingMode", lambda value: isinstance(value, StreamingMode)
+    )
+    max_llm_calls: int = _limit(500)
+    max_tool_calls: int = _limit(1000)
+    max_transfers: int = _limit(50)
+    max_tokens: int = _limit(0)
+    deadline_s: float | None = _setting(
+        3600.0, "seconds above 0, or None", lambda value: value is None or is_seconds(value, above=0)
+    )
+    thread_grace_s: float = _setting(10.0, "seconds from 0 up", is_seconds)
+    custom_metadata: Mapping[str, Any] = attrs.field(default=None, converter=_metadata)
+    get_session_config: GetSessionConfig | None = _setting(
+        None, "a GetSessionConfig", lambda value: isinstance(value, GetSessionConfig | None)
+    )
+    on_busy: Literal["wait", "reject"] = _setting("wait", "'wait' or 'reject'", ("wait", "reject").__contains__)
+    partial_buffer: int = _setting(16, "an integer above 0", lambda value: is_count(value, 1))
 
-    def __init__(
-        self,
-        *,
-        streaming_mode: StreamingMode = StreamingMode.NONE,
-        max_llm_calls: int = 500,
-        max_tool_calls: int = 1000,
-        max_transfers: int = 50,
-        max_tokens: int = 0,
-        deadline_s: float | None = 3600.0,
-        thread_grace_s: float = 10.0,
-        custom_metadata: Mapping[str, object] | None = None,
-        get_session_config: GetSessionConfig | None = None,
-        on_busy: Literal["wait", "reject"] = "wait",
-        partial_buffer: int = 16,
-        **others: object,
-    ) -> None:
-        for name in others:
+    def __new__(cls, **settings: object) -> RunConfig:
+        for name in settings.keys() - attrs.fields_dict(cls).keys():
             if name in _NOT_SUPPORTED:
                 raise NotSupportedError(f"RunConfig.{name} has no effect in this version of minirun; leave it out")
-            known = ", ".join(field.name for field in attrs.fields(RunConfig))
+            known = ", ".join(attrs.fields_dict(cls))
             raise TypeError(f"RunConfig has no field {name!r}; it has {known}")
-        if streaming_mode is StreamingMode.BIDI:
+        if settings.get("streaming_mode") is StreamingMode.BIDI:
             msg = "StreamingMode.BIDI has no effect in this version of minirun; use NONE or SSE"
             raise NotSupportedError(msg)
-        _check(isinstance(streaming_mode, StreamingMode), "streaming_mode", "a StreamingMode", streaming_mode)
-        _check(_is_int(max_llm_calls), "max_llm_calls", "an integer", max_llm_calls)
-        _check(_is_int(max_tool_calls), "max_tool_calls", "an integer", max_tool_calls)
-        _check(_is_int(max_transfers), "max_transfers", "an integer", max_transfers)
-        _check(_is_int(max_tokens), "max_tokens", "an integer", max_tokens)
-        _check(deadline_s is None or _is_positive(deadline_s), "deadline_s", "seconds above 0, or None", deadline_s)
-        _check(_is_positive(thread_grace_s, 0), "thread_grace_s", "seconds from 0 up", thread_grace_s)
-        _check(on_busy in ("wait", "reject"), "on_busy", "'wait' or 'reject'", on_busy)
-        _check(_is_int(partial_buffer) and partial_buffer > 0, "partial_buffer", "an integer above 0", partial_buffer)
-        _check(
-            get_session_config is None or isinstance(get_session_config, GetSessionConfig),
-            "get_session_config",
-            "a GetSessionConfig",
-            get_session_config,
-        )
-        self.__attrs_init__(
-            streaming_mode=streaming_mode,
-            max_llm_calls=max_llm_calls,
-            max_tool_calls=max_tool_calls,
-            max_transfers=max_transfers,
-            max_tokens=max_tokens,
-            deadline_s=deadline_s,
-            thread_grace_s=thread_grace_s,
-            custom_metadata=freeze(dict(custom_metadata or {}), "custom_metadata"),
-            get_session_config=get_session_config,
-            on_busy=on_busy,
-            partial_buffer=partial_buffer,
-        )
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_positive(value: object, least: float = 1e-9) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= least
-
-
-def _check(fits: bool, name: str, expected: str, found: object) -> None:
-    if not fits:
-        raise ConfigurationError(f"RunConfig.{name}: expected {expected}, found {found!r:.80}")
+        return super().__new__(cls)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
-from .._json import freeze
+from .._json import brief, freeze
 from .._record import Record
 from .._values import changed
 from ..errors import ConfigurationError, InvalidValueError, InvocationEndedError
@@ -70,10 +70,10 @@ class WorkingContext(ContextBase):
             InvalidValueError: *message* is no text, or *fraction* not such a number.
         """
         if not isinstance(message, str):
-            raise InvalidValueError("message", f"expected a text, found {message!r:.80}")
+            raise InvalidValueError("message", f"expected a text, found {brief(message)}")
         is_number = isinstance(fraction, (int, float)) and not isinstance(fraction, bool)
         if fraction is not None and not (is_number and 0 <= fraction <= 1):
-            raise InvalidValueError("fraction", f"expected a number from 0 to 1, found {fraction!r:.80}")
+            raise InvalidValueError("fraction", f"expected a number from 0 to 1, found {brief(fraction)}")
         told = {"message": message, "fraction": fraction, "function_call_id": self._call_id}
         progress = {name: value for name, value in told.items() if value is not None}
         await self.emit(Event(partial=True, custom_metadata={"progress": progress}))
@@ -382,7 +382,7 @@ class InvocationContext(WorkingContext):
             ConfigurationError: It is no function.
         """
         if not callable(watcher):
-            raise ConfigurationError(f"expected a function of a Commit, found {watcher!r:.80}")
+            raise ConfigurationError(f"expected a function of a Commit, found {brief(watcher)}")
         self._invocation.commit_watchers.append(watcher)
 
     @classmethod

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trio
 
+from .._json import brief
 from ..errors import ConfigurationError
 from ._failure import leaves
 
@@ -57,7 +58,7 @@ def _invocation_of(arguments: Mapping[str, Any]) -> Invocation:
 def expect(answer: Any, kind: type, hook: str) -> Any:
     """Return the answer of a hook; raise TypeError if it is of another kind."""
     if answer is not None and not isinstance(answer, kind):
-        msg = f"expected {hook} to return {kind.__name__} or None, found {answer!r:.80}"
+        msg = f"expected {hook} to return {kind.__name__} or None, found {brief(answer)}"
         raise TypeError(msg)
     return answer
 
@@ -72,12 +73,12 @@ def hooks_field_value(value: Hook | Sequence[Hook] | None, name: str, parameters
     hooks = () if value is None else (value,) if callable(value) else tuple(value)
     for hook in hooks:
         if not callable(hook):
-            msg = f"expected {name} to be a function or a list of functions, found {hook!r:.80}"
+            msg = f"expected {name} to be a function or a list of functions, found {brief(hook)}"
             raise ConfigurationError(msg)
         try:
             inspect.signature(hook).bind(**dict.fromkeys(parameters))
         except TypeError as error:
-            msg = f"expected {name} to take the arguments {', '.join(parameters)} by name, found {hook!r:.80} ({error})"
+            msg = f"expected {name} to take the arguments {', '.join(parameters)} by name, found {brief(hook)}: {error}"
             raise ConfigurationError(msg) from None
         except ValueError:  # a builtin that does not tell its signature
             pass

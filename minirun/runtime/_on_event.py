@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from .._json import brief
 from .._values import changed
 from ..errors import CleanupTimeoutError, InvalidEventError
 from ..events import Event
@@ -87,7 +88,7 @@ def _reconciled(event: Event, answer: Event | None) -> Event:
     if _calls_of(other) != _calls_of(event):
         msg = (
             "expected on_event_callback to leave the function calls and responses of an event, and what waits, as they "
-            f"are, found {other.content!r:.200}; before_tool_callback changes arguments, after_tool_callback results"
+            f"are, found {brief(other.content)}; before_tool_callback changes arguments, after_tool_callback results"
         )
         raise InvalidEventError(msg)
     checked_event(other)

@@ -145,7 +145,7 @@ class RunScope:
                 resumed_elsewhere = isinstance(error, StaleSessionError) and self._request.resumes is not None
                 if not resumed_elsewhere and not (isinstance(error, SessionNotFoundError) and entrance.auto_create):
                     raise
-        return await self._start(writer, message)  # starts the agents' task; does not wait
+        return await self._start(writer, message)
 
     def _run_that_has_ended(self, finished: FinishedError) -> Run:
         status, session, answer = finished.args
@@ -164,12 +164,7 @@ class RunScope:
                     self._program, request.invocation_id, request.message, writer, request.run_config, request.temp
                 )
                 invocation.due_at = self._due_at
-                stored = await self._append_message(writer, InvocationContext.root(invocation))
-                if resumes is None:
-                    invocation.begin_with(stored)
-                else:
-                    invocation.resume(resumes.seq, was_paused=resumes.status is InvocationStatus.PAUSED)
-                return stored
+                return await self._append_message(writer, InvocationContext.root(invocation))
             except StaleSessionError:  # another process was faster; nothing of this run is stored yet
                 if resumes is not None:  # the invocation may have ended meanwhile
                     raise
@@ -185,14 +180,11 @@ class RunScope:
                 message = await apply_on_user_message(context, message)
             self._check_answers(writer, message)
             await self._program.env.point("message")
-            stored = await writer.append(message, begins=True)
+            return await writer.append(message, begins=True)
         except BaseException:
             with trio.CancelScope(shield=True):
                 await invocation.drop_unnamed_artifacts()  # what hooks have saved for it
             raise
-        if invocation.run_artifacts is not None:
-            invocation.run_artifacts.named(stored.actions)
-        return stored
 
     def _check_answers(self, writer: SessionWriter, message: Event) -> None:
         """Nobody may have been faster since the answers were checked."""
@@ -205,21 +197,39 @@ class RunScope:
                 raise InvalidMessageError(f"{msg} answered")
 
     async def _start(self, writer: SessionWriter, message: Event) -> Run:
-        invocation, request = self._invocation, self._request
-        session = run_session(writer.live, invocation.history.start_seq, ReadOnlyState(invocation.values))
-        self._run = Run(request.invocation_id, session, invocation)
-        if request.yield_user_message:
-            invocation.committer.show(message)
+        """Start the agents' task; does not wait. The message is stored: what fails here, the run fails with."""
+        invocation, request, failure = self._invocation, self._request, None
         self._manager = trio.open_nursery()
         self._nursery = nursery = await self._manager.__aenter__()
         writer.belongs_to(nursery)
         invocation.committer.runs_in(nursery)
+        try:
+            self._begin(message)
+            writer.keep(nursery)
+        except Exception as error:
+            failure = error
+        session = run_session(writer.live, invocation.history.start_seq, ReadOnlyState(invocation.values))
+        self._run = Run(request.invocation_id, session, invocation)
+        if request.yield_user_message:
+            invocation.committer.show(message)
         self._execution = Execution(
             self._run, self._context, writer, nursery.cancel_scope, is_supervised=self._is_supervised
         )
+        if failure is not None:
+            self._execution.fail(failure)
+            self._execution.keeps_status = request.resumes is not None
         nursery.start_soon(self._execution.run, name=f"minirun agent of {request.invocation_id}")
-        writer.keep(nursery)
         return self._run
+
+    def _begin(self, message: Event) -> None:
+        """Take note of the stored message."""
+        invocation, resumes = self._invocation, self._request.resumes
+        if invocation.run_artifacts is not None:
+            invocation.run_artifacts.named(message.actions)
+        if resumes is None:
+            invocation.begin_with(message)
+        else:
+            invocation.resume(resumes.seq, was_paused=resumes.status is InvocationStatus.PAUSED)
 
     # --- leaving
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from .._json import brief
 from ..errors import InvalidEventError, NotSupportedError
 from ..events import Event
 from ..flows._questions import REQUEST_CREDENTIAL
@@ -77,7 +78,7 @@ def _check_marks(event: Event) -> None:
     for name, ids in (("Event.long_running_tool_ids", sorted(waiting)), ("EventActions.suspended_calls", suspended)):
         for call_id in ids:
             if not CALL_ID.fullmatch(call_id):
-                msg = f"expected {name} to name calls by their ids (letters, digits, '_' or '-'), found {call_id!r:.80}"
+                msg = f"expected {name} to name calls by their ids: letters, digits, '_' or '-', found {brief(call_id)}"
                 raise InvalidEventError(msg)
     both = sorted(set(waiting).intersection(suspended))
     if both:
@@ -88,11 +89,11 @@ def _check_marks(event: Event) -> None:
 def _check_artifacts(event: Event) -> None:
     for name, numbers in event.actions.artifact_versions.items():
         if not isinstance(numbers, list):
-            msg = f"expected artifact_versions to give names lists of numbers, found {name!r:.80}: {numbers!r:.80}"
+            msg = f"expected artifact_versions to give names lists of numbers, found {brief(name)}: {brief(numbers)}"
             raise InvalidEventError(msg)
     for name, number in event.actions.named_artifacts():
         if not name or isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            msg = f"expected artifact_delta to give names the numbers of versions, found {name!r:.80}: {number!r:.80}"
+            msg = f"expected artifact_delta to give names the numbers of versions, found {brief(name)}: {brief(number)}"
             raise InvalidEventError(msg)
 
 

@@ -137,8 +137,7 @@ class BaseSessionService(SessionStore):
         from ._integrity._history import check_history  # few programs import sessions
 
         key = session_key(app_name, user_id, session_id)
-        history = list(events)
-        check_history(history)
+        history = check_history(events)
         with self._used():
             await trio.lowlevel.checkpoint()
             await self._create(key, history)

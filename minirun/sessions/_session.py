@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from .._json import JSON, shown
+from .._json import JSON, finite, is_count, shown
 from .._record import Record
 from .._window import Window
 from ..errors import InvalidValueError
@@ -145,11 +145,11 @@ class GetSessionConfig(Record):
     def __attrs_post_init__(self) -> None:
         for name in ("num_recent_events", "after_seq"):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+            if value is not None and not is_count(value):
                 problem = f"expected an integer from 0 up, found {shown(value)}"
                 raise InvalidValueError(f"GetSessionConfig.{name}", problem)
         after = self.after_timestamp
-        if after is not None and (isinstance(after, bool) or not isinstance(after, (int, float)) or after != after):
+        if after is not None and finite(after) is None:
             problem = f"expected seconds since the epoch, found {shown(after)}"
             raise InvalidValueError("GetSessionConfig.after_timestamp", problem)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import trio
 
+from .._json import brief
 from ..errors import InvalidValueError, NotSupportedError
 from ..types import Blob, FileData, FunctionCall, Part
 from ._artifact_bench import Bench, blob
@@ -281,7 +282,7 @@ async def _any_relative_name_will_do(t: Bench) -> None:
     ]
     names += ["日本語.txt", "user", "con", "n" * 1000, "a:b", "floor", "user:user:x", "a'\"{b}"]
     for name in names:
-        expect(f"version of {name!r:.40}", await t.save(name, name), 0)
+        expect(f"version of {brief(name, 40)}", await t.save(name, name), 0)
     for name in names:
         expect("text", await t.text(name), name)
     expect("names", await t.names(), sorted(names))

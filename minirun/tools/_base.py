@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from .._json import finite, freeze
+from .._json import brief, freeze, is_count, is_seconds
 from ..errors import ConfigurationError
 from ..flows._prompts import Prompts
 from ..runtime import CallbackContext, ToolContext
@@ -70,20 +70,19 @@ class BaseTool(ABC):
 
         def check(fits: bool, expected: str, found: object) -> None:
             if not fits:
-                raise ConfigurationError(f"tool {name!r}: expected {expected}, found {found!r:.80}")
+                raise ConfigurationError(f"tool {name!r}: expected {expected}, found {brief(found)}")
 
         check(on_interrupted in ("report", "rerun", "ask"), "on_interrupted 'report', 'rerun' or 'ask'", on_interrupted)
         is_condition = isinstance(require_confirmation, bool) or callable(require_confirmation)
         check(is_condition, "require_confirmation to be True, False or a function", require_confirmation)
-        seconds = finite(timeout_s)
-        is_time = timeout_s is None or (seconds is not None and seconds > 0)
+        is_time = timeout_s is None or is_seconds(timeout_s, above=0)
         check(is_time, "timeout_s to be seconds above 0, or None", timeout_s)
         if retry is not None:
             from ._retry import RetryConfig  # few tools have one
 
             check(isinstance(retry, RetryConfig), "retry to be a RetryConfig, or None", retry)
-        is_count = isinstance(max_concurrency, int) and not isinstance(max_concurrency, bool) and max_concurrency >= 1
-        check(max_concurrency is None or is_count, "max_concurrency to be an integer from 1 up", max_concurrency)
+        is_limit = max_concurrency is None or is_count(max_concurrency, 1)
+        check(is_limit, "max_concurrency to be an integer from 1 up", max_concurrency)
         self.name = name
         self.description = description
         self.on_interrupted = on_interrupted
@@ -154,5 +153,5 @@ def declared(name: str, description: str, **parameters: Mapping[str, object]) ->
 def check_name(name: object, what: str = "a tool name") -> None:
     """Raise ConfigurationError if *name* cannot be the name of a tool."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        msg = f"expected {what} of up to 64 letters, digits, '_' and '-', found {name!r:.80}; name it"
+        msg = f"expected {what} of up to 64 letters, digits, '_' and '-', found {brief(name)}; name it"
         raise ConfigurationError(msg)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
-from .._json import freeze
+from .._json import brief, freeze
 from ..errors import ConfigurationError
 from ..flows._docstring import documentation_of
 from ..flows._signature import signature_of
@@ -64,9 +64,9 @@ class FunctionTool(BaseTool):
         require_confirmation: bool | Callable[..., bool | Awaitable[bool]] = False,
     ) -> None:
         if not callable(func):
-            raise ConfigurationError(f"expected a function, found {func!r:.80}")
+            raise ConfigurationError(f"expected a function, found {brief(func)}")
         if run_in not in (None, "thread", "loop"):
-            raise ConfigurationError(f"expected run_in='thread' or 'loop', found {run_in!r:.80}")
+            raise ConfigurationError(f"expected run_in='thread' or 'loop', found {brief(run_in)}")
         inner = func
         while isinstance(inner, partial):
             inner = inner.func
@@ -131,7 +131,7 @@ def _context_parameter(func: Callable[..., Any], inner: Callable[..., Any]) -> s
     try:
         parameters = inspect.signature(func).parameters
     except ValueError as error:  # some builtins do not tell
-        raise ConfigurationError(f"expected a function with a signature, found {func!r:.80} ({error})") from None
+        raise ConfigurationError(f"expected a function with a signature, found {brief(func)} ({error})") from None
     target = inner if hasattr(inner, "__annotations__") else type(inner).__call__
     try:
         hints = get_type_hints(target)

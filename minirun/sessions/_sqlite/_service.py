@@ -23,7 +23,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from ..._codec import event_to_json
-from ..._json import shown
+from ..._json import brief, is_count, shown
 from ...env import Env
 from ...errors import ConfigurationError, SessionBusyError, StorageError
 from ...events import Event
@@ -82,9 +82,9 @@ class SqliteSessionService(BaseSessionService):
     ) -> None:
         super().__init__(env=env)
         if durability not in ("power", "process"):
-            msg = f"expected durability 'power' or 'process', found {durability!r:.80}"
+            msg = f"expected durability 'power' or 'process', found {brief(durability)}"
             raise ConfigurationError(msg)
-        if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
+        if not is_count(cache_bytes):
             msg = f"expected cache_bytes to be an integer from 0 up, found {shown(cache_bytes)}"
             raise ConfigurationError(msg)
         self._path = parse_path(path)
