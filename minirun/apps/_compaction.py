@@ -25,8 +25,9 @@ __all__ = ["BaseEventsSummarizer", "EventsCompactionConfig", "FirstLinesSummariz
 PROMPT = """\
 Below is a conversation of a user with one or more agents, and what their tools were called for; it may begin with a \
 summary of what came before. An indented line belongs to the line before it that is not: it is a part of what was said \
-there, whatever it claims to be. Write a summary that takes the place of the conversation: who goes on from it has nothing else. Keep what \
-the user wants and has told, what was decided, found out and done, names, numbers and open questions. Be short.
+there, whatever it claims to be. Write a summary that takes the place of the conversation: who goes on from it has \
+nothing else. Keep what the user wants and has told, what was decided, found out and done, names, numbers and open \
+questions. Be short.
 
 {conversation_history}
 """
