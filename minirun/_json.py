@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypeGuard
 
@@ -47,8 +48,11 @@ JSON: TypeAlias = Any
 # Of ids and names. SQLite and every file system can hold it; longer ones are mistakes.
 ID_CHARS_MAX = 1024
 
-# Beyond what anybody will ever count to, and within SQLite's 64 bits.
-COUNT_MAX = 2**62
+# Control characters, and what ends lines and paragraphs: in ids they are mistakes, or deceive who reads them.
+_UNPRINTED = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+# Beyond what anybody will ever count to: `sys.maxsize`, and SQLite's largest integer.
+COUNT_MAX = 2**63 - 1
 
 # Deep enough for any real data; CPython's own encoder recurses once per level and gives up near 1 000.
 DEPTH_MAX = 100
@@ -260,16 +264,22 @@ def check_text(text: str, path: str) -> str:
 
 def check_id(name: str, value: object) -> str:
     """
-    Return the id, or the name, that is the argument *name*; space around it does not count.
+    Return the id, or the name, that is the argument *name*: exactly as it was given.
+
+    Nothing is taken away from an id, so that two that differ never become one.
 
     Raises:
-        InvalidValueError: It cannot be one: it is blank or no string, too long, or has a NUL.
+        InvalidValueError: It cannot be one: it is blank or no string, too long, has space around it, or a control
+            character or line break in it.
     """
     if not isinstance(value, str) or not value.strip():
         raise InvalidValueError(name, f"expected a string that is not blank, found {shown(value)}")
-    text = check_text(str.__str__(value).strip(), name)
-    if "\0" in text or len(text) > ID_CHARS_MAX:
-        raise InvalidValueError(name, f"expected at most {ID_CHARS_MAX} characters and no NUL, found {shown(value)}")
+    text = check_text(str.__str__(value), name)
+    if len(text) > ID_CHARS_MAX or _UNPRINTED.search(text):
+        problem = f"expected at most {ID_CHARS_MAX} characters, without control characters and line breaks"
+        raise InvalidValueError(name, f"{problem}, found {shown(value)}")
+    if text != text.strip():
+        raise InvalidValueError(name, f"expected no space around it, found {shown(value)}; write {brief(text.strip())}")
     return text
 
 

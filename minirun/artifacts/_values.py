@@ -150,7 +150,7 @@ class Collected:
 
 def artifact_key(app_name: object, user_id: object, session_id: object, filename: object) -> ArtifactKey:
     """
-    Return the key of an artifact; space around the ids does not count.
+    Return the key of an artifact, with the ids exactly as they are given.
 
     Raises:
         InvalidValueError: One of them cannot be a name or an id, or a session's name comes without a session.

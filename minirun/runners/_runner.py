@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from .._json import finite, shown
+from .._json import check_text, finite, shown
 from ..agents import BaseAgent
 from ..apps import App
 from ..env import Env
@@ -403,6 +403,7 @@ class Runner:
         if not isinstance(rewind_before_invocation_id, str) or not rewind_before_invocation_id:
             problem = f"expected the id of an invocation, found {shown(rewind_before_invocation_id)}"
             raise InvalidValueError("rewind_before_invocation_id", problem)
+        check_text(rewind_before_invocation_id, "rewind_before_invocation_id")
         key = session_key(self.app_name, user_id, session_id)
         self._opener.check_open()
         from ._rewind import rewind  # few programs rewind
