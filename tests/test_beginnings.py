@@ -162,5 +162,3 @@ async def test_whatever_fails_after_the_message_is_stored_ends_the_run_in_order(
 def _ended_late(invocations: Any) -> bool:
     """Whether how the run ended could not be recorded, because what records it was let fail."""
     return [each.status for each in invocations] in ([InvocationStatus.INTERRUPTED], [InvocationStatus.COMPLETED])
-
-

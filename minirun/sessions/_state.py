@@ -398,6 +398,8 @@ class State(MutableMapping[str, Any]):
     def __delitem__(self, key: str) -> None:
         if self._lookup(key, self._seen) is MISSING:
             raise KeyError(key)
+        if self._check is not None:
+            self._check(key, None)
         self._write(key, REMOVED)
 
     def __contains__(self, key: object) -> bool:
