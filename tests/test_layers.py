@@ -113,6 +113,7 @@ LATER = frozenset(
         "flows._json_schema",
         "flows._output",
         "flows._parameter_docs",
+        "flows._patterns",
         "flows._schema",
         "memory._in_memory",
         "memory._service",
