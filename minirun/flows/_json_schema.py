@@ -283,7 +283,7 @@ class _Compiler:
             self._refuse(where, f"expected an object, found {shown(argument)}")
         return argument
 
-    def _compiled(self, pattern: Any, where: str) -> Pattern:
+    def _compiled(self, pattern: object, where: str) -> Pattern:
         if not isinstance(pattern, str):
             self._refuse(where, f"expected a regular expression, found {shown(pattern)}")
         from ._patterns import Pattern, PatternError  # few schemas have one

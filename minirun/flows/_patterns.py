@@ -128,12 +128,12 @@ class Pattern:
         return len(self._nodes) - 1
 
     def _sequence(self, items: Iterable[Any], following: int, flags: int) -> int:
-        for operation, argument in reversed(list(items)):
-            following = self._item(operation, argument, following, flags)
+        for opcode, argument in reversed(list(items)):
+            following = self._item(opcode, argument, following, flags)
         return following
 
-    def _item(self, operation: Any, argument: Any, following: int, flags: int) -> int:
-        name = str(operation)
+    def _item(self, opcode: object, argument: Any, following: int, flags: int) -> int:
+        name = str(opcode)
         if name == "BRANCH":
             return self._node([self._sequence(branch, following, flags) for branch in argument[1]])
         if name == "SUBPATTERN":
@@ -148,9 +148,9 @@ class Pattern:
             raise PatternError(f"{_REFUSED[name]} takes more than one pass over a text; check that in the tool instead")
         return self._node([following], fits=_fits(name, argument, flags))
 
-    def _repeat(self, least: int, most: Any, inside: Any, following: int, flags: int) -> int:
+    def _repeat(self, least: int, most: object, inside: Iterable[Any], following: int, flags: int) -> int:
         begin = following
-        if str(most) == "MAXREPEAT":
+        if str(most) == "MAXREPEAT" or not isinstance(most, int):
             begin = self._node([following])
             self._nodes[begin].following.append(self._sequence(inside, begin, flags))
         else:
@@ -168,11 +168,13 @@ def _fits(name: str, argument: Any, flags: int) -> _Fits:
         name, argument = ("LITERAL", argument) if name == "NOT_LITERAL" else ("IN", argument[1:])
     test = _one_of(name, argument, flags)
     if flags & re.IGNORECASE:
-        return lambda char: any(map(test, _cases(char))) != is_negated
+        return lambda char: any(map(test, _cases(char, flags))) != is_negated
     return (lambda char: not test(char)) if is_negated else test
 
 
-def _cases(char: str) -> set[str]:
+def _cases(char: str, flags: int) -> set[str]:
+    if flags & re.ASCII and not char.isascii():
+        return {char}
     return {case for case in (char, char.lower(), char.upper(), char.casefold()) if len(case) == 1}
 
 
