@@ -63,8 +63,9 @@ class ParallelAgent(BaseAgent):
         concurrent, replayer = ConcurrentWrites(), ctx._invocation.replayer
 
         async def run(index: int, agent: BaseAgent) -> None:
-            branch = f"{within}{agent.name}"
-            with ctx._position.escalation.branch():
+            branch, escalation = f"{within}{agent.name}", ctx._position.escalation
+            with trio.CancelScope() as scope:
+                token = escalation.enter(scope)
                 try:
                     await agent.run_async(ctx._in_branch(concurrent, index, branch))
                 except Exception as error:
@@ -76,6 +77,7 @@ class ParallelAgent(BaseAgent):
                         raise
                     pauses.append(error)
                 finally:
+                    escalation.leave(scope, token)
                     if replayer is not None:
                         replayer.end_branch(branch)
 

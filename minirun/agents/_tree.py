@@ -22,21 +22,28 @@ if TYPE_CHECKING:
 __all__ = ["AgentTree"]
 
 
+# Each level takes four to six of the 1 000 calls that Python nests, and the application's own code needs some.
+LEVELS_MAX = 100
+
+
 class AgentTree:
     """
     The agents under *root*.
 
     Raises:
-        ConfigurationError: An agent stands in two places, or two have one name.
+        ConfigurationError: An agent stands in two places, two have one name, or they are too deep.
     """
 
     def __init__(self, root: BaseAgent) -> None:
         self.root = root
         self._by_name: dict[str, BaseAgent] = {}
         self._parents: dict[str, BaseAgent] = {}
-        self._add(root)
+        self._add(root, 1)
 
-    def _add(self, agent: BaseAgent) -> None:
+    def _add(self, agent: BaseAgent, level: int) -> None:
+        if level > LEVELS_MAX:
+            msg = f"expected at most {LEVELS_MAX} levels of agents below each other, found more, down to {agent.name!r}"
+            raise ConfigurationError(f"{msg}; put those that follow each other into one sequence")
         other = self._by_name.setdefault(agent.name, agent)
         if other is not agent:
             msg = f"expected agents with different names, found two named {agent.name!r}; rename one"
@@ -46,7 +53,7 @@ class AgentTree:
                 msg = f"expected every agent in one place of the tree, found {child.name!r} in two; make a second agent"
                 raise ConfigurationError(msg)
             self._parents[child.name] = agent
-            self._add(child)
+            self._add(child, level + 1)
 
     def agents(self) -> Sequence[BaseAgent]:
         """All of them, the root first."""
