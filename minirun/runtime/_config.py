@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Literal
@@ -28,19 +29,9 @@ class StreamingMode(Enum):
 # Fields of the ADK documents that do not work here yet.
 _NOT_SUPPORTED = frozenset(
     {
-        "avatar_config",
-        "context_window_compression",
-        "input_audio_transcription",
-        "output_audio_transcription",
-        "realtime_input_config",
-        "response_modalities",
-        "save_input_blobs_as_artifacts",
-        "save_live_audio",
-        "save_live_blob",
-        "session_resumption",
-        "speech_config",
-        "support_cfc",
-        "tool_thread_pool_config",
+        "avatar_config", "context_window_compression", "input_audio_transcription", "output_audio_transcription",
+        "realtime_input_config", "response_modalities", "save_input_blobs_as_artifacts", "save_live_audio",
+        "save_live_blob", "session_resumption", "speech_config", "support_cfc", "tool_thread_pool_config",
     }
 )
 
@@ -122,3 +113,8 @@ class RunConfig(Record):
             msg = "StreamingMode.BIDI has no effect in this version of minirun; use NONE or SSE"
             raise NotSupportedError(msg)
         return super().__new__(cls)
+
+
+# What `help` and editors show: `__new__` takes anything, to say what of it is not one of the fields.
+_fields = list(inspect.signature(RunConfig.__init__).parameters.values())[1:]
+RunConfig.__signature__ = inspect.Signature(_fields)  # type: ignore[attr-defined]  # read by `inspect.signature`
