@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from minirun import InMemoryRunner, LlmAgent, RunConfig
+from minirun import Content, Event, InMemoryRunner, LlmAgent, Part, RunConfig
+from minirun._codec import event_from_json, event_to_json
+from minirun.events import NodeInfo
 from minirun.sessions import GetSessionConfig
 from minirun.testing import ScriptedLlm
 
@@ -31,3 +33,38 @@ async def test_the_message_of_a_run_is_not_one_of_the_recent_events_it_asks_for(
     shown = [content.text for content in model.requests[1].contents]
     assert [text for text in shown if text in ("one", "answer 1")] == past
     assert shown[-1] == "two"
+
+
+def test_a_final_response_is_what_the_documents_say() -> None:
+    """
+    The role of what an agent says takes no part in it: the rule is about calls, responses, fragments and code.
+    """
+    event = Event(author="a", content=Content(role="user", parts=[Part(text="noted")]))
+    assert event.is_final_response()
+
+
+async def test_what_an_agent_tells_itself_is_no_answer_of_the_run() -> None:
+    """
+    The request to answer in another form stands in the log as the agent's; `run.answer` is what came of it.
+    """
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    agent = LlmAgent(name="a", model=ScriptedLlm(["no", '{"n": 1}']), output_schema=schema)
+    runner = InMemoryRunner(agent, app_name="app")
+    await runner.session_service.create_session(app_name="app", user_id="u", session_id="s")
+    answers: list[Event | None] = []
+    async with runner.run_async(user_id="u", session_id="s", new_message="hi") as run:
+        async for _ in run:
+            answers.append(run.answer)
+    assert [answer and answer.output for answer in answers] == [None, None, {"n": 1}]
+
+
+async def test_every_event_says_which_node_it_is_of() -> None:
+    """
+    `event.node_info.path` can be asked of each; outside of workflows it is empty, and nothing of it is stored.
+    """
+    assert Event(author="a").node_info.path == ""
+    event = Event(author="a", message="hi")
+    assert "node_info" not in event_to_json(event)
+    assert event_from_json(event_to_json(event)) == event
+    assert "node_info" not in repr(event)
+    assert Event(author="a", node_info=NodeInfo(path="w/n@1")).node_info.name == "n"

@@ -20,6 +20,8 @@ def is_answer(event: Event) -> bool:
     """Whether *event* is an answer, and not only the end of something."""
     if event.error_code or not event.is_final_response():
         return False
+    if event.content is not None and event.content.role == "user" and event.author != "user":
+        return False  # an agent has told itself something: what its answer lacks, for example
     parts = event.content.parts if event.content is not None else ()
     return event.output is not None or any(map(_says_something, parts)) or shown_result(event) is not None
 
