@@ -221,6 +221,7 @@ class EventActions(Memoized):
             or self.rewind_before_seq is not None
             or self.agent_state
             or self.end_of_agent
+            or not (self.route is None and self.render_ui_widgets is None)
         )
 
     def named_artifacts(self) -> list[tuple[str, Any]]:

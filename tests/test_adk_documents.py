@@ -4,13 +4,17 @@ What ADK's documents say, where minirun keeps to it: each fact is one that was s
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from minirun import Content, Event, InMemoryRunner, LlmAgent, Part, RunConfig
 from minirun._codec import event_from_json, event_to_json
-from minirun.events import NodeInfo
+from minirun.errors import InvalidEventError, NotSupportedError
+from minirun.events import EventActions, NodeInfo
 from minirun.sessions import GetSessionConfig
-from minirun.testing import ScriptedLlm
+from minirun.testing import ScriptedLlm, call
+from minirun.tools import FunctionTool
 
 
 @pytest.mark.parametrize(
@@ -68,3 +72,41 @@ async def test_every_event_says_which_node_it_is_of() -> None:
     assert event_from_json(event_to_json(event)) == event
     assert "node_info" not in repr(event)
     assert Event(author="a", node_info=NodeInfo(path="w/n@1")).node_info.name == "n"
+
+
+async def test_the_event_that_asks_for_a_confirmation_says_of_which_call() -> None:
+    """
+    `actions.requested_tool_confirmations` has the question by the id of the call, as it is asked; nothing else fits.
+    """
+
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    tool = FunctionTool(pay, require_confirmation=True)
+    agent = LlmAgent(name="a", model=ScriptedLlm([call("pay"), "done"]), tools=[tool])
+    runner = InMemoryRunner(agent, app_name="app")
+    session = await runner.session_service.create_session(app_name="app", user_id="u", session_id="s")
+    async with runner.run_async(user_id="u", session_id="s", new_message="hi") as run:
+        events = [event async for event in run]
+    [made] = events[0].get_function_calls()
+    [asked] = [event for event in events if event.actions.requested_tool_confirmations]
+    assert asked.get_function_calls()[0].name == "adk_request_confirmation"
+    said = {"hint": "", "confirmed": False, "payload": None}
+    assert asked.actions.requested_tool_confirmations == {made.id: said}
+    other = Event(author="a", actions=EventActions(requested_tool_confirmations={"c": said}))
+    with pytest.raises(InvalidEventError, match="requested_tool_confirmations to say what"):
+        await runner.session_service.append_event(session, other)
+
+
+@pytest.mark.parametrize("value", ["next", 0, False, [], {"a": 1}])
+@pytest.mark.parametrize("name", ["route", "render_ui_widgets"])
+async def test_actions_without_effect_are_refused_by_name(name: str, value: Any) -> None:
+    """
+    A route, before there are workflows, and widgets, which nobody renders, are not stored as if they were followed.
+    """
+    runner = InMemoryRunner(LlmAgent(name="a", model=ScriptedLlm([])), app_name="app")
+    session = await runner.session_service.create_session(app_name="app", user_id="u", session_id="s")
+    event = Event(author="a", actions=EventActions(**{name: value}))
+    with pytest.raises(NotSupportedError, match=rf"EventActions\.{name} has no effect"):
+        await runner.session_service.append_event(session, event)

@@ -38,6 +38,8 @@ class Question(NamedTuple):
     args: Mapping[str, Any]
     auth_configs: Mapping[str, Any] = {}
     """For `EventActions.requested_auth_configs`."""
+    confirmations: Mapping[str, Any] = {}
+    """For `EventActions.requested_tool_confirmations`."""
 
 
 def question_id(context: ContextBase, name: str, args: Mapping[str, Any]) -> str:
@@ -94,6 +96,7 @@ async def pose(context: ContextBase, question: Question, replay: Replay | None =
     actions = EventActions(
         suspended_calls=() if tool is None else (tool,),
         requested_auth_configs=question.auth_configs,
+        requested_tool_confirmations=question.confirmations,
         replay=Replay(asked_by=context._path) if replay is None else replay,
     )
     content = Content(role="model", parts=[part])

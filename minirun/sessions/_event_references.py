@@ -6,12 +6,14 @@ Few events refer to anything; those that do pass `check_references` within `chec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from .._json import brief
 from ..errors import InvalidEventError, NotSupportedError
 from ..events import Event
-from ..flows._questions import REQUEST_CREDENTIAL
+from ..flows._questions import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
+from ..types import FunctionCall
 from ._calls import OpenCall, marks_of
 from ._compactions import check_compaction
 from ._key import CALL_ID
@@ -19,11 +21,9 @@ from ._key import CALL_ID
 __all__ = ["check_marked_calls", "check_references"]
 
 # What the runtime would have to act on, and does not yet.
-_WITHOUT_EFFECT = (
-    "requested_tool_confirmations",
-    "agent_state",
-    "end_of_agent",
-)
+_WITHOUT_EFFECT = ("agent_state", "end_of_agent", "route", "render_ui_widgets")
+# Of these, what earlier versions have stored all the same: histories may have it.
+_STORED_BEFORE = ("route", "render_ui_widgets")
 
 
 def check_references(event: Event, *, history: bool) -> None:
@@ -36,13 +36,15 @@ def check_references(event: Event, *, history: bool) -> None:
         NotSupportedError: It asks for something that this version would ignore.
     """
     for name in _WITHOUT_EFFECT:
-        if getattr(event.actions, name):
+        value, is_new = getattr(event.actions, name), name in _STORED_BEFORE
+        if (not history and value is not None) if is_new else value:
             msg = f"EventActions.{name} has no effect in this version of minirun; leave it out"
             raise NotSupportedError(msg)
     _check_edit(event, history=history)
     _check_marks(event)
     _check_artifacts(event)
     _check_auth_configs(event)
+    _check_confirmations(event)
 
 
 def check_marked_calls(event: Event, open_calls: Mapping[str, OpenCall]) -> None:
@@ -113,3 +115,24 @@ def _check_auth_configs(event: Event) -> None:
 
     for fields in said.values():
         AuthConfig.from_dict(fields if isinstance(fields, dict) else {})
+
+
+def _check_confirmations(event: Event) -> None:
+    """Raise unless what the event says of confirmations is what its questions ask."""
+    said = event.actions.requested_tool_confirmations
+    if said and said != asked_confirmations(event.get_function_calls()):
+        msg = (
+            "expected EventActions.requested_tool_confirmations to say what the event's calls of "
+            f"{REQUEST_CONFIRMATION} ask, found something else; leave it out: tools that are confirmed fill it in"
+        )
+        raise InvalidEventError(msg)
+
+
+def asked_confirmations(calls: Iterable[FunctionCall]) -> dict[str, Any]:
+    """Return what is asked of which call, by its id, in the questions among *calls*."""
+    asked: dict[str, Any] = {}
+    for call in calls:
+        original = call.args.get("originalFunctionCall")
+        if call.name == REQUEST_CONFIRMATION and isinstance(original, dict) and isinstance(original.get("id"), str):
+            asked[original["id"]] = call.args.get("toolConfirmation")
+    return asked
