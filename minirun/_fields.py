@@ -17,19 +17,8 @@ from ._json import FrozenDict, check_text, freeze, shown
 from .errors import InvalidValueError
 
 __all__ = [
-    "EMPTY_LIST",
-    "FLAG",
-    "JSON_VALUE",
-    "NAMES",
-    "NAME_SET",
-    "OBJECT",
-    "TEXT",
-    "check_unknown",
-    "checked",
-    "instance_of",
-    "integer",
-    "is_list",
-    "number",
+    "EMPTY_LIST", "FLAG", "JSON_VALUE", "NAMES", "NAME_SET", "OBJECT", "TEXT", "check_unknown", "checked",
+    "instance_of", "integer", "is_list", "number",
 ]
 
 EMPTY_LIST: tuple[()] = ()
@@ -125,11 +114,10 @@ def instance_of(kind: type) -> dict[str, Any]:
 
 
 def integer(least: int | None = None, most: int | None = None) -> dict[str, Any]:
-    """An integer that can be stored, within these bounds."""
-    bounds = [f"at {word} {bound}" for word, bound in (("least", least), ("most", most)) if bound is not None]
-    expected = f"an integer of {' and '.join(bounds)}" if bounds else "an integer"
+    """An integer that can be stored, of at least *least*, and not beyond *most*, which nobody needs."""
+    expected = "an integer" if least is None or least < 0 else f"an integer of at least {least}"
 
-    def check(value: object, path: str) -> int:
+    def check(value: Any, path: str) -> int:
         is_integer = isinstance(value, int) and not isinstance(value, bool)
         if not is_integer or (least is not None and value < least) or (most is not None and value > most):
             raise _wrong(path, expected, value)

@@ -24,22 +24,8 @@ from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypeGuard
 from .errors import InvalidValueError, SecretError
 
 __all__ = [
-    "EMPTY_DICT",
-    "JSON",
-    "FrozenDict",
-    "FrozenList",
-    "Secret",
-    "brief",
-    "check_id",
-    "check_text",
-    "dumps",
-    "finite",
-    "freeze",
-    "is_count",
-    "is_seconds",
-    "loads",
-    "shown",
-    "thaw",
+    "COUNT_MAX", "EMPTY_DICT", "JSON", "FrozenDict", "FrozenList", "Secret", "brief", "check_id", "check_text",
+    "dumps", "finite", "freeze", "is_count", "is_seconds", "loads", "shown", "thaw",
 ]
 
 JSON: TypeAlias = Any

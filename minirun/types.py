@@ -251,6 +251,13 @@ def declarations(value: object, path: str = "GenerateContentConfig.tools") -> tu
     return tools
 
 
+def _instruction(value: object, path: str) -> str:
+    if isinstance(value, Content) and value.parts and all(part.text is not None for part in value.parts):
+        value = "\n\n".join(part.text for part in value.parts if part.text)
+    text: str = TEXT["check"](value, path)
+    return text
+
+
 def _stop_sequences(value: object, path: str) -> tuple[str, ...]:
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         raise InvalidValueError(path, f"expected a list of strings, found {shown(value)}")
@@ -269,7 +276,7 @@ class GenerateContentConfig(Value):
     Bounds are checked where they are the same for every provider; what a provider makes of the rest is its own.
 
     Args:
-        system_instruction: What the model is told before the conversation.
+        system_instruction: What the model is told before the conversation: a text, or a Content of texts.
         tools: What the model may call.
         temperature: How freely it chooses its words, from 0.
         top_p: It chooses among the likeliest tokens that together have this probability, 0 to 1.
@@ -283,7 +290,7 @@ class GenerateContentConfig(Value):
         response_schema: The JSON schema of the answer, a dict.
     """
 
-    system_instruction: str | None = attrs.field(default=None, metadata=TEXT)
+    system_instruction: str | None = attrs.field(default=None, metadata=checked(_instruction))
     tools: Sequence[FunctionDeclaration] = attrs.field(default=EMPTY_LIST, metadata=checked(declarations))
     temperature: float | None = attrs.field(default=None, metadata=number(least=0))
     top_p: float | None = attrs.field(default=None, metadata=number(least=0, most=1))

@@ -123,7 +123,7 @@ async def test_whatever_fails_after_the_message_is_stored_ends_the_run_in_order(
             app = App("app", agent, plugins=[Hooks(planter)])
             artifacts = InMemoryArtifactService(env=service.env)
             runner = Runner(app=app, session_service=service, artifact_service=artifacts)
-            where: dict[str, str] = {"user_id": "u", "session_id": "s"}
+            where: Any = {"user_id": "u", "session_id": "s"}
             await service.create_session(app_name="app", **where)
             begin = planter.calls
             planter.fails_at = begin + fails_at

@@ -21,6 +21,7 @@ import attrs
 
 from .._json import brief
 from .._record import fields_shown
+from .._values import refuse_changes
 from ..errors import ConfigurationError
 from ..events import Event
 from ..runtime import InvocationContext
@@ -45,6 +46,8 @@ class _AgentFields:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         attrs.frozen(cls, slots=False, kw_only=True, eq=False, repr=False, auto_detect=True)
+        advice = "running never changes an agent; `agent.clone({'{name}': ...})` makes another, `ctx.state` can change"
+        refuse_changes(cls, advice)
 
     @recursive_repr("...")
     def __repr__(self) -> str:

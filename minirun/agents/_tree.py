@@ -70,6 +70,10 @@ class AgentTree:
                     found.update(dict.fromkeys(inner.tools()))
         return list(found)
 
+    def parent_of(self, agent: BaseAgent) -> BaseAgent | None:
+        """The agent above *agent*, or None."""
+        return self._parents.get(agent.name)
+
     def find(self, name: str | None) -> BaseAgent | None:
         """The agent of this name, or None."""
         return None if name is None else self._by_name.get(name)

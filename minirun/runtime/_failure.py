@@ -15,15 +15,8 @@ import trio
 from ..errors import CleanupTimeoutError
 
 __all__ = [
-    "Failures",
-    "Pause",
-    "add_note",
-    "came_of_cancellation",
-    "first_failure",
-    "is_only_cancelled",
-    "is_pause",
-    "leading_failure",
-    "leaves",
+    "Failures", "Pause", "add_note", "came_of_cancellation", "first_failure", "is_only_cancelled", "is_pause",
+    "leading_failure", "leaves",
 ]
 
 
