@@ -17,7 +17,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import attrs
 
-from ._json import dumps, loads
+from ._json import brief, dumps, loads
 from .errors import InvalidValueError
 
 __all__ = ["from_dict", "from_json", "object_of", "to_dict", "to_json"]
@@ -147,7 +147,7 @@ def from_dict(cls: type[_T], fields: Any) -> _T:
     except InvalidValueError:
         raise
     except Exception as error:  # whatever a foreign JSON document provokes, told as one error that names the class
-        raise InvalidValueError(cls.__name__, f"cannot be read from this JSON ({error!r:.200})") from error
+        raise InvalidValueError(cls.__name__, f"cannot be read from this JSON ({brief(error, 200)})") from error
     return value
 
 
@@ -171,4 +171,4 @@ def object_of(what: str, text: str | bytes) -> Any:
     try:
         return loads(text)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidValueError(what, f"expected a line of JSON, found {text!r:.80} ({error})") from None
+        raise InvalidValueError(what, f"expected a line of JSON, found {brief(text)} ({error})") from None

@@ -17,19 +17,8 @@ from ._json import FrozenDict, check_text, freeze, shown
 from .errors import InvalidValueError
 
 __all__ = [
-    "EMPTY_LIST",
-    "FLAG",
-    "JSON_VALUE",
-    "NAMES",
-    "NAME_SET",
-    "OBJECT",
-    "TEXT",
-    "check_unknown",
-    "checked",
-    "instance_of",
-    "integer",
-    "is_list",
-    "number",
+    "EMPTY_LIST", "FLAG", "JSON_VALUE", "NAMES", "NAME_SET", "OBJECT", "TEXT", "check_unknown", "checked",
+    "instance_of", "integer", "is_list", "number",
 ]
 
 EMPTY_LIST: tuple[()] = ()
@@ -124,12 +113,13 @@ def instance_of(kind: type) -> dict[str, Any]:
     return checked(check)
 
 
-def integer(least: int | None = None) -> dict[str, Any]:
-    """An integer that can be stored, of at least *least*."""
-    expected = "an integer" if least is None else f"an integer of at least {least}"
+def integer(least: int | None = None, most: int | None = None) -> dict[str, Any]:
+    """An integer that can be stored, of at least *least*, and not beyond *most*, which nobody needs."""
+    expected = "an integer" if least is None or least < 0 else f"an integer of at least {least}"
 
-    def check(value: object, path: str) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or (least is not None and value < least):
+    def check(value: Any, path: str) -> int:
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        if not is_integer or (least is not None and value < least) or (most is not None and value > most):
             raise _wrong(path, expected, value)
         plain: int = freeze(value, path)
         return plain

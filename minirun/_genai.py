@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from ._fields import is_list
-from ._json import shown
+from ._json import brief, shown
 from .errors import InvalidValueError
 from .types import Content, Part
 
@@ -104,7 +104,7 @@ def _json_schema(fields: Mapping[str, Any], path: str) -> dict[str, Any]:
             continue
         keyword = _KEYWORDS.get(name, name)
         if keyword not in _JSON_KEYWORDS:
-            raise InvalidValueError(path, f"expected the fields of a schema ({_ALL}), found {name!r:.80}")
+            raise InvalidValueError(path, f"expected the fields of a schema ({_ALL}), found {brief(name)}")
         schema[keyword] = _within(keyword, value, f"{path}.{name}")
     if fields.get("nullable"):
         if "type" in schema:
@@ -130,7 +130,7 @@ def _within(keyword: str, value: Any, path: str) -> Any:
     if keyword == "anyOf" and is_list(value):
         return [_nested(each, f"{path}[{index}]") for index, each in enumerate(value)]
     if keyword == "properties" and isinstance(value, Mapping):
-        return {key: _nested(each, f"{path}[{key!r:.80}]") for key, each in value.items()}
+        return {key: _nested(each, f"{path}[{brief(key)}]") for key, each in value.items()}
     return value
 
 

@@ -17,25 +17,15 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NoReturn, SupportsIndex, TypeAlias
+from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypeGuard
 
 from .errors import InvalidValueError, SecretError
 
 __all__ = [
-    "EMPTY_DICT",
-    "JSON",
-    "FrozenDict",
-    "FrozenList",
-    "Secret",
-    "check_id",
-    "check_text",
-    "dumps",
-    "finite",
-    "freeze",
-    "loads",
-    "shown",
-    "thaw",
+    "COUNT_MAX", "EMPTY_DICT", "JSON", "FrozenDict", "FrozenList", "Secret", "brief", "check_id", "check_text",
+    "dumps", "finite", "freeze", "is_count", "is_seconds", "loads", "shown", "thaw",
 ]
 
 JSON: TypeAlias = Any
@@ -43,6 +33,12 @@ JSON: TypeAlias = Any
 
 # Of ids and names. SQLite and every file system can hold it; longer ones are mistakes.
 ID_CHARS_MAX = 1024
+
+# Control characters, and what ends lines and paragraphs: in ids they are mistakes, or deceive who reads them.
+_UNPRINTED = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+# Beyond what anybody will ever count to: `sys.maxsize`, and SQLite's largest integer.
+COUNT_MAX = 2**63 - 1
 
 # Deep enough for any real data; CPython's own encoder recurses once per level and gives up near 1 000.
 DEPTH_MAX = 100
@@ -213,13 +209,29 @@ def finite(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def shown(value: object) -> str:
-    """Return the beginning of the value's repr and its type, for a message that refuses it."""
+def is_count(value: object, least: int = 0) -> TypeGuard[int]:
+    """Whether *value* is an integer from *least* up, and not beyond all bounds: what numbers of things can be."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= COUNT_MAX
+
+
+def is_seconds(value: object, above: float | None = None) -> TypeGuard[float]:
+    """Whether *value* is a finite number from 0 up, or *above* that number: what a span of time can be."""
+    seconds = finite(value)
+    return seconds is not None and (seconds >= 0 if above is None else seconds > above)
+
+
+def brief(value: object, chars: int = 80) -> str:
+    """Return the first *chars* characters of the value's repr, for a message: whatever it is, this does not raise."""
     try:
-        text = f"{value!r:.80}"
+        return f"{value!r:.{chars}}"
     except Exception:  # whatever a foreign __repr__ does; CPython's own raises for integers of more than 4 300 digits
         return f"a value of type {type(value).__name__}"
-    return f"{text} of type {type(value).__name__}"
+
+
+def shown(value: object) -> str:
+    """Return the beginning of the value's repr and its type, for a message that refuses it."""
+    text, kind = brief(value), f" of type {type(value).__name__}"
+    return text if text.endswith(kind) else text + kind
 
 
 def check_text(text: str, path: str) -> str:
@@ -240,16 +252,22 @@ def check_text(text: str, path: str) -> str:
 
 def check_id(name: str, value: object) -> str:
     """
-    Return the id, or the name, that is the argument *name*; space around it does not count.
+    Return the id, or the name, that is the argument *name*: exactly as it was given.
+
+    Nothing is taken away from an id, so that two that differ never become one.
 
     Raises:
-        InvalidValueError: It cannot be one: it is blank or no string, too long, or has a NUL.
+        InvalidValueError: It cannot be one: it is blank or no string, too long, has space around it, or a control
+            character or line break in it.
     """
     if not isinstance(value, str) or not value.strip():
         raise InvalidValueError(name, f"expected a string that is not blank, found {shown(value)}")
-    text = check_text(str.__str__(value).strip(), name)
-    if "\0" in text or len(text) > ID_CHARS_MAX:
-        raise InvalidValueError(name, f"expected at most {ID_CHARS_MAX} characters and no NUL, found {shown(value)}")
+    text = check_text(str.__str__(value), name)
+    if len(text) > ID_CHARS_MAX or _UNPRINTED.search(text):
+        problem = f"expected at most {ID_CHARS_MAX} characters, without control characters and line breaks"
+        raise InvalidValueError(name, f"{problem}, found {shown(value)}")
+    if text != text.strip():
+        raise InvalidValueError(name, f"expected no space around it, found {shown(value)}; write {brief(text.strip())}")
     return text
 
 

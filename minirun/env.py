@@ -107,13 +107,19 @@ class Env:
             return await _run_plainly(fn)
         begun = False
 
-        def work() -> T:
+        def work() -> tuple[T, None] | tuple[None, BaseException]:
             nonlocal begun
             begun = True
-            return fn()
+            try:
+                return fn(), None
+            except BaseException as error:  # trio writes to what passes it, which a frozen exception refuses
+                return None, error
 
         try:
-            return await trio.to_thread.run_sync(work, limiter=limiter, abandon_on_cancel=abandon_on_cancel)
+            result = await trio.to_thread.run_sync(work, limiter=limiter, abandon_on_cancel=abandon_on_cancel)
+            if result[1] is not None:
+                raise result[1]
+            return result[0]
         except RuntimeError:
             # While the interpreter exits, CPython 3.12 and later refuse to start threads; a commit made on the way
             # out then runs here, where it blocks nobody.

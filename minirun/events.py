@@ -255,6 +255,7 @@ class EventActions(Memoized):
             or self.rewind_before_seq is not None
             or self.agent_state
             or self.end_of_agent
+            or not (self.route is None and self.render_ui_widgets is None)
         )
 
     def named_artifacts(self) -> list[tuple[str, Any]]:
@@ -271,7 +272,11 @@ NO_ACTIONS = EventActions()
 @constructed
 @attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
 class NodeInfo(Value):
-    """Which execution of which workflow node made the event, as a path: `my_wf/classify@1/billing@2`."""
+    """
+    Which execution of which workflow node made the event, as a path: `my_wf/classify@1/billing@2`.
+
+    The path is empty where it was none: what other agents say is told apart by `author` and `branch`.
+    """
 
     path: str = attrs.field(metadata=TEXT)
     unknown_fields: Mapping[str, Any] = unknown_field()
@@ -285,6 +290,14 @@ class NodeInfo(Value):
     def run_id(self) -> str:
         """Which run of the node it was."""
         return self.path.rpartition("/")[2].partition("@")[2]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it was no node."""
+        return self == NO_NODE
+
+
+NO_NODE = NodeInfo(path="")
 
 
 def _content(value: object, path: str) -> Content:
@@ -329,7 +342,7 @@ class Event(Value):
     interrupted: bool | None = attrs.field(default=None, metadata=FLAG)
     long_running_tool_ids: frozenset[str] | None = attrs.field(default=None, metadata=NAME_SET)
     output: JSON = attrs.field(default=None, metadata=JSON_VALUE)
-    node_info: NodeInfo | None = attrs.field(default=None, metadata=instance_of(NodeInfo))
+    node_info: NodeInfo = attrs.field(default=NO_NODE, metadata=instance_of(NodeInfo))
     usage_metadata: UsageMetadata | None = attrs.field(default=None, metadata=instance_of(UsageMetadata))
     custom_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata=OBJECT)
     unknown_fields: Mapping[str, Any] = unknown_field()
@@ -388,7 +401,7 @@ class Event(Value):
             interrupted=interrupted,
             long_running_tool_ids=long_running_tool_ids,
             output=output,
-            node_info=node_info,
+            node_info=NO_NODE if node_info is None else node_info,
             usage_metadata=usage_metadata,
             custom_metadata=custom_metadata,
             unknown_fields=unknown_fields,
@@ -426,8 +439,6 @@ class Event(Value):
         content = self.content
         if self.partial or content is None:
             return not self.partial and self.actions.replay.step is None
-        if content.role == "user" and self.author != "user":
-            return False  # an agent has told itself something: what its answer lacks, for example
         if any(content.calls_and_responses):
             return False
         return not (content.parts and content.parts[-1].code_execution_result is not None)

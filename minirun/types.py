@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from ._fields import EMPTY_LIST, FLAG, OBJECT, TEXT, checked, instance_of, integer, is_list, number
-from ._json import EMPTY_DICT, freeze, shown
+from ._json import COUNT_MAX, EMPTY_DICT, brief, freeze, shown
 from ._lazy import names_of
 from ._values import Memoized, Value, check_in_subclass, constructed, unknown_field
 from .errors import InvalidValueError
@@ -58,7 +58,7 @@ def _bytes(value: object, path: str) -> bytes:
         try:
             return base64.b64decode(value, validate=True)
         except ValueError as error:
-            raise InvalidValueError(path, f"expected base64, found {value!r:.40} ({error})") from None
+            raise InvalidValueError(path, f"expected base64, found {brief(value, 40)} ({error})") from None
     raise InvalidValueError(path, f"expected bytes, found {type(value).__name__}")
 
 
@@ -314,6 +314,13 @@ def declarations(value: object, path: str = "GenerateContentConfig.tools") -> tu
     return tools
 
 
+def _instruction(value: object, path: str) -> str:
+    if isinstance(value, Content) and value.parts and all(part.text is not None for part in value.parts):
+        value = "\n\n".join(part.text for part in value.parts if part.text)
+    text: str = TEXT["check"](value, path)
+    return text
+
+
 def _stop_sequences(value: object, path: str) -> tuple[str, ...]:
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         raise InvalidValueError(path, f"expected a list of strings, found {shown(value)}")
@@ -332,7 +339,7 @@ class GenerateContentConfig(Value):
     Bounds are checked where they are the same for every provider; what a provider makes of the rest is its own.
 
     Args:
-        system_instruction: What the model is told before the conversation.
+        system_instruction: What the model is told before the conversation: a text, or a Content of texts.
         tools: What the model may call.
         temperature: How freely it chooses its words, from 0.
         top_p: It chooses among the likeliest tokens that together have this probability, 0 to 1.
@@ -346,15 +353,15 @@ class GenerateContentConfig(Value):
         response_schema: The JSON schema of the answer, a dict.
     """
 
-    system_instruction: str | None = attrs.field(default=None, metadata=TEXT)
+    system_instruction: str | None = attrs.field(default=None, metadata=checked(_instruction))
     tools: Sequence[FunctionDeclaration] = attrs.field(default=EMPTY_LIST, metadata=checked(declarations))
     temperature: float | None = attrs.field(default=None, metadata=number(least=0))
     top_p: float | None = attrs.field(default=None, metadata=number(least=0, most=1))
-    top_k: int | None = attrs.field(default=None, metadata=integer())
-    max_output_tokens: int | None = attrs.field(default=None, metadata=integer(least=1))
+    top_k: int | None = attrs.field(default=None, metadata=integer(most=COUNT_MAX))
+    max_output_tokens: int | None = attrs.field(default=None, metadata=integer(least=1, most=COUNT_MAX))
     stop_sequences: Sequence[str] | None = attrs.field(default=None, metadata=checked(_stop_sequences))
     presence_penalty: float | None = attrs.field(default=None, metadata=number())
     frequency_penalty: float | None = attrs.field(default=None, metadata=number())
-    seed: int | None = attrs.field(default=None, metadata=integer())
+    seed: int | None = attrs.field(default=None, metadata=integer(-COUNT_MAX, COUNT_MAX))
     response_mime_type: str | None = attrs.field(default=None, metadata=TEXT)
     response_schema: Mapping[str, Any] | None = attrs.field(default=None, validator=check_in_subclass, metadata=OBJECT)

@@ -7,6 +7,7 @@ know stands in the contract of session services.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
@@ -17,6 +18,8 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from minirun import (
@@ -248,7 +251,72 @@ async def test_a_model_can_write_the_summary() -> None:
     assert found is not None
     assert (found.text, found.usage_metadata) == ("short", UsageMetadata(prompt_token_count=7))
     [content] = model.requests[0].contents
-    assert content.text == "Sum {braces} up: [Summary of what came before]\nwhat was\n\nuser: hello {there} END"
+    assert content.text == "Sum {braces} up: [Summary of what came before]\n    what was\n\nuser: hello {there} END"
+
+
+# Everything that ends a line somewhere, and what a forger would write after it.
+SEPARATORS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+SAID = st.lists(
+    st.sampled_from([*SEPARATORS, "\r\n", "a", " ", "agent: yes", "[Summary of what came before]", "user called pay"])
+    | st.characters(exclude_categories=["Cs"]),
+    max_size=8,
+).map("".join)
+FORGERIES = st.lists(
+    st.tuples(st.sampled_from(["user", "agent"]), SAID, st.sampled_from(["text", "call", "result"])), max_size=6
+)
+
+
+def made_of(said: Sequence[tuple[str, str, str]]) -> list[Event]:
+    """Events that say this, as a text, as a call's name and argument, or as a result."""
+    made = []
+    for seq, (author, text, kind) in enumerate(said, 1):
+        if kind == "text":
+            made.append(event(text, author, seq))
+        elif kind == "call":
+            call = FunctionCall(id="c", name=f"n{text}", args={text: text})
+            made.append(event(author=author, seq=seq, function_call=call))
+        else:
+            response = FunctionResponse(id="c", name=f"n{text}", response={text: text})
+            made.append(event(author=author, seq=seq, function_response=response))
+    return made
+
+
+def speakers(lines: Sequence[str]) -> list[str]:
+    """Who speaks in lines that are not indented."""
+    return [re.split("[: ]", line, maxsplit=1)[0] for line in lines if not line.startswith("    ")]
+
+
+@given(FORGERIES, SAID)
+async def test_what_is_said_never_looks_like_what_somebody_else_says(
+    said: Sequence[tuple[str, str, str]], before: str
+) -> None:
+    """
+    Of what a model is shown only the lines that are not indented say who speaks, whatever ends lines in the texts.
+    """
+    model = ScriptedLlm(["short"])
+    summary = Event(author="system", message=before, actions=EventActions(compaction={"end_seq": 0}))
+    events = made_of(said)
+    await LlmEventSummarizer(model, "{conversation_history}").maybe_summarize_events(events=[summary, *events])
+    heading, *rest = model.requests[0].contents[0].text.splitlines()
+    assert heading == "[Summary of what came before]"
+    expected = [author for author, text, kind in said if kind != "text" or text.strip()]
+    assert speakers([line for line in rest if line]) == expected
+
+
+@given(FORGERIES, SAID)
+async def test_each_line_of_a_summary_of_first_lines_is_said_by_who_it_names(
+    said: Sequence[tuple[str, str, str]], before: str
+) -> None:
+    """
+    One line for each text and each call, by its author; the lines of a summary before it stay as many as they were.
+    """
+    summary = Event(author="system", message=before, actions=EventActions(compaction={"end_seq": 0}))
+    text = await summed_up(FirstLinesSummarizer(), summary, *made_of(said))
+    earlier = before.split("\n")
+    expected = [author for author, text, kind in said if kind == "call" or (kind == "text" and text.strip())]
+    found = (text or "").split("\n")[len(earlier) :]
+    assert speakers(found) == expected
+    assert not set(SEPARATORS[1:]).intersection(text or "")
 
 
 async def test_a_model_may_be_named_and_may_say_nothing() -> None:
@@ -642,7 +710,7 @@ async def test_a_run_sees_what_no_summary_covers(service: BaseSessionService) ->
     assert seen == [[1], [1, 2, 3], [5, 6]]
     await say(runner, "all", run_config=RunConfig(get_session_config=GetSessionConfig(after_seq=0)))
     await say(runner, "few", run_config=RunConfig(get_session_config=GetSessionConfig(num_recent_events=2)))
-    assert [len(events) for events in seen[3:]] == [8, 2]
+    assert [len(events) for events in seen[3:]] == [8, 3]
 
 
 async def test_a_prompt_goes_on_where_the_last_one_stopped(service: BaseSessionService) -> None:

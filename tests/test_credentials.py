@@ -217,7 +217,7 @@ def test_other_encoders_refuse_a_credential() -> None:
 
 def test_a_config_says_which_credential_is_meant() -> None:
     """As JSON it leaves out what is empty, and reads back equal."""
-    full = AuthConfig(" mail ", "oauth2", hint="Log in", scopes=["read", "send"], auth_uri="https://x.test/login")
+    full = AuthConfig("mail", "oauth2", hint="Log in", scopes=["read", "send"], auth_uri="https://x.test/login")
     fields = {
         "credentialKey": "mail",
         "scheme": "oauth2",

@@ -494,3 +494,28 @@ def test_a_tool_tells_each_thing_once() -> None:
     assert declaration.description == "Tell the weather to come.\n\nReturns:\n    A sentence."
     assert declaration.parameters["properties"]["city"]["description"] == "The city, in English."
     assert FunctionTool(forecast, description="Ask the sky.").declaration.description == "Ask the sky."
+
+
+def test_a_field_of_sphinx_goes_on_without_indentation() -> None:
+    """
+    Lines under a `:param` belong to it, indented or not, up to a blank line or the next field.
+    """
+    doc = """
+    Look something up.
+
+    :param query: what to look for,
+    in any language
+    :param int limit: how many,
+        at most,
+    of what is found
+    :returns: what was found,
+    best first
+
+    It may take a while.
+    """
+    summary, params = parsed(doc)
+    assert params == {"query": "what to look for, in any language", "limit": "how many, at most, of what is found"}
+    assert "in any language" not in summary
+    assert "of what is found" not in summary
+    assert summary.startswith("Look something up.")
+    assert summary.endswith("It may take a while.")

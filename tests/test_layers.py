@@ -128,6 +128,7 @@ LATER = frozenset(
         "flows._json_schema",
         "flows._output",
         "flows._parameter_docs",
+        "flows._patterns",
         "flows._results",
         "flows._schema",
         "flows._words",

@@ -56,6 +56,7 @@ SSE = RunConfig(streaming_mode=StreamingMode.SSE)
         ("{missing?}|{none}|{ name }", "||Ada"),
         ('{"a": 1} {} {a.b} {name!r} {1}', '{"a": 1} {} {a.b} {name!r} {1}'),
         ("{{name}} {{user:name?}}", "{name} {user:name?}"),
+        (r"${name} \{name} ${{name}} \{missing}", r"${name} \{name} ${{name}} \{missing}"),
         ("{braces}", "{name}"),
     ],
 )

@@ -297,7 +297,7 @@ ASSIGNMENTS: list[tuple[Callable[[LlmRequestDraft], object], str]] = [
     (lambda draft: setattr(draft, "model", 3), "LlmRequest.model"),
     (lambda draft: setattr(draft.config, "temperature", "hot"), "GenerateContentConfig.temperature"),
     (lambda draft: setattr(draft.config, "tools", [print]), "GenerateContentConfig.tools[0]"),
-    (lambda draft: setattr(draft.config, "system_instruction", said("x")), "GenerateContentConfig.system_instruction"),
+    (lambda draft: setattr(draft.config, "system_instruction", ["x"]), "GenerateContentConfig.system_instruction"),
     (lambda draft: draft.append_instructions("one text"), "append_instructions"),
     (lambda draft: draft.append_instructions([said("x")]), "append_instructions"),  # type: ignore[list-item]  # the point
     (lambda draft: draft.append_tools([print]), "GenerateContentConfig.tools[0]"),  # type: ignore[list-item]  # the point

@@ -193,7 +193,7 @@ async def test_a_window_limits_the_events_of_a_run_never_its_state() -> None:
     runner = runner_for(logic)
     await run_to_end(runner, "one")
     await run_to_end(runner, "two", run_config=RunConfig(get_session_config=GetSessionConfig(num_recent_events=2)))
-    assert seen[2:] == [["reply", "two"], ["reply", "two", "reply"]]
+    assert seen[2:] == [["one", "reply", "two"], ["one", "reply", "two", "reply"]]
 
 
 async def test_partial_events_are_shown_and_never_stored() -> None:

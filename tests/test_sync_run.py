@@ -11,6 +11,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,28 @@ def test_events_come_one_by_one_and_the_agent_waits() -> None:
     assert progress[-1] == "cleaned up"
     with pytest.raises(StopIteration):
         next(events)
+
+
+REQUEST: ContextVar[str] = ContextVar("request", default="none")
+
+
+def test_the_agent_sees_the_context_variables_of_the_caller() -> None:
+    """
+    A context variable, of a request for example, is there in agents, and what an agent sets stays with its run.
+    """
+
+    async def told(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message=REQUEST.get()))
+        REQUEST.set("of the agent")
+
+    runner = runner_for(told)
+    for value in ("one", "two"):
+        token = REQUEST.set(value)
+        try:
+            assert [event.text for event in runner.run(**PLACE, new_message="hi")] == [value]
+            assert REQUEST.get() == value
+        finally:
+            REQUEST.reset(token)
 
 
 def test_it_tells_what_a_run_tells() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._json import dumps, freeze
+from .._json import brief, dumps, freeze
 from ..errors import ArgumentError, ConfigurationError, ModelError
 from ..events import Event
 from ..flows._answer import is_answer, shown_result
@@ -48,7 +48,7 @@ class AgentTool(BaseTool):
         self, agent: BaseAgent, *, skip_summarization: bool = False, name: str | None = None, **options: Any
     ) -> None:
         if not isinstance(agent, BaseAgent):
-            raise ConfigurationError(f"expected an agent, found {agent!r:.80}")
+            raise ConfigurationError(f"expected an agent, found {brief(agent)}")
         options.setdefault("on_interrupted", "rerun")
         super().__init__(name=agent.name if name is None else name, description=agent.description, **options)
         self.agent = agent
@@ -101,7 +101,7 @@ class AgentTool(BaseTool):
             return dumps(outcome.value)
         request = args.get("request")
         if not isinstance(request, str) or len(args) != 1:
-            raise ArgumentError(f"expected one argument, request, a text, found {args!r:.200}")
+            raise ArgumentError(f"expected one argument, request, a text, found {brief(args, 200)}")
         return request
 
 

@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, dataclass_transform
 
 import attrs
 
+from .._json import brief
 from .._record import fields_shown
+from .._values import refuse_changes
 from ..errors import ConfigurationError
 from ..events import Event
 from ..runtime import InvocationContext
@@ -57,6 +59,8 @@ class _AgentFields:
         attrs.frozen(cls, slots=False, kw_only=True, eq=False, repr=False, init=is_made)
         if is_made:
             cls.__init__ = _initialiser(cls.__init__)  # type: ignore[method-assign]  # it takes the same
+        advice = "running never changes an agent; `agent.clone({'{name}': ...})` makes another, `ctx.state` can change"
+        refuse_changes(cls, advice)
 
     @classmethod
     def _check_names(cls, names: Set[str]) -> None:
@@ -83,7 +87,7 @@ def refusing(expected: str, fits: Callable[[Any], bool]) -> Callable[[Any, Any, 
 
     def check(instance: Any, attribute: Any, value: Any) -> None:
         if not fits(value):
-            raise ConfigurationError(f"expected {expected}, found {value!r:.80}")
+            raise ConfigurationError(f"expected {expected}, found {brief(value)}")
 
     return check
 
@@ -94,11 +98,11 @@ def _is_name(name: object) -> bool:
 
 def _agents(value: Sequence[BaseAgent]) -> tuple[BaseAgent, ...]:
     if not isinstance(value, Iterable):
-        raise ConfigurationError(f"expected sub_agents to be a list of agents, found {value!r:.80}; write [...]")
+        raise ConfigurationError(f"expected sub_agents to be a list of agents, found {brief(value)}; write [...]")
     agents = tuple(value)
     for agent in agents:
         if not isinstance(agent, BaseAgent):
-            raise ConfigurationError(f"expected agents in sub_agents, found {agent!r:.80}")
+            raise ConfigurationError(f"expected agents in sub_agents, found {brief(agent)}")
     return agents
 
 
@@ -112,12 +116,12 @@ def _hooks(value: Hooks, name: str, parameters: Sequence[str]) -> tuple[Hook, ..
     hooks = () if value is None else (value,) if callable(value) else tuple(value)
     for hook in hooks:
         if not callable(hook):
-            msg = f"expected {name} to be a function or a list of functions, found {hook!r:.80}"
+            msg = f"expected {name} to be a function or a list of functions, found {brief(hook)}"
             raise ConfigurationError(msg)
         try:
             inspect.signature(hook).bind(**dict.fromkeys(parameters))
         except TypeError as error:
-            msg = f"expected {name} to take the arguments {', '.join(parameters)} by name, found {hook!r:.80} ({error})"
+            msg = f"expected {name} to take the arguments {', '.join(parameters)} by name, found {brief(hook)} ({error})"
             raise ConfigurationError(msg) from None
         except ValueError:  # a builtin that does not tell its signature
             pass
@@ -190,7 +194,7 @@ class BaseAgent(_AgentFields):
         is stored at its end. If it hands over to another agent, that one runs in its place.
         """
         if not isinstance(parent_context, InvocationContext):
-            msg = f"expected the context of an agent, found {parent_context!r:.80}; a tool calls an agent by AgentTool"
+            msg = f"expected the context of an agent, found {brief(parent_context)}; a tool calls an agent by AgentTool"
             raise TypeError(msg)
         parent_context._not_awaited += 1
         return _AgentRun(self._run_below(parent_context))
@@ -231,7 +235,7 @@ class BaseAgent(_AgentFields):
                     await logic
                 else:
                     expected = f"expected {type(self).__name__}._run_async_impl to be `async def` or an async generator"
-                    raise TypeError(f"{expected}, found a function that returned {logic!r:.80}")
+                    raise TypeError(f"{expected}, found a function that returned {brief(logic)}")
             except Exception as error:
                 context._invocation.secrets.out_of_error(error)
                 raise

@@ -17,6 +17,7 @@ from typing import Any
 import attrs
 import trio
 
+from .._json import is_count
 from ..runtime import InvocationContext
 from ..runtime._failure import first_failure, is_pause
 from ..runtime._recovery import close_calls
@@ -62,8 +63,9 @@ class ParallelAgent(BaseAgent):
         concurrent, replayer = ConcurrentWrites(), ctx._invocation.replayer
 
         async def run(index: int, agent: BaseAgent) -> None:
-            branch = f"{within}{agent.name}"
-            with ctx._position.escalation.branch():
+            branch, escalation = f"{within}{agent.name}", ctx._position.escalation
+            with trio.CancelScope() as scope:
+                token = escalation.enter(scope)
                 try:
                     await agent.run_async(ctx._in_branch(concurrent, index, branch))
                 except Exception as error:
@@ -75,6 +77,7 @@ class ParallelAgent(BaseAgent):
                         raise
                     pauses.append(error)
                 finally:
+                    escalation.leave(scope, token)
                     if replayer is not None:
                         replayer.end_branch(branch)
 
@@ -109,7 +112,7 @@ class ParallelAgent(BaseAgent):
 
 
 def _is_limit(rounds: Any) -> bool:
-    return rounds is None or (isinstance(rounds, int) and not isinstance(rounds, bool) and rounds >= 1)
+    return rounds is None or is_count(rounds, 1)
 
 
 class LoopAgent(BaseAgent):

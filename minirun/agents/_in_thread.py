@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
+from .._json import brief
 from ..errors import ConfigurationError
 from ..runtime import ReadonlyContext
 from ..runtime._thread_calls import run_in_thread
@@ -30,7 +31,7 @@ def in_thread(callback: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
         ConfigurationError: *callback* is no function, or async. When it is called: it was given no context.
     """
     if not callable(callback) or inspect.iscoroutinefunction(callback):
-        msg = f"expected a synchronous function, found {callback!r:.80}; async ones do not block"
+        msg = f"expected a synchronous function, found {brief(callback)}; async ones do not block"
         raise ConfigurationError(msg)
 
     @wraps(callback)
@@ -38,7 +39,7 @@ def in_thread(callback: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
         given = (*args, *named.values())
         context = next((each for each in given if isinstance(each, ReadonlyContext)), None)
         if context is None:
-            msg = f"expected {callback!r:.80} to be called with a context, as callbacks are, found none"
+            msg = f"expected {brief(callback)} to be called with a context, as callbacks are, found none"
             raise ConfigurationError(msg)
         return await run_in_thread(context, callback, partial(callback, *args, **named))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING
 
+from .._json import brief
 from .._window import Extended, Window, inserted
 from ..errors import InvalidValueError
 from ..flows._instructions import artifacts_in, fill_in
@@ -24,7 +25,7 @@ async def text_of(instruction: Instruction, ctx: InvocationContext | CallbackCon
     text = await text if inspect.isawaitable(text) else text
     if not isinstance(text, str):
         whose = whose or repr(ctx.agent_name)
-        raise TypeError(f"expected the instruction function of {whose} to return a string, found {text!r:.80}")
+        raise TypeError(f"expected the instruction function of {whose} to return a string, found {brief(text)}")
     return text
 
 

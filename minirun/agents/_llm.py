@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from .._json import freeze
+from .._json import brief, freeze, is_count
 from .._values import MAKE, changed
 from ..errors import ConfigurationError, FatalError, ModelError, NotSupportedError
 from ..events import Event, EventActions, Replay
@@ -55,10 +55,6 @@ def _is_instruction(instruction: object) -> bool:
     return isinstance(instruction, str) or callable(instruction)
 
 
-def _is_retries(retries: object) -> bool:
-    return isinstance(retries, int) and not isinstance(retries, bool) and retries >= 0
-
-
 def _static(value: str | Content | None) -> str | None:
     if value is None or isinstance(value, str):
         return value
@@ -69,7 +65,7 @@ def _static(value: str | Content | None) -> str | None:
 
 def _tools(value: Sequence[BaseTool | BaseToolset | Callable[..., Any]]) -> tuple[BaseTool | BaseToolset, ...]:
     if not isinstance(value, Iterable):
-        raise ConfigurationError(f"expected tools to be a list, found {value!r:.80}; write tools=[...]")
+        raise ConfigurationError(f"expected tools to be a list, found {brief(value)}; write tools=[...]")
     tools = tuple(tool if isinstance(tool, BaseTool) else _as_tool(tool) for tool in value)
     names = [tool.name for tool in tools if isinstance(tool, BaseTool)]
     if len({*names, SET_MODEL_RESPONSE, TRANSFER_TO_AGENT}) < len(names) + 2:
@@ -175,7 +171,7 @@ class LlmAgent(BaseAgent):
     input_schema: Any = attrs.field(default=None, validator=_checked)
     output_schema: Any = attrs.field(default=None, validator=_checked)
     output_retries: int = attrs.field(
-        default=2, validator=refusing("output_retries to be an integer from 0 up", _is_retries)
+        default=2, validator=refusing("output_retries to be an integer from 0 up", is_count)
     )
     output_key: str | None = attrs.field(default=None, validator=_checked)
     parallel_tool_calls: bool = attrs.field(default=True, validator=attrs.validators.instance_of(bool))
@@ -391,7 +387,7 @@ def _checked_response(response: object, model: BaseLlm) -> LlmResponse:
     if response is None:
         msg = f"the model {model.name!r} ended its stream without a complete response; the answer is cut off"
         raise ModelError(msg)
-    raise ModelError(f"expected the model {model.name!r} to yield LlmResponse, found {response!r:.80}")
+    raise ModelError(f"expected the model {model.name!r} to yield LlmResponse, found {brief(response)}")
 
 
 def _is_special(tool: BaseTool | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from .._json import brief
 from ..code_executors import BaseCodeExecutor
 from ..errors import ConfigurationError, InvalidValueError
 from ..planners import BasePlanner
@@ -23,7 +24,7 @@ def static_text(value: object) -> str:
     """Return the text of a `static_instruction` that is a Content."""
     if isinstance(value, Content) and value.parts and all(part.text is not None for part in value.parts):
         return "\n\n".join(part.text for part in value.parts if part.text)
-    raise ConfigurationError(f"expected static_instruction to be a text or a Content of texts, found {value!r:.80}")
+    raise ConfigurationError(f"expected static_instruction to be a text or a Content of texts, found {brief(value)}")
 
 
 def toolset_of(value: object) -> BaseToolset | None:
@@ -52,7 +53,7 @@ def refuse_names(names: Sequence[str]) -> NoReturn:
 
 def _check_config(agent: LlmAgent, name: str, config: object) -> None:
     if not isinstance(config, GenerateContentConfig):
-        msg = f"expected generate_content_config to be a GenerateContentConfig, found {config!r:.80}"
+        msg = f"expected generate_content_config to be a GenerateContentConfig, found {brief(config)}"
         raise ConfigurationError(msg)
     elsewhere = {"tools": "tools", "system_instruction": "instruction", "response_schema": "output_schema"}
     for field, argument in elsewhere.items():
@@ -82,12 +83,12 @@ def _check_key(agent: LlmAgent, name: str, key: object) -> None:
 
 def _check_planner(agent: LlmAgent, name: str, planner: object) -> None:
     if not isinstance(planner, BasePlanner):
-        raise ConfigurationError(f"expected planner to be a planner such as PlanReActPlanner(), found {planner!r:.80}")
+        raise ConfigurationError(f"expected planner to be a planner such as PlanReActPlanner(), found {brief(planner)}")
 
 
 def _check_executor(agent: LlmAgent, name: str, executor: object) -> None:
     if not isinstance(executor, BaseCodeExecutor):
-        raise ConfigurationError(f"expected code_executor to be a BaseCodeExecutor, found {executor!r:.80}")
+        raise ConfigurationError(f"expected code_executor to be a BaseCodeExecutor, found {brief(executor)}")
 
 
 CHECKS: Mapping[str, Callable[[LlmAgent, str, Any], None]] = {

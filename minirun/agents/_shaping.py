@@ -15,6 +15,7 @@ import inspect
 from functools import partial
 from typing import TYPE_CHECKING
 
+from .._json import brief
 from .._values import changed
 from ..code_executors import BaseCodeExecutor, CodeExecutionInput
 from ..code_executors import CodeExecutionResult as Executed
@@ -148,7 +149,7 @@ class CodeRuns:
             result = await ctx.run_in_thread(partial(executor.execute_code, ctx, given))
         if not isinstance(result, Executed):
             expected = f"expected {type(executor).__name__}.execute_code to return a CodeExecutionResult"
-            raise TypeError(f"{expected}, found {result!r:.80}")
+            raise TypeError(f"{expected}, found {brief(result)}")
         return result
 
     def _count(self, result: CodeExecutionResult | None) -> None:

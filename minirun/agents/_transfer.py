@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from .._json import brief
 from ..errors import ArgumentError
 from ..flows._prompts import Prompts
 from ..runtime import ToolContext
@@ -38,6 +39,6 @@ class TransferTool(BaseTool):
         name = args.get("agent_name")
         if name not in self._names or len(args) != 1:
             known = ", ".join(self._names)
-            raise ArgumentError(f"expected agent_name, one of {known}, found {args!r:.200}")
+            raise ArgumentError(f"expected agent_name, one of {known}, found {brief(args, 200)}")
         tool_context.actions.transfer_to_agent = name
         return self._prompts.transferred.format(agent_name=name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .._json import brief
 from ..errors import ConfigurationError, InvalidEventError
 from ..events import Event
 from ..models import BaseLlm
@@ -21,12 +22,16 @@ if TYPE_CHECKING:
 __all__ = ["AgentTree"]
 
 
+# Each level takes four to six of the 1 000 calls that Python nests, and the application's own code needs some.
+LEVELS_MAX = 100
+
+
 class AgentTree:
     """
     The agents under *root*.
 
     Raises:
-        ConfigurationError: An agent stands in two places, or two have one name.
+        ConfigurationError: An agent stands in two places, two have one name, or they are too deep.
     """
 
     def __init__(self, root: BaseAgent, default_model: BaseLlm | str | None = None) -> None:
@@ -34,9 +39,12 @@ class AgentTree:
         self._default_model = default_model
         self._by_name: dict[str, BaseAgent] = {}
         self._parents: dict[str, BaseAgent] = {}
-        self._add(root)
+        self._add(root, 1)
 
-    def _add(self, agent: BaseAgent) -> None:
+    def _add(self, agent: BaseAgent, level: int) -> None:
+        if level > LEVELS_MAX:
+            msg = f"expected at most {LEVELS_MAX} levels of agents below each other, found more, down to {agent.name!r}"
+            raise ConfigurationError(f"{msg}; put those that follow each other into one sequence")
         other = self._by_name.setdefault(agent.name, agent)
         if other is not agent:
             msg = f"expected agents with different names, found two named {agent.name!r}; rename one"
@@ -46,7 +54,7 @@ class AgentTree:
                 msg = f"expected every agent in one place of the tree, found {child.name!r} in two; make a second agent"
                 raise ConfigurationError(msg)
             self._parents[child.name] = agent
-            self._add(child)
+            self._add(child, level + 1)
 
     def agents(self) -> Sequence[BaseAgent]:
         """All of them, the root first."""
@@ -62,6 +70,10 @@ class AgentTree:
                 if isinstance(inner, AgentTree):
                     found.update(dict.fromkeys(inner.tools()))
         return list(found)
+
+    def parent_of(self, agent: BaseAgent) -> BaseAgent | None:
+        """The agent above *agent*, or None."""
+        return self._parents.get(agent.name)
 
     def find(self, name: str | None) -> BaseAgent | None:
         """The agent of this name, or None."""
@@ -99,7 +111,7 @@ class AgentTree:
         if self.target(agent, target) is None:
             known = ", ".join(other.name for other in self.targets(agent)) or "none"
             msg = f"expected transfer_to_agent to be one of the agents {agent.name!r} can hand over to ({known})"
-            raise InvalidEventError(f"{msg}, found {target!r:.80}")
+            raise InvalidEventError(f"{msg}, found {brief(target)}")
 
     def model_of(self, agent: BaseAgent) -> BaseLlm | None:
         """The model of *agent*, or of the nearest LlmAgent above it that has one, or the default one, if there is."""

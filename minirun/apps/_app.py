@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from .._json import shown
+from .._json import brief, shown
 from .._record import Record
 from ..agents import BaseAgent
 from ..agents._llm import A_MODEL, is_model
@@ -42,7 +42,7 @@ class ResumabilityConfig(Record):
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.is_resumable, bool):
-            raise ConfigurationError(f"expected is_resumable to be True, found {self.is_resumable!r:.80}")
+            raise ConfigurationError(f"expected is_resumable to be True, found {brief(self.is_resumable)}")
         if not self.is_resumable:
             msg = (
                 "ResumabilityConfig(is_resumable=False), the default, is not supported: every invocation is resumable "
@@ -99,18 +99,18 @@ class App(Record):
             raise refusal("App", other, [field.name for field in attrs.fields(App) if field.name[0] != "_"])
         check_app_name(name)
         if not isinstance(root_agent, BaseAgent):
-            msg = f"expected root_agent to be an agent, found {root_agent!r:.80}"
+            msg = f"expected root_agent to be an agent, found {brief(root_agent)}"
             raise ConfigurationError(msg)
         if not isinstance(prompts, Prompts):
-            raise ConfigurationError(f"expected prompts to be Prompts, found {prompts!r:.80}")
+            raise ConfigurationError(f"expected prompts to be Prompts, found {brief(prompts)}")
         if not isinstance(resumability_config, ResumabilityConfig | None):
-            msg = f"expected resumability_config to be a ResumabilityConfig, found {resumability_config!r:.80}"
+            msg = f"expected resumability_config to be a ResumabilityConfig, found {brief(resumability_config)}"
             raise ConfigurationError(msg)
         if events_compaction_config is not None:
             from ._compaction import EventsCompactionConfig  # few apps have one
 
             if not isinstance(events_compaction_config, EventsCompactionConfig):
-                found = f"found {events_compaction_config!r:.80}"
+                found = f"found {brief(events_compaction_config)}"
                 raise ConfigurationError(f"expected events_compaction_config to be an EventsCompactionConfig, {found}")
         if not is_model(default_model):
             raise ConfigurationError(f"expected default_model to be {A_MODEL}, found {shown(default_model)}")
@@ -137,7 +137,7 @@ class App(Record):
 
 def _checked_plugins(plugins: Iterable[BasePlugin]) -> tuple[BasePlugin, ...]:
     if not isinstance(plugins, Iterable):
-        raise ConfigurationError(f"expected plugins to be a list, found {plugins!r:.80}; write plugins=[...]")
+        raise ConfigurationError(f"expected plugins to be a list, found {brief(plugins)}; write plugins=[...]")
     given = tuple(plugins)
     if given:
         from ..plugins._manager import check_plugins  # not every app has one

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any, Final, cast
 
-from .._json import freeze, loads
+from .._json import brief, freeze, loads
 from ..errors import StorageCorruptError
 from ._values import ArtifactKey, Description, Stored
 
@@ -78,7 +78,7 @@ def record_of(path: Path, text: bytes) -> dict[str, Any]:
         fields = None
     is_named = isinstance(fields, dict) and path.name in ("first", f"{fields.get('version')}.json")
     if not is_named or not _is_record(fields):
-        msg = f"{path}: expected the record of a version, found {text!r:.80}; the file is damaged"
+        msg = f"{path}: expected the record of a version, found {brief(text)}; the file is damaged"
         raise StorageCorruptError(msg)
     return cast(dict[str, Any], fields)
 

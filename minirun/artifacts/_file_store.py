@@ -16,7 +16,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Final
 
-from .._json import dumps, loads, shown
+from .._json import brief, dumps, loads, shown
 from ..errors import InvalidValueError, StorageFormatError, StorageUncertainError
 from ._disk import Draft, Folders, make_folder, sweep
 from ._file_records import HASH
@@ -109,7 +109,7 @@ class StoreFolder:
             if not others:
                 return
         msg = (
-            f"{self.root}: expected a store of artifacts, or an empty folder, found no {MARK} beside {others[0]!r:.80}"
+            f"{self.root}: expected a store of artifacts, or an empty folder, found no {MARK} beside {brief(others[0])}"
         )
         raise StorageFormatError(f"{msg}; choose another folder")
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import attrs
 
-from .._json import dumps
+from .._json import brief, dumps
 from ..errors import StorageCorruptError
 from ._file_records import is_hidden, key_fields, read_record, record_of
 from ._values import ArtifactKey, Scope
@@ -104,7 +104,7 @@ def first_versions(folder: Path) -> Live:
         number = record_of(path, text)["version"] + 1
         return Live((), range(number, number))
     if not _FIRST.fullmatch(text):
-        msg = f"{path}: expected the number of a version, found {text!r:.80}; the file is damaged"
+        msg = f"{path}: expected the number of a version, found {brief(text)}; the file is damaged"
         raise StorageCorruptError(msg)
     *earlier, last = text.decode().split()
     runs = [range(*map(int, numbers.split("-"))) for numbers in earlier]

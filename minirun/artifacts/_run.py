@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, TypeAlias
 
-from .._json import freeze
+from .._json import brief, freeze
 from .._values import changed
 from ..errors import InvalidEventError
 from ..events import Event, EventActions
@@ -137,7 +137,7 @@ class RunArtifacts:
                 if (filename, number) not in self._saved:
                     msg = (
                         "expected artifact_delta and artifact_versions to name versions that there are, found "
-                        f"{filename!r:.80} version {number}; save them first, and name what save_artifact returns"
+                        f"{brief(filename)} version {number}; save them first, and name what save_artifact returns"
                     )
                     raise InvalidEventError(msg)
                 gone.add((filename, number))

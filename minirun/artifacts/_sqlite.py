@@ -26,6 +26,7 @@ from typing import Final
 
 import trio
 
+from .._json import brief
 from ..env import Env
 from ..errors import StorageCorruptError, StorageError
 from ..sessions import SqliteSessionService
@@ -259,7 +260,7 @@ class SqliteArtifactService(FileGuest, BaseArtifactService):
                 rows = db.execute(query, (after, PAGE_ROWS)).fetchall()
             for _, sha256, content in rows:
                 if sha256 is not None and content is None:
-                    raise self._damaged(f"a version names the content {sha256!r:.80}, which is not there")
+                    raise self._damaged(f"a version names the content {brief(sha256)}, which is not there")
             if len(rows) < PAGE_ROWS:
                 return
             after = rows[-1][0]

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import attrs
 
-from .._json import dumps, freeze, loads
+from .._json import brief, dumps, freeze, loads
 from ..sessions._sqlite._artifacts import NO_SESSION, SQLITE_INTEGER_MAX, ArtifactScope
 from ..sessions._sqlite._errors import damage
 from ._values import ArtifactKey, Description, Scope, Stored, next_number
@@ -57,7 +57,7 @@ def _artifact(db: sqlite3.Connection, key: ArtifactKey) -> tuple[int, int] | Non
     )
     found = db.execute(query, (*rows_of(key.scope), key.filename)).fetchone()
     if found is not None and (type(found[1]) is not int or found[1] < 0):
-        raise damage(f"the next version of {key.filename!r:.80} is {found[1]!r:.40}")
+        raise damage(f"the next version of {brief(key.filename)} is {brief(found[1], 40)}")
     return None if found is None else (found[0], found[1])
 
 
@@ -117,14 +117,14 @@ def find_version(
 def _stored(key: ArtifactKey, columns: Sequence[Any]) -> Stored:
     for value, kinds in zip(columns, _KINDS, strict=True):
         if type(value) not in kinds:
-            raise damage(f"a version of {key.filename!r:.80} has {value!r:.80} where {kinds[0].__name__} was written")
+            raise damage(f"a version of {brief(key.filename)} has {brief(value)} where {kinds[0].__name__} was written")
     number, sha256, size, create_time, text = columns
     try:
         about = freeze(loads(text))
     except (ValueError, TypeError, RecursionError) as error:
-        raise damage(f"what is said of version {number} of {key.filename!r:.80}: {error}") from error
+        raise damage(f"what is said of version {number} of {brief(key.filename)}: {error}") from error
     if not isinstance(about, dict) or not all(isinstance(about.get(name), kind) for name, kind in _ABOUT.items()):
-        raise damage(f"what is said of version {number} of {key.filename!r:.80} is {text!r:.80}")
+        raise damage(f"what is said of version {number} of {brief(key.filename)} is {brief(text)}")
     said = Description(**{name: about[name] for name in _ABOUT})
     return Stored.of(key, number, said, size=size, sha256=sha256, create_time=create_time)
 
@@ -218,7 +218,7 @@ def chunk_of(db: sqlite3.Connection, content: int, number: int) -> bytes | None:
     """
     found = db.execute("SELECT data FROM chunks WHERE content = ? AND number = ?", (content, number)).fetchone()
     if found is not None and type(found[0]) is not bytes:
-        raise damage(f"chunk {number} of content {content} is {found[0]!r:.40}")
+        raise damage(f"chunk {number} of content {content} is {brief(found[0], 40)}")
     return None if found is None else found[0]
 
 

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import attrs
 
 from .._codec import content_from_dict, content_to_dict
-from .._json import EMPTY_DICT, check_id, check_text, freeze, shown
+from .._json import EMPTY_DICT, brief, check_id, check_text, freeze, shown
 from .._values import Value, changed
 from ..errors import AlreadyExistsError, InvalidValueError, NotSupportedError
 from ..types import Blob, Content, Part
@@ -150,7 +150,7 @@ class Collected:
 
 def artifact_key(app_name: object, user_id: object, session_id: object, filename: object) -> ArtifactKey:
     """
-    Return the key of an artifact; space around the ids does not count.
+    Return the key of an artifact, with the ids exactly as they are given.
 
     Raises:
         InvalidValueError: One of them cannot be a name or an id, or a session's name comes without a session.
@@ -205,7 +205,7 @@ def check_filename(value: object) -> str:
 
 def taken_name(filename: str, scope: Scope) -> AlreadyExistsError:
     """The error for a copy whose target has, or had, an artifact of this name."""
-    msg = f"expected no artifact {filename!r:.80} in session {scope[2]!r:.80}, found that there is or was one"
+    msg = f"expected no artifact {brief(filename)} in session {brief(scope[2])}, found that there is or was one"
     return AlreadyExistsError(f"{msg}; choose another id for the new session")
 
 
@@ -284,7 +284,7 @@ def taken_apart(artifact: object) -> tuple[bytes, str, dict[str, Any]]:
     if artifact.file_data is not None:
         uri = artifact.file_data.file_uri
         if uri.startswith(REFERENCE):
-            msg = f"expected content, found a reference to an artifact ({uri!r:.200}); load that one and save it"
+            msg = f"expected content, found a reference to an artifact ({brief(uri, 200)}); load that one and save it"
             raise NotSupportedError(msg)
         return uri.encode(), artifact.file_data.mime_type or "text/uri-list", _json_of(artifact)
     found = next((name for name, value in _json_of(artifact).items() if value is not None), "nothing")

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from .._json import brief
 from ..agents import BaseAgent
 from ..apps import App
 from ..errors import MinirunError
@@ -45,7 +46,8 @@ def load_app(target: str) -> App:
             raise click.ClickException(f"{target}: {error}") from error
     if isinstance(found, App):
         return found
-    raise click.ClickException(f"{target}: expected an App, an agent or a function that makes one, found {found!r:.80}")
+    msg = f"{target}: expected an App, an agent or a function that makes one, found {brief(found)}"
+    raise click.ClickException(msg)
 
 
 def load_scenario(target: str) -> tuple[Path, Callable[..., Any], tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -76,7 +78,7 @@ def load_scenario(target: str) -> tuple[Path, Callable[..., Any], tuple[tuple[An
     parameters = inspect.signature(found).parameters.values() if inspect.iscoroutinefunction(found) else ()
     wanted = [each.name for each in parameters if each.default is each.empty]
     if wanted != ["world"]:
-        told = f"one that takes {', '.join(wanted) or 'nothing'}" if parameters else f"{found!r:.80}"
+        told = f"one that takes {', '.join(wanted) or 'nothing'}" if parameters else f"{brief(found)}"
         hint = "; pytest can run it with its fixtures and parameters" if "world" in wanted else ""
         raise click.ClickException(f"{target}: expected an async function that takes `world` alone, found {told}{hint}")
     return path, found, _marked(holders)
@@ -180,7 +182,7 @@ def _made(found: object, target: str) -> object:
     try:
         inspect.signature(found).bind()
     except (TypeError, ValueError) as error:
-        raise click.ClickException(f"{target}: expected a function without arguments, found {found!r:.80}") from error
+        raise click.ClickException(f"{target}: expected a function without arguments, found {brief(found)}") from error
     return found()
 
 

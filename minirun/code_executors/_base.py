@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from .._json import brief
 from ..errors import ConfigurationError, NotSupportedError
 from ..runtime import InvocationContext
 
@@ -67,11 +68,11 @@ class BaseCodeExecutor(ABC):
             raise NotSupportedError(f"{what}=True has no effect in this version of minirun; leave it out")
         is_count = isinstance(error_retry_attempts, int) and not isinstance(error_retry_attempts, bool)
         if not is_count or error_retry_attempts < 0:
-            msg = f"expected error_retry_attempts to be an integer from 0 up, found {error_retry_attempts!r:.80}"
+            msg = f"expected error_retry_attempts to be an integer from 0 up, found {brief(error_retry_attempts)}"
             raise ConfigurationError(msg)
         pairs = [tuple(pair) for pair in code_block_delimiters]
         if not pairs or not all(_is_pair(pair) for pair in pairs):
-            msg = f"expected code_block_delimiters to be pairs of texts, found {code_block_delimiters!r:.80}"
+            msg = f"expected code_block_delimiters to be pairs of texts, found {brief(code_block_delimiters)}"
             raise ConfigurationError(msg)
         self.error_retry_attempts = error_retry_attempts
         self.code_block_delimiters = pairs

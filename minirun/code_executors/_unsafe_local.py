@@ -24,7 +24,7 @@ from typing import Any
 
 import trio
 
-from .._json import finite
+from .._json import brief, finite
 from ..errors import ConfigurationError, NotSupportedError
 from ..runtime import InvocationContext
 from ._base import BaseCodeExecutor, CodeExecutionInput, CodeExecutionResult
@@ -84,7 +84,7 @@ class UnsafeLocalCodeExecutor(BaseCodeExecutor):
         for name, value in limits.items():
             found = finite(value)
             if found is None or found <= 0:
-                raise ConfigurationError(f"expected {name} to be a number above 0, found {value!r:.80}")
+                raise ConfigurationError(f"expected {name} to be a number above 0, found {brief(value)}")
         self.timeout_seconds = timeout_seconds
         self.memory_bytes = memory_bytes
         self.file_bytes = file_bytes

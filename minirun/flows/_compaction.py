@@ -162,9 +162,19 @@ def is_told(event: Event) -> bool:
 
 
 def told(event: Event) -> list[str]:
-    """What *event* tells, as texts: what was said, which tools were called, and with which results."""
+    """What *event* tells, as texts: what was said, which tools were called, and with which results; see `indented`."""
     texts = (_told(part) for part in (event.content.parts if event.content is not None else ()))
-    return [f"{event.author}{text}" for text in texts if text]
+    author = " ".join((event.author or "").splitlines())
+    return [indented(f"{author}{text}") for text in texts if text]
+
+
+def indented(text: str) -> str:
+    """
+    *text* with all lines after its first indented, whatever has ended them: U+2028, for example.
+
+    So what somebody has said never looks like what somebody else says, nor like a heading: these are not indented.
+    """
+    return "\n    ".join(text.splitlines())
 
 
 def _told(part: Part) -> str:

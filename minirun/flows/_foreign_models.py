@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping
 from itertools import islice
 from typing import Any
 
+from .._json import brief
 from ..errors import InvalidValueError
 from ._types import PROBLEMS_MAX, Reading, Schema, Type, plain, shown
 
@@ -89,6 +90,6 @@ def _problems(error: Any, path: str) -> list[str]:
 def _problem(found: Mapping[str, Any], path: str) -> str:
     for step in found["loc"]:
         dotted = isinstance(step, str) and step.isidentifier()
-        path += f".{step}" if dotted and path else str(step) if dotted else f"[{step!r:.60}]"
+        path += f".{step}" if dotted and path else str(step) if dotted else f"[{brief(step, 60)}]"
     value = "" if found["type"] == "missing" else f", found {shown(found['input'])}"
     return f"{path or 'the value'}: {found['msg']}{value}"

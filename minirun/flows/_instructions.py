@@ -3,7 +3,8 @@ Instructions with holes: `"Greet {user:name}. {note?}"`.
 
 `{key}` is replaced by the state's value, `{key?}` by nothing where there is no such key. A key is an identifier,
 optionally after `app:`, `user:` or `temp:`; whatever else stands in braces, JSON for example, is left as it is. Two
-braces are an escape: `{{key}}` becomes `{key}`. A value is put in as it is, once: braces in it mean nothing.
+braces are an escape: `{{key}}` becomes `{key}`; and after `$` or a backslash, as in a script's `${key}`, braces stay as
+they are, with what stands before them. A value is put in as it is, once: braces in it mean nothing.
 
 `{artifact.report.md}` is replaced by the text of the artifact `report.md`, its newest version, and
 `{artifact.report.md?}` by nothing where there is none.
@@ -31,7 +32,7 @@ NO_ARTIFACTS: Mapping[str, str] = {}
 def _hole() -> re.Pattern[str]:
     """Compiled for the first instruction that may have one."""
     return re.compile(
-        rf"\{{\{{(?P<escaped>\s*{_ANY}\??\s*)\}}\}}|\{{\s*(?:artifact\.(?P<file>{_FILE})|(?P<key>{_NAME}))(?P<optional>\?)?\s*\}}"
+        rf"(?P<kept>[$\\]\{{+)|\{{\{{(?P<escaped>\s*{_ANY}\??\s*)\}}\}}|\{{\s*(?:artifact\.(?P<file>{_FILE})|(?P<key>{_NAME}))(?P<optional>\?)?\s*\}}"
     )
 
 
@@ -54,6 +55,8 @@ def fill_in(template: str, state: Mapping[str, Any], artifacts: Mapping[str, str
         return template
 
     def value_of(hole: re.Match[str]) -> str:
+        if hole["kept"] is not None:
+            return hole["kept"]
         if hole["escaped"] is not None:
             return "{" + hole["escaped"] + "}"
         name = hole["file"]

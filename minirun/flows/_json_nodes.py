@@ -6,7 +6,7 @@ The nodes that a JSON schema is compiled into, and how a value is checked by the
 * An applicator is a generator: it yields (node, value) and gets the problems. So the depth of a value and that of a
   schema are no matter of Python's stack, and the answer is the same wherever the check is called.
 * It always ends: what a definition says about a value is asked once, so the cost is at most the size of the value times
-  that of the schema. (That of `pattern` is up to who writes it.)
+  that of the schema. (That of `pattern`, too: see `_patterns`.)
 * Of many problems only the first few are told, and of a value only its beginning: they go to a model.
 """
 
@@ -15,14 +15,16 @@ from __future__ import annotations
 import itertools
 import json
 import operator
-import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 
 from ._types import FOUND_CHARS_MAX, LINE_CHARS_MAX, PROBLEMS_MAX, cut
+
+if TYPE_CHECKING:
+    from ._patterns import Pattern
 
 __all__ = [
     "LIMITS",
@@ -241,11 +243,11 @@ def _exact(number: Any) -> Fraction:
     return Fraction(repr(number) if isinstance(number, float) else number)  # 0.3 is three times 0.1 for who wrote it
 
 
-def pattern_test(pattern: re.Pattern[str]) -> Test:
-    expected = f"expected text that matches {cut(repr(pattern.pattern))}"
+def pattern_test(pattern: Pattern) -> Test:
+    expected = f"expected text that matches {cut(repr(pattern.source))}"
 
     def test(value: Any) -> Problem | None:
-        fits = not isinstance(value, str) or pattern.search(value) is not None
+        fits = not isinstance(value, str) or pattern.fits(value)
         return None if fits else Problem(expected, value)
 
     return test

@@ -5,7 +5,7 @@ The schemas are a part of draft 2020-12, the part that models are told and that 
 
 * type (also a list of types), enum, const
 * minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf
-* minLength, maxLength, pattern (Python's `re.search`)
+* minLength, maxLength, pattern (as Python's `re.search`, in bounded time; see `_patterns`)
 * items, prefixItems, minItems, maxItems, uniqueItems
 * properties, required, additionalProperties
 * anyOf, oneOf, allOf, not, and `true` and `false` as schemas
@@ -23,7 +23,7 @@ from __future__ import annotations
 import graphlib
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import unquote
 
 import attrs
@@ -33,6 +33,9 @@ from ..errors import ConfigurationError, InvalidValueError
 from . import _json_nodes as nodes
 from ._json_nodes import LIMITS, TYPES, Node, few, shown
 from ._types import LINE_CHARS_MAX, bounded, cut
+
+if TYPE_CHECKING:
+    from ._patterns import Pattern
 
 __all__ = ["Checker", "as_object", "compile_schema", "wrapped"]
 
@@ -281,11 +284,15 @@ class _Compiler:
             self._refuse(where, f"expected an object, found {shown(argument)}")
         return argument
 
-    def _compiled(self, pattern: Any, where: str) -> re.Pattern[str]:
+    def _compiled(self, pattern: object, where: str) -> Pattern:
         if not isinstance(pattern, str):
             self._refuse(where, f"expected a regular expression, found {shown(pattern)}")
+        from ._patterns import Pattern, PatternError  # few schemas have one
+
         try:
-            return re.compile(pattern)
+            return Pattern(pattern)
+        except PatternError as error:
+            self._refuse(where, f"expected a pattern that can be tried in one pass, found {shown(pattern)}: {error}")
         except (re.error, OverflowError, RecursionError) as error:
             self._refuse(where, f"expected a regular expression, found {shown(pattern)} ({error})")
 

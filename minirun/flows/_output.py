@@ -27,7 +27,7 @@ from typing import Any
 
 import attrs
 
-from .._json import DEPTH_MAX, INT_DIGITS_MAX, dumps, freeze
+from .._json import DEPTH_MAX, INT_DIGITS_MAX, brief, dumps, freeze
 from ..errors import ConfigurationError, InvalidValueError
 from ._json_schema import as_object, compile_schema, wrapped
 from ._schema import reader_of
@@ -236,7 +236,7 @@ class _Finds:
         if len(value) < len(pairs):
             seen: set[str] = set()
             twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-            self.problems.append(f"expected each key once, found {twice!r:.60} twice in one object")
+            self.problems.append(f"expected each key once, found {brief(twice, 60)} twice in one object")
         return value
 
     def integer(self, text: str) -> int:

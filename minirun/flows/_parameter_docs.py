@@ -92,8 +92,13 @@ def _sphinx_field(lines: Sequence[str], at: int) -> _Found | None:
     if not line.startswith(":") or not colon or len(words) < 2 or words[0] not in _FIELDS:
         return None
     end = _behind_block(lines, at)
+    indented, more = end, lines[at + 1 : end]
+    while end < len(lines) and not (_is_blank(lines[end]) or lines[end].lstrip().startswith(":")):
+        end += 1  # many do not indent what goes on in the next line; a blank line, or another field, ends it
+    if end > indented:
+        more = [line.strip() for line in lines[at + 1 : end]]
     name = words[-1].lstrip("\\*")
-    return [(name, "" if words[0] == "type" else _unwrapped([text, *lines[at + 1 : end]]))], end
+    return [(name, "" if words[0] == "type" else _unwrapped([text, *more]))], end
 
 
 def _entries(lines: Iterable[str], entry: re.Pattern[str]) -> list[tuple[str, str]]:

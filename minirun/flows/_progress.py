@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .._json import brief
 from ..errors import InvalidValueError
 from ..events import Event
 
@@ -16,10 +17,10 @@ def progress_event(message: str, fraction: float | None, call_id: str | None) ->
         InvalidValueError: *message* is no text, or *fraction* no number from 0 to 1.
     """
     if not isinstance(message, str):
-        raise InvalidValueError("message", f"expected a text, found {message!r:.80}")
+        raise InvalidValueError("message", f"expected a text, found {brief(message)}")
     is_number = isinstance(fraction, (int, float)) and not isinstance(fraction, bool)
     if fraction is not None and not (is_number and 0 <= fraction <= 1):
-        raise InvalidValueError("fraction", f"expected a number from 0 to 1, found {fraction!r:.80}")
+        raise InvalidValueError("fraction", f"expected a number from 0 to 1, found {brief(fraction)}")
     told = {"message": message, "fraction": fraction, "function_call_id": call_id}
     progress = {name: value for name, value in told.items() if value is not None}
     return Event(partial=True, custom_metadata={"progress": progress})

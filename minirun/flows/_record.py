@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from .._json import brief
 from ..errors import ReplayError
 from ..events import Event
 from ..types import FunctionResponse
@@ -284,4 +285,4 @@ def _shown(event: Event) -> str:
     step = event.actions.replay.step
     if step is not None:
         return f"step {step.name!r}"
-    return f"{event.text!r:.80}" if event.text else ", ".join(f"call of {c.name!r}" for c in event.get_function_calls())
+    return brief(event.text) if event.text else ", ".join(f"call of {c.name!r}" for c in event.get_function_calls())

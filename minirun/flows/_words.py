@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from string import Formatter
 
+from .._json import brief
 from ..errors import ConfigurationError
 
 __all__ = ["check_words"]
@@ -22,11 +23,11 @@ def check_words(text: object, names: Sequence[str], what: str) -> None:
     """
     expected = f"expected {what} to be a text"
     if not isinstance(text, str):
-        raise ConfigurationError(f"{expected}, found {text!r:.80}")
+        raise ConfigurationError(f"{expected}, found {brief(text)}")
     try:
         found = {name for _, name, _, _ in Formatter().parse(text) if name is not None} if names else set()
     except ValueError as error:
-        raise ConfigurationError(f"{expected} that str.format takes ({error}), found {text!r:.80}") from None
+        raise ConfigurationError(f"{expected} that str.format takes ({error}), found {brief(text)}") from None
     strange = sorted(found - set(names))
     if strange:
         known = ", ".join(f"{{{name}}}" for name in names)
@@ -35,4 +36,4 @@ def check_words(text: object, names: Sequence[str], what: str) -> None:
         text.format(**{name: 1 if name in NUMBERS else "" for name in names})
     except (ValueError, LookupError, AttributeError) as error:
         problem = f"that can be filled in with {', '.join(names)} ({error})"
-        raise ConfigurationError(f"{expected} {problem}, found {text!r:.80}") from None
+        raise ConfigurationError(f"{expected} {problem}, found {brief(text)}") from None

@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 
 import attrs
 
-from .._json import DEPTH_MAX
+from .._json import DEPTH_MAX, brief
 from ..errors import InvalidValueError
 from ._foreign_models import dumped, is_model
 from ._parameters import hints_of
@@ -81,7 +81,7 @@ def written(
         }
     if isinstance(value, collections.abc.Mapping):
         return {
-            _key(key, path): written(item, f"{path}[{key!r:.60}]", fields_of, level + 1) for key, item in value.items()
+            _key(key, path): written(item, f"{path}[{brief(key, 60)}]", fields_of, level + 1) for key, item in value.items()
         }
     if isinstance(value, (list, tuple, set, frozenset)):
         items = [written(item, f"{path}[{index}]", fields_of, level + 1) for index, item in enumerate(value)]
@@ -93,7 +93,7 @@ def _key(key: object, path: str) -> str:
     key = key.value if isinstance(key, Enum) else key
     if isinstance(key, str):
         return key
-    raise InvalidValueError(path, f"expected keys that are strings, found {key!r:.60}")
+    raise InvalidValueError(path, f"expected keys that are strings, found {brief(key, 60)}")
 
 
 def _rank(value: Any) -> tuple[str, Any, str]:

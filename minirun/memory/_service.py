@@ -32,7 +32,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from .._json import check_id, check_text, shown
+from .._json import brief, check_id, check_text, shown
 from .._service import BaseService
 from ..errors import InvalidValueError
 from ..events import Event
@@ -193,7 +193,7 @@ class BaseMemoryService(BaseService, ABC):
             known |= await self._look_up(scope, different[first : first + PAGE])
         for memory_id in ids:
             if known.get(memory_id, ...) is None:
-                problem = f"expected ids that were never deleted, found {memory_id!r:.80}; leave it out for a new one"
+                problem = f"expected ids that were never deleted, found {brief(memory_id)}; leave it out for a new one"
                 raise InvalidValueError("memories", problem)
         await self._add_pages(scope, entries)
         return ids

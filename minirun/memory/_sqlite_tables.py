@@ -14,7 +14,7 @@ from typing import Any, Final
 import attrs
 
 from .._codec import content_from_dict, content_to_dict
-from .._json import dumps, loads
+from .._json import brief, dumps, loads
 from ..errors import NotSupportedError, StorageFormatError
 from ..sessions._sqlite._errors import damage
 from ..sessions._sqlite._memories import BLOCK_BITS, PLACE_BITS, PLACES, TABLES, VERSION, token
@@ -39,7 +39,7 @@ def has_tables(db: sqlite3.Connection, name: str) -> bool:
         return False
     found = db.execute("SELECT version FROM memory_store").fetchone()
     if found != (VERSION,):
-        msg = f"{name}: expected memories in format {VERSION}, found {found!r:.40}; use the minirun that has made them"
+        msg = f"{name}: expected memories in format {VERSION}, found {brief(found, 40)}; use the one that has made them"
         raise StorageFormatError(msg)
     return True
 
@@ -57,7 +57,7 @@ def find_user(db: sqlite3.Connection, scope: Scope) -> User | None:
     if found is None:
         return None
     if any(type(value) is not int for value in found):
-        raise damage(f"the row of a user's memories has {found!r:.80} where integers were written")
+        raise damage(f"the row of a user's memories has {brief(found)} where integers were written")
     return User(db, found[0], Totals(*found[1:]))
 
 
@@ -284,4 +284,4 @@ def _entry_of(columns: Sequence[Any]) -> MemoryEntry:
             custom_metadata=fields.get("metadata", {}),
         )
     except (TypeError, ValueError, LookupError, AttributeError) as error:
-        raise damage(f"the memory {memory_id!r:.80} cannot be read ({error!r:.200})") from error
+        raise damage(f"the memory {brief(memory_id)} cannot be read ({brief(error, 200)})") from error

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from .._fields import OBJECT, TEXT, number
-from .._json import EMPTY_DICT, check_id, check_text, dumps, freeze, shown
+from .._json import EMPTY_DICT, brief, check_id, check_text, dumps, freeze, shown
 from .._values import Value, check_in_subclass, constructed
 from ..errors import InvalidValueError
 from ..events import Event
@@ -210,7 +210,7 @@ def entry_of_event(event: object, session_id: str | None, metadata: Mapping[str,
         return None
     if event.id is None or event.timestamp is None:
         raise InvalidValueError(
-            "events", f"expected events that are stored, found one without id or time: {event!r:.80}"
+            "events", f"expected events that are stored, found one without id or time: {brief(event)}"
         )
     return MemoryEntry(
         id=blake2b(dumps([session_id, event.id]).encode(), digest_size=12).hexdigest(),

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from .._fields import FLAG, OBJECT, TEXT, instance_of
+from .._json import brief
 from .._record import Record
 from .._values import check_in_subclass, constructed
 from ..errors import ConfigurationError, InvalidValueError, ModelError
@@ -130,5 +131,5 @@ def responses_of(model: BaseLlm, request: LlmRequest, stream: bool) -> AsyncGene
         if isinstance(responses, Coroutine):
             responses.close()
         expected = f"expected {type(model).__name__}.generate_content_async to be an async generator"
-        raise ModelError(f"{expected}, found a function that returned {responses!r:.80}; `yield` the response in it")
+        raise ModelError(f"{expected}, found a function that returned {brief(responses)}; `yield` the response in it")
     return responses

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple, TypeAlias, overload
 
+from .._json import brief
 from ..errors import ConfigurationError
 from ._base import BaseLlm
 
@@ -69,7 +70,7 @@ class LLMRegistry:
         """
         left = tuple(entry for entry in cls._entries if entry.pattern.pattern != pattern)
         if len(left) == len(cls._entries):
-            msg = f"expected a registered pattern, found {pattern!r:.80}; {cls._registered()}"
+            msg = f"expected a registered pattern, found {brief(pattern)}; {cls._registered()}"
             raise ConfigurationError(msg)
         cls._entries = left
 
@@ -97,8 +98,8 @@ class LLMRegistry:
             return model
         made = entry.factory(name)
         if not isinstance(made, BaseLlm):
-            msg = f"expected the factory of {entry.pattern.pattern!r} to return a model (a BaseLlm), found {made!r:.80}"
-            raise ConfigurationError(msg)
+            msg = f"expected the factory of {entry.pattern.pattern!r} to return a model (a BaseLlm)"
+            raise ConfigurationError(f"{msg}, found {brief(made)}")
         return entry.models.setdefault(name, made)  # two threads that have made one each get the same
 
     @classmethod
@@ -107,7 +108,7 @@ class LLMRegistry:
         found = next(fitting, None)
         if found is None:
             todo = "write `LLMRegistry.register(pattern, factory)`, or pass a model object"
-            msg = f"expected the name of a registered model, found {name!r:.80}; {cls._registered()}; {todo}"
+            msg = f"expected the name of a registered model, found {brief(name)}; {cls._registered()}; {todo}"
             raise ConfigurationError(msg)
         return found
 
@@ -121,18 +122,18 @@ def _patterns_of(model: type[BaseLlm]) -> list[str]:
     patterns = model.supported_models()
     if not isinstance(patterns, (list, tuple)) or not patterns:
         todo = "override it, or write `LLMRegistry.register(pattern, factory)`"
-        msg = f"expected {model.__name__}.supported_models() to be a list of patterns, found {patterns!r:.80}; {todo}"
+        msg = f"expected {model.__name__}.supported_models() to be a list of patterns, found {brief(patterns)}; {todo}"
         raise ConfigurationError(msg)
     return list(patterns)
 
 
 def _entry(pattern: object, factory: object) -> _Entry:
     if not (isinstance(pattern, str) and callable(factory)):
-        found = f"found {pattern!r:.80} and {factory!r:.80}"
+        found = f"found {brief(pattern)} and {brief(factory)}"
         msg = f"expected a pattern and a function, {found}; write `LLMRegistry.register(pattern, lambda name: model)`"
         raise ConfigurationError(msg)
     try:
         return _Entry(re.compile(pattern), factory, {})
     except re.error as error:
-        msg = f"expected names of models as a regular expression, found {pattern!r:.80} ({error})"
+        msg = f"expected names of models as a regular expression, found {brief(pattern)} ({error})"
         raise ConfigurationError(msg) from None

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import trio
 
+from .._json import brief, is_seconds
 from ..errors import ConfigurationError, ScriptError
 from ..types import Content, FunctionCall, Part
 from ._base import BaseLlm, LlmCapabilities, LlmRequest, LlmResponse
@@ -56,7 +57,10 @@ class ScriptedLlm(BaseLlm):
         capabilities: LlmCapabilities = BaseLlm.capabilities,
     ) -> None:
         if isinstance(script, str) or not (callable(script) or isinstance(script, Sequence)):
-            msg = f"expected a list of items or a function of the request, found {script!r:.80}; write [{script!r:.40}]"
+            msg = f"expected a list of items or a function of the request, found {brief(script)}; write it in [...]"
+            raise ConfigurationError(msg)
+        if not is_seconds(latency_s):
+            msg = f"expected latency_s to be a finite number of seconds from 0 up, found {brief(latency_s)}"
             raise ConfigurationError(msg)
         self.name = name
         self.capabilities = capabilities
@@ -97,8 +101,8 @@ class ScriptedLlm(BaseLlm):
         if self._next >= len(self._script):
             asked = request.contents[-1].text or "(no text)"
             msg = (
-                f"expected at most {len(self._script)} questions to {self.name!r}, found one more: {asked!r:.200}; "
-                "add an item to the script, or look for a loop"
+                f"expected at most {len(self._script)} questions to {self.name!r}, found one more: {brief(asked, 200)}"
+                "; add an item to the script, or look for a loop"
             )
             raise ScriptError(msg)
         self._next += 1
@@ -120,7 +124,7 @@ class ScriptedLlm(BaseLlm):
         if not callable(self._script) and self._next < len(self._script):
             left = self._script[self._next :]
             asked = f"expected {len(self._script)} questions to {self.name!r}, found {self._next}"
-            msg = f"{asked}; left over: {left!r:.200}"
+            msg = f"{asked}; left over: {brief(left, 200)}"
             raise ScriptError(msg)
 
 
@@ -138,7 +142,7 @@ def _response(chunk: Chunk) -> LlmResponse:
     if isinstance(chunk, str):
         text = chunk.encode("utf-8", "replace").decode()  # half a surrogate pair becomes a question mark
         return LlmResponse(content=Content(role="model", parts=[Part(text=text)]))
-    msg = f"expected a script item to be text, Part, Content, LlmResponse or an exception, found {chunk!r:.80}"
+    msg = f"expected a script item to be text, Part, Content, LlmResponse or an exception, found {brief(chunk)}"
     raise ScriptError(msg)
 
 

@@ -30,6 +30,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from .._json import brief
 from ..errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class BasePlugin:
 
     def __init__(self, name: str) -> None:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            msg = f"expected a plugin name of letters, digits, '_' and '-', found {name!r:.80}"
+            msg = f"expected a plugin name of letters, digits, '_' and '-', found {brief(name)}"
             raise ConfigurationError(msg)
         self.name = name
 

@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
+from .._json import brief, is_count
 from ..agents._request import transcript_of
 from ..errors import ConfigurationError, InvalidValueError
 from ..types import Content
@@ -63,11 +64,11 @@ class ContextFilterPlugin(BasePlugin):
         number = num_invocations_to_keep
         if number is None and custom_filter is None:
             raise ConfigurationError("expected num_invocations_to_keep or custom_filter, found neither: give one")
-        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
-            msg = f"expected num_invocations_to_keep to be an integer from 1 up, or None, found {number!r:.80}"
+        if number is not None and not is_count(number, 1):
+            msg = f"expected num_invocations_to_keep to be an integer from 1 up, or None, found {brief(number)}"
             raise ConfigurationError(msg)
         if custom_filter is not None and not callable(custom_filter):
-            msg = f"expected custom_filter to be a function of contents, found {custom_filter!r:.80}"
+            msg = f"expected custom_filter to be a function of contents, found {brief(custom_filter)}"
             raise ConfigurationError(msg)
         self.num_invocations_to_keep = number
         self.custom_filter = custom_filter
@@ -164,11 +165,11 @@ def _checked(contents: object) -> Sequence[Content]:
     """What a filter has returned."""
     path = "custom_filter"
     if isinstance(contents, (str, bytes)) or not isinstance(contents, Sequence):
-        raise InvalidValueError(path, f"expected a list of Content, found {contents!r:.80}")
+        raise InvalidValueError(path, f"expected a list of Content, found {brief(contents)}")
     expected: list[str | None] = []
     for index, content in enumerate(contents):
         if not isinstance(content, Content):
-            raise InvalidValueError(f"{path}[{index}]", f"expected a Content, found {content!r:.80}")
+            raise InvalidValueError(f"{path}[{index}]", f"expected a Content, found {brief(content)}")
         found = [part.function_response.id for part in content.parts if part.function_response is not None]
         if found != expected:
             problem = f"expected the responses to the calls {expected}, found {found}; keep or leave out both contents"

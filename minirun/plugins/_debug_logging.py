@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from .._json import brief, is_count
 from ..errors import ConfigurationError, InvalidValueError
 from ._lines import LineFiles
 from ._observer import Observer, OpenRun, OpenRuns, agent_of, error_of, model_step
@@ -100,13 +101,12 @@ class DebugLoggingPlugin(Observer):
         super().__init__(name)
         path = os.fspath(folder) if isinstance(folder, (str, os.PathLike)) else None
         if not isinstance(path, str) or not path or "\0" in path or (os.path.exists(path) and not os.path.isdir(path)):
-            raise ConfigurationError(f"expected the path of a folder, found {folder!r:.80}")
+            raise ConfigurationError(f"expected the path of a folder, found {brief(folder)}")
         names = None if isinstance(secrets, str) or not isinstance(secrets, Iterable) else list(secrets)
         if names is None or not all(isinstance(each, str) and any(map(str.isalnum, each)) for each in names):
-            raise ConfigurationError(f"expected secrets to be a list of parts of names, found {secrets!r:.80}")
-        is_number = isinstance(max_text, int) and not isinstance(max_text, bool) and max_text >= 0
-        if max_text is not None and not is_number:
-            raise ConfigurationError(f"expected max_text to be an integer from 0 up, or None, found {max_text!r:.80}")
+            raise ConfigurationError(f"expected secrets to be a list of parts of names, found {brief(secrets)}")
+        if max_text is not None and not is_count(max_text):
+            raise ConfigurationError(f"expected max_text to be an integer from 0 up, or None, found {brief(max_text)}")
         self._files = LineFiles(path, ".jsonl")
         self._redactor = Redactor(names, max_text)
         self._runs: OpenRuns[_Run] = OpenRuns()

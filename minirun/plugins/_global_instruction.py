@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from .._json import brief
 from ..agents._instructions import text_of
 from ..errors import ConfigurationError, MissingArtifactError, MissingStateKeyError
 from ._base import BasePlugin
@@ -41,7 +42,7 @@ class GlobalInstructionPlugin(BasePlugin):
         super().__init__(name)
         if not (isinstance(global_instruction, str) or callable(global_instruction)):
             expected = "expected global_instruction to be a string or a function of the context"
-            raise ConfigurationError(f"{expected}, found {global_instruction!r:.80}")
+            raise ConfigurationError(f"{expected}, found {brief(global_instruction)}")
         self.global_instruction = global_instruction
 
     async def before_model_callback(self, *, callback_context: CallbackContext, llm_request: LlmRequestDraft) -> None:

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from .._json import brief, is_count
 from .._values import Value
 from ..errors import ConfigurationError
 from ..types import Content, UsageMetadata
@@ -84,9 +85,8 @@ class LoggingPlugin(Observer):
         self, name: str = "logging", *, logger: str = "minirun", level: int = logging.INFO, max_text: int = 200
     ) -> None:
         super().__init__(name)
-        are_numbers = all(isinstance(each, int) and not isinstance(each, bool) for each in (level, max_text))
-        if not (isinstance(logger, str) and are_numbers and max_text >= 0):
-            found = f"found logger={logger!r:.80}, level={level!r:.80}, max_text={max_text!r:.80}"
+        if not (isinstance(logger, str) and is_count(level) and is_count(max_text)):
+            found = f"found logger={brief(logger)}, level={brief(level)}, max_text={brief(max_text)}"
             msg = f"expected a logger's name, a level such as logging.INFO, and a max_text of at least 0, {found}"
             raise ConfigurationError(msg)
         self._logger = logging.getLogger(logger)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 
+from .._json import brief
 from ..errors import ConfigurationError
 from ..runtime._hooks import Hook
 from ._base import BasePlugin
@@ -36,7 +37,7 @@ def check_plugins(plugins: Sequence[object]) -> None:
     names: set[str] = set()
     for plugin in plugins:
         if not isinstance(plugin, BasePlugin):
-            raise ConfigurationError(f"expected plugins (a BasePlugin each), found {plugin!r:.80}")
+            raise ConfigurationError(f"expected plugins (a BasePlugin each), found {brief(plugin)}")
         if plugin.name in names:
             msg = f"expected plugins with different names, found two named {plugin.name!r}; name one of them otherwise"
             raise ConfigurationError(msg)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from .._json import brief
 from ..agents._llm import NO_CONTENT, is_empty
 from ..agents._model_callbacks import without_calls
 from ..errors import ConfigurationError, InvalidValueError, ModelError, RetriesExceededError
@@ -76,9 +77,9 @@ class ReflectAndRetryModelPlugin(BasePlugin):
         check_words(guidance, ("error", "retry", "max_retries"), "guidance")
         reasons, kinds = _listed(finish_reasons), _listed(errors)
         if reasons is None or not all(isinstance(reason, str) for reason in reasons):
-            raise ConfigurationError(f"expected finish_reasons to be a list of strings, found {finish_reasons!r:.80}")
+            raise ConfigurationError(f"expected finish_reasons to be a list of strings, found {brief(finish_reasons)}")
         if kinds is None or not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
-            raise ConfigurationError(f"expected errors to be a list of exception types, found {errors!r:.80}")
+            raise ConfigurationError(f"expected errors to be a list of exception types, found {brief(errors)}")
         self.max_retries = max_retries
         self.throw_exception_if_retry_exceeded = throw_exception_if_retry_exceeded
         self.finish_reasons = frozenset(reasons)
@@ -108,7 +109,7 @@ class ReflectAndRetryModelPlugin(BasePlugin):
         if problem is None:
             return None
         if not isinstance(problem, str):
-            msg = f"expected a text or None, found {problem!r:.80}"
+            msg = f"expected a text or None, found {brief(problem)}"
             raise InvalidValueError("extract_error_from_response", msg)
         problem = readable(problem)
         retry = _retries(callback_context) + 1

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .._json import dumps, freeze
+from .._json import brief, dumps, freeze, is_count
 from ..errors import ConfigurationError, InvalidValueError, RetriesExceededError
 from ..flows._words import check_words
 from ._base import BasePlugin
@@ -96,7 +96,7 @@ class ReflectAndRetryToolPlugin(BasePlugin):
         check_retries(max_retries, throw_exception_if_retry_exceeded)
         if tracking_scope not in tuple(TrackingScope):
             known = ", ".join(map(repr, map(str, TrackingScope)))
-            raise ConfigurationError(f"expected tracking_scope to be one of {known}, found {tracking_scope!r:.80}")
+            raise ConfigurationError(f"expected tracking_scope to be one of {known}, found {brief(tracking_scope)}")
         for what, text in (("guidance", guidance), ("give_up", give_up)):
             check_words(text, ("tool", "error", "retry", "max_retries"), what)
         self.max_retries = max_retries
@@ -136,7 +136,7 @@ class ReflectAndRetryToolPlugin(BasePlugin):
             self._counts_of(tool_context).pop(self._key(tool_context, tool.name), None)
             return None
         if not isinstance(found, dict):
-            msg = f"expected extract_error_from_result to return a dict or None, found {found!r:.80}"
+            msg = f"expected extract_error_from_result to return a dict or None, found {brief(found)}"
             raise InvalidValueError("extract_error_from_result", msg)
         kind = found.get("error_type")
         details = dumps(freeze(found, "extract_error_from_result"))
@@ -210,10 +210,10 @@ def check_retries(max_retries: object, throws: object) -> None:
     Raises:
         ConfigurationError: One is none.
     """
-    if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
-        raise ConfigurationError(f"expected max_retries to be an integer from 0 up, found {max_retries!r:.80}")
+    if not is_count(max_retries):
+        raise ConfigurationError(f"expected max_retries to be an integer from 0 up, found {brief(max_retries)}")
     if not isinstance(throws, bool):
-        found = f"found {throws!r:.80}"
+        found = f"found {brief(throws)}"
         raise ConfigurationError(f"expected throw_exception_if_retry_exceeded to be True or False, {found}")
 
 

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
+from .._json import brief
 from ..errors import ConfigurationError
 from ._base import BasePlugin
 from ._observer import OpenRun, OpenRuns
@@ -125,7 +126,7 @@ class TracingPlugin(BasePlugin):
     ) -> None:
         super().__init__(name)
         if not isinstance(capture_content, bool):
-            raise ConfigurationError(f"expected capture_content to be True or False, found {capture_content!r:.80}")
+            raise ConfigurationError(f"expected capture_content to be True or False, found {brief(capture_content)}")
         self._tracer = trace.get_tracer("minirun", tracer_provider=tracer_provider)
         meter = metrics.get_meter("minirun", meter_provider=meter_provider)
         self._store_s = meter.create_histogram("minirun.commit.duration", "s", "How long storing an event took")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._json import finite, freeze, shown
+from .._json import brief, freeze, is_seconds, shown
 from .._service import BaseService
 from ..agents import BaseAgent
 from ..apps import App
@@ -49,7 +49,7 @@ def app_of(
         raise ConfigurationError(msg)
     if app is not None:
         if not isinstance(app, App):
-            raise ConfigurationError(f"expected app to be an App, found {app!r:.80}")
+            raise ConfigurationError(f"expected app to be an App, found {brief(app)}")
         if plugins is not None:
             raise ConfigurationError("expected plugins= with agent=, found it with app=; write App(plugins=[...])")
         return app if app_name is None else app._renamed(app_name)
@@ -144,7 +144,7 @@ def checked_cleanup_timeout_s(seconds: float | None, seconds_by_adk_name: float 
         raise ConfigurationError(msg)
     if seconds is None:
         seconds = CLEANUP_TIMEOUT_S if seconds_by_adk_name is None else seconds_by_adk_name
-    if finite(seconds) is None or seconds < 0:
+    if not is_seconds(seconds):
         msg = f"expected cleanup_timeout_s to be seconds from 0 up, and not for ever, found {shown(seconds)}"
         raise ConfigurationError(msg)
     return seconds
@@ -155,7 +155,7 @@ def checked_config(run_config: RunConfig | None) -> RunConfig:
     if run_config is None:
         return _DEFAULT_CONFIG
     if not isinstance(run_config, RunConfig):
-        raise ConfigurationError(f"expected a RunConfig, found {run_config!r:.80}")
+        raise ConfigurationError(f"expected a RunConfig, found {brief(run_config)}")
     return run_config
 
 

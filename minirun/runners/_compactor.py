@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from .._json import freeze
+from .._json import brief, freeze
 from .._values import changed
 from .._window import Window
 from ..env import Env, derived_id
@@ -73,7 +73,7 @@ class CompactionJob:
         content = answer.content if isinstance(answer, Event) else None
         if content is None or any(part.text is None for part in content.parts):
             msg = f"expected {type(summarizer).__name__} to return None or an Event with a content of texts"
-            raise TypeError(f"{msg}, found {answer!r:.80}")
+            raise TypeError(f"{msg}, found {brief(answer)}")
         text = content.text.strip()
         if not text or len(text) >= self.size:
             self.tail.declined = self.tail.told_until(self.end_seq)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import attrs
 import trio
 
-from .._json import check_text, shown
+from .._json import brief, check_text, shown
 from .._values import changed
 from ..errors import InvalidMessageError, InvalidValueError, InvocationNotFoundError
 from ..flows._answer import is_answer_of_run
@@ -40,11 +40,13 @@ async def find_invocation(service: BaseSessionService, key: SessionKey, invocati
     Return an invocation of a session, as it is now.
 
     Raises:
+        InvalidValueError: That is no text that could be the id of one.
         InvocationNotFoundError: The session has no such invocation.
     """
-    found = await service._invocation(key, invocation_id) if isinstance(invocation_id, str) else None
+    is_text = isinstance(invocation_id, str)
+    found = await service._invocation(key, check_text(invocation_id, "invocation_id")) if is_text else None
     if found is None:
-        msg = f"{key} has no invocation {invocation_id!r:.80}; leave invocation_id out to begin a new one"
+        msg = f"{key} has no invocation {brief(invocation_id)}; leave invocation_id out to begin a new one"
         raise InvocationNotFoundError(msg)
     return found
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from .._json import dumps, freeze, shown
+from .._json import brief, dumps, freeze, shown
 from .._values import changed
 from ..artifacts._run import RunArtifacts
 from ..artifacts._values import USER_PREFIX
@@ -108,7 +108,7 @@ def rewind_event(live: LiveSession, creation: Event, invocation_id: str) -> Even
     seq = live.first_of(invocation_id)
     if seq is None:
         msg = (
-            f"{live.key} has no invocation {invocation_id!r:.80}, or it was undone by an earlier rewind; "
+            f"{live.key} has no invocation {brief(invocation_id)}, or it was undone by an earlier rewind; "
             "`session.events` shows which there are"
         )
         raise InvocationNotFoundError(msg)

@@ -303,9 +303,10 @@ class Runner:
                 for event in events:
                     ...
 
-        The run lives in a thread of its own, from the first event asked for to its end. The agent has not gone on
-        while the caller holds an event. `close()`, leaving the block, garbage collection, Ctrl-C and the end of the
-        interpreter cancel the run, wait for its clean-up and join the thread.
+        The run lives in a thread of its own, from the first event asked for to its end, and sees the context variables
+        that the caller has set by then. The agent has not gone on while the caller holds an event. `close()`, leaving
+        the block, garbage collection, Ctrl-C and the end of the interpreter cancel the run, wait for its clean-up and
+        join the thread.
 
         It works inside a running asyncio loop, too, as in a notebook. That loop is held while this waits for an event:
         nothing else in it goes on meanwhile. Where that matters, use `minirun.bridge.AsyncioBridge`, which also serves

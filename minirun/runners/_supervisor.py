@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import attrs
 import trio
 
-from .._json import finite, shown
+from .._json import brief, finite, is_count, is_seconds, shown
 from ..errors import ConfigurationError, InvalidValueError, MinirunError, ServiceClosedError, StorageError
 from ..runtime import RunConfig
 from ..sessions import BaseSessionService, Invocation, InvocationStatus, SessionKey
@@ -126,11 +126,11 @@ class Supervisor:
     """
 
     def __init__(self, runner: Runner, config: RunConfig, max_concurrent: int, every_s: float, deps: Any) -> None:
-        if not isinstance(max_concurrent, int) or isinstance(max_concurrent, bool) or max_concurrent < 1:
-            msg = f"expected max_concurrent to be an integer above 0, found {max_concurrent!r:.40}"
+        if not is_count(max_concurrent, 1):
+            msg = f"expected max_concurrent to be an integer above 0, found {brief(max_concurrent, 40)}"
             raise ConfigurationError(msg)
-        if finite(every_s) is None or every_s <= 0:
-            msg = f"expected every_s to be seconds above 0, and not for ever, found {every_s!r:.40}"
+        if not is_seconds(every_s, above=0):
+            msg = f"expected every_s to be seconds above 0, and not for ever, found {brief(every_s, 40)}"
             raise ConfigurationError(msg)
         self._runner = runner
         self._config = attrs.evolve(config, on_busy="reject")

@@ -21,6 +21,8 @@ from __future__ import annotations
 import atexit
 import weakref
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
+from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Protocol
@@ -30,6 +32,7 @@ import trio
 from ..env import Env, HostThread
 from ..events import Event
 from ..runtime import Run, RunScope
+from ..runtime._ids import STEP_ID
 from ..sessions import InvocationStatus, PendingCall
 from ..types import UsageMetadata
 
@@ -161,7 +164,9 @@ class _Host:
         self._failure: BaseException | None = None
         self._at_exit = _stop_at_exit(weakref.ref(self))
         atexit.register(self._at_exit)
-        self._thread: HostThread = env.start_thread(self._body, "minirun sync run")
+        context = copy_context()  # the agent sees the caller's context variables, as under `run_async`
+        context.run(STEP_ID.set, None)  # in a tool's or step's thread, whose events those of this run are not
+        self._thread: HostThread = env.start_thread(partial(context.run, self._body), "minirun sync run")
         self._answers.get()  # the loop is up
 
     def _body(self) -> None:

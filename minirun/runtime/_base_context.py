@@ -57,6 +57,21 @@ class ReadonlyContext:
         return MappingProxyType(self._state)
 
     @property
+    def session(self) -> Session:
+        """The session being run, with the state as this agent sees it."""
+        return run_session(self._invocation.live, self._invocation.history.start_seq, self.state)
+
+    @property
+    def parent_agent(self) -> BaseAgent | None:
+        """The agent above the running one, or None."""
+        return self._position.tree.parent_of(self._agent)
+
+    @property
+    def root_agent(self) -> BaseAgent:
+        """The agent at the top of the tree."""
+        return self._position.tree.root
+
+    @property
     def invocation_id(self) -> str:
         """The id of the running invocation; all its events carry it."""
         return self._invocation.id

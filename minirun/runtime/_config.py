@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import attrs
 
-from .._json import freeze
+from .._json import COUNT_MAX, brief, freeze, is_count, is_seconds
 from .._record import Record
 from ..errors import ConfigurationError, NotSupportedError
 from ..sessions import GetSessionConfig
@@ -25,15 +25,13 @@ class StreamingMode(Enum):
     """Not supported by this version."""
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: object, least: float) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= least
+def _wrong(name: str, expected: str, found: object) -> ConfigurationError:
+    return ConfigurationError(f"RunConfig.{name}: expected {expected}, found {brief(found)}")
 
 
 def _metadata(value: Mapping[str, object] | None) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping | None):
+        raise _wrong("custom_metadata", "a mapping, or None", value)
     frozen: Mapping[str, Any] = freeze(dict(value or {}), "custom_metadata")
     return frozen
 
@@ -43,9 +41,13 @@ def _field(expected: str, fits: Callable[[Any], bool]) -> Any:
 
     def check(config: object, field: attrs.Attribute[Any], value: object) -> None:
         if not fits(value):
-            raise ConfigurationError(f"RunConfig.{field.name}: expected {expected}, found {value!r:.80}")
+            raise _wrong(field.name, expected, value)
 
     return attrs.field(validator=check)
+
+
+def _is_limit(value: object) -> bool:
+    return is_count(value, -COUNT_MAX)
 
 
 @attrs.frozen(init=False, kw_only=True, eq=False, repr=False)
@@ -74,18 +76,18 @@ class RunConfig(Record):
     """
 
     streaming_mode: StreamingMode = _field("a StreamingMode", lambda value: isinstance(value, StreamingMode))
-    max_llm_calls: int = _field("an integer", _is_int)
-    max_tool_calls: int = _field("an integer", _is_int)
-    max_transfers: int = _field("an integer", _is_int)
-    max_tokens: int = _field("an integer", _is_int)
-    deadline_s: float | None = _field("seconds above 0, or None", lambda s: s is None or _is_number(s, 1e-9))
-    thread_grace_s: float = _field("seconds from 0 up", lambda s: _is_number(s, 0))
+    max_llm_calls: int = _field("an integer", _is_limit)
+    max_tool_calls: int = _field("an integer", _is_limit)
+    max_transfers: int = _field("an integer", _is_limit)
+    max_tokens: int = _field("an integer", _is_limit)
+    deadline_s: float | None = _field("seconds above 0, or None", lambda s: s is None or is_seconds(s, above=0))
+    thread_grace_s: float = _field("seconds from 0 up", is_seconds)
     custom_metadata: Mapping[str, Any] = attrs.field(converter=_metadata)
     get_session_config: GetSessionConfig | None = _field(
         "a GetSessionConfig", lambda value: value is None or isinstance(value, GetSessionConfig)
     )
     on_busy: Literal["wait", "reject"] = _field("'wait' or 'reject'", ("wait", "reject").__contains__)
-    partial_buffer: int = _field("an integer above 0", lambda value: _is_int(value) and value > 0)
+    partial_buffer: int = _field("an integer above 0", lambda value: is_count(value, 1))
 
     def __init__(
         self,

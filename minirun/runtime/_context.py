@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import trio
 
-from .._json import freeze
+from .._json import brief, freeze
 from .._threads import LateOutcome
 from .._values import changed
 from ..errors import ConfigurationError, InvocationEndedError
@@ -396,7 +396,7 @@ class InvocationContext(WorkingContext):
             ConfigurationError: It is no function.
         """
         if not callable(watcher):
-            raise ConfigurationError(f"expected a function of a Commit, found {watcher!r:.80}")
+            raise ConfigurationError(f"expected a function of a Commit, found {brief(watcher)}")
         self._invocation.commit_watchers.append(watcher)
 
     @classmethod

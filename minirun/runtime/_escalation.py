@@ -8,9 +8,8 @@ what it is doing, and nothing that follows is started.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Collection
+from contextvars import ContextVar, Token
 
 import trio
 
@@ -43,14 +42,12 @@ class Escalation:
         """The branches that the current task is inside of, for `set` in another task."""
         return _INSIDE.get()
 
-    @contextmanager
-    def branch(self) -> Iterator[None]:
-        """A branch that an escalation beside it cancels. Enter it in the task of the branch."""
-        with trio.CancelScope() as scope:
-            token = _INSIDE.set((*_INSIDE.get(), scope))
-            self._branches.append(scope)
-            try:
-                yield
-            finally:
-                self._branches.remove(scope)
-                _INSIDE.reset(token)
+    def enter(self, branch: trio.CancelScope) -> Token[tuple[trio.CancelScope, ...]]:
+        """Let an escalation beside *branch*, which is of the current task, cancel it, until it is left."""
+        self._branches.append(branch)
+        return _INSIDE.set((*_INSIDE.get(), branch))
+
+    def leave(self, branch: trio.CancelScope, token: Token[tuple[trio.CancelScope, ...]]) -> None:
+        """Let nothing cancel *branch* any more."""
+        self._branches.remove(branch)
+        _INSIDE.reset(token)

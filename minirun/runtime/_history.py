@@ -19,15 +19,14 @@ class History:
     nowhere else.
     """
 
-    __slots__ = ("_compacts", "_config", "_prompts", "live", "message_seq", "start_seq")
+    __slots__ = ("_compacts", "_prompts", "live", "message_seq", "start_seq")
 
     def __init__(self, live: LiveSession, config: RunConfig, prompts: Prompts, *, compacts: bool) -> None:
         self.live = live
-        self._config = config
         self._prompts = prompts
         self._compacts = compacts
         self.start_seq = live.run_start_seq(config.get_session_config)
-        """From which event on `session.events` shows the past."""
+        """From which event on `session.events` shows the past: the run's message is not one of those it asks for."""
         self.message_seq = live.revision + 1
         """Where the message of the invocation stands, or will stand."""
 
@@ -35,7 +34,7 @@ class History:
         """Take note of the stored message that the invocation began with."""
         assert message.seq is not None
         self.message_seq = message.seq
-        self.start_seq = min(self.live.run_start_seq(self._config.get_session_config), message.seq)
+        self.start_seq = min(self.start_seq, message.seq)
 
     @property
     def prompt_seq(self) -> int:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import trio
 
+from .._json import brief
 from ._failure import leaves
 
 if TYPE_CHECKING:
@@ -50,6 +51,6 @@ async def ask(hooks: Iterable[Hook], /, **arguments: Any) -> Any:
 def expect(answer: Any, kind: type, hook: str) -> Any:
     """Return the answer of a hook; raise TypeError if it is of another kind."""
     if answer is not None and not isinstance(answer, kind):
-        msg = f"expected {hook} to return {kind.__name__} or None, found {answer!r:.80}"
+        msg = f"expected {hook} to return {kind.__name__} or None, found {brief(answer)}"
         raise TypeError(msg)
     return answer

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._threads import LateOutcome, in_thread
 from ..env import Env
-from ..errors import StorageError
+from ..errors import InvocationEndedError, StorageError
 from ..events import Event
 from ..flows._budgets import Budgets
 from ..flows._no_secrets import NO_SECRETS, NoSecrets
@@ -145,7 +145,9 @@ class Invocation:
         self.secrets.know(credential)
 
     def check_write(self, key: object, value: Any) -> None:
-        """Raise SecretError if a secret is in a key of the state, or in what is written under it."""
+        """Raise if nothing is written any more, or a secret is in a key of the state or in what is written there."""
+        if self.ended:
+            raise InvocationEndedError(self.ended)
         self.secrets.check_write(key, value)
 
     # --- calls and questions

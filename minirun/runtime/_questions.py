@@ -55,6 +55,8 @@ class Question(NamedTuple):
     """What such a tool has returned, for whoever answers."""
     auth_configs: Mapping[str, Any] = {}
     """For `EventActions.requested_auth_configs`."""
+    confirmations: Mapping[str, Any] = {}
+    """For `EventActions.requested_tool_confirmations`."""
 
 
 def question_id(context: ContextBase, name: str, args: Mapping[str, Any]) -> str:
@@ -130,6 +132,7 @@ async def pose(
         actions=EventActions(
             suspended_calls=suspended,
             requested_auth_configs={name: config for each in made for name, config in each.auth_configs.items()},
+            requested_tool_confirmations={call: told for each in made for call, told in each.confirmations.items()},
             replay=NO_REPLAY if replay is None else replay,
         ),
         custom_metadata={INTERIM: hints} if hints else None,

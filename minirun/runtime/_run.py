@@ -250,6 +250,8 @@ class Execution:
 
     async def _run_to_the_end(self) -> None:
         invocation, replayer = self.invocation, self.invocation.replayer
+        if self.caller._failure is not None:  # already on the way from the stored message to here
+            raise self.caller._failure
         if replayer is not None and invocation.history.is_summed_up:
             return  # the agents had come to their end in an earlier run, which was then cut off
         await self._run_agents()

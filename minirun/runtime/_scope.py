@@ -150,10 +150,10 @@ class RunScope:
                 was_slower = (StaleSessionError,) if request.is_looked_up else ()
                 if not isinstance(error, was_slower if request.resumes else (*was_slower, SessionNotFoundError)):
                     raise
-        return await self._start(writer, message)  # starts the agents' task; does not wait
+        return await self._start(writer, request, message)
 
     async def _store_message(self, writer: SessionWriter, request: RunRequest) -> Event:
-        program, resumes = self._program, request.resumes
+        program = self._program
         while True:
             try:
                 await program.env.point("recover")
@@ -163,12 +163,7 @@ class RunScope:
                 )
                 invocation.due_at, invocation.deps = self._due_at, request.deps
                 self._context = InvocationContext.root(invocation)
-                stored = await self._append_message(writer, request)
-                if resumes is None:
-                    invocation.begin_with(stored)
-                else:
-                    invocation.resume(resumes.seq, was_paused=resumes.status is InvocationStatus.PAUSED)
-                return stored
+                return await self._append_message(writer, request)
             except StaleSessionError:  # another process was faster; nothing of this run is stored yet
                 if request.is_looked_up:  # the invocation may have begun, or ended, meanwhile
                     raise
@@ -182,31 +177,46 @@ class RunScope:
 
                 message = await apply_on_user_message(self._context, message)
             await self._program.env.point("message")
-            stored = await writer.append(message, begins=True)
+            return await writer.append(message, begins=True)
         except BaseException:
             with trio.CancelScope(shield=True):
                 await invocation.drop_unnamed_artifacts()  # what hooks have saved for it
             raise
-        if invocation.run_artifacts is not None:
-            invocation.run_artifacts.named(stored.actions)
-        return stored
 
-    async def _start(self, writer: SessionWriter, message: Event) -> Run:
-        invocation = self._invocation
-        session = run_session(writer.live, invocation.history.start_seq, ReadOnlyState(invocation.values))
-        self._run = Run(invocation.id, session, invocation)
-        if self._request.yield_user_message:
-            invocation.committer.publish(message)
+    async def _start(self, writer: SessionWriter, request: RunRequest, message: Event) -> Run:
+        """Start the agents' task; does not wait. The message is stored: what fails here, the run fails with."""
+        invocation, failure = self._invocation, None
         self._manager = trio.open_nursery()
         self._nursery = nursery = await self._manager.__aenter__()
         writer.belongs_to(nursery)
         invocation.committer.runs_in(nursery)
+        try:
+            self._begin(request, message)
+            writer.keep(nursery)
+        except Exception as error:
+            failure = error
+        session = run_session(writer.live, invocation.history.start_seq, ReadOnlyState(invocation.values))
+        self._run = Run(invocation.id, session, invocation)
+        if request.yield_user_message:
+            invocation.committer.publish(message)
         self._execution = Execution(
             self._run, self._context, writer, nursery.cancel_scope, is_supervised=self._is_supervised
         )
+        if failure is not None:
+            self._execution.fail(failure)
+            self._execution.keeps_status = request.resumes is not None
         nursery.start_soon(self._execution.run, name=f"minirun agent of {invocation.id}")
-        writer.keep(nursery)
         return self._run
+
+    def _begin(self, request: RunRequest, message: Event) -> None:
+        """Take note of the stored message."""
+        invocation, resumes = self._invocation, request.resumes
+        if invocation.run_artifacts is not None:
+            invocation.run_artifacts.named(message.actions)
+        if resumes is None:
+            invocation.begin_with(message)
+        else:
+            invocation.resume(resumes.seq, was_paused=resumes.status is InvocationStatus.PAUSED)
 
     # --- leaving
 

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from .._json import brief
 from .._threads import LateOutcome
 from ..errors import ConfigurationError
 
@@ -20,7 +21,7 @@ T = TypeVar("T")
 async def run_in_thread(context: ReadonlyContext, func: Callable[..., object], call: Callable[[], T]) -> T:
     """See `ToolContext.run_in_thread`: make the *call* of *func*."""
     if inspect.iscoroutinefunction(func):
-        msg = f"expected a synchronous function for a thread, found the async {func!r:.80}; await it instead"
+        msg = f"expected a synchronous function for a thread, found the async {brief(func)}; await it instead"
         raise ConfigurationError(msg)
     late: list[LateOutcome] = []
     try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from .._json import brief
 from .._values import changed
 from ..errors import InvalidEventError
 from ..events import Event
@@ -66,7 +67,7 @@ def _check_call_ids(event: Event, calls: Sequence[FunctionCall], responses: Sequ
             if item.id is None or not CALL_ID.fullmatch(item.id):
                 msg = (
                     f"expected every function {what} to have an id of 1 to 40 letters, digits, '_' or '-', "
-                    f"found {item.id!r:.80} on {item.name!r}"
+                    f"found {brief(item.id)} on {item.name!r}"
                 )
                 raise InvalidEventError(msg)
         if len(set(ids)) < len(ids):

@@ -7,11 +7,14 @@ own, which has to be one of the calendar (`check_time`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from .._json import brief
 from ..errors import InvalidEventError, InvalidValueError, NotSupportedError
 from ..events import Event
-from ..flows._questions import REQUEST_CREDENTIAL
+from ..flows._questions import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
+from ..types import FunctionCall
 from ._calls import OpenCall, marks_of
 from ._compactions import check_compaction
 from ._key import CALL_ID
@@ -22,11 +25,9 @@ __all__ = ["check_marked_calls", "check_references", "check_time"]
 CALENDAR_S = (-62_135_596_800, 253_402_300_800)
 
 # What the runtime would have to act on, and does not yet.
-_WITHOUT_EFFECT = (
-    "requested_tool_confirmations",
-    "agent_state",
-    "end_of_agent",
-)
+_WITHOUT_EFFECT = ("agent_state", "end_of_agent", "route", "render_ui_widgets")
+# Of these, what earlier versions have stored all the same: histories may have it.
+_STORED_BEFORE = ("route", "render_ui_widgets")
 
 
 def check_references(event: Event, *, history: bool) -> None:
@@ -39,13 +40,15 @@ def check_references(event: Event, *, history: bool) -> None:
         NotSupportedError: It asks for something that this version would ignore.
     """
     for name in _WITHOUT_EFFECT:
-        if getattr(event.actions, name):
+        value, is_new = getattr(event.actions, name), name in _STORED_BEFORE
+        if (not history and value is not None) if is_new else value:
             msg = f"EventActions.{name} has no effect in this version of minirun; leave it out"
             raise NotSupportedError(msg)
     _check_edit(event, history=history)
     _check_marks(event)
     _check_artifacts(event)
     _check_auth_configs(event)
+    _check_confirmations(event)
 
 
 def check_time(seconds: float, path: str) -> None:
@@ -95,7 +98,7 @@ def _check_marks(event: Event) -> None:
     for name, ids in (("Event.long_running_tool_ids", sorted(waiting)), ("EventActions.suspended_calls", suspended)):
         for call_id in ids:
             if not CALL_ID.fullmatch(call_id):
-                msg = f"expected {name} to name calls by their ids (letters, digits, '_' or '-'), found {call_id!r:.80}"
+                msg = f"expected {name} to name calls by their ids: letters, digits, '_' or '-', found {brief(call_id)}"
                 raise InvalidEventError(msg)
     both = sorted(set(waiting).intersection(suspended))
     if both:
@@ -106,11 +109,11 @@ def _check_marks(event: Event) -> None:
 def _check_artifacts(event: Event) -> None:
     for name, numbers in event.actions.artifact_versions.items():
         if not isinstance(numbers, list):
-            msg = f"expected artifact_versions to give names lists of numbers, found {name!r:.80}: {numbers!r:.80}"
+            msg = f"expected artifact_versions to give names lists of numbers, found {brief(name)}: {brief(numbers)}"
             raise InvalidEventError(msg)
     for name, number in event.actions.named_artifacts():
         if not name or isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            msg = f"expected artifact_delta to give names the numbers of versions, found {name!r:.80}: {number!r:.80}"
+            msg = f"expected artifact_delta to give names the numbers of versions, found {brief(name)}: {brief(number)}"
             raise InvalidEventError(msg)
 
 
@@ -130,3 +133,24 @@ def _check_auth_configs(event: Event) -> None:
 
     for fields in said.values():
         AuthConfig.from_dict(fields if isinstance(fields, dict) else {})
+
+
+def _check_confirmations(event: Event) -> None:
+    """Raise unless what the event says of confirmations is what its questions ask."""
+    said = event.actions.requested_tool_confirmations
+    if said and said != asked_confirmations(event.get_function_calls()):
+        msg = (
+            "expected EventActions.requested_tool_confirmations to say what the event's calls of "
+            f"{REQUEST_CONFIRMATION} ask, found something else; leave it out: tools that are confirmed fill it in"
+        )
+        raise InvalidEventError(msg)
+
+
+def asked_confirmations(calls: Iterable[FunctionCall]) -> dict[str, Any]:
+    """Return what is asked of which call, by its id, in the questions among *calls*."""
+    asked: dict[str, Any] = {}
+    for call in calls:
+        original = call.args.get("originalFunctionCall")
+        if call.name == REQUEST_CONFIRMATION and isinstance(original, dict) and isinstance(original.get("id"), str):
+            asked[original["id"]] = call.args.get("toolConfirmation")
+    return asked

@@ -13,7 +13,7 @@ __all__ = ["CALL_ID", "SessionKey", "check_app_name", "session_key"]
 
 # The ids of calls that the strictest providers accept.
 CALL_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
-_APP_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_APP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
 @attrs.frozen
@@ -30,20 +30,20 @@ class SessionKey:
 
 def check_app_name(name: object) -> str:
     """
-    Return *name* if an app can have it: letters, digits, `_` and `-`, a letter first, and not `user`.
+    Return *name* if an app can have it: letters, digits, `_` and `-`, a letter or `_` first, and not `user`.
 
     Raises:
         InvalidValueError: It is not such a name.
     """
     if not isinstance(name, str) or not _APP_NAME.fullmatch(name) or name == "user":
-        problem = f"expected letters, digits, '_' and '-', beginning with a letter, and not 'user'; found {shown(name)}"
-        raise InvalidValueError("app_name", problem)
+        problem = "expected letters, digits, '_' and '-', beginning with a letter or '_', and not 'user'"
+        raise InvalidValueError("app_name", f"{problem}; found {shown(name)}")
     return str.__str__(name)
 
 
 def session_key(app_name: object, user_id: object, session_id: object) -> SessionKey:
     """
-    Return the key of a session; space around the ids does not count.
+    Return the key of a session, with the ids exactly as they are given.
 
     Raises:
         InvalidValueError: One of the three cannot be a name or an id.

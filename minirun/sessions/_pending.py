@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import attrs
 
-from .._json import JSON, shown
+from .._json import JSON, brief, shown
 from .._record import Record
 from ..credentials._values import AuthConfig
 from ..errors import ConfigurationError, InvalidMessageError, InvalidValueError
@@ -117,7 +117,7 @@ class PendingCall(Record):
         )
 
     def _what(self) -> str:
-        of = f" of {self.tool!r:.80}" if self.tool else ""
+        of = f" of {brief(self.tool)}" if self.tool else ""
         return f"the {self.kind.replace('_', '-')} call {self.call_id!r}{of}"
 
 
@@ -129,8 +129,8 @@ def check_answer(pending: PendingCall, response: FunctionResponse) -> None:
         InvalidMessageError: It is for another call, or not of the shape or the schema that was asked for.
     """
     if (response.id, response.name) != (pending.call_id, pending.name):
-        found = f"{response.id!r:.80} and {response.name!r:.80}"
-        msg = f"expected a response with the id {pending.call_id!r} and the name {pending.name!r:.80}, found {found}"
+        found = f"{brief(response.id)} and {brief(response.name)}"
+        msg = f"expected a response with the id {pending.call_id!r} and the name {brief(pending.name)}, found {found}"
         raise InvalidMessageError(msg)
     what, answer = pending._what(), response.response
     if pending.kind == "timer":

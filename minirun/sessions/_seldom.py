@@ -40,8 +40,7 @@ NUMBER_MAX = 2**62
 
 async def import_session(service: BaseSessionService, key: SessionKey, events: Iterable[Event]) -> Session:
     """Make a session out of a whole history."""
-    history = list(events)
-    check_history(history)
+    history = check_history(events)
     with service._used():
         await trio.lowlevel.checkpoint()
         await service._create(key, history)

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from .._json import JSON, shown
+from .._json import JSON, brief, finite, is_count, shown
 from .._record import Record
 from .._window import Window
 from ..errors import InvalidValueError, NotSupportedError
@@ -80,7 +80,7 @@ class Session:
             NotSupportedError: The session is of a list, and so without state.
         """
         if self._state is None:
-            msg = f"a session of a list has no state, to be quick to list; get_session loads that of {self.id!r:.80}"
+            msg = f"a session of a list has no state, to be quick to list; get_session loads that of {brief(self.id)}"
             raise NotSupportedError(msg)
         return self._state
 
@@ -187,11 +187,11 @@ class GetSessionConfig(Record):
     def __attrs_post_init__(self) -> None:
         for name in ("num_recent_events", "after_seq"):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+            if value is not None and not is_count(value):
                 problem = f"expected an integer from 0 up, found {shown(value)}"
                 raise InvalidValueError(f"GetSessionConfig.{name}", problem)
         after = self.after_timestamp
-        if after is not None and (isinstance(after, bool) or not isinstance(after, (int, float)) or after != after):
+        if after is not None and finite(after) is None:
             problem = f"expected seconds since the epoch, found {shown(after)}"
             raise InvalidValueError("GetSessionConfig.after_timestamp", problem)
 

@@ -22,7 +22,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
 import attrs
 
-from .._json import EMPTY_DICT, JSON, FrozenList, freeze
+from .._json import EMPTY_DICT, JSON, FrozenList, brief, freeze
 from .._record import Record
 from .._values import changed
 from ..errors import InvalidValueError, InvocationEndedError
@@ -61,7 +61,7 @@ def check_key(key: object, path: str) -> str:
         InvalidValueError: It is not a string, or a scope's prefix with nothing after it.
     """
     if not isinstance(key, str):
-        raise InvalidValueError(path, f"expected a string as key, found {key!r:.80} of type {type(key).__name__}")
+        raise InvalidValueError(path, f"expected a string as key, found {brief(key)} of type {type(key).__name__}")
     if key in _PREFIXES:
         raise InvalidValueError(path, f"expected a name after the prefix, found {key!r}; write for example '{key}name'")
     plain: str = freeze(key, path)
@@ -159,7 +159,7 @@ NO_VALUES: Final = _OPERATIONS | {_Removed}
 
 
 def _mismatch(key: str, operation: str, expected: str, found: object) -> InvalidValueError:
-    what = "another one" if found is MISSING else f"{found!r:.80}"
+    what = "another one" if found is MISSING else f"{brief(found)}"
     return InvalidValueError(f"state[{key!r}]", f"`{operation}` expects {expected}, found {what}")
 
 
@@ -201,7 +201,7 @@ def _operation(operation: JSON, path: str) -> Write:
             return Add(operand)
         if name == "extend" and isinstance(operand, FrozenList):
             return Extend(operand)
-    raise InvalidValueError(path, f'expected {{"add": number}} or {{"extend": list}}, found {operation!r:.80}')
+    raise InvalidValueError(path, f'expected {{"add": number}} or {{"extend": list}}, found {brief(operation)}')
 
 
 def with_writes(actions: EventActions, writes: Mapping[str, Write], **changes: Any) -> EventActions:
@@ -399,6 +399,8 @@ class State(MutableMapping[str, Any]):
     def __delitem__(self, key: str) -> None:
         if self._lookup(key, self._seen) is MISSING:
             raise KeyError(key)
+        if self._check is not None:
+            self._check(key, None)
         self._write(key, REMOVED)
 
     def __contains__(self, key: object) -> bool:

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from .._json import brief
 from ..errors import ConfigurationError
 from ._explore import Settings, check_reached, explore, replay, settings
 from ._kept import Kept, KeptFileError, file_of, keep, kept_of, read_kept
@@ -64,7 +65,7 @@ def check_test(test: Callable[..., Any], mark: pytest.Mark) -> None:
         hint = (
             "; with @given use worlds() and simulate(...) instead of the marker" if hasattr(test, "hypothesis") else ""
         )
-        msg = f"expected a test marked `simulation` to be an async function, found {test!r:.80}{hint}"
+        msg = f"expected a test marked `simulation` to be an async function, found {brief(test)}{hint}"
         raise ConfigurationError(msg)
     if "world" not in inspect.signature(test).parameters:
         msg = "expected a test marked `simulation` to take `world`, found one that does not"
@@ -114,7 +115,7 @@ def run_test(test: Callable[..., Any], fixtures: dict[str, Any]) -> None:
     __tracebackhide__ = True
     place = fixtures["world"]
     if not isinstance(place, _Place):
-        msg = f"expected `world` to be minirun's fixture, found another one of this name that gives {place!r:.80}"
+        msg = f"expected `world` to be minirun's fixture, found another one of this name that gives {brief(place)}"
         raise ConfigurationError(msg)
     _Test(test, fixtures, place.minirun_node).run()
 

@@ -87,7 +87,8 @@ class Saying:
         answer = None
         for event in self.world._ledger.logs.get(key, ()):
             if event.invocation_id == invocation and event.author != "user" and event.content is not None:
-                answer = event if event.is_final_response() else answer
+                is_final = event.is_final_response() and event.content.role != "user"
+                answer = event if is_final else answer
         return True, answer
 
     async def _ask(self, process: Process) -> Event | None:

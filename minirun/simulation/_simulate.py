@@ -13,6 +13,7 @@ import attrs
 import trio
 from trio.testing import MockClock
 
+from .._json import brief
 from ..errors import ConfigurationError
 from ..runtime._failure import first_failure
 from ._choices import Choice, Choices
@@ -131,10 +132,10 @@ def check_settings(storage: object, processes: object) -> None:
         ConfigurationError: It makes no sense, or does not go together.
     """
     if storage not in ("memory", "sqlite"):
-        msg = f"expected storage 'memory' or 'sqlite', found {storage!r:.80}"
+        msg = f"expected storage 'memory' or 'sqlite', found {brief(storage)}"
         raise ConfigurationError(msg)
     if isinstance(processes, bool) or not isinstance(processes, int) or not 1 <= processes <= PROCESSES_MAX:
-        msg = f"expected 1 to {PROCESSES_MAX} processes, found {processes!r:.80}"
+        msg = f"expected 1 to {PROCESSES_MAX} processes, found {brief(processes)}"
         raise ConfigurationError(msg)
     if storage == "memory" and processes > 1:
         msg = f"expected one process over storage='memory', found {processes}; several share storage='sqlite'"

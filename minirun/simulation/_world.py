@@ -22,7 +22,7 @@ import attrs
 import trio
 
 from .._codec import event_to_json
-from .._json import JSON
+from .._json import JSON, brief
 from ..agents import AgentTool, BaseAgent
 from ..apps import App
 from ..errors import ConfigurationError, MinirunError
@@ -203,7 +203,7 @@ class World:
         made = self._processes.seat(make)
         if state:
             if wrong := [key for key in state if not key.startswith("app:")]:
-                msg = f"expected `app:` keys in state, found {wrong[0]!r:.80}; what is left belongs to users"
+                msg = f"expected `app:` keys in state, found {brief(wrong[0])}; what is left belongs to users"
                 raise ConfigurationError(msg)
             self._store.seed(made.runners[0].app_name, dict(state))
         return made.runners[0]
@@ -232,7 +232,7 @@ class World:
     def state(self, runner: Runner, *, user_id: str | None = None, session_id: str | None = None) -> dict[str, JSON]:
         """The committed state: of the app, with *user_id* that of the user too, with *session_id* all of it."""
         if session_id is not None and user_id is None:
-            msg = f"expected a user_id with session_id={session_id!r:.80}: a session belongs to a user"
+            msg = f"expected a user_id with session_id={brief(session_id)}: a session belongs to a user"
             raise ConfigurationError(msg)
         self._processes.runners_of(runner)
         return self._store.state(runner.app_name, user_id, session_id)

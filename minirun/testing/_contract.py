@@ -29,6 +29,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import attrs
 import trio
 
+from .._json import brief
 from .._service import BaseService
 from ..errors import MinirunError
 
@@ -119,7 +120,7 @@ def listed_in(table: dict[str, Body[_Bench]]) -> Callable[[Body[_Bench]], Body[_
 def expect(what: str, found: object, expected: object) -> None:
     """What was found is what was expected."""
     if found != expected:
-        msg = f"{what}: expected {expected!r:.400}, found {found!r:.400}"
+        msg = f"{what}: expected {brief(expected, 400)}, found {brief(found, 400)}"
         raise AssertionError(msg)
 
 

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
+from .._json import brief
 from ..errors import ConfigurationError
 from ..flows._prompts import Prompts
 from ..runtime import CallbackContext, ToolContext
@@ -179,5 +180,5 @@ def check_async(cls: type, *names: str) -> None:
 def check_name(name: object, what: str = "a tool name") -> None:
     """Raise ConfigurationError if *name* cannot be the name of a tool."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        msg = f"expected {what} of up to 64 letters, digits, '_' and '-', found {name!r:.80}; name it"
+        msg = f"expected {what} of up to 64 letters, digits, '_' and '-', found {brief(name)}; name it"
         raise ConfigurationError(msg)

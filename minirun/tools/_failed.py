@@ -17,6 +17,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from .._json import brief
 from ..errors import ArgumentError, FatalError, UnknownToolError
 from ..runtime import ToolContext
 from ..runtime._failure import first_failure, leaves
@@ -67,9 +68,9 @@ def tell_failed(context: ToolContext, name: str, error: Exception) -> None:
     """Tell that the tool *name* has failed in the call of *context*, and note where for whoever shows the answer."""
     if isinstance(error, (ArgumentError, UnknownToolError)):
         why = "there is no such tool" if isinstance(error, UnknownToolError) else "its arguments do not fit"
-        _tell(logging.WARNING, context, f"the call of the tool {name!r:.80} was not made: {why}")
+        _tell(logging.WARNING, context, f"the call of the tool {brief(name)} was not made: {why}")
         return
-    _tell(logging.ERROR, context, f"the tool {name!r:.80} has failed", error)
+    _tell(logging.ERROR, context, f"the tool {brief(name)} has failed", error)
     frame = _frame_of(error)
     if frame is not None:
         said = f"{type(error).__name__}: {context._invocation.secrets.text_of(error)}"
@@ -78,12 +79,12 @@ def tell_failed(context: ToolContext, name: str, error: Exception) -> None:
 
 def tell_handled(context: ToolContext, name: str, error: Exception) -> None:
     """Tell that the tool *name* has failed, and that a hook has answered in its place."""
-    _tell(logging.INFO, context, f"the tool {name!r:.80} has failed, and a hook has answered in its place", error)
+    _tell(logging.INFO, context, f"the tool {brief(name)} has failed, and a hook has answered in its place", error)
 
 
 def tell_retried(context: ToolContext, name: str, error: Exception, attempt: int) -> None:
     """Tell that an attempt of the tool *name* has failed, and that there will be another one."""
-    _tell(logging.INFO, context, f"attempt {attempt} of the tool {name!r:.80} has failed; it is made again", error)
+    _tell(logging.INFO, context, f"attempt {attempt} of the tool {brief(name)} has failed; it is made again", error)
 
 
 def _tell(level: int, context: ToolContext, what: str, error: Exception | None = None) -> None:

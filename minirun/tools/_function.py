@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_type_hints
 
-from .._json import freeze
+from .._json import brief, freeze
 from ..errors import ConfigurationError
 from ..flows._docstring import documentation_of
 from ..flows._signature import signature_of
@@ -135,7 +135,7 @@ def _context_parameter(func: Callable[..., Any], inner: Callable[..., Any]) -> s
     try:
         parameters = inspect.signature(func).parameters
     except ValueError as error:  # some builtins do not tell
-        raise ConfigurationError(f"expected a function with a signature, found {func!r:.80} ({error})") from None
+        raise ConfigurationError(f"expected a function with a signature, found {brief(func)} ({error})") from None
     target = inner if hasattr(inner, "__annotations__") else type(inner).__call__
     try:
         hints = get_type_hints(target)

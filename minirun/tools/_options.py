@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .._json import finite
+from .._json import brief, finite
 from ..errors import ArgumentError, ConfigurationError
 from ..flows._json_schema import Checker, compile_schema
 from ..types import FunctionDeclaration
@@ -32,7 +32,7 @@ def check_options(
 
     def check(fits: bool, expected: str, found: object) -> None:
         if not fits:
-            raise ConfigurationError(f"tool {name!r}: expected {expected}, found {found!r:.80}")
+            raise ConfigurationError(f"tool {name!r}: expected {expected}, found {brief(found)}")
 
     check(on_interrupted in ("report", "rerun", "ask"), "on_interrupted 'report', 'rerun' or 'ask'", on_interrupted)
     is_condition = isinstance(require_confirmation, bool) or callable(require_confirmation)
@@ -58,9 +58,9 @@ async def is_required(required: Callable[..., Any], args: Mapping[str, Any], too
 def refuse_function(func: object, run_in: object, name: str) -> NoReturn:
     """Raise ConfigurationError for what cannot be a tool, or not in this way."""
     if not callable(func):
-        raise ConfigurationError(f"expected a function, found {func!r:.80}")
+        raise ConfigurationError(f"expected a function, found {brief(func)}")
     if run_in not in (None, "thread", "loop"):
-        raise ConfigurationError(f"expected run_in='thread' or 'loop', found {run_in!r:.80}")
+        raise ConfigurationError(f"expected run_in='thread' or 'loop', found {brief(run_in)}")
     if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
         msg = f"expected a function that returns its result, found the generator {name!r}; return a list"
         raise ConfigurationError(msg)

@@ -93,7 +93,8 @@ class Permission:
         told = {"hint": question.hint, "confirmed": False, "payload": question.payload}
         original = {"id": call_id, "name": self._call.name, "args": self._call.args if args is None else args}
         asked = {"originalFunctionCall": original, "toolConfirmation": told}
-        await pose(self._context, Question(question_id, REQUEST_CONFIRMATION, asked), replay=NO_REPLAY)
+        about = Question(question_id, REQUEST_CONFIRMATION, asked, confirmations={call_id: told})
+        await pose(self._context, about, replay=NO_REPLAY)
 
     async def _confirmation(
         self, what: str, question: ToolConfirmation, args: Mapping[str, Any] | None = None

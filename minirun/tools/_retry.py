@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from .._json import finite
+from .._json import brief, finite, is_count
 from ..errors import ArgumentError, ConfigurationError, FatalError
 
 __all__ = ["RetryConfig"]
@@ -17,7 +17,7 @@ Named: TypeAlias = type[Exception] | str
 
 def _check(fits: bool, name: str, expected: str, found: object) -> None:
     if not fits:
-        raise ConfigurationError(f"RetryConfig.{name}: expected {expected}, found {found!r:.80}")
+        raise ConfigurationError(f"RetryConfig.{name}: expected {expected}, found {brief(found)}")
 
 
 def _at_least(least: float, most: float = float("inf")) -> Any:
@@ -31,8 +31,7 @@ def _at_least(least: float, most: float = float("inf")) -> Any:
 
 
 def _is_attempts(instance: object, attribute: attrs.Attribute[int], value: object) -> None:
-    fits = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-    _check(fits, attribute.name, "an integer from 1 up", value)
+    _check(is_count(value, 1), attribute.name, "an integer from 1 up", value)
 
 
 def _names(value: object) -> tuple[Named, ...] | None:

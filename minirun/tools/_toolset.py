@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from .._json import brief
 from .._values import changed
 from ..errors import ConfigurationError
 from ..flows._prompts import Prompts
@@ -55,14 +56,14 @@ class BaseToolset(ABC):
         sequential: bool = False,
     ) -> None:
         if not (tool_filter is None or callable(tool_filter) or _is_names(tool_filter)):
-            msg = f"expected tool_filter to be a list of names, or a function of a tool, found {tool_filter!r:.80}"
+            msg = f"expected tool_filter to be a list of names, or a function of a tool, found {brief(tool_filter)}"
             raise ConfigurationError(msg)
         self.tool_filter = tool_filter
         if tool_name_prefix is not None:
             check_name(tool_name_prefix, "tool_name_prefix")
         self.tool_name_prefix = tool_name_prefix
         if not isinstance(sequential, bool):
-            raise ConfigurationError(f"expected sequential to be True or False, found {sequential!r:.80}")
+            raise ConfigurationError(f"expected sequential to be True or False, found {brief(sequential)}")
         self.sequential = sequential
 
     @abstractmethod
@@ -84,7 +85,7 @@ class BaseToolset(ABC):
         tools: list[BaseTool] = []
         found = self.get_tools(readonly_context)
         if not inspect.isawaitable(found):
-            msg = f"expected {_name_of(self)} to be `async def`, found a function that returned {found!r:.80}"
+            msg = f"expected {_name_of(self)} to be `async def`, found a function that returned {brief(found)}"
             raise ConfigurationError(msg)
         for tool in _checked_tools(await found, self):
             if await self._is_selected(tool, readonly_context):
@@ -122,7 +123,7 @@ def _checked_tools(found: object, toolset: BaseToolset) -> list[BaseTool]:
     tools: list[BaseTool] = []
     for tool in found if isinstance(found, Iterable) else [found]:
         if not isinstance(tool, BaseTool):
-            msg = f"expected {_name_of(toolset)} to return a list of tools, found {tool!r:.80}; see FunctionTool"
+            msg = f"expected {_name_of(toolset)} to return a list of tools, found {brief(tool)}; see FunctionTool"
             raise ConfigurationError(msg)
         tools.append(tool)
     return tools

@@ -15,7 +15,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from ..._json import loads
+from ..._json import brief, loads
 from .._sqlite._errors import SQLITE_ERRORS
 from .._sqlite._owner_lock import is_owner
 from ._salvage import salvaged
@@ -40,23 +40,23 @@ def check_artifacts(db: sqlite3.Connection, report: Report) -> None:
     for version, sha256, size, created, about, seq, stager, following, filename, session, there, revision in db.execute(
         VERSIONS
     ):
-        place = f"artifact {filename!r:.80} of {f'session {session!r:.80}' if session else 'a user'}"
+        place = f"artifact {brief(filename)} of {f'session {brief(session)}' if session else 'a user'}"
         problem = _version_problem(version, sha256, size, created, about)
         if problem:
-            report(place, f"version {version!r:.40}: {problem}")
+            report(place, f"version {brief(version, 40)}: {problem}")
         elif type(following) is not int or version >= following:
-            report(place, f"version {version}: expected one below the next, which is {following!r:.40}")
+            report(place, f"version {version}: expected one below the next, which is {brief(following, 40)}")
         elif sha256 is not None and there != size:
-            found = "none" if there is None else f"one of {there!r:.40}"
+            found = "none" if there is None else f"one of {brief(there, 40)}"
             report(place, f"version {version}: expected a content of {size} bytes, found {found}")
         elif (stager is not None or not session) and seq is not None:
-            report(place, f"version {version} is said to be made visible by event {seq!r:.40}, and cannot be")
+            report(place, f"version {version} is said to be made visible by event {brief(seq, 40)}, and cannot be")
         elif seq is not None and (type(seq) is not int or revision is None or not 0 <= seq <= revision):
-            report(place, f"version {version} was made visible by event {seq!r:.40}, which there is not")
+            report(place, f"version {version} was made visible by event {brief(seq, 40)}, which there is not")
     owners = "SELECT stager FROM artifact_versions WHERE stager NOT NULL UNION SELECT owner FROM content_uses"
     for (owner,) in db.execute(owners).fetchall():
         if not is_owner(owner):
-            report("file", f"artifacts are said to be used by {owner!r:.80}, which is the name of no process")
+            report("file", f"artifacts are said to be used by {brief(owner)}, which is the name of no process")
     for content, sha256, size in db.execute("SELECT id, sha256, size FROM contents WHERE sha256 IS NOT NULL"):
         problem = _content_problem(db, content, sha256, size)
         if problem:
@@ -66,17 +66,17 @@ def check_artifacts(db: sqlite3.Connection, report: Report) -> None:
 def _version_problem(version: Any, sha256: Any, size: Any, created: Any, about: Any) -> str:
     """What is wrong with the columns of a version; empty if nothing is."""
     if type(version) is not int or version < 0 or type(size) is not int or type(created) is not float:
-        return f"expected numbers, found {version!r:.40}, {size!r:.40} and {created!r:.40}"
+        return f"expected numbers, found {brief(version, 40)}, {brief(size, 40)} and {brief(created, 40)}"
     if sha256 is None:
         return ""
     if type(sha256) is not str or type(about) is not str:
-        return f"expected texts, found {sha256!r:.80} and {about!r:.80}"
+        return f"expected texts, found {brief(sha256)} and {brief(about)}"
     try:
         said = loads(about)
     except (ValueError, TypeError, RecursionError) as error:
         return f"what is said of it cannot be read: {error}"
     if not isinstance(said, dict) or not all(isinstance(said.get(name), kind) for name, kind in _ABOUT.items()):
-        return f"expected what it is, found {about!r:.80}"
+        return f"expected what it is, found {brief(about)}"
     return ""
 
 
@@ -87,13 +87,13 @@ def _content_problem(db: sqlite3.Connection, content: int, sha256: Any, size: An
     try:
         for expected, (number, data) in enumerate(db.execute(query, (content,))):
             if number != expected or type(data) is not bytes:
-                return f"expected chunk {expected}, found {number!r:.40} with {type(data).__name__}"
+                return f"expected chunk {expected}, found {brief(number, 40)} with {type(data).__name__}"
             hashed.update(data)
             length += len(data)
     except SQLITE_ERRORS as error:
         return f"SQLite cannot read it: {error}"
     if hashed.hexdigest() != sha256 or length != size:
-        return f"expected {size!r:.40} bytes with the sha256 {sha256!r:.80}, found {length} others"
+        return f"expected {brief(size, 40)} bytes with the sha256 {brief(sha256)}, found {length} others"
     return ""
 
 
@@ -110,14 +110,14 @@ def save_artifacts(old: sqlite3.Connection, new: sqlite3.Connection, lose: Repor
     ):
         if stager is not None:
             continue
-        place, owner = named.get(artifact, (f"artifact row {artifact!r:.40}", None))
+        place, owner = named.get(artifact, (f"artifact row {brief(artifact, 40)}", None))
         problem = _version_problem(version, sha256, size, created, about)
         if not problem and owner is None:
             problem = "whose it is is lost"
         if not problem and sha256 is not None and kept.get(sha256) != size:
             problem = "its content is lost"
         if problem or version > INTEGER_MAX:
-            lose(place, f"version {version!r:.40} is not kept: {problem or 'it is none that was written'}")
+            lose(place, f"version {brief(version, 40)} is not kept: {problem or 'it is none that was written'}")
             continue
         new.execute(
             "INSERT OR IGNORE INTO artifact_versions VALUES (?, ?, ?, ?, ?, ?, NULL, ?)",
@@ -152,12 +152,12 @@ def _save_names(
     named: dict[int, tuple[str, tuple[str, str, str] | None]] = {}
     columns = "app_name, user_id, session_id, filename, next_version"
     for artifact, (app, user, session, filename, following) in salvaged(old, "artifacts", "id", columns):
-        place = f"artifact {filename!r:.80} of {f'session {session!r:.80}' if session else 'a user'}"
+        place = f"artifact {brief(filename)} of {f'session {brief(session)}' if session else 'a user'}"
         if not all(type(name) is str for name in (app, user, session, filename)):
-            lose(place, f"it is not kept: its row has {app!r:.40}, {user!r:.40}, {session!r:.40}")
+            lose(place, f"it is not kept: its row has {brief(app, 40)}, {brief(user, 40)}, {brief(session, 40)}")
             continue
         if type(following) is not int or not 0 <= following <= INTEGER_MAX:
-            lose(place, f"which numbers were used is lost: found {following!r:.40}")
+            lose(place, f"which numbers were used is lost: found {brief(following, 40)}")
             following = 0
         row = (artifact, app, user, session, filename, following)
         if new.execute("INSERT OR IGNORE INTO artifacts VALUES (?, ?, ?, ?, ?, ?)", row).rowcount == 1:

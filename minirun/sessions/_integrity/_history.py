@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from ..._fields import is_list
 from ..._json import shown
 from ...errors import InvalidValueError
 from ...events import Event
@@ -15,13 +16,16 @@ from .._event_references import check_time
 __all__ = ["check_history"]
 
 
-def check_history(events: Sequence[Event]) -> None:
+def check_history(given: Iterable[Event]) -> list[Event]:
     """
-    Raise unless *events* are a session's whole log: its creation record first, without a gap, each one storable.
+    Return these events if they are a session's whole log: its creation record first, without a gap, each one storable.
 
     Raises:
         InvalidValueError, InvalidEventError, NotSupportedError: They are not; the message says which one, and why.
     """
+    if not is_list(given):
+        raise InvalidValueError("events", f"expected a list of events, found {shown(given)}")
+    events = list(given)
     if not events:
         raise InvalidValueError("events", "expected the creation record (seq 0) at least, found none")
     visible: list[int] = []  # what was not undone: a summary may end there, and a rewind go back to it
@@ -51,6 +55,7 @@ def check_history(events: Sequence[Event]) -> None:
         visible.append(seq)  # a rewind stands in the history, too, in the place of what it has undone
     if events[0].content is not None:
         raise InvalidValueError("events[0]", "expected the creation record, which has no content")
+    return events
 
 
 def _check_order(event: Event, compactions: CompactionFold, visible: Sequence[int], path: str) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 
 from ..._codec import content_from_dict
-from ..._json import loads
+from ..._json import brief, loads
 from .._sqlite._errors import SQLITE_ERRORS
 from .._sqlite._memories import BLOCK_BITS, PLACE_BITS, PLACES, TABLES, VERSION, token
 from ._salvage import salvaged
@@ -40,14 +40,14 @@ def check_memories(db: sqlite3.Connection, report: Report) -> None:
         return
     found = db.execute("SELECT version FROM memory_store").fetchone()
     if found != (VERSION,):
-        report("file", f"expected memories in format {VERSION}, found {found!r:.40}")
+        report("file", f"expected memories in format {VERSION}, found {brief(found, 40)}")
         return
     totals: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
     sums: dict[int, int] = defaultdict(int)
     for number, *row in db.execute(f"SELECT number, {ENTRY} FROM memory_entries"):
         problem = _entry_problem(number, row)
         if problem:
-            report(f"memory {row[1]!r:.80}", problem)
+            report(f"memory {brief(row[1])}", problem)
             continue
         user = totals[row[0]]
         user[:] = max(user[0], number & PLACES), user[1] + 1, user[2] + row[4]
@@ -57,7 +57,7 @@ def check_memories(db: sqlite3.Connection, report: Report) -> None:
     _check_index(db, sums, report)
     query = "SELECT id FROM memory_entries e JOIN memory_deleted d USING (user, id)"
     for (name,) in db.execute(query):
-        report(f"memory {name!r:.80}", "it is there, and it was deleted")
+        report(f"memory {brief(name)}", "it is there, and it was deleted")
 
 
 def _entry_problem(number: Any, row: Any) -> str:
@@ -73,7 +73,7 @@ def _entry_problem(number: Any, row: Any) -> str:
         content_from_dict(fields["content"])
         is_whole = isinstance(fields.get("author", ""), str) and isinstance(fields.get("metadata", {}), dict)
     except (TypeError, ValueError, LookupError, AttributeError) as error:
-        return f"it cannot be read ({error!r:.200})"
+        return f"it cannot be read ({brief(error, 200)})"
     return "" if is_whole else "it cannot be read: its author or its metadata is none"
 
 
@@ -87,7 +87,7 @@ def _check_users(db: sqlite3.Connection, totals: dict[int, list[int]], report: R
     for user, app, name, *written in db.execute(
         "SELECT id, app_name, user_id, newest, count, length FROM memory_users"
     ):
-        place, found = f"memories of user {name!r:.80} of app {app!r:.80}", totals.pop(user, [0, 0, 0])
+        place, found = f"memories of user {brief(name)} of app {brief(app)}", totals.pop(user, [0, 0, 0])
         if any(type(value) is not int for value in written) or written[0] < found[0] or written[1:] != found[1:]:
             report(place, f"expected {found[1]} with {found[2]} terms, the newest {found[0]} or later, found {written}")
     for user in totals:
@@ -104,7 +104,7 @@ def _check_index(db: sqlite3.Connection, sums: dict[int, int], report: Report) -
     query = "SELECT id FROM memory_entries WHERE number = ?"
     for number in wrong:
         found = db.execute(query, (number,)).fetchone()
-        place = f"memory number {number}" if found is None else f"memory {found[0]!r:.80}"
+        place = f"memory number {number}" if found is None else f"memory {brief(found[0])}"
         report(place, "the index has other words for it than it has, so searches may miss it, or fail")
 
 
@@ -124,7 +124,7 @@ def save_memories(old: sqlite3.Connection, new: sqlite3.Connection, lose: Report
     except SQLITE_ERRORS:
         found = None
     if found not in (None, (VERSION,)):
-        lose("file", f"memories are not kept: expected them in format {VERSION}, found {found!r:.40}")
+        lose("file", f"memories are not kept: expected them in format {VERSION}, found {brief(found, 40)}")
         return
     try:
         for statement in TABLES:
@@ -142,7 +142,8 @@ def _save_users(old: sqlite3.Connection, new: sqlite3.Connection, lose: Report) 
     users = set()
     for user, (app, name, newest) in salvaged(old, "memory_users", "id", "app_name, user_id, newest"):
         if not (isinstance(app, str) and isinstance(name, str)):
-            lose(f"user row {user}", f"memories are not kept: whose they are is lost, found {app!r:.40}, {name!r:.40}")
+            found = f"{brief(app, 40)}, {brief(name, 40)}"
+            lose(f"user row {user}", f"memories are not kept: whose they are is lost, found {found}")
             continue
         last = newest if type(newest) is int and 0 <= newest <= PLACES else 0
         query = "INSERT OR IGNORE INTO memory_users VALUES (?, ?, ?, ?, 0, 0)"
@@ -154,7 +155,7 @@ def _save_users(old: sqlite3.Connection, new: sqlite3.Connection, lose: Report) 
 def _save_entries(old: sqlite3.Connection, new: sqlite3.Connection, users: set[int], lose: Report) -> None:
     for number, row in salvaged(old, "memory_entries", "number", ENTRY):
         user, place = number >> PLACE_BITS, number & PLACES
-        name = f"memory {row[1]!r:.80}"
+        name = f"memory {brief(row[1])}"
         problem = _entry_problem(number, row) or ("" if user in users else "whose it is is lost")
         if not problem and new.execute("SELECT 1 FROM memory_deleted WHERE user = ? AND id = ?", row[:2]).fetchone():
             problem = "it was deleted"

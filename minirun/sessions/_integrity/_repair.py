@@ -24,7 +24,7 @@ from typing import Any, Final
 import attrs
 
 from ..._files import open_private
-from ..._json import JSON, dumps
+from ..._json import JSON, brief, dumps
 from ...env import REAL_ENV
 from ...errors import AlreadyExistsError, InvalidValueError
 from .._invocation import Invocation, InvocationStatus, invocation_at, invocation_of
@@ -213,7 +213,7 @@ class _Repair:
         try:
             if not is_number(session) or session_key(*names) != key:
                 raise InvalidValueError(
-                    "its row", f"expected a number and a name, found {session!r:.40}, {names!r:.80}"
+                    "its row", f"expected a number and a name, found {brief(session, 40)}, {brief(names)}"
                 )
         except ROW_ERRORS as error:
             return SavedSession(key, None, was, str(error))
@@ -331,9 +331,9 @@ class _Repair:
                 run = invocation_of(key, name, InvocationStatus(status), seq, end_seq if is_sound else None)
                 kept.append((found[0], invocation_at(run, log.last.seq, waits=name in waiting)))
                 if not is_sound:
-                    self._lose(str(key), f"how invocation {name!r:.80} ended is not kept")
+                    self._lose(str(key), f"how invocation {brief(name)} ended is not kept")
             elif not cut:
-                self._lose(str(key), f"what was noted of invocation {name!r:.80} is not kept")
+                self._lose(str(key), f"what was noted of invocation {brief(name)} is not kept")
         for name in waiting.keys() - {run.invocation_id for _, run in kept}:  # so that its questions can be answered
             found = self._first_event(segments, waiting[name], log.last.seq)
             assert found is not None
@@ -370,7 +370,7 @@ class _Repair:
             for key in sorted(found.keys() | kept.keys()):
                 was, now = found.get(key), dumps(kept[key]) if key in kept else None
                 if was != now:
-                    self._lose(scope_place(app, user), f"state key {key!r:.80}: kept {now!s:.80}, found {was!s:.80}")
+                    self._lose(scope_place(app, user), f"state key {brief(key)}: kept {now!s:.80}, found {was!s:.80}")
 
     def _stored_values(self) -> dict[tuple[str, str], dict[str, str]]:
         """The values of the shared scopes that can be read in the old file, as JSON."""
@@ -388,7 +388,7 @@ class _Repair:
         rows = salvaged(self._old, "shared_base", "rowid", "app_name, user_id, commit_no, value")
         for _, (app, user, number, value) in rows:
             if not isinstance(app, str) or not isinstance(user, str):
-                self._lose("file", f"the base of the state of app {app!r:.80}, user {user!r:.80} is not kept")
+                self._lose("file", f"the base of the state of app {brief(app)}, user {brief(user)} is not kept")
                 continue
             try:
                 bases[app, user] = SharedScope(base_values(user, number, value), number)

@@ -28,7 +28,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from ..._codec import event_from_json
-from ..._json import JSON, dumps, freeze, loads
+from ..._json import JSON, brief, dumps, freeze, loads
 from ...env import REAL_ENV
 from ...errors import InvalidValueError, StorageFormatError
 from ...events import Event
@@ -161,7 +161,7 @@ def sound_segments(db: sqlite3.Connection, session: int) -> tuple[Segment, ...]:
     query = "SELECT first_seq, last_seq, log FROM shared_pasts WHERE session = ? ORDER BY first_seq"
     for first, last, log in db.execute(query, (session,)):
         if first != expected or not all(map(is_number, (first, last, log))) or last < first or log >= session:
-            problem = f"{first!r:.40} to {last!r:.40} of log {log!r:.40}, from {expected} on"
+            problem = f"{brief(first, 40)} to {brief(last, 40)} of log {brief(log, 40)}, from {expected} on"
             raise damage(f"its shared past makes no sense: {problem}")
         found.append(Segment(first, last, log))
         expected = last + 1
@@ -186,7 +186,7 @@ def scan(db: sqlite3.Connection, segments: Iterable[Segment], revision: int | No
             if seq != expected:
                 problem = f"it is missing; the next one is {seq}"
             elif type(data) is not str or type(commit_no) is not int:
-                problem = f"its row has the wrong types: {data!r:.40}, {commit_no!r:.40}"
+                problem = f"its row has the wrong types: {brief(data, 40)}, {brief(commit_no, 40)}"
             elif (linked := link(chain, seq, commit_no, data)) != stored:
                 problem = f"expected the link {linked.hex()[:16]}… in the hash chain, found {_shown(stored)}"
             elif commit_no <= number:
@@ -261,7 +261,7 @@ class _Verifier:
         newest_no(self._db)
         rows = self._db.execute("SELECT only, deleted_no FROM store").fetchall()
         if len(rows) != 1 or rows[0][0] != 1 or not is_number(rows[0][1]):
-            self._report("file", f"expected one row with a number in the table of the store, found {rows!r:.80}")
+            self._report("file", f"expected one row with a number in the table of the store, found {brief(rows)}")
 
     # --- sessions
 
@@ -319,25 +319,25 @@ class _Verifier:
         for call_id, call in found.items():
             wanted = expected.get(call_id)
             if wanted is None or attrs.evolve(call, pending=wanted.pending, pending_seq=wanted.pending_seq) != wanted:
-                self._report(place, f"call {call_id!r:.80} is noted as open, and is not open at event {call.seq!r}")
+                self._report(place, f"call {brief(call_id)} is noted as open, and is not open at event {call.seq!r}")
             elif call != wanted:
                 pending = f"{wanted.pending.value!r} since event {wanted.pending_seq}"
                 found_pending = f"{call.pending.value!r} since {call.pending_seq}"
-                self._report(place, f"open call {call_id!r:.80}: expected pending {pending}, found {found_pending}")
+                self._report(place, f"open call {brief(call_id)}: expected pending {pending}, found {found_pending}")
         newest = newest_no(self._db)
         query = "SELECT call_id, pending_no FROM open_calls WHERE session = ?"
         for call_id, number in self._db.execute(query, (session,)):
             call = found[call_id]
             # It may be newer than the event, as in a fork or after a rewind, but never newer than the file.
             if not is_number(number) or number > newest or (number == 0) != (not call.pending):
-                self._report(place, f"open call {call_id!r:.80} has the number {number!r:.40} of {newest}")
+                self._report(place, f"open call {brief(call_id)} has the number {brief(number, 40)} of {newest}")
         for call_id, call in expected.items():
             if call_id not in found and call.pending is Pending.WAITS and call.invocation_id in paused:
-                self._report(place, f"call {call_id!r:.80} is what its paused invocation waits for, and is not noted")
+                self._report(place, f"call {brief(call_id)} is what its paused invocation waits for, and is not noted")
 
     def _check_lease(self, place: str, row: Row) -> None:
         if (row.owner is None) != (row.expires is None) or row.epoch < 0:
-            found = f"{row.epoch}, {row.owner!r:.40}, {row.expires}"
+            found = f"{row.epoch}, {brief(row.owner, 40)}, {row.expires}"
             self._report(place, f"expected a lease with an owner and an end, or none, found {found}")
 
     def _invocations(self, session: int) -> dict[Any, list[_Noted]]:
@@ -356,11 +356,12 @@ class _Verifier:
         if step.event.invocation_id != name or not step.commit_no <= noted.commit_no <= newest:
             self._report(place, f"invocation {name!r} is noted to begin here, and does not", step.seq)
         if noted.status not in InvocationStatus.__members__.values():
-            self._report(place, f"invocation {name!r} has the status {noted.status!r:.40}", step.seq)
+            self._report(place, f"invocation {name!r} has the status {brief(noted.status, 40)}", step.seq)
         if type(noted.epoch) is not int or noted.epoch > row.epoch:
-            self._report(place, f"invocation {name!r} has the epoch {noted.epoch!r:.40} of {row.epoch}", step.seq)
+            self._report(place, f"invocation {name!r} has the epoch {brief(noted.epoch, 40)} of {row.epoch}", step.seq)
         if not could_end(noted.status, step.seq, noted.end_seq, row.revision):
-            problem = f"invocation {name!r} is {noted.status!r:.40} and has ended at event {noted.end_seq!r:.40}"
+            ended = f"has ended at event {brief(noted.end_seq, 40)}"
+            problem = f"invocation {name!r} is {brief(noted.status, 40)} and {ended}"
             self._report(place, problem, step.seq)
 
     def _check_state(self, place: str, session: int, values: Values) -> None:
@@ -372,7 +373,7 @@ class _Verifier:
             wanted = dumps(expected[key]) if key in expected else None
             if stored.get(key) != wanted:
                 shown = "no such key" if wanted is None else f"{wanted:.80}"
-                self._report(place, f"state key {key!r:.80}: expected {shown}, found {stored.get(key)!r:.80}")
+                self._report(place, f"state key {brief(key)}: expected {shown}, found {brief(stored.get(key))}")
 
     def _tick(self) -> None:
         self._done += 1
@@ -400,19 +401,19 @@ class _Verifier:
         """By these numbers other processes learn what has changed, removals included."""
         for key, number in stored.items():
             if wanted.numbers.get(key, number) != number or not is_number(number):
-                self._report(
-                    place, f"state key {key!r:.80}: expected the number {wanted.numbers.get(key)}, found {number!r:.40}"
-                )
+                numbers = f"expected the number {wanted.numbers.get(key)}, found {brief(number, 40)}"
+                self._report(place, f"state key {brief(key)}: {numbers}")
             elif key not in wanted.numbers and number > wanted.base_no:
-                self._report(place, f"state key {key!r:.80}: no event has the number {number}")
+                self._report(place, f"state key {brief(key)}: no event has the number {number}")
         for key in wanted.numbers.keys() - stored.keys() - wanted.values.keys():
-            self._report(place, f"state key {key!r:.80}: its removal is not noted")
+            self._report(place, f"state key {brief(key)}: its removal is not noted")
 
     def _check_bases(self) -> None:
         [newest] = self._db.execute("SELECT max(deleted_no) FROM store").fetchone()
         for app, user, number in self._db.execute("SELECT app_name, user_id, commit_no FROM shared_base"):
             if not is_number(number) or not is_number(newest) or number > newest:
-                self._report(scope_place(app, user), f"its base has the number {number!r:.40}, beyond {newest!r:.40}")
+                problem = f"its base has the number {brief(number, 40)}, beyond {brief(newest, 40)}"
+                self._report(scope_place(app, user), problem)
 
     def _check_unused(self) -> None:
         query = f"SELECT log, count(*), min(seq), max(seq) FROM events e WHERE NOT {USED} GROUP BY log"
@@ -479,12 +480,12 @@ def base_values(user: str, number: object, value: object) -> dict[str, JSON]:
         ValueError, TypeError, RecursionError: It is not one that was written.
     """
     if type(value) is not str or not is_number(number):
-        msg = f"expected a number and a text, found {number!r:.40} and {value!r:.40}"
+        msg = f"expected a number and a text, found {brief(number, 40)} and {brief(value, 40)}"
         raise TypeError(msg)
     values = freeze(loads(value))
     kind = Scope.APP if user == NO_USER else Scope.USER
     if not isinstance(values, dict) or not all(scope_of(key) is kind for key in values):
-        msg = f"expected an object with keys of the {kind.value}, found {value!r:.80}"
+        msg = f"expected an object with keys of the {kind.value}, found {brief(value)}"
         raise ValueError(msg)
     return dict(values)
 

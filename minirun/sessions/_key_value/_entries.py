@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote
 import attrs
 
 from ..._codec import event_from_json, event_to_json
-from ..._json import JSON, dumps, freeze, loads
+from ..._json import JSON, brief, dumps, freeze, loads
 from ...errors import StorageCorruptError
 from ...events import Event
 from .._invocation import Invocation, InvocationStatus
@@ -146,7 +146,7 @@ def _reading(name: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
-        msg = f"the entry {name!r:.200} cannot be read: {error!r:.200}"
+        msg = f"the entry {brief(name, 200)} cannot be read: {brief(error, 200)}"
         raise StorageCorruptError(msg) from error
 
 

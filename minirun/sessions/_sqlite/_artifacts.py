@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
+from ..._json import brief
 from ...errors import AlreadyExistsError
 from ...events import Event
 from .._key import SessionKey
@@ -102,8 +103,8 @@ def copy_artifacts(
         if not db.execute(there, (artifact, newest, *bound)).fetchone():
             continue
         if _is_taken(db, target, filename, by_name=at_seq is None):
-            msg = f"expected no artifact {filename!r:.80} in session {target[2]!r:.80}, found that there is or was one"
-            raise AlreadyExistsError(f"{msg}; choose another id for the new session")
+            msg = f"expected no artifact {brief(filename)} in session {brief(target[2])}, found that there is or was"
+            raise AlreadyExistsError(f"{msg} one; choose another id for the new session")
         made = _reserve(db, target, filename, following)
         db.execute(
             f"INSERT INTO artifact_versions SELECT ?, version, sha256, size, create_time, about, NULL, {seq}"

@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import TypeAlias
 
+from ..._json import brief
 from ._memories import TABLES
 
 __all__ = ["Part", "foreign_parts"]
@@ -46,7 +47,7 @@ def foreign_parts(found: Collection[Part], ours: Collection[str], *, migrated: b
         if kind == "table" and name.startswith((_SHADOWS, _LITESTREAM)):
             continue
         if (kind.upper(), name) not in known:
-            yield f"the {kind} {name!r:.80}{'' if table == name else f' on {table!r:.80}'}, which is not minirun's"
+            yield f"the {kind} {brief(name)}{'' if table == name else f' on {brief(table)}'}, which is not minirun's"
         elif not migrated:
-            yield f"the {kind} {name!r:.80} with other rules than minirun gives it"
+            yield f"the {kind} {brief(name)} with other rules than minirun gives it"
     yield from (f"no table {name!r}" for kind, name in sorted(known - names) if kind == "TABLE")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ..._json import shown
+from ..._json import brief, shown
 from ...env import Env
 from ...errors import InvalidValueError, StorageFormatError, StorageReadOnlyError
 from ._errors import ADVICE, SQLITE_ERRORS, result_code
@@ -188,11 +188,11 @@ def parse_path(path: str | os.PathLike[str] | None) -> Path | None:
         raise InvalidValueError("path", f"expected a file name, found {shown(path)} ({error})") from None
     if "://" in text:
         if not text.startswith("sqlite:///"):
-            raise InvalidValueError("path", f"expected a file name or sqlite:///FILE, found {text!r:.80}")
+            raise InvalidValueError("path", f"expected a file name or sqlite:///FILE, found {brief(text)}")
         text = text.removeprefix("sqlite:///")
     if text == ":memory:":
         return None
     if not text.strip():
-        raise InvalidValueError("path", f"expected a file name, ':memory:' or sqlite:///FILE, found {path!r:.80}")
+        raise InvalidValueError("path", f"expected a file name, ':memory:' or sqlite:///FILE, found {brief(path)}")
     # Resolved once: neither a change of folder nor a link may make two files, or two owners, out of one.
     return Path(os.path.realpath(text))

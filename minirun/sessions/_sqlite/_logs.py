@@ -11,6 +11,7 @@ import sqlite3
 from typing import Final, NamedTuple
 
 from ..._coding import from_json
+from ..._json import brief
 from ...errors import InvalidValueError
 from ...events import Event
 from ._errors import corrupt, damage
@@ -61,7 +62,7 @@ def newest_no(db: sqlite3.Connection) -> int:
     query = "SELECT max(deleted_no, (SELECT coalesce(max(commit_no), 0) FROM events)) FROM store"
     found = db.execute(query).fetchone()
     if found is None or type(found[0]) is not int or not 0 <= found[0] < NUMBER_MAX:
-        raise damage(f"the number of the newest event is missing, found {found!r:.80}")
+        raise damage(f"the number of the newest event is missing, found {brief(found)}")
     number: int = found[0]
     return number
 
@@ -73,7 +74,7 @@ def read_segments(db: sqlite3.Connection, session: int) -> tuple[Segment, ...]:
     )
     past = tuple(Segment(*columns) for columns in rows)
     if any(type(number) is not int for segment in past for number in segment):
-        raise damage(f"the shared past of session row {session} makes no sense: {past!r:.80}")
+        raise damage(f"the shared past of session row {session} makes no sense: {brief(past)}")
     return (*past, Segment(past[-1].last_seq + 1 if past else 0, SEQ_MAX, session))
 
 

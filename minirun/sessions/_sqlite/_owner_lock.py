@@ -17,6 +17,7 @@ import re
 from pathlib import Path
 
 from ..._files import open_private
+from ..._json import brief
 from ._errors import damage
 
 try:
@@ -66,7 +67,7 @@ def owner_is_gone(database: Path, owner: str) -> bool:
         sqlite3.DatabaseError: Nobody is called so: the file is damaged.
     """
     if not is_owner(owner):
-        raise damage(f"an owner is called {owner!r:.80}")
+        raise damage(f"an owner is called {brief(owner)}")
     if fcntl is None:
         return False
     path = _lock_path(database, owner)

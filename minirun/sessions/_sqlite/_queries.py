@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import trio
 
-from ..._json import JSON
+from ..._json import JSON, brief
 from ..._values import changed
 from ...events import Event
 from .._calls import OpenCall
@@ -161,8 +161,8 @@ def stored_invocation(
         StorageCorruptError: It makes no sense.
     """
     if status not in InvocationStatus.__members__.values() or type(seq) is not int:
-        what = f"has the status {status!r:.80} and begins at {seq!r:.80}"
-        raise corrupt(name, f"an invocation of session {key.session_id!r:.80} {what}")
+        what = f"has the status {brief(status)} and begins at {brief(seq)}"
+        raise corrupt(name, f"an invocation of session {brief(key.session_id)} {what}")
     return invocation_of(key, invocation_id, InvocationStatus(status), seq, end_seq)
 
 

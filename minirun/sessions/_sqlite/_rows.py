@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
+from ..._json import brief
 from ...errors import AlreadyExistsError
 from ...events import Event
 from .._calls import CallChanges, OpenCall, Pending
@@ -75,12 +76,12 @@ def row_of(columns: Sequence[Any]) -> Row:
     if tuple(map(type, columns)) not in _ROWS_TYPES:
         for value, kinds in zip(columns, _ROW_TYPES, strict=True):
             if type(value) not in kinds:
-                raise damage(f"a session's row has {value!r:.80} where {kinds[0].__name__} was written")
+                raise damage(f"a session's row has {brief(value)} where {kinds[0].__name__} was written")
     row = Row(*columns)
     if not (0 <= row.revision < NUMBER_MAX and 0 <= row.epoch < NUMBER_MAX and 0 <= row.compaction <= row.revision):
         raise damage(f"a session's row has the numbers {row.revision}, {row.epoch} and {row.compaction}")
     if row.owner is not None and not _LEASE.fullmatch(row.owner):
-        raise damage(f"a session's row has a lease of {row.owner!r:.80}")
+        raise damage(f"a session's row has a lease of {brief(row.owner)}")
     return row
 
 
@@ -134,10 +135,10 @@ def call_of(columns: Sequence[Any]) -> OpenCall:
     """
     for value, kinds in zip(columns, _CALL_TYPES, strict=True):
         if type(value) not in kinds:
-            raise damage(f"the row of an open call has {value!r:.80} where {kinds[0].__name__} was written")
+            raise damage(f"the row of an open call has {brief(value)} where {kinds[0].__name__} was written")
     call = OpenCall(*columns)
     if call.pending not in Pending.__members__.values():
-        raise damage(f"the row of the open call {call.call_id!r:.80} says that it is pending for {call.pending!r:.80}")
+        raise damage(f"the row of the open call {brief(call.call_id)} says it is pending for {brief(call.pending)}")
     return attrs.evolve(call, pending=Pending(call.pending))
 
 

@@ -23,7 +23,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from ..._coding import to_json
-from ..._json import JSON, shown
+from ..._json import JSON, brief, is_count, shown
 from ...env import Env
 from ...errors import ConfigurationError, SessionBusyError, StorageError
 from ...events import Event
@@ -92,9 +92,9 @@ class SqliteSessionService(BaseSessionService):
             msg = f"expected path or db_path, which is the same, found {'neither' if path is None else 'both'}"
             raise ConfigurationError(msg)
         if durability not in ("power", "process"):
-            msg = f"expected durability 'power' or 'process', found {durability!r:.80}"
+            msg = f"expected durability 'power' or 'process', found {brief(durability)}"
             raise ConfigurationError(msg)
-        if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
+        if not is_count(cache_bytes):
             msg = f"expected cache_bytes to be an integer from 0 up, found {shown(cache_bytes)}"
             raise ConfigurationError(msg)
         self._path = parse_path(db_path if path is None else path)

@@ -14,7 +14,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Final
 
-from ..._json import JSON, dumps, freeze, loads
+from ..._json import JSON, brief, dumps, freeze, loads
 from ...events import Event
 from .._fold import apply_event
 from .._state import MISSING, Scope, Values, _Missing, scope_of, writes_of
@@ -61,7 +61,7 @@ def read_key(name: str, key: object, scope: Scope) -> str:
         StorageCorruptError: It is none of the scope.
     """
     if not isinstance(key, str) or scope_of(key) is not scope:
-        raise corrupt(name, f"a state key of the {scope.value} is {key!r:.80}")
+        raise corrupt(name, f"a state key of the {scope.value} is {brief(key)}")
     return key
 
 
@@ -69,7 +69,7 @@ def read_value(name: str, key: str, data: str) -> JSON:
     try:
         return freeze(loads(data))
     except (ValueError, TypeError, RecursionError) as error:
-        raise corrupt(name, f"the value of state key {key!r:.80}: {error}") from error
+        raise corrupt(name, f"the value of state key {brief(key)}: {error}") from error
 
 
 def read_state(db: sqlite3.Connection, name: str, session: int) -> tuple[dict[str, JSON], int]:
