@@ -39,6 +39,8 @@ from minirun.errors import (
     LlmCallsLimitExceededError,
     ReplayError,
     StorageRolledBackError,
+    TokensLimitExceededError,
+    ToolCallsLimitExceededError,
 )
 from minirun.events import EventActions
 from minirun.flows._record import recorded_reads
@@ -56,7 +58,7 @@ from minirun.sessions import (
 from minirun.sessions._state import MISSING, writes_of
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import FunctionTool, LongRunningFunctionTool, RetryConfig
-from minirun.types import Content, FunctionCall, FunctionResponse, Part
+from minirun.types import Content, FunctionCall, FunctionResponse, Part, UsageMetadata
 
 from .helpers import Logic
 from .resuming import steps
@@ -1099,3 +1101,36 @@ async def test_an_agent_that_is_cancelled_while_a_thread_works_takes_the_step_on
 
     run = await run_to_its_end(runner_of(one("a", logic)), new_message="go")
     assert (run.status, len(done)) == ("completed", 1)
+
+
+@pytest.mark.parametrize(
+    ("limits", "error"),
+    [
+        (RunConfig(max_tool_calls=2), ToolCallsLimitExceededError),
+        (RunConfig(max_tokens=12), TokensLimitExceededError),
+        (RunConfig(max_llm_calls=2), LlmCallsLimitExceededError),
+    ],
+    ids=["tools", "tokens", "models"],
+)
+async def test_what_was_used_before_an_invocation_waited_counts(limits: RunConfig, error: type[Exception]) -> None:
+    """Calls of tools, requests and tokens of earlier runs are counted again: the next one is refused."""
+
+    def note() -> str:
+        """Note."""
+        return "noted"
+
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    def says(part: Part) -> LlmResponse:
+        content = Content(role="model", parts=[part])
+        return LlmResponse(content=content, usage_metadata=UsageMetadata(total_token_count=6))
+
+    model = ScriptedLlm([says(call(name)) for name in ("note", "pay", "note")] + [says(Part(text="done"))])
+    agent = LlmAgent(name="a", model=model, tools=[note, FunctionTool(pay, require_confirmation=True)])
+    runner = runner_of(agent)
+    run = await run_to_its_end(runner, new_message="go", run_config=limits)
+    assert run.status == "paused"
+    with pytest.raises(error):
+        await run_to_its_end(runner, new_message=run.pending[0].reply(True), run_config=limits)

@@ -22,9 +22,10 @@ def is_answer(event: Event) -> bool:
     replay = event.actions.replay
     if event.error_code or replay.at_work or replay.step is not None or not event.is_final_response():
         return False
-    if event.content is not None and event.content.role == "user" and event.author != "user":
+    content, shows = event.content, event.actions.skip_summarization or event.long_running_tool_ids
+    if content is not None and content.role == "user" and event.author != "user" and not shows:
         return False  # an agent has told itself something: what its answer lacks, for example
-    parts = event.content.parts if event.content is not None else ()
+    parts = content.parts if content is not None else ()
     return event.output is not None or any(map(_says_something, parts)) or shown_result(event) is not None
 
 

@@ -75,7 +75,7 @@ async def _an_event_comes_back_as_it_was(t: Bench) -> None:
         output={"z": 1, "a": 2},
         custom_metadata={"k": [True, 1, 1.0, "1"]},
         unknown_fields={"later": {"x": None}},
-        actions=EventActions(escalate=True, skip_summarization=False, route="r", unknown_fields={"later": 2}),
+        actions=EventActions(escalate=True, skip_summarization=False, unknown_fields={"later": 2}),
     )
     stored = await t.service.append_event(session, full)
     [read] = await t.events(after_seq=0)

@@ -349,10 +349,10 @@ DIFFERENCES: Mapping[tuple[str, str], Mapping[str, Sequence[str]]] = {
     ("t07", "output_schema, invalid JSON with output_key"): {
         REPAIR: [
             "before 3: only here: event root role=model kinds=[text] final=true error=INVALID_OUTPUT",
-            "before 3: only here: event root role=user kinds=[text]",
+            "before 3: only here: event root role=user kinds=[text] final=true",
             "before 3: only here: request root contents=user:text model:text user:text schema=true",
             "before 3: only here: event root role=model kinds=[text] final=true error=INVALID_OUTPUT",
-            "before 3: only here: event root role=user kinds=[text]",
+            "before 3: only here: event root role=user kinds=[text] final=true",
             (
                 "before 3: only here: request root contents=user:text model:text user:text model:text user:text "
                 "schema=true"
@@ -366,10 +366,10 @@ DIFFERENCES: Mapping[tuple[str, str], Mapping[str, Sequence[str]]] = {
     ("t07", "output_schema, invalid JSON without output_key (not validated?)"): {
         REPAIR: [
             "3: error: null there, INVALID_OUTPUT here",
-            "before 4: only here: event root role=user kinds=[text]",
+            "before 4: only here: event root role=user kinds=[text] final=true",
             "before 4: only here: request root contents=user:text model:text user:text schema=true",
             "before 4: only here: event root role=model kinds=[text] final=true error=INVALID_OUTPUT",
-            "before 4: only here: event root role=user kinds=[text]",
+            "before 4: only here: event root role=user kinds=[text] final=true",
             (
                 "before 4: only here: request root contents=user:text model:text user:text model:text user:text "
                 "schema=true"
