@@ -121,7 +121,7 @@ def _hooks(value: Hooks, name: str, parameters: Sequence[str]) -> tuple[Hook, ..
         try:
             inspect.signature(hook).bind(**dict.fromkeys(parameters))
         except TypeError as error:
-            msg = f"expected {name} to take the arguments {', '.join(parameters)} by name, found {brief(hook)} ({error})"
+            msg = f"expected {name} to take the arguments {', '.join(parameters)} by name, found {brief(hook)}: {error}"
             raise ConfigurationError(msg) from None
         except ValueError:  # a builtin that does not tell its signature
             pass

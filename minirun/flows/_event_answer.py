@@ -39,7 +39,7 @@ def reconciled(event: Event, answer: Event | None) -> Event:
     if _calls_of(other) != _calls_of(event):
         msg = (
             "expected on_event_callback to leave the function calls and responses of an event, and what waits, as they "
-            f"are, found {brief(other.content, 200)}; before_tool_callback changes arguments, after_tool_callback results"
+            f"are, found {brief(other.content)}; before_tool_callback changes arguments, after_tool_callback results"
         )
         raise InvalidEventError(msg)
     return other

@@ -81,7 +81,8 @@ def written(
         }
     if isinstance(value, collections.abc.Mapping):
         return {
-            _key(key, path): written(item, f"{path}[{brief(key, 60)}]", fields_of, level + 1) for key, item in value.items()
+            _key(key, path): written(item, f"{path}[{brief(key, 60)}]", fields_of, level + 1)
+            for key, item in value.items()
         }
     if isinstance(value, (list, tuple, set, frozenset)):
         items = [written(item, f"{path}[{index}]", fields_of, level + 1) for index, item in enumerate(value)]
