@@ -914,7 +914,7 @@ def test_run_config_refuses_what_would_have_no_effect() -> None:
     with pytest.raises(NotSupportedError, match="BIDI"):
         RunConfig(streaming_mode=StreamingMode.BIDI)
     with pytest.raises(TypeError, match="nonsense"):
-        RunConfig(nonsense=1)  # type: ignore[call-arg]  # that is the point
+        RunConfig(nonsense=1)  # that is the point
     wrong: list[dict[str, Any]] = [{"deadline_s": 0}, {"max_llm_calls": "3"}, {"on_busy": "no"}, {"partial_buffer": 0}]
     wrong += [{"max_transfers": 1.5}, {"max_tokens": "many"}]
     for bad in wrong:
