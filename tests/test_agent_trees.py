@@ -37,8 +37,8 @@ from minirun.flows._transcript import Transcript
 from minirun.models import LlmRequest
 from minirun.models._check import RequestChecker
 from minirun.plugins import BasePlugin
-from minirun.runtime._recovery import by_event, closing_event
 from minirun.sessions import OpenCall, SessionKey, SessionWriter
+from minirun.sessions._recovery import by_event, closing_event
 from minirun.simulation import Choices, SeededChoices, World, simulate, why_unavailable, worlds
 from minirun.simulation._simulate import Scenario, Storage
 from minirun.testing import ScriptedLlm, call

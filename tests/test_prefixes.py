@@ -32,8 +32,8 @@ from minirun import (
 from minirun._values import changed
 from minirun.models import LlmRequest
 from minirun.runtime import Run
-from minirun.runtime._recovery import recover
 from minirun.sessions import PendingCall
+from minirun.sessions._recovery import recover
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import LongRunningFunctionTool
 

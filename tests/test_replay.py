@@ -47,7 +47,6 @@ from minirun.flows._record import recorded_reads
 from minirun.models import LlmRequest, LlmResponse
 from minirun.plugins import BasePlugin
 from minirun.runtime import Run
-from minirun.runtime._reads import Reads
 from minirun.sessions import (
     BaseSessionService,
     InMemorySessionService,
@@ -55,6 +54,7 @@ from minirun.sessions import (
     SessionWriter,
     SqliteSessionService,
 )
+from minirun.sessions._reads import Reads
 from minirun.sessions._state import MISSING, writes_of
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import FunctionTool, LongRunningFunctionTool, RetryConfig

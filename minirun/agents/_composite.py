@@ -20,7 +20,6 @@ import trio
 from .._json import is_count
 from ..runtime import InvocationContext
 from ..runtime._failure import first_failure, is_pause
-from ..runtime._recovery import close_calls
 from ..sessions._concurrent import ConcurrentWrites
 from ._base import BaseAgent, refusing
 
@@ -107,8 +106,11 @@ class ParallelAgent(BaseAgent):
             replayer.join(ctx.branch, within)
             if replayer.record.next_in(ctx.branch) is not None:
                 return  # that was then; what is open is of a later round
-        still_open = ctx._invocation.open_calls()
-        await close_calls(ctx, [call for call in still_open if (call.branch or "").startswith(within)])
+        still_open = [call for call in ctx._invocation.open_calls() if (call.branch or "").startswith(within)]
+        if still_open:
+            from ..runtime._closing import close_calls  # few branches leave something open
+
+            await close_calls(ctx, still_open)
 
 
 def _is_limit(rounds: Any) -> bool:

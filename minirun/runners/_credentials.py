@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..credentials._values import AuthCredential, unusable
 from ..errors import InvalidMessageError
-from ..runtime._services import given
+from ..runtime._invocation import given
 from ..sessions._pending import PendingCall
 
 if TYPE_CHECKING:

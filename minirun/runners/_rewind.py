@@ -24,9 +24,9 @@ from ..artifacts._run import RunArtifacts
 from ..artifacts._values import USER_PREFIX
 from ..errors import InvalidValueError, InvocationNotFoundError, StaleSessionError
 from ..events import Event, EventActions
-from ..runtime._recovery import recover
 from ..sessions import LiveSession
 from ..sessions._fold import fold
+from ..sessions._recovery import recover
 from ..sessions._state import MISSING, REMOVED, Values, Write, with_writes
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from ._context import ReadonlyContext as ReadonlyContext
     from ._context import ToolContext as ToolContext
     from ._invocation import Program as Program
+    from ._invocation import Services as Services
     from ._run import Run as Run
     from ._scope import RunRequest as RunRequest
     from ._scope import RunScope as RunScope
-    from ._services import Services as Services
 else:
     __getattr__, __dir__, __all__ = names_of(
         globals(),
@@ -28,9 +28,8 @@ else:
             "._commits": "Commit",
             "._config": "RunConfig StreamingMode",
             "._context": "CallbackContext InvocationContext ReadonlyContext ToolContext",
-            "._invocation": "Program",
+            "._invocation": "Program Services",
             "._run": "Run",
             "._scope": "RunRequest RunScope",
-            "._services": "Services",
         },
     )

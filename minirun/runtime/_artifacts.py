@@ -6,7 +6,7 @@ an event of its own, and is not saved again when the logic is run again. What a 
 writes to the state, with the next event of whoever has made it: a tool's result, the event that a hook stands around.
 
 An agent's own logic, and a tool, that load what is newest are served the same version when they are run again,
-whatever was saved since; so are the answers to which there are, and what is known of them (see `_reads`).
+whatever was saved since; so are the answers to which there are, and what is known of them (see `sessions._reads`).
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from ..errors import InvocationEndedError, MissingDepsError, NotSupportedError
 from ..events import NO_ACTIONS, Event
 from ..flows._actions import ActionsDraft
 from ..sessions import Session
+from ..sessions._reads import EVENTS, Reads
 from ..sessions._run_session import run_session
 from ..sessions._state import State, parted, writes_of
 from ..types import Content
@@ -32,7 +33,6 @@ from ._failure import is_pause
 from ._ids import STEP_ID
 from ._invocation import Invocation
 from ._position import Position
-from ._reads import EVENTS, Reads
 
 if TYPE_CHECKING:
     from ..agents import BaseAgent

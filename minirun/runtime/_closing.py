@@ -1,16 +1,33 @@
-"""What a run stores at its end: answers to the calls that are still open, and what it has failed with."""
+"""What a run stores at its end, and where makers of calls end before it: answers to what is open, and failures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+import trio
+
+from ..errors import MinirunError
 from ..events import Event, EventActions
 from ..sessions import OpenCall
+from ..sessions._recovery import around_waiting, by_event, closing_event_at_end
 from ._context import InvocationContext
 from ._endings import Closes, Ending
-from ._recovery import around_waiting, by_event, closing_event_at_end
 
-__all__ = ["close_open_calls"]
+__all__ = ["close_calls", "close_open_calls"]
+
+
+async def close_calls(context: InvocationContext, calls: Iterable[OpenCall]) -> None:
+    """Answer *calls*, whose maker has ended before they gave a result, what waits included: nobody waits any more."""
+    groups, invocation = by_event(calls), context._invocation
+    if not groups:
+        return
+    with trio.CancelScope(shield=True):
+        for group in groups:
+            try:
+                event = closing_event_at_end(group, invocation.failures.unrecorded_calls)
+                await invocation.emitter.emit(context, event, closing=True)
+            except MinirunError:  # the store fails: the end of the run tries again and reports it
+                return
 
 
 async def close_open_calls(

@@ -22,6 +22,7 @@ from ..flows._progress import progress_event
 from ..flows._questions import ToolConfirmation
 from ..sessions import InvocationStatus
 from ..sessions._concurrent import ConcurrentWrites
+from ..sessions._reads import Reads
 from ..sessions._state import State
 from ..types import Content, Part
 from ._base_context import ContextBase, ReadonlyContext
@@ -29,7 +30,6 @@ from ._escalation import Escalation
 from ._ids import STEP_ID
 from ._invocation import Invocation
 from ._position import CallScope, Handover, Position
-from ._reads import Reads
 
 if TYPE_CHECKING:
     from ..agents import BaseAgent

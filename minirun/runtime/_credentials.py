@@ -28,9 +28,10 @@ from ..env import derived_id
 from ..errors import CredentialRefusedError, InvalidValueError
 from ..events import Replay
 from ..flows._questions import REQUEST_CREDENTIAL
+from ..sessions._asking import Question
 from ._failure import Pause
-from ._questions import Question, pose, replayed_answer
-from ._services import given
+from ._invocation import given
+from ._questions import pose, replayed_answer
 
 if TYPE_CHECKING:
     from ._base_context import ContextBase

@@ -40,11 +40,11 @@ from ._failure import is_pause
 from ._ids import STEP_ID
 
 if TYPE_CHECKING:
+    from ..sessions._reads import Reads
     from ._base_context import ContextBase
     from ._commits import CommitTimer
     from ._invocation import Invocation
     from ._position import Position
-    from ._reads import Reads
 
 __all__ = ["LIVE", "Emission", "Emitter", "prepare"]
 

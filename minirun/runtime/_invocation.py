@@ -2,44 +2,63 @@
 One invocation, in one run of it: what all its contexts share.
 
 It only holds together what belongs to it. What each part does is told in its own file: the way of an event in `_emit`
-and `_committer`, ids in `_ids`, limits in `flows._budgets`, the past in `_history`, failures in `_failure`, secrets in
-`credentials._secrets`, and what was recorded by an earlier run in `flows._record` and `_replay`.
+and `_committer`, ids in `_ids`, limits in `flows._budgets`, the past in `sessions._run_history`, failures in
+`_failure`, secrets in `credentials._secrets`, and what was recorded by an earlier run in `flows._record` and `_replay`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from .._threads import LateOutcome, in_thread
 from ..env import Env
-from ..errors import InvocationEndedError, StorageError
+from ..errors import InvocationEndedError, ServiceNotConfiguredError, StorageError
 from ..events import Event
 from ..flows._budgets import Budgets
 from ..flows._no_secrets import NO_SECRETS, NoSecrets
 from ..flows._prompts import Prompts
 from ..sessions import InvocationStatus, OpenCall, SessionWriter
+from ..sessions._reads import Reads
+from ..sessions._run_history import History
 from ._committer import Committer
 from ._config import RunConfig
 from ._emit import LIVE, Emitter
 from ._failure import Failures
-from ._history import History
 from ._hooks import PluginHooks
 from ._ids import Ids
-from ._reads import Reads
-from ._services import Services, given
 
 if TYPE_CHECKING:
     from ..agents._tree import AgentTree
+    from ..artifacts import BaseArtifactService
     from ..artifacts._run import RunArtifacts
-    from ..credentials import AuthCredential
+    from ..credentials import AuthCredential, BaseCredentialService
+    from ..memory import BaseMemoryService
     from ..runners._compactor import Compactor
     from ..sessions import PendingCall
     from ..tools._limits import ToolLimits
     from ._commits import CommitWatcher
     from ._replay import Replayer
 
-__all__ = ["Invocation", "Program"]
+__all__ = ["Invocation", "Program", "Services", "given"]
+
+T = TypeVar("T")
+
+
+class Services(NamedTuple):
+    """What the contexts of a run can ask for, beside its session; None is what the runner was not given."""
+
+    artifact: BaseArtifactService | None = None
+    memory: BaseMemoryService | None = None
+    credential: BaseCredentialService | None = None
+
+
+def given(service: T | None, name: str) -> T:
+    """Return *service*, which the runner calls *name*; raises ServiceNotConfiguredError if it has none."""
+    if service is None:
+        msg = f"this needs a service that the runner was not given; make it with Runner({name}_service=...)"
+        raise ServiceNotConfiguredError(msg)
+    return service
 
 
 class Program(NamedTuple):
@@ -49,7 +68,6 @@ class Program(NamedTuple):
     plugins: PluginHooks
     prompts: Prompts
     services: Services
-    """What contexts can ask for, beside the session."""
     tool_limits: ToolLimits
     env: Env
     cleanup_timeout_s: float
@@ -84,7 +102,9 @@ class Invocation:
         self.run_config = run_config
         self.env = program.env
         self.live = live
-        self.history = History(live, run_config, program.prompts, compacts=program.compactor is not None)
+        self.history = History(
+            live, run_config.get_session_config, program.prompts, compacts=program.compactor is not None
+        )
         self.values = live.values.with_temp()
         self.values.temp.update(temp)
         self.user_content = message.content

@@ -2,8 +2,8 @@
 Memory, as contexts search it and add to it. No event of the session is changed or made by any of this.
 
 An agent's own logic, and a tool, that search are served the same answer when they are run again, whatever was
-remembered since (see `_reads`). What they add has an id that depends on who adds it and on what it is, and the time at
-which the invocation began: so adding it again, when they are run again, changes nothing.
+remembered since (see `sessions._reads`). What they add has an id that depends on who adds it and on what it is, and the
+time at which the invocation began: so adding it again, when they are run again, changes nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..events import Event
 from ..memory import BaseMemoryService, MemoryEntry, SearchMemoryResponse
 from ..memory._values import check_metadata, given_entries
 from ..types import Content
-from ._services import given
+from ._invocation import given
 
 if TYPE_CHECKING:
     from ._base_context import ContextBase

@@ -13,9 +13,9 @@ import attrs
 import trio
 
 from ..sessions._concurrent import ConcurrentWrites
+from ..sessions._reads import Reads
 from ..types import Content
 from ._escalation import Escalation
-from ._reads import Reads
 
 if TYPE_CHECKING:
     from ..agents._tree import AgentTree

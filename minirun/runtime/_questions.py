@@ -17,46 +17,20 @@ the event that poses it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from .._json import JSON, dumps, freeze
-from ..env import derived_id
-from ..events import NO_REPLAY, Event, EventActions, Replay
+from .._json import dumps, freeze
+from ..events import Replay
 from ..flows._questions import REQUEST_INPUT
-from ..sessions._pending import INTERIM
-from ..types import Content, FunctionCall, Part
+from ..sessions._asking import Question, asking_event
+from ..sessions._recovery import around_waiting
 from ._failure import Pause
-from ._recovery import around_waiting
 
 if TYPE_CHECKING:
     from ._base_context import ContextBase
     from ._context import ToolContext
 
-__all__ = [
-    "Question",
-    "answer_to",
-    "ask_for_input",
-    "has_asked",
-    "is_answered_now",
-    "pose",
-    "question_id",
-    "replayed_answer",
-]
-
-
-class Question(NamedTuple):
-    """What is asked: the id and the name of the call that stands for it, and its arguments."""
-
-    id: str
-    name: str
-    args: Mapping[str, Any] | None
-    """None: the call is stored already, as that of a long-running tool is."""
-    hint: JSON = None
-    """What such a tool has returned, for whoever answers."""
-    auth_configs: Mapping[str, Any] = {}
-    """For `EventActions.requested_auth_configs`."""
-    confirmations: Mapping[str, Any] = {}
-    """For `EventActions.requested_tool_confirmations`."""
+__all__ = ["answer_to", "ask_for_input", "has_asked", "is_answered_now", "pose", "question_id", "replayed_answer"]
 
 
 def question_id(context: ContextBase, name: str, args: Mapping[str, Any]) -> str:
@@ -114,29 +88,9 @@ async def pose(
 
     Who poses one out of the order of the logic says so by *replay*, what a replay has to know of it.
     """
-    made = [each for each in questions if each.args is not None]
-    calls = [FunctionCall(id=each.id, name=each.name, args=freeze(dict(each.args or {}))) for each in made]
-    hints = {each.id: each.hint for each in questions if each.hint is not None}
-    ids = [each.id for each in questions]
     if context._call_id is not None:
         suspended = (*suspended, context._call_id)
-    if made:
-        event_id = f"{ids[0]}-asked"
-        replay = Replay(asked_by=context._path) if replay is None else replay
-    else:
-        event_id = derived_id(context.invocation_id, "waits", *ids, *suspended)
-    asked = Event(
-        id=event_id,
-        content=Content(role="model", parts=[Part(function_call=call) for call in calls]) if calls else None,
-        long_running_tool_ids=ids,
-        actions=EventActions(
-            suspended_calls=suspended,
-            requested_auth_configs={name: config for each in made for name, config in each.auth_configs.items()},
-            requested_tool_confirmations={call: told for each in made for call, told in each.confirmations.items()},
-            replay=NO_REPLAY if replay is None else replay,
-        ),
-        custom_metadata={INTERIM: hints} if hints else None,
-    )
+    asked = asking_event(context.invocation_id, context._path, questions, suspended, replay)
     await context._invocation.emitter.emit(context, asked, closing=closing)
 
 

@@ -15,7 +15,7 @@ Not handled: an agent that waits for an escalation keeps the locks that it has. 
 both wait until the run's deadline. To end the first at once, it would have to be known that the escalation reaches it,
 and no event tells which loop that ended.
 
-What the agents' own logic reads of the state meanwhile is what it has read then; see `_reads`.
+What the agents' own logic reads of the state meanwhile is what it has read then; see `sessions._reads`.
 """
 
 from __future__ import annotations

@@ -28,13 +28,13 @@ from ..errors import SessionNotFoundError, StaleSessionError
 from ..events import Event
 from ..sessions import GetSessionConfig, InvocationStatus, SessionWriter
 from ..sessions import Invocation as StoredInvocation
+from ..sessions._recovery import recover
 from ..sessions._run_session import run_session
 from ..sessions._state import ReadOnlyState
 from ._config import RunConfig
 from ._context import InvocationContext
 from ._failure import add_note, first_failure, is_only_cancelled
 from ._invocation import Invocation, Program
-from ._recovery import recover
 from ._run import Execution, Run
 
 __all__ = ["Entrance", "FinishedError", "RunRequest", "RunScope"]

@@ -20,10 +20,11 @@ from ..errors import FatalError, InvalidValueError, MinirunError, ReplayError
 from ..events import Event, RecordedStep
 from ..flows._questions import SLEEP_UNTIL
 from ..flows._recorded_step import event_of, event_of_failure, outcome_of
+from ..sessions._asking import Question
 from ..types import Content, FunctionResponse, Part
 from ._failure import Pause, is_only_cancelled
 from ._ids import STEP_ID
-from ._questions import Question, pose, question_id, replayed_answer
+from ._questions import pose, question_id, replayed_answer
 
 if TYPE_CHECKING:
     from ._base_context import ContextBase

@@ -23,7 +23,6 @@ from ..events import Event
 from ..flows._branches import calls_around
 from ..runtime import InvocationContext
 from ..runtime._failure import Pause
-from ..runtime._recovery import close_calls
 from ..sessions._concurrent import ConcurrentWrites
 from ..types import Content, FunctionCall, Part
 from ._base import BaseTool
@@ -98,7 +97,10 @@ async def _close_inside(context: InvocationContext, batch: Sequence[ToolCall]) -
     if ids:
         open_calls = context._invocation.open_calls()
         inside = [call for call in open_calls if not ids.isdisjoint(calls_around(call.branch))]
-        await close_calls(context, inside)
+        if inside:
+            from ..runtime._closing import close_calls  # few agents in calls leave something open
+
+            await close_calls(context, inside)
 
 
 async def _close(context: InvocationContext, batch: Sequence[ToolCall], later: Sequence[FunctionCall]) -> None:

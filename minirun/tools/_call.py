@@ -16,8 +16,8 @@ from ..errors import InvalidValueError
 from ..runtime import InvocationContext, ToolContext
 from ..runtime._failure import is_pause
 from ..runtime._hooks import Hook, ask
-from ..runtime._recovery import failure_response
 from ..sessions._concurrent import ConcurrentWrites
+from ..sessions._recovery import failure_response
 from ..types import FunctionCall, FunctionResponse
 from ._attempts import Attempts
 from ._base import BaseTool

@@ -17,8 +17,9 @@ from ..events import NO_REPLAY
 from ..flows._questions import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_INPUT, ToolConfirmation
 from ..runtime import ToolContext
 from ..runtime._failure import Pause
-from ..runtime._questions import Question, answer_to, is_answered_now, pose
-from ..runtime._recovery import INTERRUPTED_MESSAGE
+from ..runtime._questions import answer_to, is_answered_now, pose
+from ..sessions._asking import Question
+from ..sessions._recovery import INTERRUPTED_MESSAGE
 from ..types import FunctionCall
 from ._base import BaseTool
 from ._outcome import UNKNOWN, Failure

@@ -16,7 +16,7 @@ from .._values import changed
 from .._window import Window
 from ..events import Event
 from ..runtime import InvocationContext
-from ..runtime._recovery import close_calls
+from ..runtime._closing import close_calls
 from ..types import Content, FunctionCall
 from ._base import BaseTool
 from ._batch import run_group

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..runtime import InvocationContext
-from ..runtime._questions import Question, pose
+from ..runtime._questions import pose
+from ..sessions._asking import Question
 from ..types import FunctionCall
 
 if TYPE_CHECKING:

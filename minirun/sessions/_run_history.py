@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ..events import Event
 from ..flows._prompts import Prompts
-from ..sessions._live import LiveSession
 from ..types import Content, Part
-from ._config import RunConfig
+from ._live import LiveSession
+from ._session import GetSessionConfig
 
 __all__ = ["History"]
 
@@ -15,17 +15,19 @@ class History:
     """
     The past of one run.
 
-    *config* says which events the run asks for, *compacts* whether what prompts do not show is in a summary, and
+    *asked_for* says which events the run asks for, *compacts* whether what prompts do not show is in a summary, and
     nowhere else.
     """
 
     __slots__ = ("_compacts", "_prompts", "live", "message_seq", "start_seq")
 
-    def __init__(self, live: LiveSession, config: RunConfig, prompts: Prompts, *, compacts: bool) -> None:
+    def __init__(
+        self, live: LiveSession, asked_for: GetSessionConfig | None, prompts: Prompts, *, compacts: bool
+    ) -> None:
         self.live = live
         self._prompts = prompts
         self._compacts = compacts
-        self.start_seq = live.run_start_seq(config.get_session_config)
+        self.start_seq = live.run_start_seq(asked_for)
         """From which event on `session.events` shows the past: the run's message is not one of those it asks for."""
         self.message_seq = live.revision + 1
         """Where the message of the invocation stands, or will stand."""

@@ -11,22 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
-
-import trio
 
 from ..env import derived_id
-from ..errors import MinirunError
 from ..events import Event, EventActions, Replay
 from ..flows._branches import calls_around
-from ..sessions import OpenCall, SessionWriter
 from ..types import Content, FunctionResponse, Part
-
-if TYPE_CHECKING:
-    from ._base_context import ContextBase
+from ._calls import OpenCall
+from ._store import SessionWriter
 
 __all__ = [
-    "around_waiting", "by_event", "close_calls", "closing_event", "closing_event_at_end", "failure_response", "recover",
+    "INTERRUPTED_MESSAGE", "around_waiting", "by_event", "closing_event", "closing_event_at_end", "failure_response",
+    "recover",
 ]
 
 INTERRUPTED_MESSAGE = "the run ended before the result was recorded; the call may or may not have taken effect"
@@ -59,20 +54,6 @@ def closing_event_at_end(calls: Sequence[OpenCall], unrecorded: Collection[str |
     if any(call.call_id in unrecorded for call in calls):
         return closing_event(calls, "outcome_unknown", INTERRUPTED_MESSAGE)
     return closing_event(calls, "cancelled", "the run ended before the call gave a result")
-
-
-async def close_calls(context: ContextBase, calls: Iterable[OpenCall]) -> None:
-    """Answer *calls*, whose maker has ended before they gave a result, what waits included: nobody waits any more."""
-    groups, invocation = by_event(calls), context._invocation
-    if not groups:
-        return
-    with trio.CancelScope(shield=True):
-        for group in groups:
-            try:
-                event = closing_event_at_end(group, invocation.failures.unrecorded_calls)
-                await invocation.emitter.emit(context, event, closing=True)
-            except MinirunError:  # the store fails: the end of the run tries again and reports it
-                return
 
 
 def by_event(calls: Iterable[OpenCall]) -> list[list[OpenCall]]:

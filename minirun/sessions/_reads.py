@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..sessions._state import MISSING, REMOVED, Add, Extend, Write
+from ._state import MISSING, REMOVED, Add, Extend, Write
 
 if TYPE_CHECKING:
     from ..flows._record import RecordedReads
