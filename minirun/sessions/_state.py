@@ -265,11 +265,7 @@ class Values:
     __slots__ = ("app", "session", "temp", "user")
 
     def __init__(
-        self,
-        session: dict[str, JSON],
-        user: dict[str, JSON],
-        app: dict[str, JSON],
-        temp: dict[str, JSON] | None = None,
+        self, session: dict[str, JSON], user: dict[str, JSON], app: dict[str, JSON], temp: dict[str, JSON] | None = None
     ) -> None:
         self.session = session
         self.user = user
