@@ -50,22 +50,8 @@ class LiveSession:
     """One session in memory: what is visible from the event `first_seq` on is loaded; its state is always complete."""
 
     __slots__ = (
-        "call_ids",
-        "compaction",
-        "create_time",
-        "events",
-        "first_seq",
-        "held",
-        "incarnation",
-        "key",
-        "last_update_time",
-        "mark",
-        "memo",
-        "notes",
-        "open_calls",
-        "revision",
-        "size",
-        "values",
+        "call_ids", "compaction", "create_time", "events", "first_seq", "held", "incarnation", "key",
+        "last_update_time", "mark", "memo", "notes", "open_calls", "revision", "size", "values",
     )
 
     def __init__(
