@@ -11,7 +11,7 @@ __all__ = ["joined"]
 
 
 def joined(responses: Sequence[LlmResponse]) -> LlmResponse:
-    """The one complete response: adjoining texts of one kind become one part, and the rest is that of the last fragment."""
+    """The one complete response: adjoining texts of one kind become one part; the rest is that of the last fragment."""
     parts: list[Part] = []
     for part in (part for response in responses if response.content for part in response.content.parts):
         before = parts[-1] if parts else None
