@@ -259,19 +259,9 @@ def _copier_of(cls: Any) -> Callable[[Any, dict[str, Any]], Any]:
 
 
 def _copied(value: Any, changes: dict[str, Any]) -> Any:
-    """Copy a value of somebody else's class, whose fields may stand in slots of several classes, or in a dict."""
-    cls = type(value)
-    copy = object.__new__(cls)
-    for base in cls.__mro__:
-        slots = vars(base).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if name not in ("__weakref__", "__dict__", *Memoized.__slots__) and hasattr(value, name):
-                object.__setattr__(copy, name, getattr(value, name))
-    if hasattr(value, "__dict__"):
-        copy.__dict__.update(value.__dict__)
-    for name, field in changes.items():
-        object.__setattr__(copy, name, field)
-    return copy
+    from ._copies import copied  # few values are of a class of somebody else
+
+    return copied(value, changes, without=Memoized.__slots__)
 
 
 class _Makers(dict[Any, Any]):

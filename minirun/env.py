@@ -91,11 +91,7 @@ class Env:
         await trio.sleep(seconds)
 
     async def run_sync(
-        self,
-        fn: Callable[[], T],
-        *,
-        limiter: trio.CapacityLimiter | None = None,
-        abandon_on_cancel: bool = False,
+        self, fn: Callable[[], T], *, limiter: trio.CapacityLimiter | None = None, abandon_on_cancel: bool = False
     ) -> T:
         """
         Run blocking code in a worker thread and return what it returns.

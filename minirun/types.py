@@ -32,22 +32,9 @@ else:
     )
 
 __all__ = [
-    "Blob",
-    "CodeExecutionResult",
-    "Content",
-    "ExecutableCode",
-    "FileData",
-    "FinishReason",
-    "FunctionCall",
-    "FunctionDeclaration",
-    "FunctionResponse",
-    "GenerateContentConfig",
-    "ModelContent",
-    "Part",
-    "Schema",
-    "Type",
-    "UsageMetadata",
-    "UserContent",
+    "Blob", "CodeExecutionResult", "Content", "ExecutableCode", "FileData", "FinishReason", "FunctionCall",
+    "FunctionDeclaration", "FunctionResponse", "GenerateContentConfig", "ModelContent", "Part", "Schema", "Type",
+    "UsageMetadata", "UserContent",
 ]
 
 
@@ -130,12 +117,7 @@ class CodeExecutionResult(Value):
 
 
 _PAYLOADS = (
-    "text",
-    "inline_data",
-    "file_data",
-    "function_call",
-    "function_response",
-    "executable_code",
+    "text", "inline_data", "file_data", "function_call", "function_response", "executable_code",
     "code_execution_result",
 )
 

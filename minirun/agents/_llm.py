@@ -149,10 +149,7 @@ class LlmAgent(BaseAgent):
     that raises fails the run.
     """
 
-    model: BaseLlm | str | None = attrs.field(
-        default=None,
-        validator=refusing(A_MODEL, is_model),
-    )
+    model: BaseLlm | str | None = attrs.field(default=None, validator=refusing(A_MODEL, is_model))
     instruction: Instruction = attrs.field(
         default="", validator=refusing("instruction to be a string or a function of the context", _is_instruction)
     )
@@ -179,9 +176,7 @@ class LlmAgent(BaseAgent):
     code_executor: BaseCodeExecutor | None = attrs.field(default=None, validator=_checked)
     before_model_callback: Hooks = hooks_field("before_model_callback", "callback_context", "llm_request")
     after_model_callback: Hooks = hooks_field("after_model_callback", "callback_context", "llm_response")
-    on_model_error_callback: Hooks = hooks_field(
-        "on_model_error_callback", "callback_context", "llm_request", "error"
-    )
+    on_model_error_callback: Hooks = hooks_field("on_model_error_callback", "callback_context", "llm_request", "error")
     before_tool_callback: Hooks = hooks_field("before_tool_callback", "tool", "args", "tool_context")
     after_tool_callback: Hooks = hooks_field("after_tool_callback", "tool", "args", "tool_context", "tool_response")
     on_tool_error_callback: Hooks = hooks_field("on_tool_error_callback", "tool", "args", "tool_context", "error")

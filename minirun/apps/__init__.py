@@ -7,16 +7,17 @@ from .._lazy import names_of
 if TYPE_CHECKING:
     from ._app import App as App
     from ._app import Prompts as Prompts
-    from ._app import ResumabilityConfig as ResumabilityConfig
     from ._compaction import BaseEventsSummarizer as BaseEventsSummarizer
     from ._compaction import EventsCompactionConfig as EventsCompactionConfig
     from ._compaction import FirstLinesSummarizer as FirstLinesSummarizer
     from ._compaction import LlmEventSummarizer as LlmEventSummarizer
+    from ._resumability import ResumabilityConfig as ResumabilityConfig
 else:
     __getattr__, __dir__, __all__ = names_of(
         globals(),
         {
-            "._app": "App Prompts ResumabilityConfig",
+            "._app": "App Prompts",
             "._compaction": "BaseEventsSummarizer EventsCompactionConfig FirstLinesSummarizer LlmEventSummarizer",
+            "._resumability": "ResumabilityConfig",
         },
     )

@@ -13,7 +13,7 @@ from .._record import Record
 from ..agents import BaseAgent
 from ..agents._llm import A_MODEL, is_model
 from ..agents._tree import AgentTree
-from ..errors import ConfigurationError, NotSupportedError
+from ..errors import ConfigurationError
 from ..flows._prompts import Prompts
 from ..sessions._key import check_app_name
 
@@ -21,34 +21,9 @@ if TYPE_CHECKING:
     from ..models import BaseLlm
     from ..plugins import BasePlugin
     from ._compaction import EventsCompactionConfig
+    from ._resumability import ResumabilityConfig
 
-__all__ = ["App", "Prompts", "ResumabilityConfig"]
-
-
-@attrs.frozen(eq=False, repr=False)
-class ResumabilityConfig(Record):
-    """
-    That invocations can be resumed, for programs that say so; here they always can, and nothing depends on it.
-
-    Args:
-        is_resumable: True.
-
-    Raises:
-        NotSupportedError: It is False, as it is by default.
-        ConfigurationError: It is neither True nor False.
-    """
-
-    is_resumable: bool = False
-
-    def __attrs_post_init__(self) -> None:
-        if not isinstance(self.is_resumable, bool):
-            raise ConfigurationError(f"expected is_resumable to be True, found {brief(self.is_resumable)}")
-        if not self.is_resumable:
-            msg = (
-                "ResumabilityConfig(is_resumable=False), the default, is not supported: every invocation is resumable "
-                "here and no setting is needed; leave resumability_config out, or write is_resumable=True"
-            )
-            raise NotSupportedError(msg)
+__all__ = ["App", "Prompts"]
 
 
 @attrs.frozen(init=False, eq=False, repr=False)
@@ -103,9 +78,10 @@ class App(Record):
             raise ConfigurationError(msg)
         if not isinstance(prompts, Prompts):
             raise ConfigurationError(f"expected prompts to be Prompts, found {brief(prompts)}")
-        if not isinstance(resumability_config, ResumabilityConfig | None):
-            msg = f"expected resumability_config to be a ResumabilityConfig, found {brief(resumability_config)}"
-            raise ConfigurationError(msg)
+        if resumability_config is not None:
+            from ._resumability import check_resumability  # no app needs it
+
+            check_resumability(resumability_config)
         if events_compaction_config is not None:
             from ._compaction import EventsCompactionConfig  # few apps have one
 

@@ -14,12 +14,7 @@ import attrs
 from .._record import Record
 
 __all__ = [
-    "GET_USER_CHOICE",
-    "QUESTIONS",
-    "REQUEST_CONFIRMATION",
-    "REQUEST_CREDENTIAL",
-    "REQUEST_INPUT",
-    "SLEEP_UNTIL",
+    "GET_USER_CHOICE", "QUESTIONS", "REQUEST_CONFIRMATION", "REQUEST_CREDENTIAL", "REQUEST_INPUT", "SLEEP_UNTIL",
     "ToolConfirmation",
 ]
 

@@ -31,23 +31,8 @@ from typing import Any, NamedTuple, TypeAlias
 from ..errors import ArgumentError
 
 __all__ = [
-    "FOUND_CHARS_MAX",
-    "KINDS",
-    "LINE_CHARS_MAX",
-    "PROBLEMS_MAX",
-    "SCALARS",
-    "Field",
-    "Reading",
-    "Schema",
-    "Type",
-    "bounded",
-    "convert",
-    "cut",
-    "mismatch",
-    "object_of",
-    "plain",
-    "read_value",
-    "shown",
+    "FOUND_CHARS_MAX", "KINDS", "LINE_CHARS_MAX", "PROBLEMS_MAX", "SCALARS", "Field", "Reading", "Schema", "Type",
+    "bounded", "convert", "cut", "mismatch", "object_of", "plain", "read_value", "shown",
 ]
 
 # Enough to mend a value in one go; a model that has more to mend had better begin anew.

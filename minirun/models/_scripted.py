@@ -147,24 +147,12 @@ def _response(chunk: Chunk) -> LlmResponse:
 
 
 def _aggregate(responses: list[LlmResponse]) -> LlmResponse:
-    """The one complete response that fragments add up to: adjoining texts of one kind become one part."""
+    """The one complete response that fragments add up to."""
     if not responses:
         return LlmResponse()
     last = responses[-1]
     if len(responses) == 1 or last.partial is False:
         return last
-    parts: list[Part] = []
-    for part in (part for response in responses if response.content for part in response.content.parts):
-        before = parts[-1] if parts else None
-        if before is not None and before.text is not None and part.text is not None and before.thought == part.thought:
-            parts[-1] = Part(text=before.text + part.text, thought=part.thought)
-        else:
-            parts.append(part)
-    return LlmResponse(
-        content=Content(role="model", parts=parts),
-        finish_reason=last.finish_reason,
-        usage_metadata=last.usage_metadata,
-        error_code=last.error_code,
-        error_message=last.error_message,
-        custom_metadata=last.custom_metadata,
-    )
+    from ._fragments import joined  # most items of scripts are one chunk
+
+    return joined(responses)

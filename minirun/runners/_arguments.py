@@ -25,14 +25,8 @@ if TYPE_CHECKING:
     from ._runner import Runner
 
 __all__ = [
-    "app_of",
-    "check_needs",
-    "checked_cleanup_timeout_s",
-    "checked_config",
-    "checked_services",
-    "compactor_of",
-    "hooks_of_app",
-    "split_delta",
+    "app_of", "check_needs", "checked_cleanup_timeout_s", "checked_config", "checked_services", "compactor_of",
+    "hooks_of_app", "split_delta",
 ]
 
 # ADK's default for closing a plugin.
@@ -40,9 +34,8 @@ CLEANUP_TIMEOUT_S = 5.0
 
 _DEFAULT_CONFIG = RunConfig()
 
-def app_of(
-    app: App | None, app_name: str | None, agent: BaseAgent | None, plugins: Sequence[BasePlugin] | None
-) -> App:
+
+def app_of(app: App | None, app_name: str | None, agent: BaseAgent | None, plugins: Sequence[BasePlugin] | None) -> App:
     """Return the app that a Runner was given, or one of the agent that it was given instead."""
     if (app is None) == (agent is None):
         msg = f"expected exactly one of app= and agent=, found {'neither' if app is None else 'both'}"

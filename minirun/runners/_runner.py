@@ -395,12 +395,7 @@ class Runner:
         await Supervisor(self, checked_config(run_config), max_concurrent, every_s, deps).run(task_status)
 
     async def rewind_async(
-        self,
-        *,
-        user_id: str,
-        session_id: str,
-        rewind_before_invocation_id: str,
-        run_config: RunConfig | None = None,
+        self, *, user_id: str, session_id: str, rewind_before_invocation_id: str, run_config: RunConfig | None = None
     ) -> Event:
         """
         Undo an invocation and all that came after it; return the event that says so.

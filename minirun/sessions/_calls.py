@@ -24,18 +24,8 @@ from .._record import Record
 from ..events import Event
 
 __all__ = [
-    "CallChanges",
-    "CallFold",
-    "OpenCall",
-    "Pending",
-    "call_changes",
-    "cut_invocation",
-    "in_order",
-    "is_of_a_run",
-    "marks_of",
-    "rewound",
-    "take_over",
-    "waiting_invocations",
+    "CallChanges", "CallFold", "OpenCall", "Pending", "call_changes", "cut_invocation", "in_order", "is_of_a_run",
+    "marks_of", "rewound", "take_over", "waiting_invocations",
 ]
 
 

@@ -22,7 +22,7 @@ from .._json import JSON
 from .._window import Window
 from ..events import Event
 from ..types import NO_CALLS
-from ._calls import CallChanges, OpenCall, call_changes, in_order, rewound, take_over
+from ._calls import CallChanges, OpenCall, call_changes, rewound, take_over
 from ._key import SessionKey
 from ._session import GetSessionConfig, Session
 from ._state import Values, _Missing
@@ -50,22 +50,8 @@ class LiveSession:
     """One session in memory: what is visible from the event `first_seq` on is loaded; its state is always complete."""
 
     __slots__ = (
-        "call_ids",
-        "compaction",
-        "create_time",
-        "events",
-        "first_seq",
-        "held",
-        "incarnation",
-        "key",
-        "last_update_time",
-        "mark",
-        "memo",
-        "notes",
-        "open_calls",
-        "revision",
-        "size",
-        "values",
+        "call_ids", "compaction", "create_time", "events", "first_seq", "held", "incarnation", "key",
+        "last_update_time", "mark", "memo", "notes", "open_calls", "revision", "size", "values",
     )
 
     def __init__(
@@ -124,30 +110,15 @@ class LiveSession:
         if calls:
             take_over(self.open_calls, calls)
         if event.actions.rewind_before_seq is not None or event.actions.compaction is not None:
-            self._edit_history(event)
+            from ._edits import edit_history  # few sessions have summaries, or are rewound
+
+            edit_history(self, event)
         self.events.append(event)
         self.revision = event.seq
         self.last_update_time = event.timestamp
         self.values.apply(changes)
         for call in event.content.calls if event.content is not None else ():
             self.call_ids.add(call.id)
-
-    def _edit_history(self, event: Event) -> None:
-        """Take out what the event undoes, and learn which compaction is in force after it."""
-        from ._compactions import Compaction, CompactionFold  # few sessions have summaries, or are rewound
-
-        target = event.actions.rewind_before_seq
-        if target is not None:
-            self.events = self.events[: self.index_of(target)]  # others hold the list as it was
-            self.first_seq = min(self.first_seq, target)
-            self.call_ids = {call.id for visible in self.events for call in visible.get_function_calls()}
-            self.memo = {}
-            self.open_calls = in_order(self.open_calls)
-            if self.compaction is not None and self.compaction.seq >= target:
-                before = CompactionFold.over(self.events).newest  # whoever has not loaded it knows better
-                self.compaction = None if before is None else Compaction.of(before)
-        if event.actions.compaction is not None:
-            self.compaction = Compaction.of(event)
 
     def index_of(self, seq: int) -> int:
         """Where in `events` the first one stands whose `seq` is not below *seq*."""

@@ -84,12 +84,7 @@ class BaseSessionService(SessionStore):
     # --- sessions
 
     async def create_session(
-        self,
-        *,
-        app_name: str,
-        user_id: str,
-        state: Mapping[str, object] | None = None,
-        session_id: str | None = None,
+        self, *, app_name: str, user_id: str, state: Mapping[str, object] | None = None, session_id: str | None = None
     ) -> Session:
         """
         Make a new session, with *state* as its initial state, and return it.
@@ -109,13 +104,7 @@ class BaseSessionService(SessionStore):
             from ._initial_state import initial_state
 
             actions = initial_state(state)
-        event = Event(
-            id=self._env.new_id("event"),
-            author="system",
-            seq=0,
-            timestamp=self._env.now(),
-            actions=actions,
-        )
+        event = Event(id=self._env.new_id("event"), author="system", seq=0, timestamp=self._env.now(), actions=actions)
         with self._used():
             await trio.lowlevel.checkpoint()
             live = await self._create(key, [event])

@@ -30,18 +30,8 @@ class Session:
     """
 
     __slots__ = (
-        "_events",
-        "_incarnation",
-        "_last_update_time",
-        "_mark",
-        "_revision",
-        "_state",
-        "_uncertain",
-        "_values",
-        "app_name",
-        "create_time",
-        "id",
-        "user_id",
+        "_events", "_incarnation", "_last_update_time", "_mark", "_revision", "_state", "_uncertain", "_values",
+        "app_name", "create_time", "id", "user_id",
     )
 
     def __init__(

@@ -265,11 +265,7 @@ class Values:
     __slots__ = ("app", "session", "temp", "user")
 
     def __init__(
-        self,
-        session: dict[str, JSON],
-        user: dict[str, JSON],
-        app: dict[str, JSON],
-        temp: dict[str, JSON] | None = None,
+        self, session: dict[str, JSON], user: dict[str, JSON], app: dict[str, JSON], temp: dict[str, JSON] | None = None
     ) -> None:
         self.session = session
         self.user = user
@@ -350,12 +346,9 @@ class ReadOnlyState(Mapping[str, Any]):
     setdefault = pop = popitem = clear = update
 
     def _refuse(self, argument: str) -> NoReturn:
-        msg = (
-            "this state is a copy to read, and a change to it would be lost; append an event instead: "
-            f'`await service.append_event(session, Event(author="...", {argument}))`, '
-            "or, in an agent, a tool or a callback, write to `ctx.state`"
-        )
-        raise TypeError(msg)
+        from ._read_only import refusal  # few programs try
+
+        raise refusal(argument)
 
 
 class State(MutableMapping[str, Any]):

@@ -256,9 +256,7 @@ class SessionStore(BaseService, ABC):
             session._advance(complete, changes, live.mark)
         return complete
 
-    async def _not_found(
-        self, key: SessionKey, advice: str = "look for it with list_sessions"
-    ) -> SessionNotFoundError:
+    async def _not_found(self, key: SessionKey, advice: str = "look for it with list_sessions") -> SessionNotFoundError:
         """The error that says where there is a session of this id, if anywhere, and what to do."""
         from ._missing import not_found
 

@@ -18,17 +18,8 @@ from ._errors import corrupt, damage
 from ._file import Transaction
 
 __all__ = [
-    "CHAIN_START",
-    "NUMBER_MAX",
-    "SEQ_MAX",
-    "Segment",
-    "base_no",
-    "link",
-    "memory_of",
-    "newest_no",
-    "next_no",
-    "read_lines",
-    "read_segments",
+    "CHAIN_START", "NUMBER_MAX", "SEQ_MAX", "Segment", "base_no", "link", "memory_of", "newest_no", "next_no",
+    "read_lines", "read_segments",
 ]
 
 # SQLite's largest integer, and what no number in a file comes near.

@@ -22,19 +22,8 @@ from ._logs import CHAIN_START, NUMBER_MAX
 from ._schema import UNFINISHED
 
 __all__ = [
-    "CALL",
-    "ROW",
-    "Row",
-    "call_of",
-    "find_session",
-    "insert_session",
-    "read_open_calls",
-    "read_session",
-    "row_of",
-    "stored_status",
-    "write_call",
-    "write_calls",
-    "write_invocation",
+    "CALL", "ROW", "Row", "call_of", "find_session", "insert_session", "read_open_calls", "read_session", "row_of",
+    "stored_status", "write_call", "write_calls", "write_invocation",
 ]
 
 

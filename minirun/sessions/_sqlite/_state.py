@@ -24,19 +24,8 @@ from ._logs import SEQ_MAX, base_no
 from ._session import CachedScope, FileSession
 
 __all__ = [
-    "NO_USER",
-    "STATE_KEY_BYTES",
-    "Uncommitted",
-    "current_values",
-    "mark_scopes",
-    "note_shared",
-    "read_key",
-    "read_state",
-    "read_value",
-    "refresh_scopes",
-    "shared_user",
-    "stays_within",
-    "write_event",
+    "NO_USER", "STATE_KEY_BYTES", "Uncommitted", "current_values", "mark_scopes", "note_shared", "read_key",
+    "read_state", "read_value", "refresh_scopes", "shared_user", "stays_within", "write_event",
 ]
 
 # In `shared_state` the app's own scope has no user; no user id is empty.
