@@ -216,6 +216,14 @@ class EventActions(Memoized):
 
     `rewind_before_invocation_id` and `rewind_before_seq` are set by `Runner.rewind_async`: the events from that `seq`
     on, up to this event, are undone.
+
+    Where an event is emitted with actions of its own and the context has collected some (`ctx.actions`), both go with
+    it: a flag that is set in `ctx.actions` wins over the event's, a version of an artifact that the event names wins
+    over that in `ctx.actions`.
+
+    To add an action: a field here; one in `ActionsDraft` (`flows/_actions.py`) if programs may set it by `ctx.actions`,
+    with its rule over a turn; in `is_only_state` if it names anything; in `credentials/_secrets.py` if it may hold
+    text. tests/test_actions.py fails for one that is forgotten.
     """
 
     state_delta: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
@@ -243,7 +251,12 @@ class EventActions(Memoized):
 
     @property
     def is_only_state(self) -> bool:
-        """Whether all that they do is to change the state: then their writes are all that has to be looked at."""
+        """
+        Whether they refer to nothing outside of themselves, such as a call, an artifact, a credential or other events,
+        and hold nothing that is refused: then their writes are all that has to be looked at before they are stored.
+
+        Flags, `transfer_to_agent` and `replay` refer to nothing here: the runtime looks at them itself.
+        """
         return self is NO_ACTIONS or not (
             self.suspended_calls
             or self.artifact_delta

@@ -1,20 +1,53 @@
-"""The actions that a context has collected for its next event, and the versions of artifacts that it has saved."""
+"""
+The actions that a context has collected for its next event, and the versions of artifacts that it has saved.
+
+What a program may set here is checked when it is set: an event takes it over as it is. A flag is a field of
+`ActionsDraft` with its check and its rule, by which the calls of one turn are answered together; whatever is done with
+all flags (to clear them, to merge them, to hand them to an event) follows from these fields.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
 
-from .._json import freeze
+from .._fields import FLAG, OBJECT, TEXT, Check, integer
+from .._json import EMPTY_DICT, freeze
 from .._values import changed
+from ..errors import NotSupportedError
 from ..events import EventActions
 
-__all__ = ["ActionsDraft"]
+__all__ = ["ActionsDraft", "over_turn"]
 
-_EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+def _versions(value: object, path: str) -> Mapping[str, int]:
+    found: Mapping[str, int] = OBJECT["check"](value, path)
+    for filename, number in found.items():
+        integer(0)["check"](number, f"{path}[{filename!r}]")
+    return found
+
+
+def _checked(name: str, check: Check, default: Any = None, over_turn: Callable[[list[Any]], Any] | None = None) -> Any:
+    """A field that is checked whenever it is set; a flag, if it is known what becomes of it *over_turn*."""
+
+    def convert(value: object) -> Any:
+        return value if value is default else check(value, f"actions.{name}")
+
+    return attrs.field(default=default, converter=convert, metadata={"over_turn": over_turn})
+
+
+def _all(values: list[bool | None]) -> bool | None:
+    return all(values) or None
+
+
+def _any(values: list[bool | None]) -> bool | None:
+    return any(values) or None
+
+
+def _last(values: list[str | None]) -> str | None:
+    return next((value for value in reversed(values) if value is not None), None)
 
 
 @attrs.define
@@ -25,14 +58,16 @@ class ActionsDraft:
     `skip_summarization`: the tool's answer is shown as it is, and the model is not asked again. `escalate`: the
     enclosing loop is to end. `transfer_to_agent`: the name of the agent that takes over when this one has ended.
     `artifact_delta`: the versions of artifacts that the event names; `save_artifact` puts its own there.
+
+    What is assigned is checked at once, or raises InvalidValueError; `artifact_delta` is frozen by it.
     """
 
-    skip_summarization: bool | None = None
-    escalate: bool | None = None
-    transfer_to_agent: str | None = None
-    artifact_delta: Mapping[str, int] = _EMPTY
-    _saved: Mapping[str, frozenset[int]] = _EMPTY  # all versions that were saved, by name
-    _saves: Mapping[str, int] = _EMPTY  # the same, by the id of the save: a tool that is run again does not save again
+    skip_summarization: bool | None = _checked("skip_summarization", FLAG["check"], over_turn=_all)
+    escalate: bool | None = _checked("escalate", FLAG["check"], over_turn=_any)
+    transfer_to_agent: str | None = _checked("transfer_to_agent", TEXT["check"], over_turn=_last)
+    artifact_delta: Mapping[str, int] = _checked("artifact_delta", _versions, EMPTY_DICT)
+    _saved: Mapping[str, frozenset[int]] = EMPTY_DICT  # all versions that were saved, by name
+    _saves: Mapping[str, int] = EMPTY_DICT  # the same, by the id of the save: a tool that is run again does not save again
     _below: ActionsDraft | None = None  # that of the call, for one of its attempts
 
     def on_top(self) -> ActionsDraft:
@@ -41,14 +76,19 @@ class ActionsDraft:
 
     def clear(self) -> None:
         """Start again: an event has carried them."""
-        self.skip_summarization = self.escalate = self.transfer_to_agent = None
+        self.forget_flags()
         self.forget_artifacts()
         if self._below is not None:
             self._below.clear()
 
+    def forget_flags(self) -> None:
+        """Start again with the flags."""
+        for name in self.flags():
+            setattr(self, name, None)
+
     def forget_artifacts(self) -> None:
         """Start again with the artifacts: an event has named them."""
-        self.artifact_delta = self._saved = self._saves = _EMPTY
+        self.artifact_delta = self._saved = self._saves = EMPTY_DICT
 
     def merge_artifacts(self, other: ActionsDraft) -> None:
         """Take over what *other* names; of each name the newest version."""
@@ -87,12 +127,11 @@ class ActionsDraft:
 
     def is_empty(self) -> bool:
         """Whether nothing has been set."""
-        has_no_flag = self.skip_summarization is None and self.escalate is None and self.transfer_to_agent is None
-        return has_no_flag and not (self.artifact_delta or self._saved)
+        return not (self.flags() or self.artifact_delta or self._saved)
 
     def changes_to(self, actions: EventActions) -> dict[str, Any]:
         """Return the fields of *actions*, those of an event, that are others with this draft."""
-        return {} if self.is_empty() else {**self._flags(), **self.artifact_changes_to(actions)}
+        return {} if self.is_empty() else {**self.flags(), **self.artifact_changes_to(actions)}
 
     def artifact_changes_to(self, actions: EventActions) -> dict[str, Any]:
         """Return the fields of *actions* about artifacts that are others: versions that the event names itself win."""
@@ -103,10 +142,35 @@ class ActionsDraft:
         versions = {**{name: numbers for name, numbers in others.items() if numbers}, **actions.artifact_versions}
         return {"artifact_delta": freeze(delta), "artifact_versions": freeze(versions)}
 
-    def _flags(self) -> dict[str, Any]:
-        flags = {
-            "skip_summarization": self.skip_summarization,
-            "escalate": self.escalate,
-            "transfer_to_agent": self.transfer_to_agent,
-        }
-        return {name: value for name, value in flags.items() if value is not None}
+    def flags(self) -> dict[str, Any]:
+        """Return the flags that are set."""
+        return {name: value for name in _OVER_TURN if (value := getattr(self, name)) is not None}
+
+    def merge_flags(self, others: Iterable[ActionsDraft]) -> None:
+        """Set the flags to what those of the calls of one turn, in their order, come to."""
+        for name, value in over_turn(list(others)).items():
+            setattr(self, name, value)
+
+    def check_no_flags(self, of: str, instead: str) -> None:
+        """
+        Raise if a flag is set, where nothing would come of it.
+
+        Raises:
+            NotSupportedError: One is.
+        """
+        if found := self.flags():
+            names = " and ".join(f"actions.{name}" for name in found)
+            raise NotSupportedError(f"expected no flags in the actions of {of}, found {names}; {instead}")
+
+
+# What becomes of each flag over the calls of a turn.
+_OVER_TURN: Mapping[str, Callable[[list[Any]], Any]] = {
+    field.name: field.metadata["over_turn"]
+    for field in attrs.fields(ActionsDraft)
+    if field.metadata.get("over_turn") is not None
+}
+
+
+def over_turn(actions: Sequence[ActionsDraft | EventActions]) -> dict[str, Any]:
+    """Return what the flags in *actions*, each of a call or of some calls of one turn, come to together."""
+    return {name: merged([getattr(each, name) for each in actions]) for name, merged in _OVER_TURN.items()}

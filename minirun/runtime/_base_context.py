@@ -181,10 +181,6 @@ class ContextBase(ReadonlyContext):
             self._draft = ActionsDraft()
         return self._draft
 
-    @actions.setter
-    def actions(self, actions: ActionsDraft) -> None:
-        self._draft = actions
-
     @property
     def end_invocation(self) -> bool:
         """Set it to True to end the whole invocation after the current step: no model, tool or agent is started."""

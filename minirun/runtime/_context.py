@@ -433,7 +433,7 @@ class InvocationContext(WorkingContext):
     def _for_model_hooks(self, event_id: str) -> ToolContext:
         """The context of the hooks around this agent's model, for one answer: what they write and do is the agent's."""
         context = ToolContext(self, self._state, path=f"{self._path}!{event_id}")
-        context.actions = self.actions
+        context._draft = self.actions
         return context
 
     def _for_agent_hooks(self, name: str) -> ToolContext:
@@ -488,7 +488,7 @@ class ToolContext(WorkingContext):
         reads = self._invocation.reads_of(f"{self._path}*")
         context = ToolContext(self, self._state, self.function_call_id, reads)
         context.tool_confirmation = self.tool_confirmation
-        context.actions = self.actions.on_top()
+        context._draft = self.actions.on_top()
         return context
 
     def _give_up(self, above: ToolContext) -> None:

@@ -14,7 +14,7 @@ The way of one event
       return  ◄───────────── when the caller asks for the next event
 
 What the pass finds travels with the event, as an `Emission`; nobody looks for it again. A partial event takes the short
-way: it is completed, and shown.
+way: it is completed, and shown. The user's message goes another way: `_scope._append_message`.
 
 While an invocation is resumed, a `Replayer` (`_replay`) stands in the place of the `Emitter`, and answers from the
 record.

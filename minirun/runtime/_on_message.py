@@ -24,6 +24,7 @@ async def apply_on_user_message(context: InvocationContext, message: Event) -> E
     context._closed = "the message is not stored yet, and nothing can be emitted before it"
     answer = await ask(hooks, invocation_context=context, user_message=message.content)
     context._closed = ""
+    context.actions.check_no_flags("a user's message", "set them in an agent, in its callbacks or in its tools")
     content = expect(answer, Content, "on_user_message_callback")
     if content is not None:
         message = changed(message, content=user_content(content, may_answer=False))

@@ -130,7 +130,7 @@ class Attempts:
     def _keep(self, context: ToolContext) -> None:
         try:
             self._context.state.merge(context.state.pending())
-            self._context.actions = context.actions
+            self._context._draft = context.actions
         except InvalidValueError as error:
             self.outcome = self._failed(error)
 

@@ -121,16 +121,13 @@ async def _close(context: InvocationContext, batch: Sequence[ToolCall], later: S
 
 def _responses(context: InvocationContext, done: Sequence[ToolCall]) -> Event:
     """The event that answers the calls, with what they have written and saved, in their order."""
-    actions = context.actions
-    actions.transfer_to_agent = None
     if any(each.context.actions.transfer_to_agent is not None for each in done):
         from ._handover import choose_target  # few tools hand over
 
-        actions.transfer_to_agent = choose_target(context, done)
+        choose_target(context, done)
     for each in done:
         each.merge_into(context)
-    actions.skip_summarization = all(each.context.actions.skip_summarization for each in done) or None
-    actions.escalate = any(each.context.actions.escalate for each in done) or None
+    context.actions.merge_flags(each.context.actions for each in done)
     parts = [Part(function_response=each.response()) for each in done]
     event_id = derived_id(context.invocation_id, "responses", *(each.call.id for each in done))
     return Event(id=event_id, content=Content(role="user", parts=parts))

@@ -12,8 +12,8 @@ from ._outcome import Result
 __all__ = ["choose_target"]
 
 
-def choose_target(context: InvocationContext, batch: Sequence[ToolCall]) -> str | None:
-    """Return whom the last call hands over to that may; the others that would have are answered with an error."""
+def choose_target(context: InvocationContext, batch: Sequence[ToolCall]) -> None:
+    """Let only the last call hand over that may; the others that would have are answered with an error."""
     chosen: str | None = None
     earlier = context._position.handover.transfer_to  # of this turn, where its calls are not all answered together
     escalates = context.escalated or any(each.context.actions.escalate for each in batch)
@@ -35,8 +35,8 @@ def choose_target(context: InvocationContext, batch: Sequence[ToolCall]) -> str 
             context._invocation.budgets.check_transfers_left()
             chosen = target
         except (InvalidEventError, TransfersLimitExceededError) as error:
+            each.context.actions.transfer_to_agent = None
             each.fail(error)
-    return chosen
 
 
 def _is_final_answer(call: ToolCall) -> bool:

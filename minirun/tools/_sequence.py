@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from .._values import changed
 from .._window import Window
 from ..events import Event
+from ..flows._actions import over_turn
 from ..runtime import InvocationContext
 from ..runtime._closing import close_calls
 from ..types import Content, FunctionCall
@@ -98,10 +99,9 @@ async def _give_up(context: InvocationContext, stopped: Sequence[FunctionCall], 
 def _as_one(answers: Sequence[Event]) -> Event:
     """All that was answered, as if by one event; it takes the place of the model's answer if each of them does."""
     parts = [part for event in answers if event.content for part in event.content.parts if part.function_response]
-    skips = all(event.actions.skip_summarization for event in answers) or None
-    last = answers[-1]
+    last, flags = answers[-1], over_turn([event.actions for event in answers])
     return changed(
         last,
         content=Content(role="user", parts=parts),
-        actions=changed(last.actions, skip_summarization=skips),
+        actions=changed(last.actions, **flags),
     )

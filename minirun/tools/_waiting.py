@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..errors import NotSupportedError
 from ..runtime import InvocationContext
 from ..runtime._questions import pose
 from ..sessions._asking import Question
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["mark_waiting"]
 
+_INSTEAD = "set them in a tool that returns its result, or once the answer is there, in a callback of the agent"
+
 
 async def mark_waiting(
     context: InvocationContext, waiting: Sequence[ToolCall], later: Sequence[FunctionCall], *, closing: bool = False
@@ -24,12 +27,20 @@ async def mark_waiting(
 
     What the tools of the former have written and saved goes with the event: nothing else will come from them. The calls
     *later* in the turn, which have not begun, are suspended, too. Return those that have failed instead, because what
-    they wrote does not fit.
+    they wrote does not fit, or because they have set flags: the pause ends the turn, and nothing would come of them.
     """
     calls = context._invocation.live.open_calls
     begun = [each for each in waiting if each.is_begun and each.id in calls and calls[each.id].pending != "waits"]
     for each in begun:
-        each.merge_into(context)
+        try:
+            each.context.actions.check_no_flags(f"the call of {each.call.name!r}, which waits", _INSTEAD)
+            each.merge_into(context)
+        except NotSupportedError as error:
+            from ._failed import tell_failed  # a mistake in a program
+
+            tell_failed(each.context, each.call.name, error)
+            each.fail(error)
+            each.context.actions.forget_flags()
     questions = [Question(each.id, each.call.name, None, each.initial_result) for each in begun if each.is_waiting]
     suspended = [each.id for each in waiting if not each.is_begun]
     if any(each.is_waiting for each in waiting):
