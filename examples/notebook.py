@@ -12,9 +12,9 @@ from minirun.testing import ScriptedLlm, call
 prices = {"pen": 2, "ink": 5}
 
 
-def price(item: str) -> int:
-    """What an item costs."""
-    return prices[item]
+def price(item: str) -> int | None:
+    """What an item costs; None: nobody knows."""
+    return prices.get(item)
 
 
 model = ScriptedLlm([call("price", item="ink"), "Ink costs 5.", call("price", item="gold"), "I don't know.", "?"])

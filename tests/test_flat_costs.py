@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from minirun import SqliteSessionService
-from minirun._codec import event_from_json
+from minirun._coding import from_json
 from minirun.errors import SessionNotFoundError
 from minirun.sessions._sqlite import _logs
 
@@ -51,13 +51,13 @@ async def test_a_fork_of_a_fork_costs_as_much_as_the_first(tmp_path: Path, monke
     Along a chain of forks each one executes as many statements, and decodes as many events, as the one before.
     """
     decoded = [0]
-    decode = event_from_json
+    decode = from_json
 
-    def count(line: str) -> object:
+    def count(kind: type[Event], line: str) -> object:
         decoded[0] += 1
-        return decode(line)
+        return decode(kind, line)
 
-    monkeypatch.setattr(_logs, "event_from_json", count)
+    monkeypatch.setattr(_logs, "from_json", count)
     async with SqliteSessionService(tmp_path / "a.db", durability="process") as service:
         session = await service.create_session(app_name="app", user_id="u", session_id="0")
         assert service._file._connection is not None

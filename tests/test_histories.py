@@ -171,7 +171,7 @@ async def test_what_is_undone_is_not_seen_any_more(kind: str, tmp_path: Path) ->
         assert texts(await get(service, num_recent_events=2)) == ["answer 1", ""]
         assert texts(await get(service, after_seq=1)) == ["answer 1", ""]
         assert texts(await get(service, after_seq=4)) == [""]
-        await say(runner, "again", run_config=RunConfig(get_session_config=GetSessionConfig(num_recent_events=3)))
+        await say(runner, "again", run_config=RunConfig(get_session_config=GetSessionConfig(num_recent_events=2)))
         assert seen[-1] == ["answer 1", "", "again"]
         await say(runner, "whole")
         assert seen[-1] == ["first", "answer 1", "", "again", "answer 4", "whole"]

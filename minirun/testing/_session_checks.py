@@ -218,7 +218,7 @@ async def _a_list_has_no_events_and_no_state(t: Bench) -> None:
         found[0].state.get("a")
     with raises(InvalidValueError, "list_sessions"):  # it is not whole
         await t.service.append_event(found[0], Event(author="a", message="x"))
-    of_user = await t.service.list_sessions(app_name=t.app, user_id=" u ")
+    of_user = await t.service.list_sessions(app_name=t.app, user_id="u")
     expect("ids of the user", [s.id for s in of_user.sessions], ["b", "c"])
     expect("no further page", of_user.next, None)
     expect("an unknown user", (await t.service.list_sessions(app_name=t.app, user_id="w")).sessions, [])
