@@ -74,10 +74,14 @@ async def test_windows_and_other_sessions_are_not_equal() -> None:
     assert mine == mine
 
 
-def test_a_session_cannot_be_hashed() -> None:
-    """It is advanced in place by appends, so a set or a dict would lose it."""
-    with pytest.raises(TypeError, match="unhashable"):
-        hash(Session.__new__(Session))
+async def test_equal_sessions_have_one_hash() -> None:
+    """Its app, user and id make it, which never change; so it stays found where it was put."""
+    service = InMemorySessionService()
+    session = await service.create_session(**HERE)
+    found = {session}
+    await append(service, session)
+    assert session in found
+    assert hash(session) == hash(await get(service))
 
 
 async def test_the_session_of_a_run_equals_what_is_stored() -> None:
@@ -106,9 +110,9 @@ async def test_a_listed_session_is_not_taken_for_a_whole_one(service: BaseSessio
         [listed] = (await service.list_sessions(app_name="app")).sessions
         assert (listed.id, listed.revision, list(listed.events)) == ("s", 0, [])
         assert listed.last_update_time == session.last_update_time
-        with pytest.raises(NotSupportedError, match=r"get_session\(\.\.\., session_id='s'\) loads it"):
+        with pytest.raises(NotSupportedError, match="get_session loads that of 's'"):
             _ = listed.state
-        with pytest.raises(InvalidValueError, match="expected what get_session returns"):
+        with pytest.raises(InvalidValueError, match="list_sessions"):
             await append(service, listed)
         assert (listed != session, session != listed) == (True, True)
         assert [listed] == (await service.list_sessions(app_name="app")).sessions
@@ -136,9 +140,9 @@ async def test_a_missing_session_is_told_by_what_was_wanted_of_it() -> None:
         async with runner.run_async(user_id="u", session_id="s", new_message="hi"):
             pass
     for runs in (runner, runner_of(service, makes=True)):
-        with pytest.raises(SessionNotFoundError, match="; list_sessions tells which there are"):
+        with pytest.raises(SessionNotFoundError, match="look for it with list_sessions"):
             await runs.rewind_async(user_id="u", session_id="s", rewind_before_invocation_id="e-1")
-    with pytest.raises(SessionNotFoundError, match="; list_sessions tells which there are"):
+    with pytest.raises(SessionNotFoundError, match="look for it with list_sessions"):
         await service.fork_session(**HERE)
     assert (await service.list_sessions(app_name=None)).sessions == []
 
@@ -152,7 +156,7 @@ async def test_a_file_can_be_named_as_in_adk(tmp_path: Path) -> None:
         session = await service.create_session(**HERE)
     async with SqliteSessionService(tmp_path / "a.db") as service:
         assert await get(service) == session
-    with pytest.raises(InvalidValueError, match="expected a file name"):
+    with pytest.raises(ConfigurationError, match="found neither"):
         SqliteSessionService()
     with pytest.raises(ConfigurationError, match="found both"):
         SqliteSessionService("a.db", db_path="a.db")

@@ -67,7 +67,7 @@ class ActionsDraft:
     transfer_to_agent: str | None = _checked("transfer_to_agent", TEXT["check"], over_turn=_last)
     artifact_delta: Mapping[str, int] = _checked("artifact_delta", _versions, EMPTY_DICT)
     _saved: Mapping[str, frozenset[int]] = EMPTY_DICT  # all versions that were saved, by name
-    _saves: Mapping[str, int] = EMPTY_DICT  # the same, by the id of the save: who is run again does not save again
+    _saves: Mapping[str, int] = EMPTY_DICT  # by the id of the save: a tool that is run again does not save again
     _below: ActionsDraft | None = None  # that of the call, for one of its attempts
 
     def on_top(self) -> ActionsDraft:

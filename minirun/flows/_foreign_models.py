@@ -79,12 +79,12 @@ def _schema_of(tp: Any, where: str, suffix: str) -> dict[str, Any]:
     return plain({**schema, "$defs": definitions} if definitions else schema)  # type: ignore[no-any-return]
 
 
-def _problems(error: Any, path: str) -> list[str]:
+def _problems(error: Exception, path: str) -> list[str]:
     """What a validator has found wrong, a line for each problem with its path."""
-    found = error.errors(include_url=False) if callable(getattr(error, "errors", None)) else None
-    if found is None:
+    told = getattr(error, "errors", None)
+    if not callable(told):
         return [f"{path or 'the value'}: {error!s:.200}"]
-    return [_problem(each, path) for each in islice(found, PROBLEMS_MAX + 1)]
+    return [_problem(each, path) for each in islice(told(include_url=False), PROBLEMS_MAX + 1)]
 
 
 def _problem(found: Mapping[str, Any], path: str) -> str:
