@@ -13,7 +13,7 @@ from functools import partial
 import trio
 
 from ..._json import dumps
-from ...errors import SessionNotFoundError
+from ...errors import SessionNotFoundError, StorageError
 from ...events import Event
 from .._calls import waiting_invocations
 from .._invocation import InvocationStatus, invocation_at, invocation_of
@@ -134,8 +134,11 @@ async def _share_events(cache: SessionCache, key: SessionKey, new: SessionKey) -
     source = cache.sessions.get(key)
     if source is None:
         return
-    with trio.CancelScope(shield=True):  # it is stored
-        opened = await cache.open(new, GetSessionConfig(num_recent_events=0))
+    try:
+        with trio.CancelScope(shield=True):
+            opened = await cache.open(new, GetSessionConfig(num_recent_events=0))
+    except StorageError:  # the fork is stored, whatever cannot be read now
+        return
     if opened is None:
         return
     live = opened[0]
