@@ -263,6 +263,23 @@ async def test_what_code_prints_is_bounded() -> None:
     assert result.stdout == "x" * 100 + "\n(cut off: there is more than 100 bytes)"
 
 
+@posix
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os; os.remove('../out'); os.mkfifo('../out')",
+        "import os; os.remove('../out'); os.symlink('/dev/zero', '../out')",
+        "import shutil; shutil.rmtree('..', ignore_errors=True)",
+    ],
+)
+async def test_code_that_replaces_its_files_changes_nothing_of_what_is_read(code: str) -> None:
+    """
+    What the code printed is read from the files that it was given, whatever it has put there, or removed.
+    """
+    result = await executed(f"print('before', flush=True)\n{code}\nprint('after')")
+    assert (result.stdout, result.stderr, result.is_error) == ("before\nafter\n", "", False)
+
+
 WAITING = """
 import os, time
 child = os.fork()
