@@ -241,6 +241,10 @@ async def test_a_process_runs_the_code_and_nothing_is_left() -> None:
         ("1 / 0", {}, "ZeroDivisionError"),
         ("import sys; sys.exit(3)", {}, ""),
         ("import os; os.kill(os.getpid(), 9)", {}, "killed by SIGKILL"),
+        pytest.param(
+            *("import os; os.kill(os.getpid(), 40)", {}, "killed by signal 40"),
+            marks=pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs real-time signals"),
+        ),
         ("x = bytearray(2**30)", {"memory_bytes": 256 * 2**20}, "MemoryError"),
         ("open('big', 'wb').write(b'x' * 2**20)", {"file_bytes": 2**16}, "File too large"),
     ],

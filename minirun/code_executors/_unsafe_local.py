@@ -128,7 +128,7 @@ class UnsafeLocalCodeExecutor(BaseCodeExecutor):
             if is_timeout:
                 text = f"it took longer than {self.timeout_seconds} seconds, and was killed"
             elif process.returncode < 0:
-                text = f"it was killed by {signal.Signals(-process.returncode).name}"
+                text = f"it was killed by {_signal_name(-process.returncode)}"
             return CodeExecutionResult(
                 stdout=self._beginning(stdout),
                 stderr="\n".join(filter(None, [self._beginning(stderr), text])),
@@ -159,3 +159,10 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
     except PermissionError:  # macOS, where only the ended one is left
         pass
     process.wait()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most of the real-time ones have none
+        return f"signal {number}"
