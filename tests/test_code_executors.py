@@ -259,6 +259,28 @@ async def test_code_that_fails_or_wants_too_much_is_told(code: str, limits: dict
 
 
 @posix
+@pytest.mark.parametrize("name", ["timeout_seconds", "memory_bytes", "file_bytes", "output_bytes"])
+@pytest.mark.parametrize("value", [0, 2**64, 1e30, 10**400, float("nan"), True])
+def test_a_limit_that_no_system_takes_is_refused(name: str, value: float) -> None:
+    """
+    A limit is above 0 and at most what the system can count to, or no executor is made.
+    """
+    limits: dict[str, Any] = {name: value}
+    with pytest.raises(ConfigurationError, match=f"expected {name} to be a number above 0 and at most"):
+        UnsafeLocalCodeExecutor(**limits)
+
+
+@posix
+async def test_the_largest_limits_are_limits() -> None:
+    """
+    What is accepted as a limit runs code.
+    """
+    most = sys.maxsize
+    result = await executed("print(1)", timeout_seconds=most, memory_bytes=most, file_bytes=most, output_bytes=most)
+    assert (result.stdout, result.stderr) == ("1\n", "")
+
+
+@posix
 async def test_what_code_prints_is_bounded() -> None:
     """
     Of what is printed only the beginning is kept, with a word that there is more.

@@ -83,8 +83,9 @@ class UnsafeLocalCodeExecutor(BaseCodeExecutor):
         }
         for name, value in limits.items():
             found = finite(value)
-            if found is None or found <= 0:
-                raise ConfigurationError(f"expected {name} to be a number above 0, found {brief(value)}")
+            if found is None or found <= 0 or value > sys.maxsize:  # more is no limit that a system takes
+                msg = f"expected {name} to be a number above 0 and at most {sys.maxsize}, found {brief(value)}"
+                raise ConfigurationError(msg)
         self.timeout_seconds = timeout_seconds
         self.memory_bytes = memory_bytes
         self.file_bytes = file_bytes
