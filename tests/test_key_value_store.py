@@ -357,6 +357,50 @@ async def test_a_store_that_is_taken_over_accepts_nothing_of_its_former_owner() 
     assert [found.status for found in await latter.list_invocations()] == ["interrupted"]
 
 
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_a_former_owner_does_not_take_the_store_back_after_a_failed_write(is_stored: bool) -> None:
+    """
+    A service whose write has failed goes on if the store is still its own, and never takes it from one that began
+    later.
+    """
+    values: dict[str, str] = {}
+    store = Failing(values)
+    former, latter = KeyValueSessionService(store), KeyValueSessionService(InMemory(values))
+    mine = await former.create_session(**HERE)
+    for fails in (1, 3):
+        setattr(store, "after" if is_stored else "before", OSError("the cable"))
+        for number in range(fails):
+            with pytest.raises(StorageError, match="the cable"):
+                await append(former, mine, f"{fails} {number}")
+        store.before = store.after = None
+        mine = await get(former)
+        await append(former, mine, f"{fails} works")
+    store.before = OSError("the cable")
+    with pytest.raises(StorageError, match="the cable"):
+        await append(former, mine, "lost")
+    store.before = None
+    theirs = await get(latter)
+    for _ in range(2):
+        with pytest.raises(StaleSessionError, match="make a new service"):
+            await append(former, mine, "late")
+    await append(latter, theirs, "theirs")
+    assert texts(await get(latter))[-2:] == ["3 works", "theirs"]
+
+
+async def test_a_first_write_that_fails_can_be_repeated() -> None:
+    """A service that has not owned a store yet takes it over from the one before, however often that fails."""
+    values: dict[str, str] = {}
+    await KeyValueSessionService(InMemory(values)).create_session(**HERE)
+    store = Failing(values)
+    service = KeyValueSessionService(store)
+    for name in ("before", "after", "before"):
+        setattr(store, name, OSError("the cable"))
+        with pytest.raises(StorageError, match="the cable"):
+            await get(service)
+        store.before = store.after = None
+    await append(service, await get(service), "mine")
+
+
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
