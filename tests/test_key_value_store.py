@@ -6,6 +6,7 @@ The store is the one of examples/own_store.py, made of public names only.
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -487,6 +488,67 @@ async def test_an_entry_that_cannot_be_read_is_named(kind: str) -> None:
         await damaged.list_invocations()
         await damaged.list_pending()
         await get(damaged)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        *(("session/", {field: found}) for field in ("number", "revision") for found in ("1", -1, None, 1.5, True)),
+        *(("session/", {field: found}) for field in ("create_time", "last_update_time") for found in ("1", None)),
+        *(("wait/", {field: None}) for field in ("app_name", "user_id", "session_id", "number")),
+        *(("wait/", {field: 1}) for field in ("app_name", "more")),
+        *(("run/", {field: "x"}) for field in ("number", "seq", "end_seq", "status")),
+        *(("run/", {field: 1}) for field in ("app_name", "user_id", "session_id", "invocation_id", "more")),
+    ],
+)
+async def test_a_field_of_another_kind_is_damage(name: str, changes: dict[str, Any]) -> None:
+    """An entry whose fields are of the wrong kinds, more or fewer is told like one that is no JSON."""
+    values = await damaged_store()
+    [entry] = [key for key in values if key.startswith(name)]
+    fields = json.loads(values[entry]) | changes
+    values[entry] = json.dumps(fields)
+    await check_damage(values, name)
+    for field in changes:
+        del fields[field]
+    if "more" not in changes:
+        values[entry] = json.dumps(fields)
+        await check_damage(values, name)
+
+
+@pytest.mark.parametrize("entry", ["session/app/u", "session/app/u/s/more", "run/x/i", "run/1"])
+async def test_a_key_of_another_form_is_damage(entry: str) -> None:
+    """A key with too few parts, or too many, is told."""
+    values = await damaged_store()
+    values[entry] = next(text for key, text in values.items() if key.startswith(entry[:3]))
+    await check_damage(values, entry)
+
+
+@pytest.mark.parametrize("kind", ["session/", "wait/", "run/"])
+@pytest.mark.parametrize("text", ["{}", "[]", "1", "null"])
+async def test_an_entry_without_fields_is_damage(kind: str, text: str) -> None:
+    """JSON that is no object with the fields of an entry is told."""
+    values = await damaged_store()
+    for name in [name for name in values if name.startswith(kind)]:
+        values[name] = text
+    await check_damage(values, kind)
+
+
+async def damaged_store() -> dict[str, str]:
+    """What a store has of a run that waits; a test damages it."""
+    values: dict[str, str] = {}
+    async with KeyValueSessionService(InMemory(values)) as service:
+        runner = Runner(app_name="app", agent=Asks(name="asks"), session_service=service, auto_create_session=True)
+        async with runner.run_async(user_id="u", session_id="s", new_message="hi") as run:
+            await run.wait()
+    return values
+
+
+async def check_damage(values: dict[str, str], named: str) -> None:
+    damaged = KeyValueSessionService(InMemory(values))
+    with pytest.raises(StorageCorruptError, match=named):
+        await damaged.list_sessions(app_name="app")
+        await damaged.list_invocations()
+        await damaged.list_pending()
 
 
 async def test_a_missing_event_is_damage() -> None:
