@@ -241,6 +241,10 @@ async def test_a_process_runs_the_code_and_nothing_is_left() -> None:
         ("1 / 0", {}, "ZeroDivisionError"),
         ("import sys; sys.exit(3)", {}, ""),
         ("import os; os.kill(os.getpid(), 9)", {}, "killed by SIGKILL"),
+        pytest.param(
+            *("import os; os.kill(os.getpid(), 40)", {}, "killed by signal 40"),
+            marks=pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs real-time signals"),
+        ),
         ("x = bytearray(2**30)", {"memory_bytes": 256 * 2**20}, "MemoryError"),
         ("open('big', 'wb').write(b'x' * 2**20)", {"file_bytes": 2**16}, "File too large"),
     ],
@@ -255,12 +259,51 @@ async def test_code_that_fails_or_wants_too_much_is_told(code: str, limits: dict
 
 
 @posix
+@pytest.mark.parametrize("name", ["timeout_seconds", "memory_bytes", "file_bytes", "output_bytes"])
+@pytest.mark.parametrize("value", [0, 2**64, 1e30, 10**400, float("nan"), True])
+def test_a_limit_that_no_system_takes_is_refused(name: str, value: float) -> None:
+    """
+    A limit is above 0 and at most what the system can count to, or no executor is made.
+    """
+    limits: dict[str, Any] = {name: value}
+    with pytest.raises(ConfigurationError, match=f"expected {name} to be a number above 0 and at most"):
+        UnsafeLocalCodeExecutor(**limits)
+
+
+@posix
+async def test_the_largest_limits_are_limits() -> None:
+    """
+    What is accepted as a limit runs code.
+    """
+    most = sys.maxsize
+    result = await executed("print(1)", timeout_seconds=most, memory_bytes=most, file_bytes=most, output_bytes=most)
+    assert (result.stdout, result.stderr) == ("1\n", "")
+
+
+@posix
 async def test_what_code_prints_is_bounded() -> None:
     """
     Of what is printed only the beginning is kept, with a word that there is more.
     """
     result = await executed("print('x' * 100_000)", output_bytes=100)
     assert result.stdout == "x" * 100 + "\n(cut off: there is more than 100 bytes)"
+
+
+@posix
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os; os.remove('../out'); os.mkfifo('../out')",
+        "import os; os.remove('../out'); os.symlink('/dev/zero', '../out')",
+        "import shutil; shutil.rmtree('..', ignore_errors=True)",
+    ],
+)
+async def test_code_that_replaces_its_files_changes_nothing_of_what_is_read(code: str) -> None:
+    """
+    What the code printed is read from the files that it was given, whatever it has put there, or removed.
+    """
+    result = await executed(f"print('before', flush=True)\n{code}\nprint('after')")
+    assert (result.stdout, result.stderr, result.is_error) == ("before\nafter\n", "", False)
 
 
 WAITING = """

@@ -7,6 +7,7 @@ Each is refused with an error that says what and what to do, and told by `verify
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
 import sys
 from collections.abc import Awaitable, Callable
@@ -71,6 +72,24 @@ async def test_what_is_not_ours_in_a_schema_is_refused_and_told(statement: str, 
     assert any(named in str(damage) for damage in repaired.damages)
     async with SqliteSessionService(tmp_path / "b.db") as service:
         assert texts(await get(service)) == ["hi", "kept"]
+
+
+async def test_a_unique_index_is_found_whatever_its_text_is(tmp_path: Path) -> None:
+    """
+    What an index does is asked of SQLite, not read from a text that somebody has written into the file.
+    """
+    path = tmp_path / "a.db"
+    await make_file(path)
+    sql(path, "CREATE UNIQUE INDEX one ON sessions (app_name)")
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA writable_schema = 1")
+    text = "create /**/ unique index one ON sessions (app_name)"
+    connection.execute("UPDATE sqlite_master SET sql = ? WHERE name = 'one'", [text])
+    connection.close()
+    async with SqliteSessionService(path) as service:
+        with pytest.raises(StorageFormatError, match="found the index 'one' on 'sessions'"):
+            await service.get_session(**HERE)
+    assert any("the index 'one' on 'sessions'" in str(damage) for damage in verify(path))
 
 
 async def test_a_table_of_ours_with_other_rules_is_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ The store is the one of examples/own_store.py, made of public names only.
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -357,6 +358,50 @@ async def test_a_store_that_is_taken_over_accepts_nothing_of_its_former_owner() 
     assert [found.status for found in await latter.list_invocations()] == ["interrupted"]
 
 
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_a_former_owner_does_not_take_the_store_back_after_a_failed_write(is_stored: bool) -> None:
+    """
+    A service whose write has failed goes on if the store is still its own, and never takes it from one that began
+    later.
+    """
+    values: dict[str, str] = {}
+    store = Failing(values)
+    former, latter = KeyValueSessionService(store), KeyValueSessionService(InMemory(values))
+    mine = await former.create_session(**HERE)
+    for fails in (1, 3):
+        setattr(store, "after" if is_stored else "before", OSError("the cable"))
+        for number in range(fails):
+            with pytest.raises(StorageError, match="the cable"):
+                await append(former, mine, f"{fails} {number}")
+        store.before = store.after = None
+        mine = await get(former)
+        await append(former, mine, f"{fails} works")
+    store.before = OSError("the cable")
+    with pytest.raises(StorageError, match="the cable"):
+        await append(former, mine, "lost")
+    store.before = None
+    theirs = await get(latter)
+    for _ in range(2):
+        with pytest.raises(StaleSessionError, match="make a new service"):
+            await append(former, mine, "late")
+    await append(latter, theirs, "theirs")
+    assert texts(await get(latter))[-2:] == ["3 works", "theirs"]
+
+
+async def test_a_first_write_that_fails_can_be_repeated() -> None:
+    """A service that has not owned a store yet takes it over from the one before, however often that fails."""
+    values: dict[str, str] = {}
+    await KeyValueSessionService(InMemory(values)).create_session(**HERE)
+    store = Failing(values)
+    service = KeyValueSessionService(store)
+    for name in ("before", "after", "before"):
+        setattr(store, name, OSError("the cable"))
+        with pytest.raises(StorageError, match="the cable"):
+            await get(service)
+        store.before = store.after = None
+    await append(service, await get(service), "mine")
+
+
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
@@ -443,6 +488,67 @@ async def test_an_entry_that_cannot_be_read_is_named(kind: str) -> None:
         await damaged.list_invocations()
         await damaged.list_pending()
         await get(damaged)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        *(("session/", {field: found}) for field in ("number", "revision") for found in ("1", -1, None, 1.5, True)),
+        *(("session/", {field: found}) for field in ("create_time", "last_update_time") for found in ("1", None)),
+        *(("wait/", {field: None}) for field in ("app_name", "user_id", "session_id", "number")),
+        *(("wait/", {field: 1}) for field in ("app_name", "more")),
+        *(("run/", {field: "x"}) for field in ("number", "seq", "end_seq", "status")),
+        *(("run/", {field: 1}) for field in ("app_name", "user_id", "session_id", "invocation_id", "more")),
+    ],
+)
+async def test_a_field_of_another_kind_is_damage(name: str, changes: dict[str, Any]) -> None:
+    """An entry whose fields are of the wrong kinds, more or fewer is told like one that is no JSON."""
+    values = await damaged_store()
+    [entry] = [key for key in values if key.startswith(name)]
+    fields = json.loads(values[entry]) | changes
+    values[entry] = json.dumps(fields)
+    await check_damage(values, name)
+    for field in changes:
+        del fields[field]
+    if "more" not in changes:
+        values[entry] = json.dumps(fields)
+        await check_damage(values, name)
+
+
+@pytest.mark.parametrize("entry", ["session/app/u", "session/app/u/s/more", "run/x/i", "run/1"])
+async def test_a_key_of_another_form_is_damage(entry: str) -> None:
+    """A key with too few parts, or too many, is told."""
+    values = await damaged_store()
+    values[entry] = next(text for key, text in values.items() if key.startswith(entry[:3]))
+    await check_damage(values, entry)
+
+
+@pytest.mark.parametrize("kind", ["session/", "wait/", "run/"])
+@pytest.mark.parametrize("text", ["{}", "[]", "1", "null"])
+async def test_an_entry_without_fields_is_damage(kind: str, text: str) -> None:
+    """JSON that is no object with the fields of an entry is told."""
+    values = await damaged_store()
+    for name in [name for name in values if name.startswith(kind)]:
+        values[name] = text
+    await check_damage(values, kind)
+
+
+async def damaged_store() -> dict[str, str]:
+    """What a store has of a run that waits; a test damages it."""
+    values: dict[str, str] = {}
+    async with KeyValueSessionService(InMemory(values)) as service:
+        runner = Runner(app_name="app", agent=Asks(name="asks"), session_service=service, auto_create_session=True)
+        async with runner.run_async(user_id="u", session_id="s", new_message="hi") as run:
+            await run.wait()
+    return values
+
+
+async def check_damage(values: dict[str, str], named: str) -> None:
+    damaged = KeyValueSessionService(InMemory(values))
+    with pytest.raises(StorageCorruptError, match=named):
+        await damaged.list_sessions(app_name="app")
+        await damaged.list_invocations()
+        await damaged.list_pending()
 
 
 async def test_a_missing_event_is_damage() -> None:

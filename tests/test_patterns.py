@@ -69,6 +69,7 @@ def test_no_text_makes_a_pattern_slow(source: str) -> None:
         ("(?>a+)b", "an atomic group"),
         ("a++b", "a possessive repetition"),
         ("(a{999}){999}", "more than 10000 steps"),
+        ("(){0,2000000000}", "more than 10000 steps"),
     ],
 )
 def test_what_takes_more_than_one_pass_is_refused_when_the_schema_is_made(source: str, what: str) -> None:
@@ -79,6 +80,15 @@ def test_what_takes_more_than_one_pass_is_refused_when_the_schema_is_made(source
         Pattern(source)
     with pytest.raises(ConfigurationError, match=rf"form at #/pattern: expected a pattern .* one pass.*{what}"):
         compile_schema({"type": "string", "pattern": source}, "form")
+
+
+@pytest.mark.parametrize("source", ["(){2000000000}", "((){2000000000}){2000000000}", "(a{0}){2000000000,}"])
+def test_nothing_repeated_is_nothing(source: str) -> None:
+    """
+    An empty group takes no time to be read, however often it is repeated.
+    """
+    assert Pattern(f"^{source}$").fits("")
+    assert not Pattern(f"^{source}$").fits("a")
 
 
 def test_a_long_text_is_not_remembered_for_ever() -> None:

@@ -11,7 +11,7 @@ import dataclasses
 import datetime
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from typing import Annotated, Any, Literal, NewType, Protocol, TypedDict, TypeVar
 
 import attrs
@@ -91,7 +91,14 @@ class Socket:
 
 
 T = TypeVar("T")
+Word = TypeVar("Word", bound=str)
+Whole = TypeVar("Whole", bound=int)
+Raw = TypeVar("Raw", bound=bytes)
+Either = TypeVar("Either", str, bytes)
 Sku = NewType("Sku", str)
+Number = NewType("Number", int)
+Rank = NewType("Rank", Number)
+Level = enum.IntEnum("Level", ["LOW", "HIGH"])
 DAY = datetime.date(2024, 5, 1)
 ORDER = Order([Line("a", DAY)])
 TOLD = {
@@ -124,6 +131,7 @@ def test_what_is_written_is_read_again_as_the_same(pair: tuple[Any, Any]) -> Non
         (Color.RED, "red"),
         ({"b", "a"}, ["a", "b"]),
         ({3, 1, 2}, [1, 2, 3]),
+        ({("b", 1), ("a", 2)}, [["a", 2], ["b", 1]]),
         (ORDER, TOLD),
         ([ORDER, (DAY, {Color.RED: {1}})], [TOLD, ["2024-05-01", {"red": [1]}]]),
         (collections.ChainMap({"a": DAY}), {"a": "2024-05-01"}),
@@ -195,6 +203,15 @@ async def test_what_has_no_form_is_told_with_its_path() -> None:
     assert texts[2].endswith("nested deeper than 100 levels; flatten it")
 
 
+def test_a_set_of_integers_that_python_does_not_write_is_a_list() -> None:
+    """
+    Sorting a set asks for no digits: whether a number can be stored is told by who stores it.
+    """
+    large = 10**5000
+    assert written({large, 1}, "x") == [1, large]
+    assert written({(large,)}, "x") == [[large]]
+
+
 # --- what is refused when the tool is made ----------------------------------------------------------------------------
 
 
@@ -215,6 +232,13 @@ def returning(tp: Any) -> Callable[[], Any]:
         (dict[str, list[Socket]], "Socket"),
         (dict[int, str], r"dict\[int, str\] .*keys that are strings"),
         (Iterator[int], r"Iterator\[int\] .*return a list"),
+        *((dict[key, str], "keys that are strings") for key in (Literal["a", 1], Annotated[int, "n"], str | None)),
+        *((dict[key, str], "keys that are strings") for key in (Number, Level, int | str, Whole, Rank, tuple[str])),
+        (collections.Counter[int], "keys that are strings"),
+        (list[dict[Rank, int]], "keys that are strings"),
+        (Raw, "bytes"),
+        (list[Raw], "bytes"),
+        (list[Either], "bytes"),
         (tuple[int, complex], "complex"),
         (Annotated[bytes, "a file"], "bytes"),
         (Awaitable[bytes], "bytes"),
@@ -237,6 +261,8 @@ def test_a_result_that_could_never_be_told_is_refused_with_its_tool(tp: Any, nam
     [
         *(None, int, Any, object, T, dict, list[Any], Mapping[str, object], Page, ORDER.__class__, Line, Item, Basket),
         *(Color, datetime.datetime, set[Color], dict[Color, int], tuple[int, ...], Literal["a", 1], Sku, Tree, Node),
+        *(dict[key, int] for key in (Any, object, Sku, T, Hashable, Literal["a", Color.RED], Color | str, Word)),
+        *(Annotated[dict[Annotated[str, "s"], int], "d"], list[T], list[Word]),
         *(Shape, Named, Awaitable[int], "Nowhere", int | None, list["Tree"], collections.Counter[str], Case),
     ],
 )

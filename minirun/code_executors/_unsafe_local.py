@@ -20,7 +20,7 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import trio
 
@@ -83,8 +83,9 @@ class UnsafeLocalCodeExecutor(BaseCodeExecutor):
         }
         for name, value in limits.items():
             found = finite(value)
-            if found is None or found <= 0:
-                raise ConfigurationError(f"expected {name} to be a number above 0, found {brief(value)}")
+            if found is None or found <= 0 or value > sys.maxsize:  # more is no limit that a system takes
+                msg = f"expected {name} to be a number above 0 and at most {sys.maxsize}, found {brief(value)}"
+                raise ConfigurationError(msg)
         self.timeout_seconds = timeout_seconds
         self.memory_bytes = memory_bytes
         self.file_bytes = file_bytes
@@ -108,34 +109,37 @@ class UnsafeLocalCodeExecutor(BaseCodeExecutor):
         (folder / "code").write_text(code, "utf-8", errors="replace")
         limits = (math.ceil(self.timeout_seconds), self.memory_bytes, self.file_bytes, 0)
         command = [sys.executable, "-I", "-c", BEGIN, *(str(int(limit)) for limit in limits)]
-        out, err = folder / "out", folder / "err"
-        with (folder / "code").open("rb") as source, out.open("wb") as stdout, err.open("wb") as stderr:
+        # What it has printed is read from these very files: the code may have put anything else in their places.
+        with (
+            (folder / "code").open("rb") as source,
+            (folder / "out").open("w+b") as stdout,
+            (folder / "err").open("w+b") as stderr,
+        ):
             process = subprocess.Popen(  # noqa: ASYNC220 # trio's own reaps it, and then nobody knows whose group it is
                 command, stdin=source, stdout=stdout, stderr=stderr, cwd=work, env={}, start_new_session=True
             )
-        is_timeout = True
-        try:
-            with trio.move_on_after(self.timeout_seconds):
-                await _ended(process)
-                is_timeout = False
-        finally:
-            _kill_group(process)
-        text = ""
-        if is_timeout:
-            text = f"it took longer than {self.timeout_seconds} seconds, and was killed"
-        elif process.returncode < 0:
-            text = f"it was killed by {signal.Signals(-process.returncode).name}"
-        return CodeExecutionResult(
-            stdout=self._beginning(out),
-            stderr="\n".join(filter(None, [self._beginning(err), text])),
-            is_error=is_timeout or process.returncode != 0,
-            is_timeout=is_timeout,
-        )
+            is_timeout = True
+            try:
+                with trio.move_on_after(self.timeout_seconds):
+                    await _ended(process)
+                    is_timeout = False
+            finally:
+                _kill_group(process)
+            text = ""
+            if is_timeout:
+                text = f"it took longer than {self.timeout_seconds} seconds, and was killed"
+            elif process.returncode < 0:
+                text = f"it was killed by {_signal_name(-process.returncode)}"
+            return CodeExecutionResult(
+                stdout=self._beginning(stdout),
+                stderr="\n".join(filter(None, [self._beginning(stderr), text])),
+                is_error=is_timeout or process.returncode != 0,
+                is_timeout=is_timeout,
+            )
 
-    def _beginning(self, path: Path) -> str:
-        limit = int(self.output_bytes)
-        with path.open("rb") as file:
-            data = file.read(limit + 1)
+    def _beginning(self, file: IO[bytes]) -> str:
+        limit, size = int(self.output_bytes), os.fstat(file.fileno()).st_size
+        data = os.pread(file.fileno(), min(limit + 1, size), 0)  # its place in the file is the process's, too
         text = data[:limit].decode("utf-8", "replace")
         return text if len(data) <= limit else f"{text}\n(cut off: there is more than {limit} bytes)"
 
@@ -156,3 +160,10 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
     except PermissionError:  # macOS, where only the ended one is left
         pass
     process.wait()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most of the real-time ones have none
+        return f"signal {number}"

@@ -157,7 +157,9 @@ class Pattern:
             for _ in range(most - least):
                 begin = self._node([following, self._sequence(inside, begin, flags)])
         for _ in range(least):
-            begin = self._sequence(inside, begin, flags)
+            before, begin = begin, self._sequence(inside, begin, flags)
+            if begin == before:  # it is nothing, however often
+                break
         return begin
 
 

@@ -15,10 +15,12 @@ An annotation is checked when a tool is made, so that nothing is done whose resu
 
 from __future__ import annotations
 
+import collections
 import collections.abc
 import dataclasses
 import datetime
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -99,7 +101,9 @@ def _key(key: object, path: str) -> str:
 
 def _rank(value: Any) -> tuple[str, Any, str]:
     """The order of a set differs from process to process."""
-    return type(value).__name__, value if isinstance(value, (str, int, float)) else 0, repr(value)
+    if isinstance(value, (str, int, float)):
+        return type(value).__name__, value, ""
+    return type(value).__name__, 0, brief(value, sys.maxsize)  # also of integers that Python does not write
 
 
 # --- annotations ------------------------------------------------------------------------------------------------------
@@ -141,6 +145,9 @@ def _check(tp: Any, where: str, seen: set[int]) -> None:
         _check(tp.__value__, where, seen)
     elif isinstance(tp, typing.NewType):
         _check(tp.__supertype__, where, seen)
+    elif isinstance(tp, typing.TypeVar):
+        for member in tp.__constraints__ or (tp.__bound__,):
+            _check(member, where, seen)
     elif origin is typing.Literal:
         for choice in args:
             _check(type(choice), where, seen)
@@ -169,7 +176,9 @@ def _check_class(tp: Any, cls: Any, args: tuple[Any, ...], where: str, seen: set
         _refuse(tp, where, "return a list")
     elif cls in _MAPPINGS or issubclass(cls, collections.abc.Mapping):
         key, item = args if len(args) == 2 else (str, object)
-        if isinstance(key, type) and not issubclass(key, (str, Enum)) and key is not object:
+        if issubclass(cls, collections.Counter) and args:
+            key = args[0]
+        if not _may_be_key(key, set()):
             _refuse(tp, where, "give it keys that are strings")
         _check(item, where, seen)
     elif cls in _COLLECTIONS or issubclass(cls, (list, tuple, set, frozenset)):
@@ -178,6 +187,35 @@ def _check_class(tp: Any, cls: Any, args: tuple[Any, ...], where: str, seen: set
                 _check(item, where, seen)
     elif not (issubclass(cls, (*_SCALARS, datetime.date)) or _is_open(cls)):
         _refuse(tp, where, _ADVICE)
+
+
+def _may_be_key(tp: Any, seen: set[int]) -> bool:
+    """Whether all that an annotation says of a key can be one: text, or enums of it."""
+    origin, args = typing.get_origin(tp), typing.get_args(tp)
+    if id(tp) in seen:
+        return True
+    seen.add(id(tp))
+    inside: tuple[Any, ...] = ()
+    if type(tp).__name__ == "TypeAliasType":
+        inside = (tp.__value__,)
+    elif isinstance(tp, typing.NewType):
+        inside = (tp.__supertype__,)
+    elif isinstance(tp, typing.TypeVar):
+        inside = tp.__constraints__ or (() if tp.__bound__ is None else (tp.__bound__,))
+    elif origin is typing.Literal:
+        return all(isinstance(each.value if isinstance(each, Enum) else each, str) for each in args)
+    elif origin in (typing.Union, types.UnionType):
+        inside = args
+    elif origin in _WRAPPED:
+        inside = args[:1]
+    elif tp is not Any and isinstance(origin or tp, type):
+        cls = origin or tp
+        if issubclass(cls, Enum):
+            return all(isinstance(member.value, str) for member in cls)
+        return issubclass(cls, str) or cls is object or _is_open(cls)
+    elif tp is None:
+        return False
+    return all(_may_be_key(each, seen) for each in inside)
 
 
 def _check_all(hints: Mapping[str, Any], where: str, seen: set[int], cls: Any = None) -> None:

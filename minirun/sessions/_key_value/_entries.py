@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote
 import attrs
 
 from ..._codec import event_from_json, event_to_json
-from ..._json import JSON, brief, dumps, freeze, loads
+from ..._json import JSON, brief, dumps, finite, freeze, is_count, loads, shown
 from ...errors import StorageCorruptError
 from ...events import Event
 from .._invocation import Invocation, InvocationStatus
@@ -45,11 +45,13 @@ __all__ = [
     "number_of",
     "row_of",
     "run_of",
+    "run_place_of",
     "run_text",
     "session_name",
     "shared_changes",
     "shared_of",
     "user_prefix",
+    "wait_of",
 ]
 
 FORMAT = 1
@@ -108,8 +110,9 @@ def session_name(key: SessionKey) -> str:
 
 def key_of(name: str) -> SessionKey:
     """The session that an entry is of."""
-    _, app_name, user_id, session_id = name.split("/")
-    return SessionKey(app_name, unquote(user_id), unquote(session_id))
+    with _reading(name):
+        _, app_name, user_id, session_id = name.split("/")
+        return SessionKey(app_name, unquote(user_id), unquote(session_id))
 
 
 def event_name(number: int, seq: int | None) -> str:
@@ -145,7 +148,7 @@ def id_of(name: str) -> str:
 def _reading(name: str) -> Iterator[None]:
     try:
         yield
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         msg = f"the entry {brief(name, 200)} cannot be read: {brief(error, 200)}"
         raise StorageCorruptError(msg) from error
 
@@ -156,16 +159,53 @@ def fields_of(name: str, text: str) -> dict[str, Any]:
         return dict(loads(text))
 
 
+def _count(found: object) -> int:
+    if not is_count(found):
+        raise ValueError(f"expected a number from 0 up, found {shown(found)}")
+    return found
+
+
+def _time(found: object) -> float:
+    seconds = finite(found)
+    if seconds is None:
+        raise ValueError(f"expected a time in seconds, found {shown(found)}")
+    return seconds
+
+
+def _text(found: object) -> str:
+    if not isinstance(found, str):
+        raise TypeError(f"expected a string, found {shown(found)}")
+    return found
+
+
+def wait_of(name: str, text: str) -> tuple[int, SessionKey]:
+    """The place of a waiting call among all, and its session."""
+    with _reading(name):
+        fields = loads(text)
+        number = _count(fields.pop("number"))
+        return number, SessionKey(**{field: _text(found) for field, found in fields.items()})
+
+
+def run_place_of(name: str) -> int:
+    """The number of the session that an invocation's entry is of."""
+    with _reading(name):
+        _, number, _ = name.split("/")
+        return int(number, 16)
+
+
 def number_of(name: str, text: str) -> int:
     """The number that an entry has."""
     with _reading(name):
-        return int(text, 16)
+        return _count(int(text, 16))
 
 
 def head_of(name: str, text: str) -> Head:
     """The session of an entry."""
     with _reading(name):
-        return Head(**loads(text))
+        head = Head(**loads(text))
+        _count(head.number), _count(head.revision)
+        _time(head.create_time), _time(head.last_update_time)
+        return head
 
 
 def row_of(name: str, text: str) -> Row:
@@ -183,7 +223,12 @@ def run_of(name: str, text: str) -> Run:
     """The invocation of an entry, as it was stored."""
     with _reading(name):
         fields = loads(text)
-        number = fields.pop("number")
+        number = _count(fields.pop("number"))
+        _count(fields["seq"])
+        if fields["end_seq"] is not None:
+            _count(fields["end_seq"])
+        for field in ("app_name", "user_id", "session_id", "invocation_id"):
+            _text(fields[field])
         return Run(number, Invocation(**{**fields, "status": InvocationStatus(fields["status"])}))
 
 

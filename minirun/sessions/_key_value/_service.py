@@ -44,7 +44,6 @@ from ._entries import (
     Run,
     app_prefix,
     event_name,
-    fields_of,
     head_of,
     hexadecimal,
     id_of,
@@ -52,11 +51,13 @@ from ._entries import (
     of_session,
     row_of,
     run_of,
+    run_place_of,
     run_text,
     session_name,
     shared_changes,
     shared_of,
     user_prefix,
+    wait_of,
 )
 from ._store import KeyValueStore, OwnedStore
 
@@ -426,7 +427,7 @@ class KeyValueSessionService(BaseSessionService):
     def _run_of(self, name: str, text: str) -> Run:
         """An invocation as it is listed: one that runs, and not here, is interrupted."""
         run = run_of(name, text)
-        place = (int(name.split("/")[1], 16), run.invocation.invocation_id)
+        place = (run_place_of(name), run.invocation.invocation_id)
         if run.invocation.status is InvocationStatus.RUNNING and place not in self._running:
             return Run(run.number, attrs.evolve(run.invocation, status=InvocationStatus.INTERRUPTED))
         return run
@@ -450,9 +451,7 @@ class KeyValueSessionService(BaseSessionService):
     ) -> list[tuple[SessionKey, OpenCall, Event, Event]]:
         places = []
         for name, text in await self._store.entries("wait/"):
-            fields = fields_of(name, text)
-            number = fields.pop("number")
-            key = SessionKey(**fields)
+            number, key = wait_of(name, text)
             if (app_name or key.app_name, user_id or key.user_id, session_id or key.session_id) == attrs.astuple(key):
                 places.append((number, key, id_of(name)))
         found = []

@@ -72,6 +72,7 @@ class OwnedStore:
         self._forget = forget
         self._one_at_a_time = trio.Lock()
         self._owner: str | None = None  # what the entry that names the owner has; None: to be found out
+        self._marks: set[str] = set()  # which owner this may be: since it has become one, no other is taken over
         self._is_lost = False
         self._next = 1
 
@@ -105,13 +106,18 @@ class OwnedStore:
     async def _own(self) -> None:
         while True:
             found = await self.entry(MARK)
+            if self._marks and found is not None and found not in self._marks:
+                self._lose()
             version = FORMAT if found is None else fields_of(MARK, found).get("format")
             if version != FORMAT:
                 msg = f"expected a store of format {FORMAT}, found {shown(version)}; use the version that wrote it"
                 raise StorageFormatError(msg)
             mine = dumps({"format": FORMAT, "owner": self._env.new_id("store")})
+            if self._marks:
+                self._marks.add(mine)  # a write that fails may be stored
             if await self._written({MARK: mine}, found):
                 break
+        self._marks = {mine}
         self._next = number_of(NEXT, await self.entry(NEXT) or hexadecimal(1))
         self._owner = mine
 
@@ -163,9 +169,12 @@ class OwnedStore:
             StorageError: See the class for what it says about the changes.
         """
         if not await self._written({**changes, NEXT: hexadecimal(self._next)}, self._owner):
-            self._is_lost = True
-            self._forget()
-            self.check_owner()
+            self._lose()
+
+    def _lose(self) -> None:
+        self._is_lost = True
+        self._forget()
+        self.check_owner()
 
     async def _written(self, changes: Mapping[str, str | None], owner: str | None) -> bool:
         is_known = False

@@ -10,7 +10,8 @@ of our memories, and those of Litestream, which replicates files of SQLite and m
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator
 from typing import TypeAlias
 
 from ..._json import brief
@@ -28,21 +29,25 @@ _SHADOWS = "memory_index_"
 _LITESTREAM = "_litestream_"
 
 
-def foreign_parts(found: Collection[Part], ours: Collection[str], *, migrated: bool) -> Iterator[str]:
+def foreign_parts(
+    connection: sqlite3.Connection, found: Collection[Part], ours: Collection[str], *, migrated: bool
+) -> Iterator[str]:
     """
     Name each part of a schema that is not ours, and each table of ours that is missing.
 
     Args:
-        found: What the file has.
+        connection: To the file.
+        found: What its schema has.
         ours: The statements of the format that make something.
         migrated: Whether a migration may have left other texts than these.
     """
     known = {match.groups() for statement in ours if (match := _NAME.match(statement))}
     names = {(kind.upper(), name) for kind, name, _, _ in found}
+    harmless = _indexes_not_unique(connection, [name for kind, name, _, _ in found if kind == "table"])
     for kind, name, table, text in found:
         if text in ours or text in _MEMORIES:
             continue
-        if kind == "index" and not text.upper().startswith("CREATE UNIQUE"):
+        if kind == "index" and name in harmless:
             continue
         if kind == "table" and name.startswith((_SHADOWS, _LITESTREAM)):
             continue
@@ -51,3 +56,12 @@ def foreign_parts(found: Collection[Part], ours: Collection[str], *, migrated: b
         elif not migrated:
             yield f"the {kind} {brief(name)} with other rules than minirun gives it"
     yield from (f"no table {name!r}" for kind, name in sorted(known - names) if kind == "TABLE")
+
+
+def _indexes_not_unique(connection: sqlite3.Connection, tables: Iterable[str]) -> frozenset[str]:
+    """What SQLite itself says: it reads a text in which anything may stand between the words."""
+    rows = []
+    for table in tables:
+        quoted = table.replace('"', '""')
+        rows += connection.execute(f'PRAGMA index_list("{quoted}")').fetchall()
+    return frozenset(name for _, name, is_unique, *_ in rows if not is_unique)

@@ -83,7 +83,7 @@ def foreign_parts(connection: sqlite3.Connection, wanted: Format) -> Iterable[st
         return ()
     from . import _foreign  # few files have anything else
 
-    return _foreign.foreign_parts(found, ours, migrated=bool(wanted.migrations))
+    return _foreign.foreign_parts(connection, found, ours, migrated=bool(wanted.migrations))
 
 
 def _found_version(connection: sqlite3.Connection, name: str, wanted: Format) -> int:
