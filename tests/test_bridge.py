@@ -668,6 +668,75 @@ def test_a_synchronous_run_that_is_left_is_cancelled_and_waited_for(how: str) ->
         assert progress == ["waiting", "cleaned up"]
 
 
+def in_a_cycle(events: Any) -> None:
+    """Read one event, and leave the run to the garbage collector."""
+    next(events)
+    events.me = events
+
+
+async def collect() -> None:
+    gc.collect()
+
+
+def test_the_bridges_thread_collects_a_run_without_waiting_for_it() -> None:
+    """A run that the collector finds in the thread that it lives in is cancelled, and cleaned up by that thread."""
+    gc.collect()
+    with AsyncioBridge(runner_for(Hangs(name="hangs"))) as chat:
+        in_a_cycle(chat.run(**PLACE, new_message="go"))
+        chat.call_sync(collect)
+        chat.call_sync(chat.runner.session_service.list_invocations)
+        chat.call_sync(trio.testing.wait_all_tasks_blocked, 0.01)
+        assert progress == ["waiting", "cleaned up"]
+
+
+def test_the_bridges_thread_collects_a_run_of_another_thread() -> None:
+    """A run in a thread of its own is not waited for either, where the collector comes to it in another trio thread."""
+    gc.collect()
+    finished = threading.Event()
+
+    class Waits(Hangs):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            try:
+                await super()._run_async_impl(ctx)
+            finally:
+                with trio.CancelScope(shield=True):
+                    await trio.to_thread.run_sync(bridged.call_sync, trio.sleep, 0)
+                finished.set()
+
+    with AsyncioBridge(runner_for(three)) as bridged:
+        in_a_cycle(runner_for(Waits(name="waits")).run(**PLACE, new_message="go"))
+        bridged.call_sync(collect)
+        assert finished.wait(PATIENCE_S)
+        for thread in threading.enumerate():
+            if thread.name == "minirun sync run":
+                thread.join(PATIENCE_S)
+
+
+def test_a_loop_collects_a_run_without_waiting_for_it() -> None:
+    """A run that an event loop lets go does not hold the loop until it is cleaned up; leaving the bridge waits."""
+
+    async def main() -> None:
+        here = asyncio.get_running_loop()
+        went_on = threading.Event()
+
+        class Asks(Hangs):
+            async def _run_async_impl(self, ctx: InvocationContext) -> None:
+                try:
+                    await super()._run_async_impl(ctx)
+                finally:
+                    here.call_soon_threadsafe(went_on.set)
+                    with trio.CancelScope(shield=True):
+                        assert await trio.to_thread.run_sync(went_on.wait, PATIENCE_S)
+                    progress.append("the loop went on")
+
+        async with AsyncioBridge(runner_for(Asks(name="asks"))) as chat:
+            for _ in chat.run(**PLACE, new_message="go"):
+                break
+        assert progress == ["waiting", "cleaned up", "the loop went on"]
+
+    in_asyncio(main)
+
+
 def test_synchronous_failures_come_through() -> None:
     """Failures of runs and of calls have their own types."""
     with AsyncioBridge(InMemoryRunner(agent=Hangs(name="hangs"))) as chat:

@@ -16,7 +16,7 @@ from ..runners._sync import refuse_inside_trio
 from ..runtime import RunConfig
 from ..types import Content
 from ._portal import LEFT, Ended, Job, Portal, Room, ThreadsRun
-from ._run import BridgeRun, Outcome, running_loop
+from ._run import BridgeRun, Outcome, in_loop, running_loop
 
 __all__ = ["AsyncioBridge"]
 
@@ -209,7 +209,7 @@ class AsyncioBridge:
             run_config=run_config,
             state_delta=state_delta,
         )
-        return SyncRun(scope, partial(ThreadsRun, room))
+        return SyncRun(scope, partial(ThreadsRun, room, in_loop))
 
     def call_sync(self, function: Callable[..., Awaitable[T]], /, *args: Any, **kwargs: Any) -> T:
         """

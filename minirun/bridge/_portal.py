@@ -261,7 +261,8 @@ class Driver(Job):
 class ThreadsRun:
     """The host of a `SyncRun` whose run lives in a bridge's thread."""
 
-    def __init__(self, room: Room, scope: RunScope, runs: list[Run]) -> None:
+    def __init__(self, room: Room, in_loop: Callable[[], bool], scope: RunScope, runs: list[Run]) -> None:
+        self._in_loop = in_loop
         self._answers: SimpleQueue[Event | None] = SimpleQueue()
         self._ends: SimpleQueue[BaseException | None] = SimpleQueue()
         self._driver = Driver(room, scope, runs, lambda value, error: self._ends.put(error))
@@ -284,7 +285,15 @@ class ThreadsRun:
     def stop(self) -> None:
         """See `Host`."""
         self._driver.cancel()
-        self._wait()
+        if not trio.lowlevel.in_trio_run():  # there it would wait for what only that thread can do
+            self._wait()
+
+    def drop(self) -> None:
+        """See `Host`. The thread of an event loop has other things to do than to wait for what nobody holds."""
+        if self._in_loop():
+            self._driver.cancel()
+        else:
+            self.stop()
 
     def _wait(self) -> None:
         if not self._is_over:
