@@ -138,6 +138,7 @@ class AsyncioBridge:
         invocation_id: str | None = None,
         run_config: RunConfig | None = None,
         state_delta: Mapping[str, object] | None = None,
+        deps: Any = None,
         yield_user_message: bool = False,
     ) -> BridgeRun:
         """
@@ -159,6 +160,7 @@ class AsyncioBridge:
             invocation_id=invocation_id,
             run_config=run_config,
             state_delta=state_delta,
+            deps=deps,
             yield_user_message=yield_user_message,
         )
         return BridgeRun(room, scope, loop)
@@ -194,6 +196,7 @@ class AsyncioBridge:
         invocation_id: str | None = None,
         run_config: RunConfig | None = None,
         state_delta: Mapping[str, object] | None = None,
+        deps: Any = None,
     ) -> SyncRun:
         """
         As `Runner.run`, from any thread and from many at once: the runs live in the bridge's thread.
@@ -208,6 +211,7 @@ class AsyncioBridge:
             invocation_id=invocation_id,
             run_config=run_config,
             state_delta=state_delta,
+            deps=deps,
         )
         return SyncRun(scope, partial(ThreadsRun, room, in_loop))
 
