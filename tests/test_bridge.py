@@ -41,10 +41,11 @@ from minirun.errors import (
     LlmCallsLimitExceededError,
     ServiceClosedError,
     ServiceInUseError,
+    SessionBusyError,
     SessionNotFoundError,
 )
 from minirun.models import LlmResponse
-from minirun.testing import ScriptedLlm
+from minirun.testing import ScriptedLlm, call
 from minirun.types import Content, Part, UsageMetadata
 
 from .benchmarks.hosts import measure
@@ -735,6 +736,23 @@ def test_a_loop_collects_a_run_without_waiting_for_it() -> None:
         assert progress == ["waiting", "cleaned up", "the loop went on"]
 
     in_asyncio(main)
+
+
+def test_a_tool_that_runs_an_agent_on_its_own_session_is_refused_at_once() -> None:
+    """A tool's thread that asks the bridge for the session of its run would wait for ever, and is told so."""
+    found: list[str] = []
+
+    def ask() -> str:
+        """Asks an agent."""
+        with pytest.raises(SessionBusyError, match="cannot end before this call returns"):
+            list(chat.run(**PLACE, new_message="again", run_config=RunConfig(deadline_s=5)))
+        found.append("refused")
+        return "done"
+
+    model = ScriptedLlm([call("ask"), "bye"])
+    with AsyncioBridge(runner_for(LlmAgent(name="a", model=model, tools=[ask]))) as chat:
+        list(chat.run(**PLACE, new_message="go", run_config=RunConfig(deadline_s=5)))
+    assert found == ["refused"]
 
 
 def test_synchronous_failures_come_through() -> None:

@@ -224,7 +224,7 @@ class AsyncioBridge:
         """
         refuse_inside_trio()
         ends: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-        job = Job(self._entered_room(), partial(function, *args, **kwargs), lambda *end: ends.put(end))
+        job = Job(self._entered_room(), partial(function, *args, **kwargs), lambda *end: ends.put(end), holds_thread=True)
         job.start()
         try:
             value, error = ends.get()
