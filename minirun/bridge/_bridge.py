@@ -224,7 +224,8 @@ class AsyncioBridge:
         """
         refuse_inside_trio()
         ends: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-        job = Job(self._entered_room(), partial(function, *args, **kwargs), lambda *end: ends.put(end), holds_thread=True)
+        call, room = partial(function, *args, **kwargs), self._entered_room()
+        job = Job(room, call, lambda *end: ends.put(end), holds_thread=True)
         job.start()
         try:
             value, error = ends.get()
