@@ -41,10 +41,11 @@ from minirun.errors import (
     LlmCallsLimitExceededError,
     ServiceClosedError,
     ServiceInUseError,
+    SessionBusyError,
     SessionNotFoundError,
 )
 from minirun.models import LlmResponse
-from minirun.testing import ScriptedLlm
+from minirun.testing import ScriptedLlm, call
 from minirun.types import Content, Part, UsageMetadata
 
 from .benchmarks.hosts import measure
@@ -666,6 +667,92 @@ def test_a_synchronous_run_that_is_left_is_cancelled_and_waited_for(how: str) ->
         del events
         gc.collect()
         assert progress == ["waiting", "cleaned up"]
+
+
+def in_a_cycle(events: Any) -> None:
+    """Read one event, and leave the run to the garbage collector."""
+    next(events)
+    events.me = events
+
+
+async def collect() -> None:
+    gc.collect()
+
+
+def test_the_bridges_thread_collects_a_run_without_waiting_for_it() -> None:
+    """A run that the collector finds in the thread that it lives in is cancelled, and cleaned up by that thread."""
+    gc.collect()
+    with AsyncioBridge(runner_for(Hangs(name="hangs"))) as chat:
+        in_a_cycle(chat.run(**PLACE, new_message="go"))
+        chat.call_sync(collect)
+        chat.call_sync(chat.runner.session_service.list_invocations)
+        chat.call_sync(trio.testing.wait_all_tasks_blocked, 0.01)
+        assert progress == ["waiting", "cleaned up"]
+
+
+def test_the_bridges_thread_collects_a_run_of_another_thread() -> None:
+    """A run in a thread of its own is not waited for either, where the collector comes to it in another trio thread."""
+    gc.collect()
+    finished = threading.Event()
+
+    class Waits(Hangs):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            try:
+                await super()._run_async_impl(ctx)
+            finally:
+                with trio.CancelScope(shield=True):
+                    await trio.to_thread.run_sync(bridged.call_sync, trio.sleep, 0)
+                finished.set()
+
+    with AsyncioBridge(runner_for(three)) as bridged:
+        in_a_cycle(runner_for(Waits(name="waits")).run(**PLACE, new_message="go"))
+        bridged.call_sync(collect)
+        assert finished.wait(PATIENCE_S)
+        for thread in threading.enumerate():
+            if thread.name == "minirun sync run":
+                thread.join(PATIENCE_S)
+
+
+def test_a_loop_collects_a_run_without_waiting_for_it() -> None:
+    """A run that an event loop lets go does not hold the loop until it is cleaned up; leaving the bridge waits."""
+
+    async def main() -> None:
+        here = asyncio.get_running_loop()
+        went_on = threading.Event()
+
+        class Asks(Hangs):
+            async def _run_async_impl(self, ctx: InvocationContext) -> None:
+                try:
+                    await super()._run_async_impl(ctx)
+                finally:
+                    here.call_soon_threadsafe(went_on.set)
+                    with trio.CancelScope(shield=True):
+                        assert await trio.to_thread.run_sync(went_on.wait, PATIENCE_S)
+                    progress.append("the loop went on")
+
+        async with AsyncioBridge(runner_for(Asks(name="asks"))) as chat:
+            for _ in chat.run(**PLACE, new_message="go"):
+                break
+        assert progress == ["waiting", "cleaned up", "the loop went on"]
+
+    in_asyncio(main)
+
+
+def test_a_tool_that_runs_an_agent_on_its_own_session_is_refused_at_once() -> None:
+    """A tool's thread that asks the bridge for the session of its run would wait for ever, and is told so."""
+    found: list[str] = []
+
+    def ask() -> str:
+        """Asks an agent."""
+        with pytest.raises(SessionBusyError, match="cannot end before this call returns"):
+            list(chat.run(**PLACE, new_message="again", run_config=RunConfig(deadline_s=5)))
+        found.append("refused")
+        return "done"
+
+    model = ScriptedLlm([call("ask"), "bye"])
+    with AsyncioBridge(runner_for(LlmAgent(name="a", model=model, tools=[ask]))) as chat:
+        list(chat.run(**PLACE, new_message="go", run_config=RunConfig(deadline_s=5)))
+    assert found == ["refused"]
 
 
 def test_synchronous_failures_come_through() -> None:

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+import trio
 
 import minirun
 from minirun import (
     App,
     BaseAgent,
     Content,
+    Event,
     InMemoryRunner,
     InMemorySessionService,
     InvocationContext,
     LlmAgent,
     Part,
     RunConfig,
+    Runner,
     SequentialAgent,
     SqliteSessionService,
     run_once,
     run_sync,
 )
+from minirun.bridge import AsyncioBridge
 from minirun.errors import ConfigurationError, InvalidMessageError, LlmCallsLimitExceededError
 from minirun.models import LlmResponse
 from minirun.testing import ScriptedLlm, call
@@ -36,6 +42,13 @@ from minirun.types import UsageMetadata
 class Recipe:
     name: str
     minutes: int = 1
+
+
+class DepsParrot(BaseAgent):
+    """Says what it was given beside the message."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message=f"{ctx.deps} {ctx.state['temp:mood']}"))
 
 
 def parrot(*, name: str = "parrot") -> LlmAgent:
@@ -201,3 +214,57 @@ def test_run_sync_works_inside_a_running_asyncio_loop() -> None:
         return run_sync(parrot(), "hi").text
 
     assert asyncio.run(cell()) == "hi!"
+
+
+# --- one list of arguments --------------------------------------------------------------------------------------------
+
+
+def arguments(function: Callable[..., object]) -> dict[str, inspect.Parameter]:
+    """The keywords of a function that runs an agent, with their types and defaults."""
+    given = inspect.signature(function).parameters
+    return {name: each for name, each in given.items() if each.kind is each.KEYWORD_ONLY}
+
+
+@pytest.mark.parametrize(
+    ("other", "has_not"),
+    [
+        (AsyncioBridge.run_async, set()),
+        (AsyncioBridge.run, {"yield_user_message"}),
+        (Runner.run, {"yield_user_message"}),
+        (run_once, {"new_message", "invocation_id", "yield_user_message"}),
+        (run_sync, {"new_message", "invocation_id", "yield_user_message"}),
+    ],
+)
+def test_whatever_runs_an_agent_takes_the_same(other: Callable[..., object], has_not: set[str]) -> None:
+    """What `Runner.run_async` takes, its like take too, in its form; `run_once` and `run_sync` begin invocations."""
+    wanted = {name: each for name, each in arguments(Runner.run_async).items() if name not in has_not}
+    found = arguments(other)
+    if other in (run_once, run_sync):  # with defaults for who speaks where, and a service of their own
+        wanted = {name: each for name, each in wanted.items() if name not in ("user_id", "session_id")}
+        found = {name: each for name, each in found.items() if name in wanted}
+    assert found == wanted
+
+
+async def test_whatever_runs_an_agent_passes_everything_on() -> None:
+    """Dependencies and state reach the agent through each of them."""
+    agent = DepsParrot(name="parrot")
+    given: Any = {"deps": ["a handle"], "state_delta": {"temp:mood": "good"}}
+    wanted = "['a handle'] good"
+
+    def synchronous() -> list[str]:
+        with AsyncioBridge(InMemoryRunner(agent=agent, auto_create_session=True)) as chat:
+            bridged = [event.text for event in chat.run(user_id="u", session_id="s", new_message="hi", **given)]
+        with InMemoryRunner(agent=agent, auto_create_session=True).run(
+            user_id="u", session_id="s", new_message="hi", **given
+        ) as events:
+            plain = [event.text for event in events]
+        return [*bridged, *plain, run_sync(agent, "hi", **given).text]
+
+    async def asynchronous() -> list[str]:
+        async with AsyncioBridge(InMemoryRunner(agent=agent, auto_create_session=True)) as chat:
+            run = chat.run_async(user_id="u", session_id="s", new_message="hi", **given)
+            return [event.text async for event in run]
+
+    assert (await run_once(agent, "hi", **given)).text == wanted
+    assert await trio.to_thread.run_sync(synchronous) == [wanted] * 3
+    assert await trio.to_thread.run_sync(lambda: asyncio.run(asynchronous())) == [wanted]

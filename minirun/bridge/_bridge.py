@@ -16,7 +16,7 @@ from ..runners._sync import refuse_inside_trio
 from ..runtime import RunConfig
 from ..types import Content
 from ._portal import LEFT, Ended, Job, Portal, Room, ThreadsRun
-from ._run import BridgeRun, Outcome, running_loop
+from ._run import BridgeRun, Outcome, in_loop, running_loop
 
 __all__ = ["AsyncioBridge"]
 
@@ -138,6 +138,7 @@ class AsyncioBridge:
         invocation_id: str | None = None,
         run_config: RunConfig | None = None,
         state_delta: Mapping[str, object] | None = None,
+        deps: Any = None,
         yield_user_message: bool = False,
     ) -> BridgeRun:
         """
@@ -159,6 +160,7 @@ class AsyncioBridge:
             invocation_id=invocation_id,
             run_config=run_config,
             state_delta=state_delta,
+            deps=deps,
             yield_user_message=yield_user_message,
         )
         return BridgeRun(room, scope, loop)
@@ -194,6 +196,7 @@ class AsyncioBridge:
         invocation_id: str | None = None,
         run_config: RunConfig | None = None,
         state_delta: Mapping[str, object] | None = None,
+        deps: Any = None,
     ) -> SyncRun:
         """
         As `Runner.run`, from any thread and from many at once: the runs live in the bridge's thread.
@@ -208,8 +211,9 @@ class AsyncioBridge:
             invocation_id=invocation_id,
             run_config=run_config,
             state_delta=state_delta,
+            deps=deps,
         )
-        return SyncRun(scope, partial(ThreadsRun, room))
+        return SyncRun(scope, partial(ThreadsRun, room, in_loop))
 
     def call_sync(self, function: Callable[..., Awaitable[T]], /, *args: Any, **kwargs: Any) -> T:
         """
@@ -220,7 +224,8 @@ class AsyncioBridge:
         """
         refuse_inside_trio()
         ends: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-        job = Job(self._entered_room(), partial(function, *args, **kwargs), lambda *end: ends.put(end))
+        call, room = partial(function, *args, **kwargs), self._entered_room()
+        job = Job(room, call, lambda *end: ends.put(end), holds_thread=True)
         job.start()
         try:
             value, error = ends.get()

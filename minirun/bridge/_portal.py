@@ -22,6 +22,7 @@ from ..errors import ServiceClosedError
 from ..events import Event
 from ..runtime import Run, RunScope
 from ..sessions import BaseSessionService
+from ..sessions._deadlocks import OF_THREADS
 
 __all__ = ["LEFT", "Driver", "Ended", "Job", "Portal", "Room", "ThreadsRun", "nobody"]
 
@@ -103,6 +104,7 @@ class Room:
         self.portal = portal
         self._scope = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
+        self._of_threads: trio.Nursery | None = None  # what threads wait for: see `OF_THREADS`
         self._left: list[Ended] = []
         self._is_over = False
 
@@ -117,10 +119,12 @@ class Room:
         except trio.RunFinishedError:
             left(None, None)
 
-    def start(self, context: Context, body: Callable[[], Awaitable[None]], refuse: Callable[[], None]) -> None:
-        """Start a task in it, or *refuse* it if it was left; *body* never raises."""
+    def start(
+        self, context: Context, body: Callable[[], Awaitable[None]], refuse: Callable[[], None], *, holds_thread: bool
+    ) -> None:
+        """Start a task in it, or *refuse* it if it was left; *body* never raises. *holds_thread*: one waits for it."""
         try:
-            self._post(self._start, context, body, refuse)
+            self._post(self._start, context, body, refuse, holds_thread)
         except trio.RunFinishedError:
             refuse()
 
@@ -134,7 +138,8 @@ class Room:
     async def _live(self, opened: Ended) -> None:
         try:
             with self._scope:
-                async with trio.open_nursery() as self._nursery:
+                async with trio.open_nursery() as self._of_threads, trio.open_nursery() as self._nursery:
+                    OF_THREADS.add(self._of_threads)
                     opened(None, None)
                     await trio.sleep_forever()
         finally:
@@ -149,17 +154,27 @@ class Room:
         self._left.append(left)
         self._scope.cancel()
 
-    def _start(self, context: Context, body: Callable[[], Awaitable[None]], refuse: Callable[[], None]) -> None:
-        if self._nursery is None or self._scope.cancel_called:
+    def _start(
+        self, context: Context, body: Callable[[], Awaitable[None]], refuse: Callable[[], None], holds_thread: bool
+    ) -> None:
+        nursery = self._of_threads if holds_thread else self._nursery
+        if nursery is None or self._scope.cancel_called:
             refuse()
         else:
-            context.run(self._nursery.start_soon, body)
+            context.run(nursery.start_soon, body)
 
 
 class Job:
-    """One call in the trio thread. `ended` is called there, once, whatever happens."""
+    """
+    One call in the trio thread. `ended` is called there, once, whatever happens.
 
-    def __init__(self, room: Room, function: Callable[[], Awaitable[Any]], ended: Ended) -> None:
+    *holds_thread* tells that the thread that makes it does nothing else until it has ended.
+    """
+
+    def __init__(
+        self, room: Room, function: Callable[[], Awaitable[Any]], ended: Ended, *, holds_thread: bool = False
+    ) -> None:
+        self._holds_thread = holds_thread
         self._room = room
         self._function = function
         self._ended = ended
@@ -168,7 +183,8 @@ class Job:
 
     def start(self) -> None:
         """Start it, from any thread."""
-        self._room.start(self._context, self._run, partial(self._ended, None, ServiceClosedError(LEFT)))
+        refuse = partial(self._ended, None, ServiceClosedError(LEFT))
+        self._room.start(self._context, self._run, refuse, holds_thread=self._holds_thread)
 
     def cancel(self) -> None:
         """Cancel it, from any thread, and perhaps too late."""
@@ -199,8 +215,10 @@ class Job:
 class Driver(Job):
     """A run, driven by somebody in another thread: it enters at the first ask, and goes on at each further one."""
 
-    def __init__(self, room: Room, scope: RunScope, runs: list[Run], ended: Ended) -> None:
-        super().__init__(room, self._drive, self._end)
+    def __init__(
+        self, room: Room, scope: RunScope, runs: list[Run], ended: Ended, *, holds_thread: bool = False
+    ) -> None:
+        super().__init__(room, self._drive, self._end, holds_thread=holds_thread)
         self._run_scope = scope
         self._runs = runs
         self._tell_end = ended
@@ -261,10 +279,11 @@ class Driver(Job):
 class ThreadsRun:
     """The host of a `SyncRun` whose run lives in a bridge's thread."""
 
-    def __init__(self, room: Room, scope: RunScope, runs: list[Run]) -> None:
+    def __init__(self, room: Room, in_loop: Callable[[], bool], scope: RunScope, runs: list[Run]) -> None:
+        self._in_loop = in_loop
         self._answers: SimpleQueue[Event | None] = SimpleQueue()
         self._ends: SimpleQueue[BaseException | None] = SimpleQueue()
-        self._driver = Driver(room, scope, runs, lambda value, error: self._ends.put(error))
+        self._driver = Driver(room, scope, runs, lambda value, error: self._ends.put(error), holds_thread=True)
         self._is_waiting = False
         self._is_over = False
 
@@ -284,7 +303,15 @@ class ThreadsRun:
     def stop(self) -> None:
         """See `Host`."""
         self._driver.cancel()
-        self._wait()
+        if not trio.lowlevel.in_trio_run():  # there it would wait for what only that thread can do
+            self._wait()
+
+    def drop(self) -> None:
+        """See `Host`. The thread of an event loop has other things to do than to wait for what nobody holds."""
+        if self._in_loop():
+            self._driver.cancel()
+        else:
+            self.stop()
 
     def _wait(self) -> None:
         if not self._is_over:

@@ -16,7 +16,7 @@ from ..sessions import InvocationStatus, PendingCall
 from ..types import UsageMetadata
 from ._portal import Driver, Room, nobody
 
-__all__ = ["BridgeRun", "Outcome", "running_loop"]
+__all__ = ["BridgeRun", "Outcome", "in_loop", "running_loop"]
 
 
 class Outcome:
@@ -60,6 +60,15 @@ def running_loop() -> asyncio.AbstractEventLoop:
     except RuntimeError:
         msg = "expected a task of the event loop in which the bridge was entered, found none; in threads, use `run` and"
         raise ServiceInUseError(f"{msg} `call_sync`") from None
+
+
+def in_loop() -> bool:
+    """Whether this is the thread of an event loop, which runs."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _post(loop: asyncio.AbstractEventLoop, closed: Callable[..., None], function: Any, *args: Any) -> None:

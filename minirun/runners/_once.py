@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -51,6 +52,8 @@ async def run_once(
     session_id: str | None = None,
     app_name: str | None = None,
     run_config: RunConfig | None = None,
+    state_delta: Mapping[str, object] | None = None,
+    deps: Any = None,
 ) -> RunResult:
     """
     Run an agent or an app on one message, and return its answer.
@@ -65,6 +68,8 @@ async def run_once(
         session_id: Which session; it is made if it is not there. By default a new one.
         app_name: What sessions are kept under: by default the app's name, or the agent's.
         run_config: Settings of the run.
+        state_delta: State to change with the message; its `temp:` keys live for this run.
+        deps: What the run's tools, agents and callbacks find as `ctx.deps`; it is not stored.
 
     Raises:
         ConfigurationError: *agent* is neither, or the arguments do not fit together.
@@ -73,7 +78,12 @@ async def run_once(
     """
     runner, session = _runner(agent, app_name, session_service, session_id)
     async with runner.run_async(
-        user_id=user_id, session_id=session, new_message=message, run_config=run_config
+        user_id=user_id,
+        session_id=session,
+        new_message=message,
+        run_config=run_config,
+        state_delta=state_delta,
+        deps=deps,
     ) as run:
         events = [event async for event in run]
     return _result(run, events, session)
@@ -88,6 +98,8 @@ def run_sync(
     session_id: str | None = None,
     app_name: str | None = None,
     run_config: RunConfig | None = None,
+    state_delta: Mapping[str, object] | None = None,
+    deps: Any = None,
 ) -> RunResult:
     """
     As `run_once`, for synchronous code. The run lives in a thread of its own, which ends with it.
@@ -98,7 +110,14 @@ def run_sync(
         RuntimeError: Called inside trio; use `run_once` there.
     """
     runner, session = _runner(agent, app_name, session_service, session_id)
-    with runner.run(user_id=user_id, session_id=session, new_message=message, run_config=run_config) as run:
+    with runner.run(
+        user_id=user_id,
+        session_id=session,
+        new_message=message,
+        run_config=run_config,
+        state_delta=state_delta,
+        deps=deps,
+    ) as run:
         events = list(run)
     return _result(run, events, session)
 

@@ -46,7 +46,14 @@ class Host(Protocol):
         """Ask for the next event and sleep until it is there; None after the last. Raises what the run fails with."""
 
     def stop(self) -> None:
-        """Cancel the run and wait for its clean-up, if it is not over. Harmless when repeated."""
+        """
+        Cancel the run and wait for its clean-up, if it is not over. Harmless when repeated.
+
+        Inside trio it only cancels: what the clean-up waits for may be what that loop has to do.
+        """
+
+    def drop(self) -> None:
+        """As `stop`, for a run that nobody holds any more."""
 
 
 class SyncRun(Iterator[Event]):
@@ -121,7 +128,11 @@ class SyncRun(Iterator[Event]):
         return self._runs[0].pending if self._runs else []
 
     def close(self) -> None:
-        """Cancel the run if it is going on, wait for its clean-up, and join its thread. Harmless when repeated."""
+        """
+        Cancel the run if it is going on, wait for its clean-up, and join its thread. Harmless when repeated.
+
+        Inside trio, where the garbage collector may come to it, it is cancelled and not waited for.
+        """
         self._scope = None
         host, self._host = self._host, None
         if host is not None:
@@ -136,7 +147,10 @@ class SyncRun(Iterator[Event]):
         self.close()
 
     def __del__(self) -> None:
-        self.close()
+        self._scope = None
+        host, self._host = self._host, None
+        if host is not None:
+            host.drop()
 
 
 def refuse_inside_trio() -> None:
@@ -208,15 +222,22 @@ class _Host:
         """Cancel, wait for the clean-up, join. An error of the clean-up is raised, unless the run has told it."""
         if self._stopped:
             return
+        if trio.lowlevel.in_trio_run():  # collected, or closed, by the run itself or another: it ends after this
+            self._post(self._stop.cancel)
+            return
         self._stopped = True
         self._post(self._stop.cancel)
         atexit.unregister(self._at_exit)
-        if self._thread.is_current():  # collected, or closed, by the run itself: it ends when this returns
+        if self._thread.is_current():
             return
         self._thread.join()
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
+
+    def drop(self) -> None:
+        """See `Host`. In an asyncio loop it is waited for: the service belongs to this run until it has ended."""
+        self.stop()
 
     def _asked(self) -> None:
         assert self._asks is not None

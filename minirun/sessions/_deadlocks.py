@@ -12,10 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Protocol, TypeVar
+from weakref import WeakSet
 
 import trio
 
-__all__ = ["holds_around", "never_ends"]
+__all__ = ["OF_THREADS", "holds_around", "never_ends"]
+
+# Nurseries of calls that a thread waits for, as it does for those of `trio.from_thread`.
+OF_THREADS: WeakSet[trio.Nursery] = WeakSet()
 
 
 class _Held(Hashable, Protocol):
@@ -51,7 +55,7 @@ def holds_around(task: trio.lowlevel.Task, holds: Iterable[H], noted: Iterable[H
             if nursery is None or _opened_within(step, nursery, hold):
                 around.add(hold)
         nursery = step.parent_nursery
-        if nursery is not None and _is_systems(nursery):
+        if nursery is not None and (nursery in OF_THREADS or _is_systems(nursery)):
             around.update(noted)
         step = nursery.parent_task if nursery is not None else None
     return around
