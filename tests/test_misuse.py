@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
+import attrs
 import pytest
 import trio
 
@@ -210,3 +211,65 @@ async def test_what_a_nursery_awaits_is_not_forgotten() -> None:
     """
     events = await runner_of(Parallel(name="a", sub_agents=[Speaker(name="b")])).run_debug("go", quiet=True)
     assert sorted(event.text for event in events) == ["0", "1", "2", "hi"]
+
+
+# --- fields that are shared -------------------------------------------------------------------------------------------
+
+
+class Keeper(BaseAgent):
+    """Has fields that can be changed in place, with the defaults that pydantic copies."""
+
+    items: list[str] = []  # noqa: RUF012  # what this is about
+    counts: dict[str, list[int]] = {"all": []}  # noqa: RUF012
+    seen: set[str] = attrs.field(default=set())
+    shared: ClassVar[list[str]] = []
+
+
+class LateKeeper(Keeper):
+    """One of its subclasses, with an `__init__` of its own."""
+
+    more: list[str] = ["first"]  # noqa: RUF012
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**fields)
+
+
+@pytest.mark.parametrize("kind", [Keeper, LateKeeper])
+def test_no_agent_sees_what_another_left_in_its_fields(kind: type[Keeper]) -> None:
+    """
+    Each agent has a copy of a default that can be changed, also within; a clone's are its own. A ClassVar is shared.
+    """
+    first, second = kind(name="first"), kind(name="second")
+    first.items.append("x")
+    first.counts["all"].append(1)
+    first.seen.add("x")
+    assert (second.items, second.counts, second.seen) == ([], {"all": []}, set())
+    clone = first.clone()
+    assert isinstance(clone, Keeper)
+    clone.items.append("y")
+    assert (clone.items, first.items) == (["x", "y"], ["x"])
+    assert first.shared is second.shared is Keeper.shared
+
+
+# --- an event that is returned ----------------------------------------------------------------------------------------
+
+
+class Handler(BaseAgent):
+    """Returns its event, as a handler of requests would; or the one that was stored."""
+
+    emits: bool = False
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+        event = Event(message="hi")
+        return await ctx.emit(event) if self.emits else event
+
+
+async def test_logic_that_returns_its_event_is_told_to_emit_it() -> None:
+    """
+    An event that is returned and was not emitted fails the run; what `emit` has returned may be returned.
+    """
+    expected = r"Handler\._run_async_impl returned an Event that nobody has emitted; write `await ctx\.emit\(event\)`"
+    with pytest.raises(TypeError, match=expected):
+        await runner_of(Handler(name="a")).run_debug("go", quiet=True)
+    events = await runner_of(Handler(name="a", emits=True)).run_debug("go", quiet=True)
+    assert [event.author for event in events][-1] == "a"

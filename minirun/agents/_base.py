@@ -13,7 +13,20 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    MutableSequence,
+    MutableSet,
+    Sequence,
+)
+from copy import deepcopy
 from functools import partial, wraps
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, dataclass_transform
@@ -33,7 +46,7 @@ from ..types import Content
 if TYPE_CHECKING:
     from collections.abc import Generator, Set
 
-__all__ = ["BaseAgent", "Hooks", "hooks_field", "refusing"]
+__all__ = ["MUTABLE", "BaseAgent", "Hooks", "hooks_field", "refusing"]
 
 # An identifier, as in the ADK documents: names stand in branches and prompts.
 _NAME = re.compile(r"[^\W\d]\w*")
@@ -43,6 +56,9 @@ INVALID_OUTPUT = "INVALID_OUTPUT"
 # The names of the tools that agents have besides their own.
 SET_MODEL_RESPONSE = "set_model_response"
 TRANSFER_TO_AGENT = "transfer_to_agent"
+
+# What an agent changes in place; a default of such a kind is copied for each agent, and so is the field of a clone.
+MUTABLE = (MutableSequence, MutableMapping, MutableSet)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(attrs.field,))
@@ -56,7 +72,8 @@ class _AgentFields:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         is_made = cls.__init__ is object.__init__ or hasattr(cls.__init__, "__wrapped__")  # nobody has written one
-        attrs.frozen(cls, slots=False, kw_only=True, eq=False, repr=False, init=is_made)
+        own = {"init": is_made, "field_transformer": _own_defaults}
+        attrs.frozen(cls, slots=False, kw_only=True, eq=False, repr=False, **own)
         if is_made:
             cls.__init__ = _initialiser(cls.__init__)  # type: ignore[method-assign]  # it takes the same
         advice = "running never changes an agent; `agent.clone({'{name}': ...})` makes another, `ctx.state` can change"
@@ -69,6 +86,16 @@ class _AgentFields:
     @recursive_repr("...")
     def __repr__(self) -> str:
         return fields_shown(self)
+
+
+def _own_defaults(cls: type, fields: list[attrs.Attribute[Any]]) -> list[attrs.Attribute[Any]]:
+    """Let each agent have its own copy of a default that can be changed, as with pydantic: `items: list = []`."""
+    return [
+        field.evolve(default=attrs.Factory(partial(deepcopy, field.default)))
+        if isinstance(field.default, MUTABLE)
+        else field
+        for field in fields
+    ]
 
 
 def _initialiser(initialise: Callable[..., None]) -> Callable[..., None]:
@@ -232,7 +259,10 @@ class BaseAgent(_AgentFields):
 
                     await emit_from(self, context, logic)
                 elif isinstance(logic, Awaitable):
-                    await logic
+                    returned: Any = await logic
+                    if isinstance(returned, Event) and returned.seq is None and not returned.partial:
+                        msg = f"{type(self).__name__}._run_async_impl returned an Event that nobody has emitted"
+                        raise TypeError(f"{msg}; write `await ctx.emit(event)` instead of `return event`")
                 else:
                     expected = f"expected {type(self).__name__}._run_async_impl to be `async def` or an async generator"
                     raise TypeError(f"{expected}, found a function that returned {brief(logic)}")
