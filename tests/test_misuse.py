@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -159,7 +160,7 @@ async def test_a_forgotten_await_fails_the_run(agent: BaseAgent) -> None:
     """
     runner = runner_of(agent)
     said = []
-    with pytest.raises(TypeError, match=r"expected `await ctx\.emit\(event\)`.*'a' said or ran.*add the `await`"):
+    with pytest.raises(TypeError, match=r"expected `await ctx\.emit\(event\)`.*'a' said, ran or did.*add the `await`"):
         async with runner.run_async(**PLACE) as run:
             async for event in run:
                 said.append(event.text)
@@ -195,6 +196,43 @@ async def test_a_tool_that_forgets_an_await_has_failed() -> None:
     events = await runner_of(agent).run_debug("go", quiet=True)
     (response,) = events[1].get_function_responses()
     assert "expected `await ctx.emit(event)`" in str(response.response["error"])
+
+
+class Careless(BaseAgent):
+    """Calls one method of its context without `await`, and drops what that returns."""
+
+    method: str
+    arguments: tuple[Any, ...] = ()
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        getattr(ctx, self.method)(*self.arguments)
+
+
+def async_methods() -> list[str]:
+    """The names of the public async methods of a context, as they are written."""
+    methods = {name: getattr(InvocationContext, name) for name in dir(InvocationContext) if not name.startswith("_")}
+    return [name for name, method in methods.items() if inspect.iscoroutinefunction(inspect.unwrap(method))]
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("method", async_methods())
+async def test_a_forgotten_await_of_any_method_of_a_context_fails_the_run(method: str) -> None:
+    """
+    What an agent asked its context to do, and did not await, has not happened: the run fails and says so.
+    """
+    needed = inspect.signature(getattr(InvocationContext, method)).parameters.values()
+    arguments = tuple("x" for each in needed if each.default is each.empty and each.kind in (0, 1))[1:]
+    with pytest.raises(TypeError, match=r"`await ctx\.step\(\.\.\.\)` and so on, found a call without `await`"):
+        await runner_of(Careless(name="a", method=method, arguments=arguments)).run_debug("go", quiet=True)
+
+
+async def test_async_methods_of_a_context_are_shown_as_they_are_written() -> None:
+    """
+    Their signatures and docstrings are there for `help()`, and awaiting them leaves nothing to complain of.
+    """
+    assert {"step", "save_artifact", "request_input", "progress", "sleep_until"} <= set(async_methods())
+    assert str(inspect.signature(ToolContext.load_artifact)).startswith("(self, filename: 'str', version: ")
+    assert str(ToolContext.step.__doc__).strip().startswith("Do something once")
 
 
 async def test_passing_on_the_events_of_an_agent_says_what_to_write() -> None:

@@ -13,19 +13,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Coroutine,
-    Iterable,
-    Iterator,
-    Mapping,
-    MutableMapping,
-    MutableSequence,
-    MutableSet,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import partial, wraps
 from reprlib import recursive_repr
@@ -34,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, dataclass_transform
 import attrs
 
 from .._json import brief
-from .._record import fields_shown
+from .._record import MUTABLE, fields_shown
 from .._values import refuse_changes
 from ..errors import ConfigurationError
 from ..events import Event
@@ -46,7 +34,7 @@ from ..types import Content
 if TYPE_CHECKING:
     from collections.abc import Generator, Set
 
-__all__ = ["MUTABLE", "BaseAgent", "Hooks", "hooks_field", "refusing"]
+__all__ = ["BaseAgent", "Hooks", "hooks_field", "refusing"]
 
 # An identifier, as in the ADK documents: names stand in branches and prompts.
 _NAME = re.compile(r"[^\W\d]\w*")
@@ -56,9 +44,6 @@ INVALID_OUTPUT = "INVALID_OUTPUT"
 # The names of the tools that agents have besides their own.
 SET_MODEL_RESPONSE = "set_model_response"
 TRANSFER_TO_AGENT = "transfer_to_agent"
-
-# What an agent changes in place; a default of such a kind is copied for each agent, and so is the field of a clone.
-MUTABLE = (MutableSequence, MutableMapping, MutableSet)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(attrs.field,))
@@ -72,8 +57,7 @@ class _AgentFields:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         is_made = cls.__init__ is object.__init__ or hasattr(cls.__init__, "__wrapped__")  # nobody has written one
-        own = {"init": is_made, "field_transformer": _own_defaults}
-        attrs.frozen(cls, slots=False, kw_only=True, eq=False, repr=False, **own)
+        attrs.frozen(cls, slots=False, kw_only=True, eq=False, repr=False, init=is_made, field_transformer=_unshared)
         if is_made:
             cls.__init__ = _initialiser(cls.__init__)  # type: ignore[method-assign]  # it takes the same
         advice = "running never changes an agent; `agent.clone({'{name}': ...})` makes another, `ctx.state` can change"
@@ -88,7 +72,7 @@ class _AgentFields:
         return fields_shown(self)
 
 
-def _own_defaults(cls: type, fields: list[attrs.Attribute[Any]]) -> list[attrs.Attribute[Any]]:
+def _unshared(cls: type, fields: list[attrs.Attribute[Any]]) -> list[attrs.Attribute[Any]]:
     """Let each agent have its own copy of a default that can be changed, as with pydantic: `items: list = []`."""
     return [
         field.evolve(default=attrs.Factory(partial(deepcopy, field.default)))
@@ -259,8 +243,8 @@ class BaseAgent(_AgentFields):
 
                     await emit_from(self, context, logic)
                 elif isinstance(logic, Awaitable):
-                    returned: Any = await logic
-                    if isinstance(returned, Event) and returned.seq is None and not returned.partial:
+                    result: Any = await logic  # type: ignore[func-returns-value]  # it should have none
+                    if isinstance(result, Event) and result.seq is None and not result.partial:
                         msg = f"{type(self).__name__}._run_async_impl returned an Event that nobody has emitted"
                         raise TypeError(f"{msg}; write `await ctx.emit(event)` instead of `return event`")
                 else:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from .._record import MUTABLE
 from ..errors import ConfigurationError
-from ._base import MUTABLE
 
 if TYPE_CHECKING:
     from ._base import BaseAgent
