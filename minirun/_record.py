@@ -7,12 +7,16 @@ and behaves as if both were left out. What is compared or hashed for every event
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping, MutableSequence, MutableSet
 from reprlib import recursive_repr
 from typing import Any
 
 import attrs
 
-__all__ = ["Record", "fields_shown"]
+__all__ = ["MUTABLE", "Record", "fields_shown"]
+
+# What can be changed in place: no two agents hold the same, neither as the default of a field nor as its copy.
+MUTABLE = (MutableSequence, MutableMapping, MutableSet)
 
 
 class Record:

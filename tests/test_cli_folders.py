@@ -66,6 +66,17 @@ def test_the_current_folder_and_one_below_others_are_packages_too(tmp_path: Path
     assert minirun(tmp_path, "run", "agents/inner", "hi").stdout == "agents inner\n"
 
 
+def test_files_of_a_folder_that_is_no_package_import_each_other_as_scripts_do(tmp_path: Path) -> None:
+    """Without `__init__.py` a sibling is imported by its own name, too, whatever is beside or has the folder's name."""
+    made = package(tmp_path, init=None)
+    (made / "agent.py").write_text(AGENT.format(imports="from words import WORDS", name="root_agent", text="WORDS"))
+    (tmp_path / "words.py").write_text("WORDS = 'hello from beside'\n")
+    (made / "my_agent.py").touch()
+    for target in ("my_agent", "my_agent/agent.py", str(made)):
+        done = minirun(tmp_path, "run", target, "hi")
+        assert (done.returncode, done.stdout.split(" my")[0].split(" agent")[0]) == (0, "hello from"), done.stderr
+
+
 def test_a_file_of_a_package_may_import_relatively(tmp_path: Path) -> None:
     """A file is loaded as what it is: a part of its package."""
     package(tmp_path)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
+import attrs
 import pytest
 import trio
 
@@ -158,7 +160,7 @@ async def test_a_forgotten_await_fails_the_run(agent: BaseAgent) -> None:
     """
     runner = runner_of(agent)
     said = []
-    with pytest.raises(TypeError, match=r"expected `await ctx\.emit\(event\)`.*'a' said or ran.*add the `await`"):
+    with pytest.raises(TypeError, match=r"expected `await ctx\.emit\(event\)`.*'a' said, ran or did.*add the `await`"):
         async with runner.run_async(**PLACE) as run:
             async for event in run:
                 said.append(event.text)
@@ -196,6 +198,43 @@ async def test_a_tool_that_forgets_an_await_has_failed() -> None:
     assert "expected `await ctx.emit(event)`" in str(response.response["error"])
 
 
+class Careless(BaseAgent):
+    """Calls one method of its context without `await`, and drops what that returns."""
+
+    method: str
+    arguments: tuple[Any, ...] = ()
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        getattr(ctx, self.method)(*self.arguments)
+
+
+def async_methods() -> list[str]:
+    """The names of the public async methods of a context, as they are written."""
+    methods = {name: getattr(InvocationContext, name) for name in dir(InvocationContext) if not name.startswith("_")}
+    return [name for name, method in methods.items() if inspect.iscoroutinefunction(inspect.unwrap(method))]
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("method", async_methods())
+async def test_a_forgotten_await_of_any_method_of_a_context_fails_the_run(method: str) -> None:
+    """
+    What an agent asked its context to do, and did not await, has not happened: the run fails and says so.
+    """
+    needed = inspect.signature(getattr(InvocationContext, method)).parameters.values()
+    arguments = tuple("x" for each in needed if each.default is each.empty and each.kind in (0, 1))[1:]
+    with pytest.raises(TypeError, match=r"`await ctx\.step\(\.\.\.\)` and so on, found a call without `await`"):
+        await runner_of(Careless(name="a", method=method, arguments=arguments)).run_debug("go", quiet=True)
+
+
+async def test_async_methods_of_a_context_are_shown_as_they_are_written() -> None:
+    """
+    Their signatures and docstrings are there for `help()`, and awaiting them leaves nothing to complain of.
+    """
+    assert {"step", "save_artifact", "request_input", "progress", "sleep_until"} <= set(async_methods())
+    assert str(inspect.signature(ToolContext.load_artifact)).startswith("(self, filename: 'str', version: ")
+    assert str(ToolContext.step.__doc__).strip().startswith("Do something once")
+
+
 async def test_passing_on_the_events_of_an_agent_says_what_to_write() -> None:
     """
     `async for event in agent.run_async(ctx)` fails, and says that there is nothing to pass on.
@@ -210,3 +249,65 @@ async def test_what_a_nursery_awaits_is_not_forgotten() -> None:
     """
     events = await runner_of(Parallel(name="a", sub_agents=[Speaker(name="b")])).run_debug("go", quiet=True)
     assert sorted(event.text for event in events) == ["0", "1", "2", "hi"]
+
+
+# --- fields that are shared -------------------------------------------------------------------------------------------
+
+
+class Keeper(BaseAgent):
+    """Has fields that can be changed in place, with the defaults that pydantic copies."""
+
+    items: list[str] = []  # noqa: RUF012  # what this is about
+    counts: dict[str, list[int]] = {"all": []}  # noqa: RUF012
+    seen: set[str] = attrs.field(default=set())
+    shared: ClassVar[list[str]] = []
+
+
+class LateKeeper(Keeper):
+    """One of its subclasses, with an `__init__` of its own."""
+
+    more: list[str] = ["first"]  # noqa: RUF012
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**fields)
+
+
+@pytest.mark.parametrize("kind", [Keeper, LateKeeper])
+def test_no_agent_sees_what_another_left_in_its_fields(kind: type[Keeper]) -> None:
+    """
+    Each agent has a copy of a default that can be changed, also within; a clone's are its own. A ClassVar is shared.
+    """
+    first, second = kind(name="first"), kind(name="second")
+    first.items.append("x")
+    first.counts["all"].append(1)
+    first.seen.add("x")
+    assert (second.items, second.counts, second.seen) == ([], {"all": []}, set())
+    clone = first.clone()
+    assert isinstance(clone, Keeper)
+    clone.items.append("y")
+    assert (clone.items, first.items) == (["x", "y"], ["x"])
+    assert first.shared is second.shared is Keeper.shared
+
+
+# --- an event that is returned ----------------------------------------------------------------------------------------
+
+
+class Handler(BaseAgent):
+    """Returns its event, as a handler of requests would; or the one that was stored."""
+
+    emits: bool = False
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> Any:
+        event = Event(message="hi")
+        return await ctx.emit(event) if self.emits else event
+
+
+async def test_logic_that_returns_its_event_is_told_to_emit_it() -> None:
+    """
+    An event that is returned and was not emitted fails the run; what `emit` has returned may be returned.
+    """
+    expected = r"Handler\._run_async_impl returned an Event that nobody has emitted; write `await ctx\.emit\(event\)`"
+    with pytest.raises(TypeError, match=expected):
+        await runner_of(Handler(name="a")).run_debug("go", quiet=True)
+    events = await runner_of(Handler(name="a", emits=True)).run_debug("go", quiet=True)
+    assert [event.author for event in events][-1] == "a"

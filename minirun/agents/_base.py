@@ -14,6 +14,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from functools import partial, wraps
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, dataclass_transform
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, dataclass_transform
 import attrs
 
 from .._json import brief
-from .._record import fields_shown
+from .._record import MUTABLE, fields_shown
 from .._values import refuse_changes
 from ..errors import ConfigurationError
 from ..events import Event
@@ -56,7 +57,7 @@ class _AgentFields:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         is_made = cls.__init__ is object.__init__ or hasattr(cls.__init__, "__wrapped__")  # nobody has written one
-        attrs.frozen(cls, slots=False, kw_only=True, eq=False, repr=False, init=is_made)
+        attrs.frozen(cls, slots=False, kw_only=True, eq=False, repr=False, init=is_made, field_transformer=_unshared)
         if is_made:
             cls.__init__ = _initialiser(cls.__init__)  # type: ignore[method-assign]  # it takes the same
         advice = "running never changes an agent; `agent.clone({'{name}': ...})` makes another, `ctx.state` can change"
@@ -69,6 +70,16 @@ class _AgentFields:
     @recursive_repr("...")
     def __repr__(self) -> str:
         return fields_shown(self)
+
+
+def _unshared(cls: type, fields: list[attrs.Attribute[Any]]) -> list[attrs.Attribute[Any]]:
+    """Let each agent have its own copy of a default that can be changed, as with pydantic: `items: list = []`."""
+    return [
+        field.evolve(default=attrs.Factory(partial(deepcopy, field.default)))
+        if isinstance(field.default, MUTABLE)
+        else field
+        for field in fields
+    ]
 
 
 def _initialiser(initialise: Callable[..., None]) -> Callable[..., None]:
@@ -232,7 +243,10 @@ class BaseAgent(_AgentFields):
 
                     await emit_from(self, context, logic)
                 elif isinstance(logic, Awaitable):
-                    await logic
+                    result: Any = await logic  # type: ignore[func-returns-value]  # it should have none
+                    if isinstance(result, Event) and result.seq is None and not result.partial:
+                        msg = f"{type(self).__name__}._run_async_impl returned an Event that nobody has emitted"
+                        raise TypeError(f"{msg}; write `await ctx.emit(event)` instead of `return event`")
                 else:
                     expected = f"expected {type(self).__name__}._run_async_impl to be `async def` or an async generator"
                     raise TypeError(f"{expected}, found a function that returned {brief(logic)}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from .._record import MUTABLE
 from ..errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -23,7 +25,9 @@ def clone(agent: BaseAgent, update: Mapping[str, Any] | None) -> BaseAgent:
     if strange:
         raise ConfigurationError(f"expected fields of {type(agent).__name__} in update, found {strange[0]!r}")
     changes.setdefault("sub_agents", [each.clone() for each in agent.sub_agents])
-    copy: BaseAgent = object.__new__(type(agent))
+    made: BaseAgent = object.__new__(type(agent))
     initialise = vars(type(agent)).get("__attrs_init__", type(agent).__init__)  # it may have an `__init__` of its own
-    initialise(copy, **{name: getattr(agent, name) for name in fields} | changes)
-    return copy
+    kept = {name: getattr(agent, name) for name in fields}
+    own = {name: copy(value) if isinstance(value, MUTABLE) else value for name, value in kept.items()}
+    initialise(made, **own | changes)
+    return made

@@ -129,6 +129,9 @@ def _import_as_part(path: Path, package: str) -> ModuleType:
     if "." in "".join(names):
         raise click.ClickException(f"expected a folder that can be imported, found {package!r}; rename it")
     sys.path.insert(0, str(folder.parent))
+    if not (path.parent / "__init__.py").is_file():  # its files may import each other as scripts do
+        importlib.import_module(".".join(names[:-1]))  # while no file of its own hides it
+        sys.path.insert(0, str(path.parent.resolve()))
     module = importlib.import_module(".".join(names))
     found = getattr(module, "__file__", None)
     if found is None or Path(found).resolve() != path.resolve():

@@ -8,9 +8,10 @@ questions, artifacts, memory, credentials. All of it takes a `ContextBase`.
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Coroutine, Mapping
-from functools import partial
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial, wraps
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -134,6 +135,11 @@ class ReadonlyContext:
 class ContextBase(ReadonlyContext):
     """A context whose holder may write state and emit events."""
 
+    def __init_subclass__(cls) -> None:
+        for name, method in list(vars(cls).items()):
+            if inspect.iscoroutinefunction(method) and not name.startswith("_"):
+                setattr(cls, name, _counted(method))
+
     def __init__(
         self, invocation: Invocation, agent: BaseAgent, position: Position, state: State, reads: Reads | None = None
     ) -> None:
@@ -151,7 +157,7 @@ class ContextBase(ReadonlyContext):
         self._is_detached = False  # whether what is emitted here takes no part in the order of what its agent says
         self._conflicts: list[str] = []  # keys that the next event has to name
         self._draft: ActionsDraft | None = None  # the actions for the next event, if there are any
-        self._not_awaited = 0  # how many calls of `emit`, and of agents' `run_async`, nobody has awaited yet
+        self._not_awaited = 0  # how many calls of its async methods, and of agents' `run_async`, nobody awaits yet
 
     # --- what its holder sees
 
@@ -331,8 +337,9 @@ class ContextBase(ReadonlyContext):
     def _check_awaited(self) -> None:
         """Raise if something was said here, or an agent run, without an `await`: it has not happened."""
         if self._not_awaited:
-            msg = "expected `await ctx.emit(event)` and `await agent.run_async(ctx)`, found a call without `await`"
-            raise TypeError(f"{msg}: what {self.agent_name!r} said or ran there has not happened; add the `await`")
+            msg = "expected `await ctx.emit(event)`, `await agent.run_async(ctx)`, `await ctx.step(...)` and so on"
+            found = f"found a call without `await`: what {self.agent_name!r} said, ran or did there has not happened"
+            raise TypeError(f"{msg}, {found}; add the `await`")
 
     def _close(self, why: str) -> None:
         """Refuse everything from here on."""
@@ -349,3 +356,19 @@ class ContextBase(ReadonlyContext):
         """Raise where nobody can be asked."""
         if self._cannot_wait:
             raise NotSupportedError(f"nobody can be asked, and no time waited for, {self._cannot_wait}")
+
+
+def _counted(method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """The same async method of a context, which is known to be awaited or not; see `_check_awaited`."""
+
+    @wraps(method)
+    async def run(context: ContextBase, *args: Any, **named: Any) -> Any:
+        context._not_awaited -= 1
+        return await method(context, *args, **named)
+
+    @wraps(method)
+    def call(context: ContextBase, *args: Any, **named: Any) -> Coroutine[Any, Any, Any]:
+        context._not_awaited += 1
+        return run(context, *args, **named)
+
+    return call
