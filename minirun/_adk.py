@@ -160,12 +160,11 @@ _MISSING = (
     ),
     Missing(
         "it has a provider's model think, and no adapter for one comes with this version; leave it out",
-        names="BuiltInPlanner",
         modules="planners.built_in_planner",
     ),
     Missing(
         "it has code run at one provider; use one that runs here, or a class of your own",
-        names="AgentEngineSandboxCodeExecutor BuiltInCodeExecutor ContainerCodeExecutor GkeCodeExecutor "
+        names="AgentEngineSandboxCodeExecutor ContainerCodeExecutor GkeCodeExecutor "
         "VertexAiCodeExecutor",
         modules="code_executors.agent_engine_sandbox_code_executor code_executors.built_in_code_executor "
         "code_executors.container_code_executor code_executors.gke_code_executor "

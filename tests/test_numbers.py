@@ -11,9 +11,10 @@ import inspect
 import math
 import pkgutil
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ import minirun
 from minirun import InMemoryRunner, InMemorySessionService, LlmAgent, RunConfig, Runner, SqliteSessionService
 from minirun.agents import LoopAgent
 from minirun.apps import EventsCompactionConfig, FirstLinesSummarizer
+from minirun.code_executors import BaseCodeExecutor, UnsafeLocalCodeExecutor
 from minirun.credentials import AuthCredential
 from minirun.errors import MinirunError
 from minirun.events import Event, EventActions
@@ -33,7 +35,7 @@ from minirun.plugins import (
     ReflectAndRetryModelPlugin,
     ReflectAndRetryToolPlugin,
 )
-from minirun.sessions import GetSessionConfig
+from minirun.sessions import GetSessionConfig, KeyValueSessionService, KeyValueStore
 from minirun.tools import FunctionTool, LongRunningFunctionTool, RetryConfig
 from minirun.types import Content, GenerateContentConfig, UsageMetadata
 
@@ -44,11 +46,34 @@ def _tool() -> None:
     """Do nothing."""
 
 
+class Executor(BaseCodeExecutor):
+    """Runs nothing."""
+
+    def execute_code(self, *args: Any) -> Any:
+        """Never called."""
+
+
+class Entries(KeyValueStore):
+    """Keeps nothing."""
+
+    async def read(self, first: str, end: str, limit: int) -> list[tuple[str, str]]:
+        """Return nothing."""
+        return []
+
+    async def write(self, changes: Mapping[str, str | None], *, owner: tuple[str, str | None]) -> bool:
+        """Store nothing."""
+        return False
+
+
 AGENT = LlmAgent(name="a", model=ScriptedLlm([]))
 
 MAKERS: dict[str, Callable[..., object]] = {
     "LoopAgent": partial(LoopAgent, name="loop"),
+    "Agent": partial(LlmAgent, name="a"),  # ADK's name of LlmAgent, which comes first
     "LlmAgent": partial(LlmAgent, name="a"),
+    "BaseCodeExecutor": Executor,
+    "UnsafeLocalCodeExecutor": UnsafeLocalCodeExecutor,
+    "KeyValueSessionService": lambda **given: KeyValueSessionService(Entries(), **given),
     "RunConfig": RunConfig,
     "EventsCompactionConfig": lambda **given: EventsCompactionConfig(
         **{

@@ -164,7 +164,7 @@ def test_nothing_is_left_of_a_world() -> None:
         await tools(world)
 
     for storage in STORAGES:
-        assert simulate(scenario, SeededChoices(1), storage=storage, faults="all").failure is None
+        assert simulate(scenario, SeededChoices(4), storage=storage, faults="all").failure is None
     assert [reference() for reference in seen] == [None, None]
 
 

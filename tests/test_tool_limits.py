@@ -296,7 +296,7 @@ async def test_too_many_abandoned_threads_fail_later_calls_at_once(caplog: pytes
         await trio.lowlevel.checkpoint()
     events, _ = await run_to_end(runner)
     assert responses(events) == [{"result": 1}]
-    assert len(caplog.messages) == TOOL_THREADS
+    assert sum("goes on alone" in message for message in caplog.messages) == TOOL_THREADS
 
 
 @pytest.mark.parametrize("how", ["timeout", "cancelled"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from .._json import brief
+from .._json import brief, is_count
 from ..errors import ConfigurationError, NotSupportedError
 from ..runtime import InvocationContext
 
@@ -66,8 +66,7 @@ class BaseCodeExecutor(ABC):
         if stateful or optimize_data_file:
             what = "stateful" if stateful else "optimize_data_file"
             raise NotSupportedError(f"{what}=True has no effect in this version of minirun; leave it out")
-        is_count = isinstance(error_retry_attempts, int) and not isinstance(error_retry_attempts, bool)
-        if not is_count or error_retry_attempts < 0:
+        if not is_count(error_retry_attempts):
             msg = f"expected error_retry_attempts to be an integer from 0 up, found {brief(error_retry_attempts)}"
             raise ConfigurationError(msg)
         pairs = [tuple(pair) for pair in code_block_delimiters]

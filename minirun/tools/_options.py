@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .._json import brief, finite
+from .._json import brief, is_count, is_seconds
 from ..errors import ArgumentError, ConfigurationError
 from ..flows._json_schema import Checker, compile_schema
 from ..types import FunctionDeclaration
@@ -38,12 +38,11 @@ def check_options(
     is_condition = isinstance(require_confirmation, bool) or callable(require_confirmation)
     check(is_condition, "require_confirmation to be True, False or a function", require_confirmation)
     check(isinstance(sequential, bool), "sequential to be True or False", sequential)
-    seconds = finite(timeout_s)
-    is_time = timeout_s is None or (seconds is not None and seconds > 0)
+    is_time = timeout_s is None or is_seconds(timeout_s, above=0)
     check(is_time, "timeout_s to be seconds above 0, or None", timeout_s)
     check(retry is None or isinstance(retry, RetryConfig), "retry to be a RetryConfig, or None", retry)
-    is_count = isinstance(max_concurrency, int) and not isinstance(max_concurrency, bool) and max_concurrency >= 1
-    check(max_concurrency is None or is_count, "max_concurrency to be an integer from 1 up", max_concurrency)
+    is_limit = max_concurrency is None or is_count(max_concurrency, 1)
+    check(is_limit, "max_concurrency to be an integer from 1 up", max_concurrency)
 
 
 async def is_required(required: Callable[..., Any], args: Mapping[str, Any], tool_context: ToolContext) -> bool:

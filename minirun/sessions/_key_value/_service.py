@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import attrs
 import trio
 
-from ..._json import JSON, dumps, shown
+from ..._json import JSON, dumps, is_count, shown
 from ...env import Env
 from ...errors import (
     AlreadyExistsError,
@@ -102,7 +102,7 @@ class KeyValueSessionService(BaseSessionService):
         if not isinstance(store, KeyValueStore):
             msg = f"expected store to be a KeyValueStore, found {shown(store)}"
             raise ConfigurationError(msg)
-        if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int) or cache_bytes < 0:
+        if not is_count(cache_bytes):
             msg = f"expected cache_bytes to be an integer from 0 up, found {shown(cache_bytes)}"
             raise ConfigurationError(msg)
         self._own_store = store
