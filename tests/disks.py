@@ -54,6 +54,12 @@ class SmallDisk(DiskEnv):
     def now(self) -> float:
         return 1_000_000.0 + next(self.numbers)
 
+    def steady(self) -> float:
+        return 1_000.0 + next(self.numbers)
+
+    def boot(self) -> str:
+        return "here"
+
     def new_id(self, path: str) -> str:
         return f"{path}-{next(self.numbers):08d}"
 
