@@ -598,3 +598,20 @@ async def test_ids_are_kept_apart_whatever_they_contain() -> None:
         assert session is not None
         expected = {f"user:{name}": user for name in odd} | {f"app:{name}": odd[-1] for name in odd}
         assert session.state == expected
+
+
+async def test_no_more_is_kept_than_was_asked_for() -> None:
+    """
+    What is kept counts as in a file's service: memory, each event of it when it is stored, the sessions used last.
+    """
+    async with KeyValueSessionService(InMemory(), cache_bytes=28_000) as service:
+        for number in range(10):
+            session = await service.create_session(app_name="app", user_id="u", session_id=str(number))
+            await append(service, session, "x" * 3_000)
+        kept = service._cache.sessions
+        assert [key.session_id for key in kept] == ["7", "8", "9"]
+        assert service._cache.bytes == sum(live.size for live in kept.values())
+        assert all(6_000 < live.size < 9_000 for live in kept.values())
+        await service.get_session(app_name="app", user_id="u", session_id="0")
+        assert [key.session_id for key in kept] == ["8", "9", "0"]
+        assert kept[next(reversed(kept))].size > 6_000

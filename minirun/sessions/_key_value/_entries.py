@@ -43,6 +43,7 @@ __all__ = [
     "id_of",
     "key_of",
     "number_of",
+    "row_for",
     "row_of",
     "run_of",
     "run_place_of",
@@ -74,14 +75,11 @@ class Head(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A stored event, and whether a run has stored it: then its calls are open until they are answered."""
+    """A stored event, whether a run has stored it (then its calls are open until they are answered), and its entry."""
 
     event: Event
     tracked: bool
-
-    def text(self) -> str:
-        """The value of the entry."""
-        return ("+" if self.tracked else "-") + event_to_json(self.event)
+    text: str
 
 
 class Run(NamedTuple):
@@ -208,10 +206,15 @@ def head_of(name: str, text: str) -> Head:
         return head
 
 
+def row_for(event: Event, *, tracked: bool) -> Row:
+    """The row that stores an event."""
+    return Row(event, tracked, ("+" if tracked else "-") + event_to_json(event))
+
+
 def row_of(name: str, text: str) -> Row:
     """The event of an entry."""
     with _reading(name):
-        return Row(event_from_json(text[1:]), text[0] == "+")
+        return Row(event_from_json(text[1:]), text[0] == "+", text)
 
 
 def run_text(run: Run) -> str:

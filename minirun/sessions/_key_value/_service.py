@@ -30,6 +30,7 @@ from ...events import Event
 from .._calls import CallFold, OpenCall, Pending, cut_invocation, in_order, is_of_a_run, waiting_invocations
 from .._fold import apply_event
 from .._invocation import Invocation, InvocationStatus, invocation_at, invocation_of, rewound_invocation
+from .._kept import CACHE_BYTES, SESSION_BYTES, KeptSessions, memory_of
 from .._key import SessionKey
 from .._live import LiveSession
 from .._past import check_fork_seq
@@ -49,6 +50,7 @@ from ._entries import (
     id_of,
     key_of,
     of_session,
+    row_for,
     row_of,
     run_of,
     run_place_of,
@@ -62,10 +64,6 @@ from ._entries import (
 from ._store import KeyValueStore, OwnedStore
 
 __all__ = ["KeyValueSessionService"]
-
-# How much is kept of the sessions that ran lately, counted as JSON; and what one costs beside that.
-CACHE_BYTES = 64 * 2**20
-SESSION_BYTES = 4_000
 
 
 class _Shared(dict[str, JSON]):
@@ -89,7 +87,7 @@ class KeyValueSessionService(BaseSessionService):
 
     Args:
         store: Where it is kept. It is closed with the service.
-        cache_bytes: How much of the sessions that ran lately is kept for their next turn, in bytes of JSON.
+        cache_bytes: How much of the sessions that ran lately is kept for their next turn, in bytes of memory.
         env: Where time and ids come from.
 
     Raises:
@@ -107,8 +105,7 @@ class KeyValueSessionService(BaseSessionService):
             raise ConfigurationError(msg)
         self._own_store = store
         self._store = OwnedStore(store, self._env, self._forget)
-        self._cache_bytes = cache_bytes
-        self._lives: dict[SessionKey, LiveSession] = {}  # the one used last stands last
+        self._cache: KeptSessions[LiveSession] = KeptSessions(cache_bytes)
         self._shared: WeakValueDictionary[str, _Shared] = WeakValueDictionary()
         self._running: dict[tuple[int, str], SessionWriter] = {}
 
@@ -120,7 +117,7 @@ class KeyValueSessionService(BaseSessionService):
 
     def _forget(self) -> None:
         """Nobody knows what is stored: read everything again."""
-        self._lives.clear()
+        self._cache.clear()
         for shared in self._shared.values():
             shared.is_fresh = False
 
@@ -130,19 +127,18 @@ class KeyValueSessionService(BaseSessionService):
         self._store.check_owner()
         live = self._at_hand(key)
         if live is not None:
-            self._lives[key] = self._lives.pop(key)
-            return live
+            return self._cache.keep(live)
         async with self._store.turn():
             return await self._loaded(key)
 
     def _at_hand(self, key: SessionKey) -> LiveSession | None:
-        live = self._lives.get(key)
+        live = self._cache.sessions.get(key)
         if live is None or not all(shared.is_fresh for shared in _shared_by(live.values)):
             return None
         return live
 
     async def _loaded(self, key: SessionKey) -> LiveSession | None:
-        live = self._lives.get(key)
+        live = self._cache.sessions.get(key)
         if live is not None:
             await self._refresh(live)
             return live
@@ -155,8 +151,7 @@ class KeyValueSessionService(BaseSessionService):
             raise StorageCorruptError(msg)
         live, _ = await self._built(key, head.number, head.create_time, rows)
         live.notes = {id_of(name) for name, _ in await self._store.entries(of_session("wait", head.number))}
-        self._keep(live)
-        return live
+        return self._cache.keep(live)
 
     async def _head(self, key: SessionKey) -> Head | None:
         name = session_name(key)
@@ -180,10 +175,10 @@ class KeyValueSessionService(BaseSessionService):
         live = LiveSession(key, values, incarnation=number, create_time=create_time)
         live.last_update_time = creation.timestamp
         calls = CallFold()
-        for event, tracked in rows[1:]:
+        for event, tracked, _ in rows[1:]:
             live.advance(event, apply_event(values, event, shared=False), calls.take(event, tracked=tracked))
         live.mark = newest.id.encode()
-        live.size = SESSION_BYTES + sum(len(row.text()) for row in rows)
+        live.size = SESSION_BYTES + sum(memory_of(row.text) for row in rows)
         live.notes = set()  # the calls that are noted as waiting
         await self._refresh(live)
         return live, calls
@@ -207,14 +202,6 @@ class KeyValueSessionService(BaseSessionService):
                 shared.update(found)
                 shared.is_fresh = True
 
-    def _keep(self, live: LiveSession) -> None:
-        self._lives[live.key] = live
-        size = sum(each.size for each in self._lives.values())
-        for key in [key for key, each in self._lives.items() if not each.held and each is not live]:
-            if size <= self._cache_bytes:
-                break
-            size -= self._lives.pop(key).size
-
     # --- writing
 
     async def _create(self, key: SessionKey, events: Sequence[Event]) -> LiveSession:
@@ -222,7 +209,7 @@ class KeyValueSessionService(BaseSessionService):
             await self._check_new(key)
             creation = events[0]
             assert creation.timestamp is not None
-            rows = [Row(event, is_of_a_run(event)) for event in events]
+            rows = [row_for(event, tracked=is_of_a_run(event)) for event in events]
             live, calls = await self._built(key, self._store.new_number(), creation.timestamp, rows)
             shared = Values({}, dict(live.values.user), dict(live.values.app))
             changed: dict[str, JSON | _Missing] = {}
@@ -237,7 +224,7 @@ class KeyValueSessionService(BaseSessionService):
             await self._store.write(changes)
             live.values.apply(changed)
             live.notes = waits
-            self._keep(live)
+            self._cache.keep(live)
             return live
 
     async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> None:
@@ -267,10 +254,10 @@ class KeyValueSessionService(BaseSessionService):
             waits = self._put_waits(changes, live, live.open_calls)
             await self._store.write(changes)
             live.notes = waits
-            self._keep(live)
+            self._cache.keep(live)
 
     async def _check_new(self, key: SessionKey) -> None:
-        if key in self._lives or await self._head(key) is not None:
+        if key in self._cache.sessions or await self._head(key) is not None:
             msg = f"there is a {key} already; get it with get_session, or choose another id"
             raise AlreadyExistsError(msg)
 
@@ -279,7 +266,8 @@ class KeyValueSessionService(BaseSessionService):
             await self._check_current(live)
             changed = apply_writes(live.values, writes_of(event.actions))
             calls = live.call_changes(event, tracked=writer is not None)
-            changes = _log_changes(live, [Row(event, writer is not None)]) | shared_changes(live.key, changed)
+            row = row_for(event, tracked=writer is not None)
+            changes = _log_changes(live, [row]) | shared_changes(live.key, changed)
             if event.actions.rewind_before_seq is not None:
                 open_calls = {name: call for name, call in {**live.open_calls, **calls}.items() if call is not None}
                 waiting = waiting_invocations(in_order(open_calls))
@@ -297,7 +285,7 @@ class KeyValueSessionService(BaseSessionService):
             assert event.id is not None
             live.mark = event.id.encode()
             live.notes = waits
-            live.size += sum(len(line or "") for line in changes.values())
+            self._cache.grow(live, memory_of(row.text))
             if writer is not None:
                 writer.epoch = 0
                 if begins:
@@ -305,7 +293,7 @@ class KeyValueSessionService(BaseSessionService):
 
     async def _check_current(self, live: LiveSession) -> None:
         """Raise unless the next event of *live* would be the next of what is stored."""
-        if self._lives.get(live.key) is not live:
+        if self._cache.sessions.get(live.key) is not live:
             head = await self._head(live.key)
             if head is None or head.number != live.incarnation:
                 msg = f"{live.key} was deleted"
@@ -313,7 +301,7 @@ class KeyValueSessionService(BaseSessionService):
             if head.revision != live.revision:
                 msg = f"{live.key} has changed since it was opened; get_session again and append to what it returns"
                 raise StaleSessionError(msg)
-            self._keep(live)
+            self._cache.keep(live)
         await self._refresh(live)
 
     async def _put_beginning(
@@ -361,7 +349,7 @@ class KeyValueSessionService(BaseSessionService):
             for kind in ("event", "run", "wait"):
                 changes |= {name: None for name, _ in await self._store.entries(of_session(kind, head.number))}
             await self._store.write(changes)
-            self._lives.pop(key, None)
+            self._cache.drop(key)
 
     # --- how runs end
 
@@ -477,5 +465,5 @@ def _log_changes(live: LiveSession, rows: Sequence[Row]) -> Changes:
     assert newest.timestamp is not None
     head = Head(live.incarnation, newest.seq, live.create_time, newest.timestamp)
     changes: Changes = {session_name(live.key): head.text()}
-    changes |= {event_name(live.incarnation, row.event.seq): row.text() for row in rows}
+    changes |= {event_name(live.incarnation, row.event.seq): row.text for row in rows}
     return changes

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 from ...errors import SessionNotFoundError, StaleSessionError
 from ...events import Event
 from .._invocation import InvocationStatus, invocation_of
+from .._kept import memory_of
 from .._store import ChangedMeanwhileError, SessionWriter
 from ._cache import SessionCache
 from ._file import Transaction
 from ._leases import Leases
-from ._logs import link, memory_of, next_no
+from ._logs import link, next_no
 from ._rows import Row, read_session, write_calls, write_invocation
 from ._session import FileSession
 from ._state import current_values, mark_scopes, note_shared, stays_within, write_event

@@ -8,7 +8,6 @@ cached is read after that. A long load runs in pages that let other tasks go on.
 from __future__ import annotations
 
 import sqlite3
-from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -18,6 +17,7 @@ import trio
 from ...errors import InvalidValueError
 from ...events import Event
 from .._fold import apply_event
+from .._kept import SESSION_BYTES, KeptSessions
 from .._key import SessionKey
 from .._live import visible_tail
 from .._session import GetSessionConfig
@@ -35,8 +35,6 @@ __all__ = ["PAGE_EVENTS", "SessionCache"]
 
 # Decoding so many events takes about 5 ms; then other tasks get their turn.
 PAGE_EVENTS = 250
-# What a session takes in memory without events and state, measured with its user's scope.
-SESSION_BYTES = 1500
 
 # A session's row, and whether its shared scopes have anything newer than two numbers: that of the app's, the user's.
 _NEWER = "EXISTS (SELECT 1 FROM shared_state WHERE app_name = s.app_name AND user_id = {} AND commit_no > ?)"
@@ -46,47 +44,19 @@ _ROW_AND_NEWS = (
 )
 
 
-class SessionCache:
-    """The live sessions of *file*; those used last are kept, as far as *max_bytes* of memory go."""
+class SessionCache(KeptSessions[FileSession]):
+    """The live sessions of *file*."""
 
     def __init__(self, file: SqliteFile, max_bytes: int) -> None:
+        super().__init__(max_bytes)
         self.file = file
-        self.sessions: OrderedDict[SessionKey, FileSession] = OrderedDict()
-        self.bytes = 0
-        self._max_bytes = max_bytes
         self._generation = 1  # of the file that the sessions were read from
         self._scopes: WeakValueDictionary[tuple[str, str], CachedScope] = WeakValueDictionary()
-
-    # --- what is kept
-
-    def keep(self, live: FileSession) -> FileSession:
-        """Keep the session, as the one that was used last, and as few others as the bound asks for."""
-        if self.sessions.get(live.key) is not live:
-            self.drop(live.key)
-            self.sessions[live.key] = live
-            self.bytes += live.size
-        self.sessions.move_to_end(live.key)
-        while self.bytes > self._max_bytes and len(self.sessions) > 1:
-            self.drop(next(iter(self.sessions)))
-        return live
-
-    def drop(self, key: SessionKey) -> None:
-        """Keep the session no longer, if it was."""
-        live = self.sessions.pop(key, None)
-        if live is not None:
-            self.bytes -= live.size
-
-    def grow(self, live: FileSession, size: int) -> None:
-        """Count *size* more bytes for the session."""
-        live.size += size
-        if self.sessions.get(live.key) is live:
-            self.bytes += size
 
     def _forget(self) -> None:
         """Drop what was read from a file that is not the one that is open now."""
         self._generation = self.file.generation
-        self.sessions.clear()
-        self.bytes = 0
+        self.clear()
         for scope in self._scopes.values():
             scope.commit_no = -1
 

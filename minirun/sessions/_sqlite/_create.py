@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from ...events import Event
 from .._calls import CallFold, is_of_a_run
 from .._invocation import InvocationStatus, invocation_of
+from .._kept import memory_of
 from .._key import SessionKey
 from ._cache import SessionCache
 from ._file import Transaction
-from ._logs import CHAIN_START, base_no, link, memory_of, next_no
+from ._logs import CHAIN_START, base_no, link, next_no
 from ._rows import insert_session, write_calls, write_invocation
 from ._session import FileSession
 from ._state import STATE_KEY_BYTES, current_values, mark_scopes, note_shared, write_event

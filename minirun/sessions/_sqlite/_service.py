@@ -29,6 +29,7 @@ from ...errors import ConfigurationError, SessionBusyError, StorageError
 from ...events import Event
 from .._calls import OpenCall
 from .._invocation import Invocation, InvocationStatus
+from .._kept import CACHE_BYTES
 from .._key import SessionKey
 from .._live import LiveSession
 from .._service import BaseSessionService
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SqliteSessionService"]
 
-# How much memory the sessions take that ran lately: about 25 000 that were run once, or 140 000 short events.
-CACHE_BYTES = 128 * 2**20
 
 # A row of the session, epoch and owner given; see `_leases.py` for what follows the owner's name.
 _LEASE = "id = ? AND lease_epoch = ? AND instr(lease_owner || ':', ? || ':') = 1"
