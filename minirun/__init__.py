@@ -3,7 +3,7 @@ minirun: a minimal, embedded runtime for LLM agents on trio.
 
 The map of the package, from the values at the bottom to what stands outside; imports point down only.
 
-    types, events, errors, _json, _coding, _window   values: frozen, compared by content, JSON
+    types, events, errors, _json, _codec, _window   values: frozen, compared by content, JSON
     sessions._state, sessions._fold, flows           pure logic: state, prompts, turns, schemas
     env                                              the one seam: time, ids, randomness, threads
     sessions, memory, models                         services and models, behind small interfaces

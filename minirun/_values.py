@@ -45,7 +45,7 @@ class Value:
         It is the form in which values are stored and exported: field names as in Python, fields at their default left
         out, bytes as base64. It stays: a later version may write more, and reads what this one has written.
         """
-        from ._coding import to_json  # few programs give values away
+        from ._codec import to_json  # few programs give values away
 
         return to_json(self)
 
@@ -57,7 +57,7 @@ class Value:
         Raises:
             InvalidValueError: It is not JSON, or not that of such a value.
         """
-        from ._coding import from_json
+        from ._codec import from_json
 
         return from_json(cls, text)
 

@@ -21,7 +21,7 @@ import attrs
 import trio
 
 from minirun import Event, EventActions, LlmAgent, Runner, ToolContext
-from minirun._codec import event_to_json
+from minirun._codec import to_json
 from minirun.sessions import Session, SessionKey, SqliteSessionService
 from minirun.sessions._fold import fold
 from minirun.sessions._sqlite._file import Durability
@@ -201,7 +201,7 @@ class History:
 
     async def keep(self, service: SqliteSessionService, made: Made) -> None:
         """Note the whole log of a session."""
-        self.lines[made.name] = [event_to_json(event) for event in await service.read_events(**spread(made.key))]
+        self.lines[made.name] = [to_json(event) for event in await service.read_events(**spread(made.key))]
 
 
 def spread(key: SessionKey) -> Any:
@@ -311,7 +311,7 @@ def judge(found: Found, history: History) -> None:
         assert state.get("user:log", []) == own, "the log of a user does not agree with the app's"
         assert state.get("user:count", 0) == len(own), "the counter of a user does not agree with its log"
     for name, events in found.logs.items():
-        lines = [event_to_json(event) for event in events]
+        lines = [to_json(event) for event in events]
         assert lines == history.lines[name][: len(lines)], "not a prefix of the session's log"
         named = [event.text.rstrip(".") for event in events if event.author == "a"]
         assert named == [entry for entry in log if entry.partition("#")[0] == name], "session and app do not agree"

@@ -42,7 +42,7 @@ from minirun import (
     SqliteSessionService,
     ToolContext,
 )
-from minirun._codec import event_from_json, event_to_json
+from minirun._codec import from_json, to_json
 from minirun._values import changed
 from minirun.errors import (
     AlreadyExistsError,
@@ -82,7 +82,7 @@ class Teller:
 
     def stored(self, session_id: str, event: Event) -> None:
         """An acknowledgement: this is stored."""
-        self.tell("stored", session=session_id, event=event_to_json(event))
+        self.tell("stored", session=session_id, event=to_json(event))
 
 
 # --- what is written ------------------------------------------------------------------------------------------------
@@ -380,7 +380,7 @@ def end(options: dict[str, Any]) -> dict[str, Any]:
 
 def main(play: Play) -> None:
     """Do what the lines say until there are no more; then leave nobody behind."""
-    event_from_json(event_to_json(Event(author="a")))  # imports what is imported late
+    from_json(Event, to_json(Event(author="a")))  # imports what is imported late
     living: set[int] = set()
     for line in sys.stdin:
         options = json.loads(line)

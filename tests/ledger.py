@@ -21,7 +21,7 @@ import attrs
 import trio
 
 from minirun import Event, SqliteSessionService
-from minirun._codec import event_from_json
+from minirun._codec import from_json
 from minirun.sessions import InvocationStatus, Session
 from minirun.sessions._fold import fold
 from minirun.sessions._state import Scope, Values, scope_of
@@ -112,7 +112,7 @@ class Ledger:
             self.said[told["what"]] += 1
             assert told["what"] != "failed", told["why"]
             if told["what"] == "stored":
-                event = event_from_json(told["event"])
+                event = from_json(Event, told["event"])
                 assert event.seq is not None
                 assert event.seq not in self._new[told["session"]], f"{event} was acknowledged twice"
                 self._new[told["session"]][event.seq] = event

@@ -40,7 +40,7 @@ from minirun import (
     SqliteSessionService,
     ToolContext,
 )
-from minirun._codec import event_to_json
+from minirun._codec import to_json
 from minirun.artifacts import SqliteArtifactService
 from minirun.credentials import AuthConfig, InMemoryCredentialService
 from minirun.testing import call
@@ -200,7 +200,7 @@ def runner_over(service: SqliteSessionService, session: str) -> Runner:
 async def export_of(service: SqliteSessionService, session: str) -> list[str]:
     """The session's log, as `minirun export` prints it."""
     log = await service.read_events(app_name="app", user_id="u", session_id=session)
-    return [event_to_json(event) for event in log]
+    return [to_json(event) for event in log]
 
 
 async def make(path: Path, *sessions: str) -> None:

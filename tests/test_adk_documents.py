@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from minirun import Content, Event, InMemoryRunner, LlmAgent, Part, RunConfig
-from minirun._codec import event_from_json, event_to_json
+from minirun._codec import from_json, to_json
 from minirun.errors import InvalidEventError, NotSupportedError
 from minirun.events import EventActions, NodeInfo
 from minirun.sessions import GetSessionConfig
@@ -68,8 +68,8 @@ async def test_every_event_says_which_node_it_is_of() -> None:
     """
     assert Event(author="a").node_info.path == ""
     event = Event(author="a", message="hi")
-    assert "node_info" not in event_to_json(event)
-    assert event_from_json(event_to_json(event)) == event
+    assert "node_info" not in to_json(event)
+    assert from_json(Event, to_json(event)) == event
     assert "node_info" not in repr(event)
     assert Event(author="a", node_info=NodeInfo(path="w/n@1")).node_info.name == "n"
 

@@ -25,7 +25,7 @@ from minirun import (
     SequentialAgent,
     SqliteSessionService,
 )
-from minirun._codec import event_to_json
+from minirun._codec import to_json
 from minirun.agents import InvocationContext
 from minirun.credentials import AuthConfig, AuthCredential, InMemoryCredentialService
 from minirun.credentials._secrets import HIDDEN, Secrets
@@ -62,7 +62,7 @@ def leaks(written: bytes | str) -> list[str]:
 
 def test_the_search_finds_a_leak() -> None:
     """In every form in which it is looked for."""
-    for text in (KEY, PASSWORD, json.dumps({"p": PASSWORD}), repr(PASSWORD), event_to_json(Event(message=PASSWORD))):
+    for text in (KEY, PASSWORD, json.dumps({"p": PASSWORD}), repr(PASSWORD), to_json(Event(message=PASSWORD))):
         assert leaks(f"... {text} ...")
     assert not leaks("nothing")
 
@@ -78,7 +78,7 @@ class Tracing(BasePlugin):
         self._careful = careful  # else agents write secrets to the state, which is what it is until an event carries it
 
     async def on_event_callback(self, *, invocation_context: Any, event: Event) -> None:
-        print(repr(event), event, event_to_json(event))
+        print(repr(event), event, to_json(event))
         shown = dict(invocation_context.session.state) if event.author == "caller" and self._careful else {}
         print(f"{invocation_context} {shown} {invocation_context.session}")
 
@@ -269,9 +269,9 @@ async def test_no_byte_of_a_run_has_its_secrets(
         log = await sessions.read_events(**where)
         session = await sessions.get_session(**where)
         written = {
-            "events": "\n".join(map(event_to_json, log)),
+            "events": "\n".join(map(to_json, log)),
             "reprs": repr(log) + repr(session) + repr(dict(session.state if session else {})),
-            "delivered": "".join(map(event_to_json, delivered)) + repr(delivered),
+            "delivered": "".join(map(to_json, delivered)) + repr(delivered),
             "contexts": "\n".join(contexts),
             "logged": caplog.text + "".join(repr(record.__dict__) for record in caplog.records),
             "services": repr(credentials) + repr(sessions) + repr(runner) + repr(vars(runner)),

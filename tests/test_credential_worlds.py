@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from minirun import Event, FunctionTool, InvocationContext, LlmAgent, ParallelAgent
-from minirun._codec import event_to_json
+from minirun._codec import to_json
 from minirun.credentials import AuthConfig, AuthCredential, CredentialKey, InMemoryCredentialService
 from minirun.sessions import InMemorySessionService, InvocationStatus
 from minirun.simulation import SeededChoices, simulate, why_unavailable
@@ -173,7 +173,7 @@ async def test_cancelled_at_any_step_it_can_be_gone_on_with(when: str) -> None:
         assert sorted(map(str, calls)) == sorted(map(str, answers)), after
         assert len(calls) == len(set(calls))
         assert len(scenario.done) in (1, 2), after  # a step may be cut off before it is recorded
-        assert SECRET not in "".join(map(event_to_json, log))
+        assert SECRET not in "".join(map(to_json, log))
         if finished:
             break
     print(f"{when}: cancelled after each of {after} steps")

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from minirun import App, BaseAgent, Event, EventActions, InvocationContext, Runner
-from minirun._codec import event_to_json
+from minirun._codec import to_json
 from minirun._values import changed
 from minirun.artifacts import InMemoryArtifactService
 from minirun.errors import InvalidEventError, InvalidValueError, StorageBusyError
@@ -167,7 +167,7 @@ async def test_preparing_changes_nothing() -> None:
         taken = snapshot(ctx)
         first = prepare(ctx, event, "an-id", emission, detached=False)
         second = prepare(ctx, event, "an-id", emission, detached=False)
-        assert event_to_json(first) == event_to_json(second)
+        assert to_json(first) == to_json(second)
         assert (first.id, first.author, dict(first.actions.state_delta)) == ("an-id", "agent", {"a": 1, "b": [1]})
         assert first.actions.skip_summarization
         assert event.id is None

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from minirun import Env, InMemorySessionService, LlmAgent, Runner, SqliteSessionService, ToolContext
-from minirun._codec import event_to_json
+from minirun._codec import to_json
 from minirun.errors import ConfigurationError, ServiceInUseError
 from minirun.sessions import BaseSessionService
 from minirun.testing import ScriptedLlm, call
@@ -63,7 +63,7 @@ async def log_of_a_conversation(service: BaseSessionService) -> list[str]:
         runner = Runner(agent=agent, app_name="app", session_service=service, auto_create_session=True)
         await run_to_end(runner, "add")
         await run_to_end(runner, "more")
-        return [event_to_json(event) for event in await service.read_events(app_name="app", **PLACE)]
+        return [to_json(event) for event in await service.read_events(app_name="app", **PLACE)]
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])

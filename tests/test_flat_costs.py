@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from minirun import SqliteSessionService
-from minirun._coding import from_json
+from minirun._codec import from_json
 from minirun.errors import SessionNotFoundError
 from minirun.sessions._sqlite import _logs
 

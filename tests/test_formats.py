@@ -19,7 +19,7 @@ import pytest
 import trio
 
 from minirun import Env, Event, EventActions, SqliteSessionService
-from minirun._codec import event_to_dict, event_to_json
+from minirun._codec import to_dict, to_json
 from minirun.sessions import InvocationStatus, verify
 from minirun.sessions._sqlite._schema import FORMAT
 from minirun.types import Blob, Content, FunctionCall, FunctionResponse, Part
@@ -87,7 +87,7 @@ async def text_of(path: Path) -> dict[str, Any]:
             found[listed.id] = {
                 "state": dict(session.state),
                 "visible": [event.seq for event in session.events],
-                "events": [event_to_dict(event) for event in await service.read_events(**place)],
+                "events": [to_dict(event) for event in await service.read_events(**place)],
             }
         found["invocations"] = [
             [one.session_id, one.invocation_id, str(one.status), one.seq] for one in await service.list_invocations()
@@ -134,7 +134,7 @@ async def test_what_is_unknown_is_kept(tmp_path: Path) -> None:
         assert log[2].unknown_fields == {"from_the_future": {"a": [1, "b"]}}
         await service.import_session(app_name="app", user_id="v", session_id="s", events=log)
         again = await service.read_events(app_name="app", user_id="v", session_id="s")
-        assert [event_to_json(event) for event in again] == [event_to_json(event) for event in log]
+        assert [to_json(event) for event in again] == [to_json(event) for event in log]
 
 
 if __name__ == "__main__":

@@ -4,12 +4,12 @@ The layers of the package, and a check of every import against them.
 The rules, all checked on the syntax tree, so that nothing has to be imported and no import can hide in a branch:
 
 * Every module belongs to a layer, the lowest line of `LAYERS` first. It imports what stands lower, or its own unit.
-* It does so at module level. Later are imported: the names of a package's public list (PEP 562), cattrs in `_coding`,
+* It does so at module level. Later are imported: the names of a package's public list (PEP 562), cattrs in `_codec`,
   and the modules of `LATER`, which few programs use. Dynamically: only those lists, by `_lazy`, what stands at
   ADK's paths, by `_adk`, and what the user of a command line names.
 * What only a type checker imports (`if TYPE_CHECKING:`) may stand higher, but not in a public list; there only what
   `FROM_ABOVE` names.
-* The core imports the standard library, trio, attrs and itself; `_coding` alone imports cattrs.
+* The core imports the standard library, trio, attrs and itself; `_codec` alone imports cattrs.
 * Values and pure logic neither import trio nor await. `import minirun` alone imports nothing but standard library.
 * The modules of a package are private; the package's `__init__` is its public list.
 
@@ -32,7 +32,7 @@ import minirun
 # units in one line may not. A package stands for all its modules, except those that have a line of their own.
 LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("how public lists are imported, and how files are made", ("_lazy", "_files")),
-    ("values", ("types events errors _json _fields _values _copies _coding _codec _record _window _adk _genai",)),
+    ("values", ("types events errors _json _fields _values _copies _codec _record _window _adk _genai",)),
     (
         "pure logic",
         (
@@ -109,7 +109,7 @@ LATER = frozenset(
     {
         "_abandoned",
         "_adk",
-        "_coding",
+        "_codec",
         "_copies",
         "agents._callbacks",
         "agents._clone",
@@ -340,7 +340,7 @@ def check_name(path: str, module: str) -> Iterator[tuple[int, str]]:
 def check_moment(path: str, unit: str, each: Import) -> Iterator[str]:
     """Whether an import happens when the module is imported, or is one of those that may wait."""
     in_table = path.endswith("__init__.py") and each.scopes == ("__getattr__",)
-    lazy = path == "_coding.py" and each.top == "cattrs"
+    lazy = path == "_codec.py" and each.top == "cattrs"
     if each.dynamic:
         if not in_table and not ((unit in ("cli", "_lazy") or path == "_adk.py") and each.target == COMPUTED):
             yield f"imports {each.target} dynamically"
@@ -370,8 +370,8 @@ def check_dependency(path: str, mine: Place, each: Import) -> Iterator[str]:
     """Whether a file may import something that is not of the package."""
     if each.top == "trio" and mine.layer in SYNCHRONOUS:
         yield f"{mine.layer} imports trio"
-    if each.top == "cattrs" and path != "_coding.py":
-        yield "imports cattrs, which only _coding does"
+    if each.top == "cattrs" and path != "_codec.py":
+        yield "imports cattrs, which only _codec does"
     allowed = {*sys.stdlib_module_names}
     if each.typing_only:
         allowed.add("_typeshed")
@@ -451,7 +451,7 @@ RULE_BREAKERS: list[tuple[str, str, list[str]]] = [
     # not at module level
     ("apps.py", "def f():\n    import json", ["2: imports json inside f, not at module level"]),
     ("apps.py", "class A:\n  def f(self):\n    import json", ["3: imports json inside A.f, not at module level"]),
-    ("_coding.py", "def f():\n    import attrs", ["2: imports attrs inside f, not at module level"]),
+    ("_codec.py", "def f():\n    import attrs", ["2: imports attrs inside f, not at module level"]),
     ("tools/__init__.py", "def f():\n  from ._base import x", ["2: imports tools._base inside f, not at module level"]),
     ("apps.py", "def __getattr__(n):\n  import json", ["2: imports json inside __getattr__, not at module level"]),
     ("apps.py", "import importlib\nimportlib.import_module(n)", ["2: imports a computed name dynamically"]),
@@ -459,9 +459,9 @@ RULE_BREAKERS: list[tuple[str, str, list[str]]] = [
     ("cli/__init__.py", "import_module('minirun.runners')", ["1: imports runners dynamically"]),
     ("cli/__init__.py", "import_module('._run', 'minirun.cli')", ["1: imports cli._run dynamically"]),
     # dependencies
-    ("events.py", "import cattrs.gen", ["1: imports cattrs, which only _coding does"]),
-    ("cli/_log.py", "from cattrs import Converter", ["1: imports cattrs, which only _coding does"]),
-    ("_coding.py", "import cattrs", ["1: imports cattrs at module level, not when it is first used"]),
+    ("events.py", "import cattrs.gen", ["1: imports cattrs, which only _codec does"]),
+    ("cli/_log.py", "from cattrs import Converter", ["1: imports cattrs, which only _codec does"]),
+    ("_codec.py", "import cattrs", ["1: imports cattrs at module level, not when it is first used"]),
     ("models/_base.py", "from httpx import Client", ["1: imports httpx, which it may not depend on"]),
     ("runners.py", "import click", ["1: imports click, which it may not depend on"]),
     ("testing/__init__.py", "import pytest", ["1: imports pytest, which it may not depend on"]),
@@ -498,7 +498,7 @@ RULE_KEEPERS = [
     ("tools/__init__.py", "def __getattr__(name):\n    from . import _base"),
     ("tools/__init__.py", "def __getattr__(name):\n    return getattr(import_module('._base', __name__), name)"),
     ("__main__.py", "from .cli import main"),
-    ("_coding.py", "from .events import Event\ndef f():\n    import cattrs.gen"),
+    ("_codec.py", "from .events import Event\ndef f():\n    import cattrs.gen"),
     ("events.py", "import typing, attrs\nif typing.TYPE_CHECKING:\n    from .sessions import Session"),
     ("_json.py", "import json\nfrom .errors import InvalidValueError"),
     ("sessions/__init__.py", "from ._state import State\nfrom ._sqlite import SqliteSessionService"),

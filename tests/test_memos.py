@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minirun import Content, Event, EventActions, Part
-from minirun._codec import content_from_dict, content_to_dict, event_from_json, event_to_json
+from minirun._codec import from_dict, from_json, to_dict, to_json
 from minirun._values import Memoized, changed
 from minirun.errors import InvalidValueError
 from minirun.events import NO_ACTIONS
@@ -195,12 +195,12 @@ def test_what_was_derived_is_no_part_of_the_value(value: Memoized) -> None:
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         value._memo = ()
     if isinstance(value, Content):
-        written = content_to_dict(value)
-        assert written == content_to_dict(fresh) == content_to_dict(content_from_dict(written))
+        written = to_dict(value)
+        assert written == to_dict(fresh) == to_dict(from_dict(Content, written))
     else:
-        line = event_to_json(Event(actions=value))  # type: ignore[arg-type]  # all others are actions
-        assert line == event_to_json(Event(actions=fresh))  # type: ignore[arg-type]
-        assert event_to_json(event_from_json(line)) == line
+        line = to_json(Event(actions=value))  # type: ignore[arg-type]  # all others are actions
+        assert line == to_json(Event(actions=fresh))  # type: ignore[arg-type]
+        assert to_json(from_json(Event, line)) == line
 
 
 @given(contents)
@@ -280,7 +280,7 @@ def test_what_is_written_is_what_was_asked_for(
     fields: dict[str, Any], writes: dict[str, Write], expected: str
 ) -> None:
     """Writes that are only equal to those of the actions, or in another order, take their place."""
-    assert event_to_json(Event(actions=with_writes(EventActions(**fields), writes))) == expected
+    assert to_json(Event(actions=with_writes(EventActions(**fields), writes))) == expected
 
 
 def test_folding_an_event_gives_changes_of_its_own() -> None:

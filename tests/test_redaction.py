@@ -23,7 +23,7 @@ from minirun import (
     Part,
     Runner,
 )
-from minirun._codec import event_to_dict, event_to_json
+from minirun._codec import to_dict, to_json
 from minirun.agents import InvocationContext
 from minirun.artifacts import InMemoryArtifactService
 from minirun.credentials import AuthConfig, AuthCredential, InMemoryCredentialService
@@ -176,7 +176,7 @@ async def runner_of(agent: Any, *, plugins: Any = (), password: str = SECRET) ->
 
 
 async def log_of(runner: Runner) -> str:
-    return "\n".join(map(event_to_json, await runner.session_service.read_events(app_name="app", **PLACE)))
+    return "\n".join(map(to_json, await runner.session_service.read_events(app_name="app", **PLACE)))
 
 
 REFUSED: dict[str, Callable[[InvocationContext], Any]] = {
@@ -436,8 +436,8 @@ async def test_a_frozen_exception_is_a_failure_like_any_other() -> None:
 def test_an_event_is_written_as_json_without_what_was_hidden() -> None:
     """What comes out can be stored: it is JSON, and reads back."""
     event = Event(author="a", output=[SECRET, {"k": f"a {SECRET}"}], error_message=SECRET)
-    assert json.loads(event_to_json(knowing(SECRET).out_of_event(event))) == {
-        **event_to_dict(event),
+    assert json.loads(to_json(knowing(SECRET).out_of_event(event))) == {
+        **to_dict(event),
         "output": [HIDDEN, {"k": f"a {HIDDEN}"}],
         "error_message": HIDDEN,
     }

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 
 from minirun import Event, EventActions
-from minirun._codec import event_from_json, event_to_json
+from minirun._codec import from_json, to_json
 from minirun._json import DEPTH_MAX, FrozenDict, freeze
 from minirun._values import changed
 from minirun.errors import InvalidValueError
@@ -76,37 +76,37 @@ def line_of(notes: str) -> str:
 def test_what_is_recorded_is_stored_as_ever(replay: Replay, notes: str) -> None:
     """The JSON is that of the versions before, both ways, and a dict of its form says the same as the value."""
     event = Event(author="a", actions=EventActions(replay=replay))
-    assert event_to_json(event) == line_of(notes)
-    assert event_from_json(line_of(notes)) == event
+    assert to_json(event) == line_of(notes)
+    assert from_json(Event, line_of(notes)) == event
     assert EventActions(replay=json.loads(notes)).replay == replay_of(json.loads(notes)) == replay
 
 
 def test_what_says_nothing_is_not_stored() -> None:
     """An event without notes has none in its JSON, whoever wrote it, and shares one empty value."""
     for line in ('{"author":"a"}', line_of("{}"), line_of('{"reads":{},"saves":{},"aside":null}')):
-        event = event_from_json(line)
+        event = from_json(Event, line)
         assert event.actions.replay.is_empty
-        assert event_to_json(event) == '{"author":"a"}'
+        assert to_json(event) == '{"author":"a"}'
     assert EventActions().replay is NO_REPLAY
     assert EventActions(replay={}).replay == NO_REPLAY
     assert not Replay(aside=False).is_empty
     no = Event(author="a", actions=EventActions(replay=Replay(aside=False)))
-    assert event_to_json(no) == line_of('{"aside":false}')
+    assert to_json(no) == line_of('{"aside":false}')
 
 
 @given(replays)
 def test_a_replay_comes_back_from_its_json(replay: Replay) -> None:
     """Equal, and written as the same bytes; also by who copies or pickles it in between."""
     event = Event(actions=EventActions(replay=replay))
-    line = event_to_json(event)
-    assert event_from_json(line) == event
-    for same in (event_from_json(line), copy.deepcopy(event), pickle.loads(pickle.dumps(event)), changed(event)):
-        assert event_to_json(same) == line
+    line = to_json(event)
+    assert from_json(Event, line) == event
+    for same in (from_json(Event, line), copy.deepcopy(event), pickle.loads(pickle.dumps(event)), changed(event)):
+        assert to_json(same) == line
     assert replay.is_empty == (line == "{}")
 
 
 def read(notes: str) -> Replay:
-    return event_from_json(line_of(notes)).actions.replay
+    return from_json(Event, line_of(notes)).actions.replay
 
 
 ODD: list[tuple[str, Replay]] = [
@@ -138,7 +138,7 @@ def test_odd_notes_leave_an_event_readable(notes: str, kept: Replay) -> None:
     """What another program has written in a form of its own is kept and written back; the rest is understood."""
     found = read(notes)
     assert changed(found, unknown_fields=kept.unknown_fields) == kept
-    assert json.loads(event_to_json(event_from_json(line_of(notes)))) == json.loads(line_of(notes))
+    assert json.loads(to_json(from_json(Event, line_of(notes)))) == json.loads(line_of(notes))
     assert type(found.unknown_fields) is FrozenDict
 
 
@@ -153,7 +153,7 @@ def test_odd_notes_leave_an_event_readable(notes: str, kept: Replay) -> None:
 def test_what_was_never_readable_is_refused_as_ever(notes: str, path: str) -> None:
     """Notes that are no object, or hold what JSON cannot."""
     with pytest.raises(InvalidValueError, match=f"^{path}"):
-        event_from_json(line_of(notes))
+        from_json(Event, line_of(notes))
 
 
 def test_a_value_may_be_as_deep_where_it_was_read_as_in_the_state() -> None:
@@ -162,8 +162,8 @@ def test_a_value_may_be_as_deep_where_it_was_read_as_in_the_state() -> None:
     for _ in range(DEPTH_MAX - 1):
         deepest = [deepest]
     state = EventActions(state_delta={"k": deepest})
-    line = event_to_json(Event(actions=EventActions(replay={"reads": {"r": {"k": [1, [0, state.state_delta["k"]]]}}})))
-    assert event_to_json(event_from_json(line)) == line
+    line = to_json(Event(actions=EventActions(replay={"reads": {"r": {"k": [1, [0, state.state_delta["k"]]]}}})))
+    assert to_json(from_json(Event, line)) == line
     with pytest.raises(InvalidValueError, match="nested deeper than 100"):
         Replay(reads={"r": {"k": [1, [0, [deepest]]]}})
 

@@ -26,7 +26,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minirun import Event, EventActions, InMemorySessionService
-from minirun._codec import event_from_json, event_to_dict, event_to_json
+from minirun._codec import from_json, to_dict, to_json
 from minirun._json import FrozenDict, FrozenList, dumps, freeze, loads, thaw
 from minirun._values import changed
 from minirun._window import Window
@@ -125,10 +125,10 @@ def test_the_path_of_an_error_leads_to_the_value(value: Any, data: st.DataObject
 @given(strategies.events)
 def test_an_event_reads_back_as_it_was(event: Event) -> None:
     """Writing and reading an event gives an equal event and the same line, whatever is in it."""
-    line = event_to_json(event)
-    read = event_from_json(line)
+    line = to_json(event)
+    read = from_json(Event, line)
     assert read == event
-    assert event_to_json(read) == line
+    assert to_json(read) == line
     assert repr(changed(read, long_running_tool_ids=None)) == repr(changed(event, long_running_tool_ids=None))
     assert "\n" not in line
 
@@ -163,11 +163,11 @@ NESTED = frozenset(
 @given(strategies.events, strategies.json_values, st.data())
 def test_a_later_versions_fields_survive_anywhere(event: Event, value: Any, data: st.DataObject) -> None:
     """A field that this version does not know, put at any level, comes back at the same place."""
-    fields: dict[str, Any] = json.loads(event_to_json(event))
+    fields: dict[str, Any] = json.loads(to_json(event))
     place = data.draw(st.sampled_from(list(objects_in(fields, NESTED))))
     place["new_field"] = value
-    read = event_from_json(json.dumps(fields))
-    assert json.loads(dumps(event_to_dict(read))) == fields
+    read = from_json(Event, json.dumps(fields))
+    assert json.loads(dumps(to_dict(read))) == fields
 
 
 # --- writes and layers ------------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ KEYS = st.sampled_from(["n", "l", "user:n", "app:l", "temp:x"])
 @given(st.dictionaries(KEYS, WRITES))
 def test_writes_survive_the_way_through_an_event(writes: dict[str, Write]) -> None:
     """What an event's actions say is what was written, also after a round trip through JSON."""
-    event = event_from_json(event_to_json(Event(author="a", actions=with_writes(EventActions(), writes))))
+    event = from_json(Event, to_json(Event(author="a", actions=with_writes(EventActions(), writes))))
     assert writes_of(event.actions) == writes
 
 
@@ -790,7 +790,7 @@ def check_file(path: Path) -> None:
         revisions = dict(db.execute("SELECT id, revision FROM sessions"))
         states: dict[int, Values] = {session: Values({}, {}, {}) for session in revisions}
         for _, _, session, _, _, line in rows:
-            fold(states[session], [only(Scope.SESSION, event_from_json(line))])
+            fold(states[session], [only(Scope.SESSION, from_json(Event, line))])
         assert {s: sum(row[2] == s for row in rows) - 1 for s in revisions} == revisions
         stored: dict[int, dict[str, Any]] = {session: {} for session in revisions}
         for session, key, value in db.execute("SELECT session, key, value FROM session_state"):
@@ -803,7 +803,7 @@ def check_file(path: Path) -> None:
             folded = Values({}, dict(values) if user else {}, {} if user else dict(values))
             for in_app, of_user, _, _, number, line in rows:
                 if in_app == app and user in ("", of_user) and number > since:
-                    fold(folded, [only(Scope.USER if user else Scope.APP, event_from_json(line))])
+                    fold(folded, [only(Scope.USER if user else Scope.APP, from_json(Event, line))])
             current = db.execute(
                 "SELECT key, value FROM shared_state WHERE app_name = ? AND user_id = ? AND value IS NOT NULL",
                 (app, user),

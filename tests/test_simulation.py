@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 import weakref
 from collections import Counter
@@ -155,8 +156,9 @@ def test_the_internals_of_trio_are_as_we_know_them(monkeypatch: pytest.MonkeyPat
     assert ["no generator named _r" in str(one.message) for one in caught] == [True]
 
 
-def test_nothing_is_left_of_a_world() -> None:
+def test_nothing_is_left_of_a_world(monkeypatch: pytest.MonkeyPatch) -> None:
     """A simulation collects what it leaves, so thousands of them take no more memory than one."""
+    monkeypatch.setattr(logging.getLogger("minirun"), "disabled", True)  # pytest keeps each record with its traceback
     seen: list[weakref.ref[World]] = []
 
     async def scenario(world: World) -> None:

@@ -18,7 +18,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 import minirun.simulation
-from minirun._codec import event_to_json
+from minirun._codec import to_json
 from minirun.errors import ConfigurationError
 from minirun.events import Event, EventActions
 from minirun.simulation import (
@@ -111,7 +111,7 @@ def test_the_log_is_a_table() -> None:
     """Time, who, what, and of an event its seq, author, content and changes of state; empty columns are left out."""
     actions = EventActions(state_delta={"app:ada": 90, "gone": None})
     event = Event(message="hi\n", author="bank", seq=2, actions=actions)
-    log = [LogEntry(0.0, "process 1", "begins"), LogEntry(1.5, "ada", "sees", event_to_json(event))]
+    log = [LogEntry(0.0, "process 1", "begins"), LogEntry(1.5, "ada", "sees", to_json(event))]
     assert report(outcome_of(log)).splitlines()[-3:] == [
         "  time s    who        what    seq  author  content  state",
         "  0.000000  process 1  begins",

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from minirun import Event, SqliteSessionService
-from minirun._codec import event_from_json
+from minirun._codec import from_json
 from minirun.credentials import AuthCredential
 from minirun.runtime import Run
 from minirun.sessions import InvocationStatus, verify
@@ -55,7 +55,7 @@ async def run_in(service: SqliteSessionService, session: str, **what: Any) -> Ru
 
 
 async def log_of(service: SqliteSessionService, session: str) -> list[Event]:
-    return [event_from_json(line) for line in await export_of(service, session)]
+    return [from_json(Event, line) for line in await export_of(service, session)]
 
 
 async def texts(service: SqliteSessionService, session: str) -> list[str]:
@@ -86,12 +86,12 @@ async def test_exports_are_what_they_were(file: Path, tmp_path: Path) -> None:
     async with opened(file, tmp_path) as service:
         assert {session: await export_of(service, session) for session in expected} == expected
         for session, lines in expected.items():
-            events = [event_from_json(line) for line in lines]
+            events = [from_json(Event, line) for line in lines]
             for copy in ("first", "second"):
                 name = f"{session}-{copy}"
                 await service.import_session(app_name="app", user_id="u", session_id=name, events=events)
                 assert await export_of(service, name) == lines
-                events = [event_from_json(line) for line in await export_of(service, name)]
+                events = [from_json(Event, line) for line in await export_of(service, name)]
 
 
 # --- what waits -------------------------------------------------------------------------------------------------------

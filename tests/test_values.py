@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 
 from minirun import Content, Event, EventActions, Part
-from minirun._codec import content_from_dict, content_to_dict, event_from_json, event_to_dict, event_to_json
+from minirun._codec import from_dict, from_json, to_dict, to_json
 from minirun._json import DEPTH_MAX, FrozenDict, FrozenList, dumps, freeze, loads, shown, thaw
 from minirun._values import MAKE, changed
 from minirun._window import Extended, Window, inserted
@@ -529,9 +529,9 @@ def test_what_must_be_given_is_not_what_attrs_puts_for_nothing(cls: type) -> Non
 
 def test_values_are_checked_whether_or_not_attrs_runs_validators() -> None:
     """`attrs.validators.disabled()`, which is for the whole process, changes nothing about them."""
-    line = event_to_json(Event(content=Content(parts=[Part(inline_data=Blob(data=b"xx", mime_type="a/b"))])))
+    line = to_json(Event(content=Content(parts=[Part(inline_data=Blob(data=b"xx", mime_type="a/b"))])))
     with attrs.validators.disabled():
-        assert event_to_json(event_from_json(line)) == line
+        assert to_json(from_json(Event, line)) == line
         for cls, _, wrong in CONSTRUCTED:
             with pytest.raises(InvalidValueError):
                 cls(**wrong)
@@ -575,13 +575,13 @@ def test_an_event_shares_nothing_with_what_it_was_made_from() -> None:
     ids = {"x"}
     blob = Blob(data=data, mime_type="a/b")  # type: ignore[arg-type]  # a bytearray is copied
     event = Event(author="a", content=Content(parts=parts), state=state, long_running_tool_ids=ids)
-    line = event_to_json(event)
+    line = to_json(event)
     state["k"][1]["a"] = 2
     state["new"] = 1
     parts.append(Part(text="b"))
     data[0] = 0
     ids.clear()
-    assert event_to_json(event) == line
+    assert to_json(event) == line
     assert blob.data == b"abc"
 
 
@@ -672,24 +672,24 @@ def test_a_node_path_names_the_node_and_its_run() -> None:
 
 def test_fields_at_their_default_are_not_written() -> None:
     """The line of an event holds what was said and nothing else; False, 0 and empty text are said."""
-    assert event_to_json(Event(author="a")) == '{"author":"a"}'
+    assert to_json(Event(author="a")) == '{"author":"a"}'
     event = Event(author="a", seq=0, partial=False, error_message="", content=Content())
-    assert event_to_dict(event) == {"author": "a", "seq": 0, "partial": False, "error_message": "", "content": {}}
-    assert event_from_json(event_to_json(event)) == event
+    assert to_dict(event) == {"author": "a", "seq": 0, "partial": False, "error_message": "", "content": {}}
+    assert from_json(Event, to_json(event)) == event
 
 
 def test_bytes_are_base64_and_names_are_as_in_python() -> None:
     """Bytes are written as base64; nothing is renamed."""
     blob = Blob(data=b"\x00\xff", mime_type="image/png")
     given = Content(role="user", parts=[Part(inline_data=blob), Part(text="x", thought_signature=b"")])
-    line = content_to_dict(given)
+    line = to_dict(given)
     assert line == {
         "role": "user",
         "parts": [{"inline_data": {"data": "AP8=", "mime_type": "image/png"}}, {"text": "x", "thought_signature": ""}],
     }
-    assert content_from_dict(line) == given
+    assert from_dict(Content, line) == given
     file = Part(file_data=FileData(file_uri="s3://x"))
-    assert content_from_dict(content_to_dict(Content(parts=[file]))).parts[0] == file
+    assert from_dict(Content, to_dict(Content(parts=[file]))).parts[0] == file
 
 
 LATER = {
@@ -714,9 +714,9 @@ LATER = {
 
 def test_what_a_later_version_wrote_is_kept_at_every_level() -> None:
     """Fields and payloads that this version does not know come back as they were, wherever they stand."""
-    event = event_from_json(json.dumps(LATER))
-    assert event_to_dict(event) == LATER
-    assert event_from_json(event_to_json(event)) == event
+    event = from_json(Event, json.dumps(LATER))
+    assert to_dict(event) == LATER
+    assert from_json(Event, to_json(event)) == event
     assert event.text == "t"
     assert event.is_final_response() is False  # there is a call in it
 
@@ -755,7 +755,7 @@ def test_what_a_later_version_wrote_is_kept_at_every_level() -> None:
 def test_a_line_that_is_no_event_is_refused_with_one_error(line: str | bytes) -> None:
     """Whatever a file holds instead of an event, reading it raises InvalidValueError."""
     with pytest.raises(InvalidValueError):
-        event_from_json(line)
+        from_json(Event, line)
 
 
 # --- windows ----------------------------------------------------------------------------------------------------------

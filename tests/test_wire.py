@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minirun import BaseAgent, Content, Event, EventActions, InMemoryRunner, InvocationContext, Part, Session
-from minirun._codec import event_to_json
+from minirun._codec import to_json
 from minirun.errors import InvalidValueError, StaleSessionError
 from minirun.sessions import InMemorySessionService
 from minirun.types import Blob, FunctionCall
@@ -72,7 +72,7 @@ def test_the_form_is_the_documented_one() -> None:
 def test_an_event_comes_back_equal(event: Event) -> None:
     """Whatever an event holds, its JSON is that of the log, and reads back as an equal event."""
     line = event.to_json()
-    assert line == event_to_json(event)
+    assert line == to_json(event)
     assert Event.from_json(line) == event
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import trio
 
 from minirun import BaseAgent, Event, FunctionTool, InvocationContext, LlmAgent, ParallelAgent, Runner
-from minirun._codec import event_to_json
+from minirun._codec import to_json
 from minirun.credentials import AuthConfig, AuthCredential
 from minirun.errors import CredentialRefusedError
 from minirun.flows._questions import REQUEST_CREDENTIAL
@@ -167,6 +167,6 @@ async def vaults(world: World) -> None:
             if name in completed:
                 expected = {"begun", "worked", "looking", "looked", "fetched", "ended"}
                 expect(set(said) == expected, f"{name} was to say {expected}, and has said {said}")
-        written = "".join(map(event_to_json, log))
+        written = "".join(map(to_json, log))
         expect(SECRET not in written, "a secret is in a log")
     outside.check({key for log in logs.values() for key in steps_of(log, "work")}, completed)

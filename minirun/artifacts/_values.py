@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import attrs
 
-from .._codec import content_from_dict, content_to_dict
+from .._codec import from_dict, to_dict
 from .._json import EMPTY_DICT, brief, check_id, check_text, freeze, shown
 from .._values import Value, changed
 from ..errors import AlreadyExistsError, InvalidValueError, NotSupportedError
@@ -131,7 +131,7 @@ class Stored:
         Raises:
             InvalidValueError: What is stored of it is not that of a part.
         """
-        [part] = content_from_dict({"parts": [self.part]}).parts
+        [part] = from_dict(Content, {"parts": [self.part]}).parts
         if part.inline_data is not None:
             return changed(part, inline_data=changed(part.inline_data, data=data))
         return part if part.text is None else changed(part, text=data.decode())
@@ -303,5 +303,5 @@ def described_bytes(mime_type: object, custom_metadata: object) -> Description:
 
 
 def _json_of(part: Part) -> dict[str, Any]:
-    [fields] = content_to_dict(Content(parts=(part,)))["parts"]
+    [fields] = to_dict(Content(parts=(part,)))["parts"]
     return dict(fields)

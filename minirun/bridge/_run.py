@@ -10,10 +10,9 @@ from typing import Any
 
 from ..errors import ServiceInUseError
 from ..events import Event
-from ..runtime import Run, RunScope
+from ..runners._entered import EnteredRun
+from ..runtime import RunScope
 from ..runtime._failure import add_note
-from ..sessions import InvocationStatus, PendingCall
-from ..types import UsageMetadata
 from ._portal import Driver, Room, nobody
 
 __all__ = ["BridgeRun", "Outcome", "in_loop", "running_loop"]
@@ -84,7 +83,7 @@ def _resolve(future: asyncio.Future[Any], value: Any) -> None:
         future.set_result(value)
 
 
-class BridgeRun(AsyncIterator[Event]):
+class BridgeRun(EnteredRun, AsyncIterator[Event]):
     """
     A run in a bridge: an async iterator of its events, and an async context manager; see `AsyncioBridge.run_async`.
 
@@ -93,7 +92,7 @@ class BridgeRun(AsyncIterator[Event]):
 
     def __init__(self, room: Room, scope: RunScope, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._runs: list[Run] = []  # the run, once it is entered
+        super().__init__()
         self._ended = Outcome(loop)
         self._driver = Driver(room, scope, self._runs, self._ended.set)
         self._waiter: asyncio.Future[Any] | None = None
@@ -169,33 +168,3 @@ class BridgeRun(AsyncIterator[Event]):
     def __del__(self) -> None:
         if not self._ended.is_set:
             self._driver.cancel()
-
-    @property
-    def invocation_id(self) -> str | None:
-        """The id of the invocation; None before it was entered."""
-        return self._runs[0].invocation_id if self._runs else None
-
-    @property
-    def status(self) -> InvocationStatus | None:
-        """How far the invocation has come; None before it was entered."""
-        return self._runs[0].status if self._runs else None
-
-    @property
-    def answer(self) -> Event | None:
-        """The answer of the run so far, or None."""
-        return self._runs[0].answer if self._runs else None
-
-    @property
-    def output(self) -> Any:
-        """The `output` of the answer, as `Run.output` has it, or None."""
-        return self._runs[0].output if self._runs else None
-
-    @property
-    def usage(self) -> UsageMetadata:
-        """What the models of the invocation say they have used so far."""
-        return self._runs[0].usage if self._runs else UsageMetadata()
-
-    @property
-    def pending(self) -> list[PendingCall]:
-        """The questions of the invocation that wait for an answer."""
-        return self._runs[0].pending if self._runs else []

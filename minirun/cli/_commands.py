@@ -18,7 +18,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from .._codec import event_from_json, event_to_json
+from .._codec import from_json, to_json
 from .._json import dumps
 from ..errors import MinirunError
 from ..events import Event
@@ -251,7 +251,7 @@ def export(db: Path, app: str, user: str, session: str) -> None:
                 app_name=app, user_id=user, session_id=session, after_seq=after, limit=PAGE_EVENTS
             )
             for event in page:
-                click.echo(plain_json(event_to_json(event)).encode())  # bytes: UTF-8 whatever the terminal's encoding
+                click.echo(plain_json(to_json(event)).encode())  # bytes: UTF-8 whatever the terminal's encoding
             if len(page) < PAGE_EVENTS:
                 return
             after = page[-1].seq or 0
@@ -281,7 +281,7 @@ def _read_events(file: BinaryIO) -> Iterator[Event]:
     for number, line in enumerate(file, 1):
         if line.strip():
             try:
-                yield event_from_json(line)
+                yield from_json(Event, line)
             except MinirunError as error:
                 raise click.ClickException(f"line {number}: {plain(str(error))}") from error
 

@@ -13,11 +13,12 @@ from typing import Any, Final
 
 import attrs
 
-from .._codec import content_from_dict, content_to_dict
+from .._codec import from_dict, to_dict
 from .._json import brief, dumps, loads
 from ..errors import NotSupportedError, StorageFormatError
 from ..sessions._sqlite._errors import damage
 from ..sessions._sqlite._memories import BLOCK_BITS, PLACE_BITS, PLACES, TABLES, VERSION, token
+from ..types import Content
 from ._ranking import Numbers, Totals
 from ._service import Memory
 from ._values import MemoryEntry, Query, Scope
@@ -261,7 +262,7 @@ def _execute(db: sqlite3.Connection, statement: str, values: Sequence[Any] = ())
 
 def _data_of(entry: MemoryEntry) -> str:
     """What of an entry has no column."""
-    fields = {"content": content_to_dict(entry.content), "author": entry.author, "metadata": entry.custom_metadata}
+    fields = {"content": to_dict(entry.content), "author": entry.author, "metadata": entry.custom_metadata}
     return dumps({name: value for name, value in fields.items() if value})
 
 
@@ -279,7 +280,7 @@ def _entry_of(columns: Sequence[Any]) -> MemoryEntry:
             id=memory_id,
             session_id=session_id,
             timestamp=timestamp,
-            content=content_from_dict(fields["content"]),
+            content=from_dict(Content, fields["content"]),
             author=fields.get("author"),
             custom_metadata=fields.get("metadata", {}),
         )

@@ -33,8 +33,7 @@ from ..env import Env, HostThread
 from ..events import Event
 from ..runtime import Run, RunScope
 from ..runtime._ids import STEP_ID
-from ..sessions import InvocationStatus, PendingCall
-from ..types import UsageMetadata
+from ._entered import EnteredRun
 
 __all__ = ["Host", "SyncRun", "refuse_inside_trio"]
 
@@ -56,7 +55,7 @@ class Host(Protocol):
         """As `stop`, for a run that nobody holds any more."""
 
 
-class SyncRun(Iterator[Event]):
+class SyncRun(EnteredRun, Iterator[Event]):
     """
     An iterator of the events of a run; see `Runner.run`.
 
@@ -65,7 +64,7 @@ class SyncRun(Iterator[Event]):
     """
 
     def __init__(self, scope: RunScope, start: Callable[[RunScope, list[Run]], Host]) -> None:
-        self._runs: list[Run] = []  # the run, once it is entered
+        super().__init__()
         self._host: Host | None = None
         self._scope: RunScope | None = scope
         self._start = start
@@ -96,36 +95,6 @@ class SyncRun(Iterator[Event]):
             self.close()
             raise StopIteration
         return event
-
-    @property
-    def invocation_id(self) -> str | None:
-        """The id of the invocation; None before the first event was asked for."""
-        return self._runs[0].invocation_id if self._runs else None
-
-    @property
-    def status(self) -> InvocationStatus | None:
-        """How far the invocation has come; None before the first event was asked for."""
-        return self._runs[0].status if self._runs else None
-
-    @property
-    def answer(self) -> Event | None:
-        """The answer of the run so far, or None."""
-        return self._runs[0].answer if self._runs else None
-
-    @property
-    def output(self) -> Any:
-        """The `output` of the answer, as `Run.output` has it, or None."""
-        return self._runs[0].output if self._runs else None
-
-    @property
-    def usage(self) -> UsageMetadata:
-        """What the models of the invocation say they have used so far."""
-        return self._runs[0].usage if self._runs else UsageMetadata()
-
-    @property
-    def pending(self) -> list[PendingCall]:
-        """The questions of the invocation that wait for an answer."""
-        return self._runs[0].pending if self._runs else []
 
     def close(self) -> None:
         """

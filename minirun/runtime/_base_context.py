@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from .._coding import to_json
+from .._codec import to_json
 from .._values import changed
 from ..env import derived_id
 from ..errors import InvocationEndedError, MissingDepsError, NotSupportedError

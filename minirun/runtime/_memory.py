@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from .._codec import content_from_dict, content_to_dict
+from .._codec import from_dict, to_dict
 from .._json import dumps, freeze
 from ..env import derived_id
 from ..events import Event
@@ -113,8 +113,8 @@ def _service_of(context: ContextBase) -> BaseMemoryService:
 
 def _fields_of(memory: MemoryEntry) -> dict[str, Any]:
     fields = attrs.asdict(memory, recurse=False)
-    return {**fields, "content": content_to_dict(memory.content)}
+    return {**fields, "content": to_dict(memory.content)}
 
 
 def _entry_of(fields: Mapping[str, Any]) -> MemoryEntry:
-    return MemoryEntry(**{**fields, "content": content_from_dict(fields["content"])})
+    return MemoryEntry(**{**fields, "content": from_dict(Content, fields["content"])})

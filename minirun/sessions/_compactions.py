@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from .._codec import content_from_dict, content_to_dict
+from .._codec import from_dict, to_dict
 from .._json import shown
 from ..errors import InvalidEventError, InvalidValueError
 from ..events import Event, EventActions
@@ -49,7 +49,7 @@ class Compaction(NamedTuple):
         fields = event.actions.compaction
         if fields is None or event.seq is None or fields.keys() != set(_FIELDS):
             raise InvalidValueError("compaction", f"expected a stored one, found {shown(fields)}")
-        content = content_from_dict(fields["compacted_content"])
+        content = from_dict(Content, fields["compacted_content"])
         return cls(event.seq, fields["end_seq"], fields["previous_seq"], fields["speaker"], content)
 
 
@@ -62,7 +62,7 @@ def compaction_actions(
         "end_seq": end_seq,
         "previous_seq": 0 if previous is None else previous.seq,
         "speaker": speaker,
-        "compacted_content": content_to_dict(content),
+        "compacted_content": to_dict(content),
     }
     return EventActions(compaction=fields)
 
@@ -86,7 +86,7 @@ def check_compaction(event: Event) -> None:
     if not isinstance(fields["speaker"], str | None):
         _refuse(".speaker", "the name of an agent, or None", shown(fields["speaker"]))
     try:
-        content = content_from_dict(fields["compacted_content"])
+        content = from_dict(Content, fields["compacted_content"])
     except InvalidValueError as error:
         msg = f"compaction.compacted_content: expected a content, as JSON: {error}"
         raise InvalidEventError(msg) from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .._coding import from_dict, object_of, to_dict
+from .._codec import from_dict, object_of, to_dict
 from .._json import dumps, finite, freeze, shown
 from .._window import Window
 from ..errors import InvalidValueError

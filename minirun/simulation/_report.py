@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import outcome as results
 import trio
 
-from .._codec import event_from_json
+from .._codec import from_json
 from .._json import dumps
 from ..errors import MinirunError
 from ..events import Event
@@ -231,7 +231,7 @@ def _row(entry: LogEntry) -> tuple[str, ...]:
     if entry.event is None:
         return (*common, "", "", "", "")
     try:
-        event = event_from_json(entry.event)
+        event = from_json(Event, entry.event)
     except MinirunError:  # what a user's own note holds may be anything
         return (*common, "", "", entry.event, "")
     seq = "" if event.seq is None else str(event.seq)

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .._codec import event_from_json, event_to_json
+from .._codec import from_json, to_json
 from .._json import JSON, loads
 from ..artifacts import ArtifactKey
 from ..events import Event
@@ -168,7 +168,7 @@ class SqliteStore(Store):
         with self._nothing_fails():
             db = service._file._begin_writing(service._file._opened())
             transaction = Transaction(db, {})
-            create_session(service._cache, key, [made], [event_to_json(made)], transaction)
+            create_session(service._cache, key, [made], [to_json(made)], transaction)
             delete_session(service._cache, service._leases, key, transaction)
             db.execute("COMMIT")
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # certain, whatever is cut later
@@ -263,7 +263,7 @@ class SqliteStore(Store):
             key.user_id,
             key.session_id,
         )
-        return [event_from_json(data) for data, _ in rows]
+        return [from_json(Event, data) for data, _ in rows]
 
     def all_state(self) -> State:
         """Everything that is stored beside the events."""

@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias
 import attrs
 import trio
 
-from .._codec import event_to_json
+from .._codec import to_json
 from .._json import JSON, brief
 from ..agents import AgentTool, BaseAgent
 from ..apps import App
@@ -287,7 +287,7 @@ class World:
 
     def note(self, who: str, what: str, event: Event | None = None) -> None:
         """Write into the log that *who* (a process, a user, the disk) did or met *what*."""
-        text = None if event is None else event_to_json(event)
+        text = None if event is None else to_json(event)
         self.log.append(LogEntry(round(trio.current_time(), 6), who, what, text))
 
     def reached(self, what: str) -> None:

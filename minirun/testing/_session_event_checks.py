@@ -8,7 +8,7 @@ from typing import Any
 
 import trio
 
-from .._codec import event_from_json
+from .._codec import from_json
 from ..errors import InvalidEventError, InvalidValueError, MinirunError, NotSupportedError, StaleSessionError
 from ..events import Event, EventActions
 from ..sessions import GetSessionConfig, Session
@@ -82,7 +82,7 @@ async def _an_event_comes_back_as_it_was(t: Bench) -> None:
     expect("the event", read, stored)
     expect("its metadata, by type", repr(read.custom_metadata), "{'k': [True, 1, 1.0, '1']}")
     expect("its keys, in order", list(read.output), ["z", "a"])
-    foreign = event_from_json(
+    foreign = from_json(Event,
         '{"author":"b","new":[1],"content":{"parts":[{"thought":true,"new":2}]},"actions":{"new":3}}'
     )
     stored = await t.service.append_event(session, foreign)

@@ -35,8 +35,8 @@ import attrs
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from minirun import App, Env, InMemorySessionService, Runner, SqliteSessionService
-from minirun._codec import event_from_json, event_to_json
+from minirun import App, Env, Event, InMemorySessionService, Runner, SqliteSessionService
+from minirun._codec import from_json, to_json
 from minirun.sessions import BaseSessionService
 from minirun.simulation import RecordingVFS, SeededChoices, World, _checks, simulate, why_unavailable
 from minirun.simulation._simulate import Scenario, Storage
@@ -278,12 +278,12 @@ async def event_lines() -> list[str]:
     async with service_on("memory") as service:
         await SCENARIOS["money"](cast(World, RealWorld(service)))
         logs = [await service.read_events(app_name="app", user_id=who, session_id=who) for who in PEOPLE]
-    return [event_to_json(event) for log in logs for event in log]
+    return [to_json(event) for log in logs for event in log]
 
 
 def coded(lines: list[str]) -> None:
     for line in lines:
-        event_to_json(event_from_json(line))
+        to_json(from_json(Event, line))
 
 
 def bare_coded(lines: list[str]) -> None:

@@ -17,8 +17,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 
-from ..._codec import content_from_dict
+from ..._codec import from_dict
 from ..._json import brief, loads
+from ...types import Content
 from .._sqlite._errors import SQLITE_ERRORS
 from .._sqlite._memories import BLOCK_BITS, PLACE_BITS, PLACES, TABLES, VERSION, token
 from ._salvage import salvaged
@@ -70,7 +71,7 @@ def _entry_problem(number: Any, row: Any) -> str:
         return f"expected {row[4]} terms, found {len(row[5].split())}"
     try:
         fields = loads(row[7])
-        content_from_dict(fields["content"])
+        from_dict(Content, fields["content"])
         is_whole = isinstance(fields.get("author", ""), str) and isinstance(fields.get("metadata", {}), dict)
     except (TypeError, ValueError, LookupError, AttributeError) as error:
         return f"it cannot be read ({brief(error, 200)})"

@@ -27,7 +27,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from ..._codec import event_from_json
+from ..._codec import from_json
 from ..._json import JSON, brief, dumps, freeze, loads
 from ...env import REAL_ENV
 from ...errors import InvalidValueError, StorageFormatError
@@ -193,7 +193,7 @@ def scan(db: sqlite3.Connection, segments: Iterable[Segment], revision: int | No
                 problem = f"expected a number above {number}, found {commit_no}"
             else:
                 try:
-                    event = event_from_json(data)
+                    event = from_json(Event, data)
                     writes_of(event.actions)
                 except (InvalidValueError, TypeError) as error:
                     problem = f"it cannot be read: {error}"
@@ -508,7 +508,7 @@ def fold_shared(db: sqlite3.Connection, report: Callable[[str, str], None]) -> d
             continue
         app, user_id = owners[log]
         try:
-            writes = writes_of(event_from_json(data).actions)
+            writes = writes_of(from_json(Event, data).actions)
         except (InvalidValueError, TypeError):
             continue  # its session's log ends before it; that is reported there
         for key, write in writes.items():

@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote
 
 import attrs
 
-from ..._codec import event_from_json, event_to_json
+from ..._codec import from_json, to_json
 from ..._json import JSON, brief, dumps, finite, freeze, is_count, loads, shown
 from ...errors import StorageCorruptError
 from ...events import Event
@@ -208,13 +208,13 @@ def head_of(name: str, text: str) -> Head:
 
 def row_for(event: Event, *, tracked: bool) -> Row:
     """The row that stores an event."""
-    return Row(event, tracked, ("+" if tracked else "-") + event_to_json(event))
+    return Row(event, tracked, ("+" if tracked else "-") + to_json(event))
 
 
 def row_of(name: str, text: str) -> Row:
     """The event of an entry."""
     with _reading(name):
-        return Row(event_from_json(text[1:]), text[0] == "+", text)
+        return Row(from_json(Event, text[1:]), text[0] == "+", text)
 
 
 def run_text(run: Run) -> str:

@@ -43,10 +43,9 @@ def foreign_parts(
     """
     known = {match.groups() for statement in ours if (match := _NAME.match(statement))}
     names = {(kind.upper(), name) for kind, name, _, _ in found}
-    harmless = _indexes_not_unique(connection, [name for kind, name, _, _ in found if kind == "table"])
-    for kind, name, table, text in found:
-        if text in ours or text in _MEMORIES:
-            continue
+    strange = [part for part in found if part[3] not in ours and part[3] not in _MEMORIES]
+    harmless = _indexes_not_unique(connection, {table for kind, _, table, _ in strange if kind == "index"})
+    for kind, name, table, _ in strange:
         if kind == "index" and name in harmless:
             continue
         if kind == "table" and name.startswith((_SHADOWS, _LITESTREAM)):

@@ -10,7 +10,7 @@ import hashlib
 import sqlite3
 from typing import Final, NamedTuple
 
-from ..._coding import from_json
+from ..._codec import from_json
 from ..._json import brief
 from ...errors import InvalidValueError
 from ...events import Event

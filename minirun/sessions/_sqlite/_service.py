@@ -22,7 +22,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from ..._coding import to_json
+from ..._codec import to_json
 from ..._json import JSON, brief, is_count, shown
 from ...env import Env
 from ...errors import ConfigurationError, SessionBusyError, StorageError
