@@ -49,7 +49,7 @@ from minirun.sessions import (
     SqliteSessionService,
 )
 from minirun.sessions._sqlite import _cache, _file, _leases
-from minirun.sessions._sqlite._owner_lock import OwnerLock, owner_is_gone
+from minirun.sessions._sqlite._owner_lock import OwnerLock, owner_is_gone, remove_dead_locks
 from minirun.testing import ScriptedLlm
 
 from .interruptions import CancelAtStep
@@ -1114,6 +1114,26 @@ def test_an_owners_lock_is_seen_by_all_who_ask_at_once(tmp_path: Path) -> None:
         fcntl.flock(asking, fcntl.LOCK_SH | fcntl.LOCK_NB)  # another one that is just asking
         assert owner_is_gone(database, "dead")
     assert not left_behind.exists()
+
+
+def test_an_owner_that_is_swept_up_while_it_comes_to_life_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the making of its file and the lock on it others may take it for a dead one's; nobody does afterwards."""
+    database, take_lock, swept = tmp_path / "a.db", fcntl.flock, list[bool]()
+
+    def sweep_first(file: int, kind: int) -> None:
+        if kind & fcntl.LOCK_EX and len(swept) < 2:
+            swept.append(True)
+            remove_dead_locks(database)
+        take_lock(file, kind)
+
+    monkeypatch.setattr(fcntl, "flock", sweep_first)
+    lock = OwnerLock(database, "mine")
+    assert len(swept) == 2
+    assert not owner_is_gone(database, "mine")
+    lock.release()
+    assert owner_is_gone(database, "mine")
 
 
 async def test_a_folder_that_takes_no_lock_file_is_a_storage_error(

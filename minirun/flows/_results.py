@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import attrs
+
 from ..events import Event
 from ..types import UsageMetadata
 from ._schema import reader_of
 
 __all__ = ["total_usage", "typed_output"]
 
-_COUNTS = (
-    "prompt_token_count",
-    "candidates_token_count",
-    "total_token_count",
-    "cached_content_token_count",
-    "thoughts_token_count",
-)
+_COUNTS = tuple(field.name for field in attrs.fields(UsageMetadata) if field.name.endswith("_token_count"))
 
 
 def total_usage(usages: Iterable[UsageMetadata]) -> UsageMetadata:

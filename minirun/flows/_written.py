@@ -136,26 +136,31 @@ def check_result(annotation: Any, where: str, namespace: dict[str, Any]) -> None
     _check(tp, where, set())
 
 
+def _meant(tp: Any) -> tuple[Any, ...] | None:
+    """The types that a name, a union or a wrapper stands for; None: it is one itself."""
+    origin, args = typing.get_origin(tp), typing.get_args(tp)
+    if type(tp).__name__ == "TypeAliasType":
+        return (tp.__value__,)
+    if isinstance(tp, typing.NewType):
+        return (tp.__supertype__,)
+    if isinstance(tp, typing.TypeVar):
+        return tp.__constraints__ or (() if tp.__bound__ is None else (tp.__bound__,))
+    if origin in (typing.Union, types.UnionType):
+        return args
+    if origin in _WRAPPED:
+        return args[:1]
+    return args[-1:] if origin in _LATER else None
+
+
 def _check(tp: Any, where: str, seen: set[int]) -> None:
     if id(tp) in seen:
         return
     seen.add(id(tp))
     origin, args = typing.get_origin(tp), typing.get_args(tp)
-    if type(tp).__name__ == "TypeAliasType":
-        _check(tp.__value__, where, seen)
-    elif isinstance(tp, typing.NewType):
-        _check(tp.__supertype__, where, seen)
-    elif isinstance(tp, typing.TypeVar):
-        for member in tp.__constraints__ or (tp.__bound__,):
-            _check(member, where, seen)
-    elif origin is typing.Literal:
-        for choice in args:
-            _check(type(choice), where, seen)
-    elif origin in (typing.Union, types.UnionType):
-        for member in args:
-            _check(member, where, seen)
-    elif origin in _WRAPPED or origin in _LATER:
-        _check(args[0 if origin in _WRAPPED else -1], where, seen)
+    meant = tuple(map(type, args)) if origin is typing.Literal else _meant(tp)
+    if meant is not None:
+        for each in meant:
+            _check(each, where, seen)
     elif typing.is_typeddict(origin or tp):
         _check_all(hints_of(origin or tp, f"the annotations of {tp} in {where}"), where, seen)
     elif tp is not Any and isinstance(origin or tp, type):  # Any is a class from Python 3.11 on
@@ -191,31 +196,19 @@ def _check_class(tp: Any, cls: Any, args: tuple[Any, ...], where: str, seen: set
 
 def _may_be_key(tp: Any, seen: set[int]) -> bool:
     """Whether all that an annotation says of a key can be one: text, or enums of it."""
-    origin, args = typing.get_origin(tp), typing.get_args(tp)
     if id(tp) in seen:
         return True
     seen.add(id(tp))
-    inside: tuple[Any, ...] = ()
-    if type(tp).__name__ == "TypeAliasType":
-        inside = (tp.__value__,)
-    elif isinstance(tp, typing.NewType):
-        inside = (tp.__supertype__,)
-    elif isinstance(tp, typing.TypeVar):
-        inside = tp.__constraints__ or (() if tp.__bound__ is None else (tp.__bound__,))
-    elif origin is typing.Literal:
-        return all(isinstance(each.value if isinstance(each, Enum) else each, str) for each in args)
-    elif origin in (typing.Union, types.UnionType):
-        inside = args
-    elif origin in _WRAPPED:
-        inside = args[:1]
-    elif tp is not Any and isinstance(origin or tp, type):
-        cls = origin or tp
-        if issubclass(cls, Enum):
-            return all(isinstance(member.value, str) for member in cls)
-        return issubclass(cls, str) or cls is object or _is_open(cls)
-    elif tp is None:
-        return False
-    return all(_may_be_key(each, seen) for each in inside)
+    cls, meant = typing.get_origin(tp) or tp, _meant(tp)
+    if meant is not None:
+        return all(_may_be_key(each, seen) for each in meant)
+    if cls is typing.Literal:
+        return all(isinstance(each.value if isinstance(each, Enum) else each, str) for each in typing.get_args(tp))
+    if tp is Any or not isinstance(cls, type):
+        return tp is not None
+    if issubclass(cls, Enum):
+        return all(isinstance(member.value, str) for member in cls)
+    return issubclass(cls, str) or cls is object or _is_open(cls)
 
 
 def _check_all(hints: Mapping[str, Any], where: str, seen: set[int], cls: Any = None) -> None:

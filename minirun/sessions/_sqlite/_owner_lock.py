@@ -39,8 +39,7 @@ class OwnerLock:
         self._process = os.getpid()  # a fork of it has the object, too, and is somebody else
         self._path = _lock_path(database, owner)
         if fcntl is not None:
-            self._file = open_private(self._path, os.O_RDWR | os.O_CREAT)
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody else knows the name yet
+            self._file = _locked(self._path)
 
     def __del__(self) -> None:
         self.release()
@@ -52,6 +51,19 @@ class OwnerLock:
             if self._process == os.getpid():
                 self._path.unlink(missing_ok=True)
             os.close(file)  # in a fork this gives up the fork's share of the lock: it is its owner's alone again
+
+
+def _locked(path: Path) -> int:
+    """Make the file and lock it. Who sweeps up what dead owners have left may find it in between, and remove it."""
+    while True:
+        file = open_private(path, os.O_RDWR | os.O_CREAT)
+        fcntl.flock(file, fcntl.LOCK_EX)  # waits only while somebody looks whether this owner lives
+        try:
+            if os.path.samestat(os.fstat(file), os.stat(path)):
+                return file
+        except FileNotFoundError:
+            pass
+        os.close(file)
 
 
 def is_owner(name: object) -> bool:
