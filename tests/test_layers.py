@@ -180,6 +180,7 @@ LATER = frozenset(
         "sessions._read_only",
         "sessions._seldom",
         "sessions._sqlite._artifacts",
+        "sessions._sqlite._dead_owners",
         "sessions._sqlite._delete",
         "sessions._sqlite._fork",
         "sessions._sqlite._foreign",

@@ -49,7 +49,8 @@ from minirun.sessions import (
     SqliteSessionService,
 )
 from minirun.sessions._sqlite import _cache, _file, _leases
-from minirun.sessions._sqlite._owner_lock import OwnerLock, owner_is_gone, remove_dead_locks
+from minirun.sessions._sqlite._dead_owners import owner_is_gone, remove_dead_locks
+from minirun.sessions._sqlite._owner_lock import OwnerLock
 from minirun.testing import ScriptedLlm
 
 from .interruptions import CancelAtStep

@@ -31,10 +31,10 @@ from ..env import Env
 from ..errors import StorageCorruptError, StorageError
 from ..sessions import SqliteSessionService
 from ..sessions._sqlite._artifacts import copy_artifacts, delete_artifacts
+from ..sessions._sqlite._dead_owners import owner_is_gone
 from ..sessions._sqlite._errors import ADVICE
 from ..sessions._sqlite._file import Durability, Transaction
 from ..sessions._sqlite._guest import FileGuest
-from ..sessions._sqlite._owner_lock import owner_is_gone
 from ._service import BaseArtifactService, closed_reader, damaged_content
 from ._sqlite_rows import (
     Use,

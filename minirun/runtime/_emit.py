@@ -188,9 +188,7 @@ class Emission:
         "is_settled", "is_turn_over", "pending", "reads", "stored", "task", "temp", "timer", "writes",
     )
 
-    def __init__(
-        self, invocation: Invocation, position: Position, pending: TakenWrites, conflicts: list[str]
-    ) -> None:
+    def __init__(self, invocation: Invocation, position: Position, pending: TakenWrites, conflicts: list[str]) -> None:
         self._invocation = invocation
         self._position = position
         self._conflicts = conflicts  # keys that the event has to name, whatever is stored before it

@@ -152,9 +152,7 @@ class Invocation:
         """Run *call* in one of the worker threads of the runner; see `_threads`."""
         threads, grace_s = self.program.tool_limits.threads, self.run_config.thread_grace_s
         on_abandoned = self.failures.count_abandoned
-        return await in_thread(
-            self.env, call, on_cancel, threads=threads, grace_s=grace_s, on_abandoned=on_abandoned
-        )
+        return await in_thread(self.env, call, on_cancel, threads=threads, grace_s=grace_s, on_abandoned=on_abandoned)
 
     def know_secret(self, credential: AuthCredential) -> None:
         """Keep what *credential* holds out of all that is said from here on."""

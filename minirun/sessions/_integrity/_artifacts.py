@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from ..._json import brief, loads
+from .._sqlite._dead_owners import is_owner
 from .._sqlite._errors import SQLITE_ERRORS
-from .._sqlite._owner_lock import is_owner
 from ._salvage import salvaged
 
 __all__ = ["check_artifacts", "save_artifacts"]

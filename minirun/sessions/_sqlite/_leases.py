@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ...env import Env
 from ...errors import StorageReadOnlyError
-from ._owner_lock import OwnerLock, owner_is_gone, remove_dead_locks
+from ._owner_lock import OwnerLock, lock_files
 from ._rows import Row
 
 __all__ = ["LEASE_S", "RENEW_EVERY_S", "Leases"]
@@ -59,6 +59,8 @@ class Leases:
             return True
         if self._outlived.get(row.id) == (row.epoch, row.expires):
             return True
+        from ._dead_owners import owner_is_gone  # few sessions are another process's; so it is below
+
         return self._path is not None and owner_is_gone(self._path, owner)
 
     def taken(self) -> tuple[str, float]:
@@ -75,7 +77,10 @@ class Leases:
         """
         if self.lock is None and self._path is not None:
             try:
-                remove_dead_locks(self._path)
+                if lock_files(self._path):
+                    from ._dead_owners import remove_dead_locks
+
+                    remove_dead_locks(self._path)
                 self.lock = OwnerLock(self._path, self.owner)
             except OSError as error:
                 msg = f"{self._path}: cannot make a lock file beside it: {error}; make the folder writable"
