@@ -146,9 +146,10 @@ class RunScope:
             except BaseException as error:
                 with trio.CancelScope(shield=True):
                     await writer.finish(None)
-                # Another process was faster: it has resumed the invocation, or deleted the session. Look again.
-                was_slower = (StaleSessionError,) if request.is_looked_up else ()
-                if not isinstance(error, was_slower if request.resumes else (*was_slower, SessionNotFoundError)):
+                # Another process was faster. Look again.
+                is_another_now = request.is_looked_up and isinstance(error, StaleSessionError)
+                is_deleted = request.resumes is None and isinstance(error, SessionNotFoundError)
+                if not is_another_now and not is_deleted:
                     raise
         return await self._start(writer, request, message)
 
