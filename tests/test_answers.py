@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, TypedDict
 
 import attrs
@@ -393,8 +392,12 @@ def test_documented_fields_without_effect_are_refused_by_name(field: str) -> Non
 async def test_a_toolset_whose_get_tools_is_no_coroutine_is_refused() -> None:
     """By its name, also where only asking it shows: an object that can be called says nothing of itself."""
 
+    class Called:
+        def __call__(self, context: object) -> list[object]:
+            return []
+
     class Sync(BaseToolset):
-        get_tools: Any = partial(lambda context: [])
+        get_tools: Any = Called()
 
     with pytest.raises(ConfigurationError, match=r"Sync.get_tools to be `async def`"):
         await run(LlmAgent(name="a", model=ScriptedLlm([]), tools=[Sync()]))
