@@ -27,7 +27,7 @@ class JsonLines(KeyValueStore):
             self._values |= json.loads(line)
 
     async def read(self, first: str, end: str, limit: int) -> list[tuple[str, str]]:
-        return sorted((key, value) for key, value in self._values.items() if value and first <= key < end)[:limit]
+        return sorted((k, v) for k, v in self._values.items() if first <= k < end and v is not None)[:limit]
 
     async def write(self, changes: Mapping[str, str | None], *, owner: tuple[str, str | None]) -> bool:
         if self._values.get(owner[0]) != owner[1]:

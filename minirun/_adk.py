@@ -7,21 +7,24 @@ Loaded when an import or an argument fails, or when a module is asked for by ADK
     for the names of the public lists here that the table names, and for what ADK calls otherwise.
 *   `ABSENT` and `ABSENT_MODULES`: names and modules of ADK that are not here. Asking for one raises an error that says
     what to use instead, and not that there is no such name.
-*   `OPTIONS`: the same for arguments.
+*   `OF_RUN_CONFIG` and `OF_CONTEXTS`: the same for arguments, and for attributes of contexts.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
-from .errors import NotSupportedError, NotSupportedImportError
+from .errors import NotSupportedAttributeError, NotSupportedError, NotSupportedImportError
 
-__all__ = ["ABSENT", "ABSENT_MODULES", "OPTIONS", "PATHS", "absent", "refusal", "spec_of"]
+__all__ = [
+    "ABSENT", "ABSENT_MODULES", "OF_CONTEXTS", "OF_RUN_CONFIG", "PATHS", "absent", "no_attribute", "refusal", "spec_of",
+]
 
 
 class Stand(NamedTuple):
@@ -46,6 +49,7 @@ PATHS: dict[str, Stand] = {
         "sequential_agent",
         renamed={"context": {"Context": "CallbackContext"}},
     ),
+    "agents.context_cache_config": Stand(("models",)),
     "agents.invocation_context": Stand(("agents", "errors")),
     **_paths("apps", "app base_events_summarizer compaction llm_event_summarizer"),
     **_paths("artifacts", "base_artifact_service file_artifact_service in_memory_artifact_service"),
@@ -63,7 +67,7 @@ PATHS: dict[str, Stand] = {
     **_paths("memory", "base_memory_service in_memory_memory_service"),
     "memory.memory_entry": Stand(("memory",)),
     **_paths("models", "base_llm llm_request llm_response registry"),
-    **_paths("planners", "base_planner plan_re_act_planner"),
+    **_paths("planners", "base_planner built_in_planner plan_re_act_planner"),
     **_paths(
         "plugins",
         "base_plugin context_filter_plugin debug_logging_plugin global_instruction_plugin logging_plugin "
@@ -154,13 +158,24 @@ _MISSING = (
     ),
     # models, and what works with those of one provider
     Missing(
-        "no adapter for a provider comes with this version; write a subclass of minirun.models.BaseLlm",
-        names="AnthropicLlm ApigeeLlm Claude Gemini Gemma Gemma3Ollama LiteLlm",
-        modules="models.anthropic_llm models.apigee_llm models.gemma_llm models.google_llm models.lite_llm",
+        "import minirun.models.gemini.Gemini, which needs minirun[models], and give it a key",
+        names="Gemini",
+        modules="models.google_llm",
     ),
     Missing(
-        "it has a provider's model think, and no adapter for one comes with this version; leave it out",
-        modules="planners.built_in_planner",
+        "import minirun.models.anthropic.Claude, which needs minirun[models], and give it a key",
+        names="AnthropicLlm Claude",
+        modules="models.anthropic_llm",
+    ),
+    Missing(
+        "give minirun.models.openai.OpenAIChat the base_url of the server; all that speak chat completions will do",
+        names="Gemma3Ollama LiteLlm",
+        modules="models.lite_llm",
+    ),
+    Missing(
+        "there is no adapter for it; write a subclass of minirun.models.BaseLlm",
+        names="ApigeeLlm Gemma",
+        modules="models.apigee_llm models.gemma_llm",
     ),
     Missing(
         "it has code run at one provider; use one that runs here, or a class of your own",
@@ -171,11 +186,13 @@ _MISSING = (
         "code_executors.vertex_ai_code_executor",
     ),
     Missing(
-        "it is for adapters of providers, and none comes with this version; leave it out",
-        names="AudioTranscriptionConfig AutomaticFunctionCallingConfig ContextCacheConfig FunctionCallingConfig "
-        "HarmBlockThreshold HarmCategory HttpOptions HttpRetryOptions Modality SafetySetting SpeechConfig "
-        "ThinkingConfig ToolConfig VideoMetadata",
-        modules="agents.context_cache_config",
+        "write the text of the API instead, such as 'HARM_CATEGORY_HARASSMENT', in minirun.types.SafetySetting",
+        names="HarmBlockThreshold HarmCategory",
+    ),
+    Missing("write minirun.agents.LlmAgent(model_retry=...), which all providers have", names="HttpRetryOptions"),
+    Missing(
+        "no adapter has an equal of it; leave it out",
+        names="AudioTranscriptionConfig AutomaticFunctionCallingConfig Modality SpeechConfig VideoMetadata",
     ),
     # tools
     Missing(
@@ -250,18 +267,45 @@ ABSENT = {name: each.advice for each in _MISSING for name in each.names.split()}
 ABSENT_MODULES = {module: each.advice for each in _MISSING for module in each.modules.split()}
 
 
-def absent(module: str, name: str) -> Exception:
-    """Return what to raise where *module* has no *name*: an ImportError with the reason, if ADK has it."""
-    path = f"{module}.{name}".removeprefix("minirun.")
-    if path in ABSENT_MODULES:
-        return _no_module(path)
-    if name in ABSENT:
-        return NotSupportedImportError(f"minirun has no {name}: {ABSENT[name]}", name=module)
+def absent(module: str, name: str) -> AttributeError:
+    """Return what to raise where *module* has no *name*: with the reason, if ADK has it."""
+    reason = _reason_for(f"{module}.{name}")
+    if reason:
+        return NotSupportedAttributeError(reason, name=name)
     return AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
 
 
-def _no_module(path: str) -> Exception:
-    return NotSupportedImportError(f"minirun has no module {path}: {ABSENT_MODULES[path]}", name=f"minirun.{path}")
+def _reason_for(where: str) -> str:
+    """What to do without the module or name at this place, if ADK has it."""
+    path = where.removeprefix("minirun.")
+    if path in ABSENT_MODULES:
+        return f"minirun has no module {path}: {ABSENT_MODULES[path]}"
+    name = path.rpartition(".")[2]
+    return f"minirun has no {name}: {ABSENT[name]}" if name in ABSENT else ""
+
+
+# --- contexts ---------------------------------------------------------------------------------------------------------
+
+_SERVICE = "the Runner has the services; a context has what is done with them"
+# Attributes of ADK's contexts that are not here.
+OF_CONTEXTS = {
+    "_invocation_context": (
+        "every context has itself what that has: `session`, `agent`, `invocation_id`, `user_id`, `run_config`, "
+        "`end_invocation` and so on; leave `._invocation_context` out"
+    ),
+    "artifact_service": f"{_SERVICE}: `save_artifact`, `load_artifact`, `list_artifacts`",
+    "credential_service": f"{_SERVICE}: `request_credential`, `load_credential`, `save_credential`",
+    "memory_service": f"{_SERVICE}: `search_memory`, `add_memory`, `add_session_to_memory`",
+    "plugin_manager": "plugins are those of the App; an agent has no use for them",
+    "session_service": f"{_SERVICE}: `session` with its events, `state` to be written, `emit` to say something",
+}
+
+
+def no_attribute(context: str, name: str) -> AttributeError:
+    """Return what to raise for an attribute that a *context* has not: with what to use instead, if ADK's has it."""
+    if name in OF_CONTEXTS:
+        return NotSupportedAttributeError(f"{context} has no {name}: {OF_CONTEXTS[name]}", name=name)
+    return AttributeError(f"{context!r} object has no attribute {name!r}", name=name)
 
 
 # --- modules by ADK's paths -------------------------------------------------------------------------------------------
@@ -269,17 +313,32 @@ def _no_module(path: str) -> Exception:
 
 def spec_of(module: str) -> ModuleSpec | None:
     """
-    Return how a module of the package is imported that has no file; None if nobody has ever heard of it.
+    Return how a module of the package is imported that has no file; None if there is no such module.
+
+    `from minirun.models import Gemini` looks for a module, too, once the package has no such attribute: an error of
+    that search is what the statement raises.
 
     Raises:
-        NotSupportedImportError: It is one of ADK's that is not here.
+        NotSupportedImportError: It is imported, and one of ADK's that is not here.
     """
     path = module.removeprefix("minirun.")
     if path in PATHS:
         return ModuleSpec(module, _Loader(PATHS[path]), origin="ADK's path", is_package=True)
-    if path in ABSENT_MODULES:
-        raise _no_module(path)
+    reason = _reason_for(module)
+    if reason and not _is_question():
+        raise NotSupportedImportError(reason, name=module)
     return None
+
+
+def _is_question() -> bool:
+    """Whether the search is `importlib.util.find_spec`, which only asks, and not an import: finders are not told."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_globals.get("__name__") in _SEARCHING:
+        frame = frame.f_back
+    return frame is not None and frame.f_globals.get("__name__") == "importlib.util"
+
+
+_SEARCHING = (__name__, f"{__package__}._lazy", "importlib._bootstrap")
 
 
 class _Loader(Loader):
@@ -313,49 +372,46 @@ class _Loader(Loader):
 # --- arguments --------------------------------------------------------------------------------------------------------
 
 _LIVE_OPTION = "it is for live runs, which are not in this version; leave it out"
-_PROVIDER_OPTION = "it is for one provider, and no adapter for it comes with this version; leave it out"
+_CONFIG_OPTION = "it is a setting of requests: write LlmAgent(generate_content_config=GenerateContentConfig(...))"
 
-# By the class that is given them: arguments of ADK that are not here, with what to do instead.
-OPTIONS: dict[str, dict[str, str]] = {
-    "App": {
-        "context_cache_config": _PROVIDER_OPTION,
-    },
-    "RunConfig": {
-        **dict.fromkeys(
-            (
-                "avatar_config",
-                "enable_affective_dialog",
-                "explicit_vad_signal",
-                "history_config",
-                "input_audio_transcription",
-                "output_audio_transcription",
-                "proactivity",
-                "realtime_input_config",
-                "response_modalities",
-                "save_live_audio",
-                "save_live_blob",
-                "session_resumption",
-                "speech_config",
-                "translation_config",
-            ),
-            _LIVE_OPTION,
+# The arguments of ADK's RunConfig that are not here, with what to do instead.
+OF_RUN_CONFIG: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "avatar_config",
+            "enable_affective_dialog",
+            "explicit_vad_signal",
+            "history_config",
+            "input_audio_transcription",
+            "output_audio_transcription",
+            "proactivity",
+            "realtime_input_config",
+            "response_modalities",
+            "save_live_audio",
+            "save_live_blob",
+            "session_resumption",
+            "speech_config",
+            "translation_config",
         ),
-        **dict.fromkeys(("http_options", "labels", "service_tier", "support_cfc"), _PROVIDER_OPTION),
-        "context_window_compression": "write App(events_compaction_config=...): what is old is told as a summary",
-        "include_thoughts_from_other_agents": "models are told what others said, not what they thought; leave it out",
-        "model_input_context": "add to llm_request.contents in a before_model_callback",
-        "save_input_blobs_as_artifacts": "write App(plugins=[SaveFilesAsArtifactsPlugin()]), from minirun.plugins",
-        "telemetry": "write App(plugins=[TracingPlugin()]), from minirun.plugins",
-        "tool_thread_pool_config": (
-            "synchronous tools run in worker threads anyway; FunctionTool(f, max_concurrency=...) says how many at once"
-        ),
-    },
+        _LIVE_OPTION,
+    ),
+    **dict.fromkeys(("http_options", "labels"), _CONFIG_OPTION),
+    "service_tier": f"{_CONFIG_OPTION} with extra_body",
+    "support_cfc": _LIVE_OPTION,
+    "context_window_compression": "write App(events_compaction_config=...): what is old is told as a summary",
+    "include_thoughts_from_other_agents": "models are told what others said, not what they thought; leave it out",
+    "model_input_context": "add to llm_request.contents in a before_model_callback",
+    "save_input_blobs_as_artifacts": "write App(plugins=[SaveFilesAsArtifactsPlugin()]), from minirun.plugins",
+    "telemetry": "write App(plugins=[TracingPlugin()]), from minirun.plugins",
+    "tool_thread_pool_config": (
+        "synchronous tools run in worker threads anyway; FunctionTool(f, max_concurrency=...) says how many at once"
+    ),
 }
 
 
-def refusal(owner: str, option: str, known: Iterable[str]) -> Exception:
-    """Return what to raise for an argument that *owner* does not take: why, if ADK has it, or which it takes."""
-    advice = OPTIONS[owner].get(option)
+def refusal(option: str, known: Iterable[str]) -> Exception:
+    """Return what to raise for an argument that RunConfig does not take: why, if ADK has it, or which it takes."""
+    advice = OF_RUN_CONFIG.get(option)
     if advice is None:
-        return TypeError(f"{owner} has no field {option!r}; it has {', '.join(known)}")
-    return NotSupportedError(f"{owner}.{option} has no effect in this version of minirun; {advice}")
+        return TypeError(f"RunConfig has no field {option!r}; it has {', '.join(known)}")
+    return NotSupportedError(f"RunConfig.{option} has no effect in this version of minirun; {advice}")

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeGuard
 
 import attrs
 
-from ._json import FrozenDict, check_text, freeze, shown
+from ._json import FrozenDict, FrozenTuple, check_text, freeze, shown
 from .errors import InvalidValueError
 
 __all__ = [
@@ -21,7 +21,7 @@ __all__ = [
     "instance_of", "integer", "is_list", "number",
 ]
 
-EMPTY_LIST: tuple[()] = ()
+EMPTY_LIST = FrozenTuple()
 """The default of lists, by which it is known that there is nothing to check."""
 
 
@@ -64,14 +64,14 @@ def _object(value: object, path: str) -> FrozenDict:
     return frozen
 
 
-def _names(value: object, path: str) -> tuple[str, ...]:
+def _names(value: object, path: str) -> FrozenTuple:
     if not is_list(value):
         raise _wrong(path, "a list of strings", value)
     names = tuple(value)
     for name in names:
         if not isinstance(name, str):
             raise _wrong(path, "strings", name)
-    return tuple(freeze(name, path) for name in names)
+    return FrozenTuple([freeze(name, path) for name in names])
 
 
 TEXT = checked(_text)

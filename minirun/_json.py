@@ -24,8 +24,8 @@ from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypeGuard
 from .errors import InvalidValueError, SecretError
 
 __all__ = [
-    "COUNT_MAX", "EMPTY_DICT", "JSON", "FrozenDict", "FrozenList", "Secret", "brief", "check_id", "check_text",
-    "dumps", "finite", "freeze", "is_count", "is_seconds", "loads", "shown", "thaw",
+    "COUNT_MAX", "EMPTY_DICT", "JSON", "FrozenDict", "FrozenList", "FrozenTuple", "Secret", "brief", "check_id",
+    "check_text", "dumps", "finite", "freeze", "is_count", "is_seconds", "loads", "shown", "thaw",
 ]
 
 JSON: TypeAlias = Any
@@ -97,6 +97,20 @@ class FrozenDict(dict[str, Any]):
         return dict, (dict(self),)  # a copy is a plain dict that may change
 
 
+class FrozenTuple(tuple[Any, ...]):
+    """What a value or an agent holds as a list: who calls a method of lists is told how another one is made."""
+
+    __slots__ = ()
+
+    append = extend = insert = remove = pop = clear = sort = reverse = __setitem__ = __delitem__ = _refuse(
+        "make another value: `attrs.evolve(value, name=[*value.name, item])`, "
+        "or of an agent `agent.clone({'name': [*agent.name, item]})`"
+    )
+
+    def __add__(self, other: Iterable[Any]) -> FrozenTuple:
+        return FrozenTuple([*self, *other]) if isinstance(other, (list, tuple)) else NotImplemented
+
+
 class Secret:
     """The base of what must never become JSON: credentials."""
 
@@ -147,7 +161,7 @@ def _freeze_scalar(value: object, path: str) -> JSON:
     if isinstance(value, str):
         return check_text(str.__str__(value), path)
     if isinstance(value, Secret):
-        problem = "expected a value that may be stored, found a credential; hand on its key, and let whoever needs it "
+        problem = "expected a value that may be stored, found a credential; hand on its key, and let what needs it "
         raise SecretError(path, problem + "ask with `ctx.request_credential`")
     problem = (
         f"expected a JSON value (None, bool, int, float, str, list, dict), found {type(value).__name__}; "

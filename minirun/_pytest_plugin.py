@@ -1,5 +1,7 @@
 """
-The marker `simulation` for pytest. Every pytest beside an installed minirun loads this; it imports nothing but pytest.
+For pytest: the marker `simulation`, the fixture `cassette`, and `--record-models`.
+
+Every pytest beside an installed minirun loads this; it imports nothing but pytest before somebody uses one of them.
 
 A test that is marked so is one of minirun's, whatever modes of other plugins claim every async function: it is handed
 to pytest as a plain function that runs its seeds.
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,6 +24,18 @@ MARKER = (
     " 'model', 'tools', 'users', or 'all'; and all other options of minirun.simulation.simulate"
 )
 WORK = "minirun.simulation._pytest"
+
+_HAS_PASSED = pytest.StashKey[bool]()
+
+
+def pytest_addoption(parser: Any) -> None:
+    """Add the option that records. Nothing else does: without it no test asks a model through `cassette`."""
+    parser.getgroup("minirun").addoption(
+        "--record-models",
+        action="store_true",
+        help="ask the models that tests give to the fixture `cassette`, and record anew what they answer; without it"
+        " their cassettes answer, and no model is asked",
+    )
 
 
 def pytest_configure(config: Any) -> None:
@@ -72,3 +87,42 @@ def _plain(test: Any, run_test: Any) -> Any:
     others = [mark for mark in getattr(test, "pytestmark", ()) if mark.args != ("anyio_backend",)]
     run.pytestmark = others  # type: ignore[attr-defined]
     return run
+
+
+# --- cassettes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cassette(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """
+    Gives models whose answers are recorded: `cassette(model)` replays `cassettes/MODULE/TEST.jsonl`, beside the test.
+
+    With `pytest --record-models` the model is asked, and recorded there. A test that has passed, and has not asked for
+    all that was recorded, fails. In a test that is marked `simulation` there is no recording, and no such check: its
+    worlds replay what another test has recorded, given its `name`, as often as their faults make them ask.
+    """
+    from minirun.testing._cassettes import Cassettes  # few tests use it
+
+    node, plugins = request.node, request.config.pluginmanager
+    if not plugins.has_plugin(_Outcomes.__name__):
+        plugins.register(_Outcomes(), _Outcomes.__name__)
+    is_simulated = node.get_closest_marker("simulation") is not None
+    records = request.config.getoption("--record-models") and not is_simulated
+    test = ".".join(node.nodeid.split("::")[1:])
+    cassettes = Cassettes(node.path, test, records=records, repeats=is_simulated)
+    try:
+        yield cassettes
+    finally:
+        cassettes.close()
+    if node.stash.get(_HAS_PASSED, False) and not is_simulated:
+        cassettes.assert_done()
+
+
+class _Outcomes:
+    """Notes which tests have passed, for what is checked after them. Registered when the first one needs it."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
+        """Note it."""
+        if call.when == "call":
+            item.stash[_HAS_PASSED] = call.excinfo is None

@@ -13,6 +13,8 @@ from typing import Any
 
 import attrs
 
+from ._frozen import VALUE, refuse_changes
+
 __all__ = ["MUTABLE", "Record", "fields_shown"]
 
 # What can be changed in place: no two agents hold the same, neither as the default of a field nor as its copy.
@@ -23,6 +25,10 @@ class Record:
     """Equal by content to a record of the same class; hashable if its content is."""
 
     __slots__ = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        refuse_changes(cls, VALUE)
 
     def __eq__(self, other: object) -> bool:
         if other is self:

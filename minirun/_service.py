@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import trio
 
 from ._json import shown
 from .env import REAL_ENV, Env
-from .errors import ConfigurationError, ServiceClosedError
+from .errors import ConfigurationError, NotSupportedError, ServiceClosedError
 
-__all__ = ["BaseService", "check_in_trio"]
+__all__ = ["BaseService", "check_in_trio", "misused"]
 
 _Self = TypeVar("_Self", bound="BaseService")
 
@@ -20,8 +20,16 @@ _Self = TypeVar("_Self", bound="BaseService")
 def check_in_trio() -> None:
     """Raise RuntimeError outside of trio, and say how an asyncio program gets there."""
     if not trio.lowlevel.in_trio_run():
-        msg = "expected a trio task, found none; an asyncio program uses minirun.bridge.AsyncioBridge, or trio as guest"
-        raise RuntimeError(f"{msg} (trio.lowlevel.start_guest_run), a script trio.run(...) or runner.run(...)")
+        from ._misuse import NOT_IN_TRIO  # few programs make this mistake
+
+        raise RuntimeError(NOT_IN_TRIO)
+
+
+def misused(owner: object, *_: object) -> NoReturn:
+    """A special method of what is not used in that way: it raises TypeError, and says what to write instead."""
+    from ._misuse import advice  # few programs need it
+
+    raise TypeError(advice(type(owner)))
 
 
 class BaseService:
@@ -58,6 +66,9 @@ class BaseService:
         with trio.CancelScope(shield=True):
             await self.aclose()
 
+    if not TYPE_CHECKING:  # a type checker has a word of its own for these
+        __enter__ = __exit__ = misused
+
     async def aclose(self) -> None:
         """Close the store. What is stored stays stored; using the service afterwards raises ServiceClosedError."""
         self._be_here()
@@ -77,6 +88,9 @@ class BaseService:
         if self._closed:
             msg = f"this {type(self).__name__} was closed; make a new one"
             raise ServiceClosedError(msg)
+
+    def __reduce__(self) -> str:  # what `multiprocessing` asks, unless it forks
+        raise NotSupportedError(f"{type(self).__name__} cannot be pickled or copied; make one in each process")
 
     def _after_fork(self) -> None:
         """Forget what belongs to the process that this one was forked from, without closing or ending any of it."""

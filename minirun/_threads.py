@@ -27,7 +27,7 @@ class Threads:
         """The threads that nobody waits for any more, and that still run."""
 
     async def take(self) -> None:
-        """Take a place for a thread; whoever has it releases `limiter`. A checkpoint only if it has to wait."""
+        """Take a place for a thread; its holder releases `limiter`. A checkpoint only if it has to wait."""
         try:
             self.limiter.acquire_nowait()
         except trio.WouldBlock:
@@ -55,7 +55,7 @@ class LateOutcome:
         self.revoked = False
         self.has_returned = False
         """Whether nothing runs in the thread any more, be it after everybody has gone."""
-        self._ticket = [None]  # for the thread that begins or the task that revokes, whoever takes it first
+        self._ticket = [None]  # for the thread that begins or the task that revokes: the first of them takes it
 
     def begin(self) -> bool:
         """Say that the thread begins; False if it must not any more."""

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial, update_wrapper
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import attrs
 
 from ._fields import OBJECT, check_unknown
+from ._frozen import VALUE, refuse_changes
 from ._json import EMPTY_DICT
 
 __all__ = [
-    "MAKE", "Memoized", "Value", "changed", "check_in_subclass", "constructed", "refuse_changes", "unknown_field",
+    "MAKE", "Memoized", "Value", "changed", "check_in_subclass", "constructed", "unknown_field",
 ]
 
 _T = TypeVar("_T")
@@ -29,6 +30,10 @@ class Value:
 
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]  # they hold dicts
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        refuse_changes(cls, VALUE)
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -139,25 +144,7 @@ def constructed(cls: _Class) -> _Class:
         construct(self, **fields)
 
     setattr(cls, name, update_wrapper(construct_first, plain))
-    refuse_changes(cls, "it is a value; make another one: `attrs.evolve(value, {name}=...)`")
     return cls
-
-
-class FrozenValueError(attrs.exceptions.FrozenInstanceError):
-    """As attrs' own, with a message."""
-
-    __init__ = AttributeError.__init__
-    args = BaseException.args
-
-
-def refuse_changes(cls: Any, advice: str) -> None:
-    """Let a frozen class say what to write instead of a change of its fields; `{name}` is the field."""
-
-    def refuse(self: object, name: str, value: object = None) -> NoReturn:
-        msg = f"{type(self).__name__}.{name} cannot change: {advice.replace('{name}', name)}"
-        raise FrozenValueError(msg)
-
-    cls.__setattr__ = cls.__delattr__ = refuse
 
 
 def _constructor_of(cls: Any) -> Callable[..., None]:

@@ -2,7 +2,7 @@
 A list that many hold and nobody copies.
 
 Histories only grow at their end. So a session, the runs over it and every prompt made from it share one list, and
-each holds a `Window`: the list plus the part of it that belongs to the holder. Only whoever owns the list appends to
+each holds a `Window`: the list plus the part of it that belongs to the holder. Only the owner of the list appends to
 it; the others' windows do not show it until they are told, in O(1). A holder that is told of something else, because
 the list has gone another way than the holder, goes on with a copy of its own.
 

@@ -11,22 +11,47 @@ for its subclasses whose `stored` is False: there the transaction never began or
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+from ._lazy import names_of
+
+if TYPE_CHECKING:
+    from ._model_errors import CassetteError as CassetteError
+    from ._model_errors import ContextTooLongError as ContextTooLongError
+    from ._model_errors import ModelAuthenticationError as ModelAuthenticationError
+    from ._model_errors import ModelConnectionError as ModelConnectionError
+    from ._model_errors import ModelError as ModelError
+    from ._model_errors import ModelOverloadedError as ModelOverloadedError
+    from ._model_errors import ModelRateLimitedError as ModelRateLimitedError
+    from ._model_errors import ModelRefusedError as ModelRefusedError
+    from ._model_errors import ModelRequestError as ModelRequestError
+    from ._model_errors import ModelTimeoutError as ModelTimeoutError
+else:
+    __getattr__, __dir__, _ = names_of(
+        globals(),
+        {
+            "minirun._model_errors": "CassetteError ContextTooLongError ModelAuthenticationError ModelConnectionError "
+            "ModelError ModelOverloadedError ModelRateLimitedError ModelRefusedError ModelRequestError "
+            "ModelTimeoutError"
+        },
+    )
 
 __path__: list[str] = []  # so that the modules are found that ADK has below `errors`: see `_adk`
 
 __all__ = [
-    "AlreadyExistsError", "ArgumentError", "CleanupTimeoutError", "ConfigurationError", "CredentialRefusedError",
-    "CredentialServiceError", "DeadlineExceededError", "FatalError", "InvalidEventError", "InvalidMessageError",
-    "InvalidValueError", "InvocationEndedError", "InvocationNotFoundError", "LlmCallsLimitExceededError",
-    "MinirunError", "MissingArtifactError", "MissingDepsError", "MissingStateKeyError", "ModelError",
-    "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError", "RetriesExceededError",
-    "ScriptError", "SecretError", "ServiceClosedError", "ServiceInUseError", "ServiceNotConfiguredError",
-    "SessionBusyError", "SessionNotFoundError", "StaleSessionError", "StorageBusyError", "StorageCorruptError",
-    "StorageError", "StorageFormatError", "StorageFullError", "StorageMissingError", "StorageReadOnlyError",
-    "StorageRolledBackError", "StorageUncertainError", "ThreadsExhaustedError", "TokensLimitExceededError",
-    "ToolCallsLimitExceededError", "ToolTimeoutError", "TransfersLimitExceededError", "UnfinishedAgentError",
-    "UnknownToolError",
+    "AlreadyExistsError", "ArgumentError", "CassetteError", "CleanupTimeoutError", "ConfigurationError",
+    "ContextTooLongError", "CredentialRefusedError", "CredentialServiceError", "DeadlineExceededError", "FatalError",
+    "InvalidEventError", "InvalidMessageError", "InvalidValueError", "InvocationEndedError", "InvocationNotFoundError",
+    "LlmCallsLimitExceededError", "MinirunError", "MissingArtifactError", "MissingDepsError", "MissingStateKeyError",
+    "ModelAuthenticationError", "ModelConnectionError", "ModelContractError", "ModelError", "ModelOverloadedError",
+    "ModelRateLimitedError", "ModelRefusedError", "ModelRequestError", "ModelTimeoutError",
+    "NotSupportedAttributeError", "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError",
+    "RetriesExceededError", "ScriptError", "SecretError", "ServiceClosedError", "ServiceInUseError",
+    "ServiceNotConfiguredError", "SessionBusyError", "SessionNotFoundError", "StaleSessionError", "StorageBusyError",
+    "StorageCorruptError", "StorageError", "StorageFormatError", "StorageFullError", "StorageMissingError",
+    "StorageReadOnlyError", "StorageRolledBackError", "StorageUncertainError", "ThreadsExhaustedError",
+    "TokensLimitExceededError", "ToolCallsLimitExceededError", "ToolTimeoutError", "TransfersLimitExceededError",
+    "UnfinishedAgentError", "UnknownToolError",
 ]
 
 
@@ -70,7 +95,11 @@ class NotSupportedError(MinirunError, NotImplementedError):
 
 
 class NotSupportedImportError(ImportError, NotSupportedError):
-    """A name or a module of ADK that is not in this version; the message says what to use instead."""
+    """An import of a name or a module of ADK that is not in this version; the message says what to use instead."""
+
+
+class NotSupportedAttributeError(AttributeError, NotSupportedError):
+    """An attribute that ADK has and this version has not; the message says what to use instead."""
 
 
 class MissingStateKeyError(MinirunError, KeyError):
@@ -185,7 +214,7 @@ class RetriesExceededError(MinirunError):
     """A tool or a model has failed more often in a row than a plugin has it tried again."""
 
 
-class ModelError(MinirunError):
+class ModelContractError(MinirunError):
     """A model broke the contract of `BaseLlm`, for example ended its stream without a complete response."""
 
 

@@ -58,7 +58,7 @@ def _arguments(value: object, path: str) -> JSON:
 @constructed
 @attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
 class RecordedStep(Value):
-    """The step that an event records: its name, and the path of whoever took it."""
+    """The step that an event records: its name, and the path of its maker."""
 
     name: str = attrs.field(metadata=TEXT)
     path: str = attrs.field(metadata=TEXT)
@@ -114,7 +114,7 @@ class Replay(Value):
     failed: RecordedFailure | None = attrs.field(default=None, metadata=checked(partial(_value_of, RecordedFailure)))
     """The step has raised this."""
     asked_by: str | None = attrs.field(default=None, metadata=TEXT)
-    """The event is a question; the path of whoever asked it."""
+    """The event is a question; the path of the agent or tool that asked it."""
     early: bool | None = attrs.field(default=None, metadata=FLAG)
     """It was asked while other recorded events were still ahead."""
     was_paused: bool | None = attrs.field(default=None, metadata=FLAG)
@@ -124,13 +124,19 @@ class Replay(Value):
     alone: Sequence[str] = attrs.field(default=EMPTY_LIST, metadata=NAMES)
     """The calls that wait for all calls before them in the event, and for which all calls after them wait."""
     asked: bool | None = attrs.field(default=None, metadata=FLAG)
-    """False: a callback has answered in the place of the model, so that no budget counts it."""
+    """
+    The event is a model's answer, and whether the model was asked for it: False if a callback has answered in its
+    place, so that no budget counts it. True is said in branches only; see `flows._budgets`.
+    """
     again: str | None = attrs.field(default=None, metadata=TEXT)
     """The answer was not accepted, and the model was told this."""
     aside: bool | None = attrs.field(default=None, metadata=FLAG)
     """True: the event is detached from its agent's logic, which does not emit it again."""
     saves: Mapping[str, int] = attrs.field(default=EMPTY_DICT, metadata=checked(_saves))
-    """The versions of artifacts that were saved, by the id of the save."""
+    """
+    What a tool saved before it said the event, while its call was open: versions by the id of the save. All versions
+    that an event names are `EventActions.named_artifacts`.
+    """
     reads: Mapping[str, Mapping[str, Any]] = attrs.field(default=EMPTY_DICT, metadata=checked(_reads))
     """What was read of the state until then: by reader and key, how often, and at which reads the value was new."""
     unknown_fields: Mapping[str, Any] = unknown_field()
@@ -166,17 +172,11 @@ def _replay_in_json(notes: Any, _: Any) -> Replay:
     except InvalidValueError:
         if not isinstance(notes, dict):
             raise
-    odd = {name: note for name, note in notes.items() if not _is_of_replay({name: note})}
-    read = replay_of({name: note for name, note in notes.items() if name not in odd})
+    from ._odd_notes import parted  # few logs were written by somebody else
+
+    known, odd = parted(notes, replay_of)
+    read = replay_of(known)
     return changed(read, unknown_fields=freeze({**read.unknown_fields, **odd}, "EventActions.replay"))
-
-
-def _is_of_replay(notes: dict[str, Any]) -> bool:
-    try:
-        replay_of(notes)
-    except InvalidValueError:
-        return False
-    return True
 
 
 # Read by hand, which takes less time than cattrs does to compile it for three more classes.
@@ -197,7 +197,7 @@ class EventActions(Memoized):
     an agent in another branch of a ParallelAgent. What this event says about them has won, as the later one: that is
     the order of commits and, for what calls of one turn have left to be stored together, that of the calls.
 
-    `end_invocation` says that somebody had ended the invocation by then: whoever goes on with it, does not go on.
+    `end_invocation` says that the invocation was ended by then: a run that resumes it ends there.
 
     `artifact_delta` names the versions of artifacts that are the newest with this event, `artifact_versions` the others
     that came to be with it: `{"report.md": [3, 4]}`.
@@ -336,7 +336,8 @@ class Event(Value):
 
     `id`, `seq` and `timestamp` are None until the event is emitted or appended; what the runtime returns has them.
     `Event(author="x", message="hi", state={"k": 1})` is short for the content and for `actions.state_delta`.
-    `timestamp` is in seconds since the epoch; it tells people when, and orders nothing.
+    `timestamp` is in seconds since the epoch; it tells people when, and orders nothing. `model_version` is which model
+    has said it, as its provider calls it; `grounding_metadata` and `citation_metadata` are what it says of its sources.
     """
 
     id: str | None = attrs.field(default=None, metadata=TEXT)
@@ -358,6 +359,9 @@ class Event(Value):
     node_info: NodeInfo = attrs.field(default=NO_NODE, metadata=instance_of(NodeInfo))
     usage_metadata: UsageMetadata | None = attrs.field(default=None, metadata=instance_of(UsageMetadata))
     custom_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata=OBJECT)
+    model_version: str | None = attrs.field(default=None, metadata=TEXT)
+    grounding_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata=OBJECT)
+    citation_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata=OBJECT)
     unknown_fields: Mapping[str, Any] = unknown_field()
 
     def __init__(
@@ -384,6 +388,9 @@ class Event(Value):
         node_info: NodeInfo | None = None,
         usage_metadata: UsageMetadata | None = None,
         custom_metadata: Mapping[str, object] | None = None,
+        model_version: str | None = None,
+        grounding_metadata: Mapping[str, object] | None = None,
+        citation_metadata: Mapping[str, object] | None = None,
         unknown_fields: Mapping[str, object] = EMPTY_DICT,
     ) -> None:
         if message is not None:
@@ -417,6 +424,9 @@ class Event(Value):
             node_info=NO_NODE if node_info is None else node_info,
             usage_metadata=usage_metadata,
             custom_metadata=custom_metadata,
+            model_version=model_version,
+            grounding_metadata=grounding_metadata,
+            citation_metadata=citation_metadata,
             unknown_fields=unknown_fields,
         )
 

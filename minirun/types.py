@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from ._fields import EMPTY_LIST, FLAG, OBJECT, TEXT, checked, instance_of, integer, is_list, number
-from ._json import COUNT_MAX, EMPTY_DICT, brief, freeze, shown
+from ._json import COUNT_MAX, EMPTY_DICT, FrozenTuple, brief, shown
 from ._lazy import names_of
 from ._values import Memoized, Value, check_in_subclass, constructed, unknown_field
 from .errors import InvalidValueError
@@ -26,15 +26,27 @@ if TYPE_CHECKING:
     from ._genai import Schema as Schema
     from ._genai import Type as Type
     from ._genai import UserContent as UserContent
+    from ._request_types import FunctionCallingConfig as FunctionCallingConfig
+    from ._request_types import HttpOptions as HttpOptions
+    from ._request_types import SafetySetting as SafetySetting
+    from ._request_types import ThinkingConfig as ThinkingConfig
+    from ._request_types import ToolConfig as ToolConfig
 else:
     __getattr__, __dir__, _ = names_of(
-        globals(), {"minirun._genai": "FinishReason ModelContent Schema Type UserContent"}
+        globals(),
+        {
+            "minirun._genai": "FinishReason ModelContent Schema Type UserContent",
+            "minirun._request_types": "FunctionCallingConfig HttpOptions SafetySetting ThinkingConfig ToolConfig",
+        },
     )
+
+__path__: list[str] = []  # so that an import of a name that is not here is told why: see `_adk`
 
 __all__ = [
     "Blob", "CodeExecutionResult", "Content", "ExecutableCode", "FileData", "FinishReason", "FunctionCall",
-    "FunctionDeclaration", "FunctionResponse", "GenerateContentConfig", "ModelContent", "Part", "Schema", "Type",
-    "UsageMetadata", "UserContent",
+    "FunctionCallingConfig", "FunctionDeclaration", "FunctionResponse", "GenerateContentConfig", "HttpOptions",
+    "ModelContent", "Part", "SafetySetting", "Schema", "ThinkingConfig", "ToolConfig", "Type", "UsageMetadata",
+    "UserContent",
 ]
 
 
@@ -77,22 +89,33 @@ class FileData(Value):
 @constructed
 @attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
 class FunctionCall(Value):
-    """What a model asks for. `id` is None until the call is emitted; then it matches `[A-Za-z0-9_-]{1,40}`."""
+    """
+    What a model asks for. `id` is None until the call is emitted; then it matches `[A-Za-z0-9_-]{1,40}`.
+
+    `args_text` is set by adapters where the arguments, as the model wrote them, are no JSON object: `args` is empty
+    then, and the call is not made, but answered with an error that says so.
+    """
 
     name: str = attrs.field(metadata=TEXT)
     args: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
     id: str | None = attrs.field(default=None, metadata=TEXT)
+    args_text: str | None = attrs.field(default=None, metadata=TEXT)
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 
 @constructed
 @attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
 class FunctionResponse(Value):
-    """What a tool answered. `id` is that of the call; an answer that holds the key `error` is a failure."""
+    """
+    What a tool answered. `id` is that of the call; an answer that holds the key `error` is a failure.
+
+    `parts` are images, sounds and files that belong to the answer: parts with `inline_data` or `file_data`.
+    """
 
     name: str = attrs.field(metadata=TEXT)
     response: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
     id: str | None = attrs.field(default=None, metadata=TEXT)
+    parts: Sequence[Part] = attrs.field(default=EMPTY_LIST, metadata=checked(lambda value, path: _media(value, path)))
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 
@@ -184,15 +207,27 @@ class Part(Value):
 
 def _parts(value: object, path: str) -> tuple[Part, ...]:
     if value is None:
-        return ()
+        return EMPTY_LIST
     if not is_list(value):
         problem = f"expected a list of Part, found {type(value).__name__}; write [Part(text=...)]"
         raise InvalidValueError(path, problem)
-    parts = tuple(value)
+    parts = list(value)
     for index, part in enumerate(parts):
         if not isinstance(part, Part):
-            parts = (*parts[:index], _part(part, f"{path}[{index}]"), *parts[index + 1 :])
-    return parts
+            parts[index] = _part(part, f"{path}[{index}]")
+    return FrozenTuple(parts)
+
+
+def _media(value: object, path: str) -> tuple[Part, ...]:
+    from ._request_types import check_media  # few tools return media
+
+    parts = _parts(value, path)
+    check_media(parts, path)
+    return tuple(parts)  # by its class the codec knows what is in it, although a part may hold itself here
+
+
+def _parts_of(value: Sequence[Part | dict[str, Any]] | None) -> tuple[Part, ...]:
+    return _parts(value, "Content.parts")  # by its type mypy knows what the field takes
 
 
 # The fields of a part that are values themselves.
@@ -224,7 +259,7 @@ NO_CALLS: tuple[tuple[FunctionCall, ...], tuple[FunctionResponse, ...]] = ((), (
 class Content(Memoized):
     """What one side said, as parts. `role` is `user` (also for tools' answers) or `model`."""
 
-    parts: Sequence[Part] = attrs.field(default=EMPTY_LIST, metadata=checked(_parts))
+    parts: Sequence[Part] = attrs.field(default=EMPTY_LIST, converter=_parts_of, metadata=checked(_parts))
     role: str | None = attrs.field(default=None, metadata=TEXT)
     unknown_fields: Mapping[str, Any] = unknown_field()
 
@@ -264,13 +299,20 @@ class Content(Memoized):
 @constructed
 @attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
 class UsageMetadata(Value):
-    """Token counts as the provider reported them."""
+    """
+    Token counts, as far as the provider has told them; None: it has not.
+
+    Adapters normalise them: `prompt` counts all input tokens, also those that were read from a cache (`cached_content`)
+    or written to one (`cache_write`); `candidates` and `thoughts` together are all output tokens.
+    """
 
     prompt_token_count: int | None = attrs.field(default=None, metadata=integer())
     candidates_token_count: int | None = attrs.field(default=None, metadata=integer())
     total_token_count: int | None = attrs.field(default=None, metadata=integer())
     cached_content_token_count: int | None = attrs.field(default=None, metadata=integer())
     thoughts_token_count: int | None = attrs.field(default=None, metadata=integer())
+    tool_use_prompt_token_count: int | None = attrs.field(default=None, metadata=integer())
+    cache_write_token_count: int | None = attrs.field(default=None, metadata=integer())
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 
@@ -288,7 +330,7 @@ def declarations(value: object, path: str = "GenerateContentConfig.tools") -> tu
     """Return what the field `tools` holds; raise InvalidValueError if it cannot."""
     if not is_list(value):
         raise InvalidValueError(path, f"expected a list of FunctionDeclaration, found {shown(value)}")
-    tools = tuple(value)
+    tools = FrozenTuple(value)
     for index, tool in enumerate(tools):
         if not isinstance(tool, FunctionDeclaration):
             problem = f"expected a FunctionDeclaration, found {shown(tool)}; a tool has one, its `declaration`"
@@ -303,13 +345,13 @@ def _instruction(value: object, path: str) -> str:
     return text
 
 
-def _stop_sequences(value: object, path: str) -> tuple[str, ...]:
-    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-        raise InvalidValueError(path, f"expected a list of strings, found {shown(value)}")
-    for index, text in enumerate(value):
-        if not isinstance(text, str) or not text:
-            raise InvalidValueError(f"{path}[{index}]", f"expected text that is not empty, found {shown(text)}")
-    return tuple(freeze(text, f"{path}[{index}]") for index, text in enumerate(value))
+def _given(value: object, path: str) -> Any:
+    from ._request_types import CHECKS  # few requests have such settings
+
+    return CHECKS[path.rpartition(".")[2]](value, path)
+
+
+_GIVEN = checked(_given)
 
 
 @constructed
@@ -333,6 +375,13 @@ class GenerateContentConfig(Value):
         seed: The same seed asks for the same answer to the same question; few providers promise it.
         response_mime_type: The format of the answer, such as `application/json`.
         response_schema: The JSON schema of the answer, a dict.
+        tool_config: Whether it has to call tools, and which: a ToolConfig.
+        thinking_config: How much it thinks before it answers: a ThinkingConfig.
+        safety_settings: What the provider blocks: a list of SafetySetting.
+        http_options: How long the provider may take: an HttpOptions.
+        labels: Names of the request for the provider's books, texts by text.
+        cached_content: The provider's name of a prefix that it has cached.
+        extra_body: A JSON object whose fields are added to the body of the request, as the provider has them.
     """
 
     system_instruction: str | None = attrs.field(default=None, metadata=checked(_instruction))
@@ -341,9 +390,17 @@ class GenerateContentConfig(Value):
     top_p: float | None = attrs.field(default=None, metadata=number(least=0, most=1))
     top_k: int | None = attrs.field(default=None, metadata=integer(most=COUNT_MAX))
     max_output_tokens: int | None = attrs.field(default=None, metadata=integer(least=1, most=COUNT_MAX))
-    stop_sequences: Sequence[str] | None = attrs.field(default=None, metadata=checked(_stop_sequences))
+    stop_sequences: Sequence[str] | None = attrs.field(default=None, metadata=_GIVEN)
     presence_penalty: float | None = attrs.field(default=None, metadata=number())
     frequency_penalty: float | None = attrs.field(default=None, metadata=number())
     seed: int | None = attrs.field(default=None, metadata=integer(-COUNT_MAX, COUNT_MAX))
     response_mime_type: str | None = attrs.field(default=None, metadata=TEXT)
-    response_schema: Mapping[str, Any] | None = attrs.field(default=None, validator=check_in_subclass, metadata=OBJECT)
+    response_schema: Mapping[str, Any] | None = attrs.field(default=None, metadata=OBJECT)
+    # The classes of these are loaded when one is given, so that only their checks know them.
+    tool_config: Any = attrs.field(default=None, metadata=_GIVEN)
+    thinking_config: Any = attrs.field(default=None, metadata=_GIVEN)
+    safety_settings: Sequence[Any] | None = attrs.field(default=None, metadata=_GIVEN)
+    http_options: Any = attrs.field(default=None, metadata=_GIVEN)
+    labels: Mapping[str, str] | None = attrs.field(default=None, metadata=_GIVEN)
+    cached_content: str | None = attrs.field(default=None, metadata=_GIVEN)
+    extra_body: Mapping[str, Any] | None = attrs.field(default=None, validator=check_in_subclass, metadata=_GIVEN)

@@ -25,6 +25,7 @@ from minirun.errors import (
     AlreadyExistsError,
     CleanupTimeoutError,
     InvocationNotFoundError,
+    ModelContractError,
     ModelError,
     SessionBusyError,
     SessionNotFoundError,
@@ -297,7 +298,9 @@ async def talk(world: World, runner: Runner, user: str, texts: Sequence[str], co
     for text in texts:
         try:
             await world.say(runner, user, text, session_id=SESSION, run_config=config)
-        except (CleanupTimeoutError, ModelError, SessionNotFoundError, StorageError, StaleSessionError) as error:
+        except (
+            CleanupTimeoutError, ModelContractError, ModelError, SessionNotFoundError, StorageError, StaleSessionError
+        ) as error:  # fmt: skip
             world.reached(f"the run failed: {type(error).__name__}")
 
 

@@ -44,6 +44,10 @@ def unknown() -> st.SearchStrategy[dict[str, Any]]:
     return st.one_of(st.just({}), st.just({}), fields)
 
 
+media = st.one_of(
+    st.builds(lambda data: Part(inline_data=Blob(data=data, mime_type="image/png")), st.binary(max_size=5)),
+    st.builds(lambda uri: Part(file_data=FileData(file_uri=uri)), texts),
+)
 payloads = st.one_of(
     st.builds(dict, text=texts),
     st.builds(dict, text=texts, thought=flags, thought_signature=maybe(st.binary(max_size=5))),
@@ -55,12 +59,20 @@ payloads = st.one_of(
     ),
     st.builds(dict, file_data=st.builds(FileData, file_uri=texts, mime_type=maybe(texts), unknown_fields=unknown())),
     st.builds(
-        dict, function_call=st.builds(FunctionCall, name=names, args=json_objects, id=ids, unknown_fields=unknown())
+        dict,
+        function_call=st.builds(
+            FunctionCall, name=names, args=json_objects, id=ids, args_text=maybe(texts), unknown_fields=unknown()
+        ),
     ),
     st.builds(
         dict,
         function_response=st.builds(
-            FunctionResponse, name=names, response=json_objects, id=ids, unknown_fields=unknown()
+            FunctionResponse,
+            name=names,
+            response=json_objects,
+            id=ids,
+            parts=st.lists(media, max_size=2),
+            unknown_fields=unknown(),
         ),
     ),
     st.builds(dict, executable_code=st.builds(ExecutableCode, code=texts, language=maybe(texts))),
@@ -134,5 +146,8 @@ events = st.builds(
     node_info=maybe(st.builds(NodeInfo, path=texts, unknown_fields=unknown())),
     usage_metadata=maybe(st.builds(UsageMetadata, total_token_count=maybe(numbers), unknown_fields=unknown())),
     custom_metadata=maybe(json_objects),
+    model_version=maybe(texts),
+    grounding_metadata=maybe(json_objects),
+    citation_metadata=maybe(json_objects),
     unknown_fields=unknown(),
 )

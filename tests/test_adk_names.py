@@ -38,11 +38,12 @@ from minirun import (
     SqliteSessionService,
     types,
 )
-from minirun._adk import ABSENT, ABSENT_MODULES, OPTIONS, PATHS
+from minirun._adk import ABSENT, ABSENT_MODULES, OF_CONTEXTS, OF_RUN_CONFIG, PATHS
 from minirun.errors import (
     ConfigurationError,
     InvalidMessageError,
     InvalidValueError,
+    NotSupportedAttributeError,
     NotSupportedError,
     NotSupportedImportError,
     SessionNotFoundError,
@@ -146,7 +147,7 @@ def test_the_table_of_what_is_missing_has_nothing_that_is_here() -> None:
     here = {name for each in lists for name in each.__all__}
     assert here.isdisjoint(ABSENT)
     assert ABSENT_MODULES.keys().isdisjoint(PATHS)
-    sentences = {*ABSENT.values(), *ABSENT_MODULES.values()}.union(*(each.values() for each in OPTIONS.values()))
+    sentences = {*ABSENT.values(), *ABSENT_MODULES.values(), *OF_RUN_CONFIG.values()}
     advised = {name for text in sentences for name in re.findall(r"minirun((?:\.[a-z_]+)*\.[A-Za-z]+)", text)}
     assert len(advised) > 10
     for name in advised:
@@ -163,10 +164,14 @@ def test_the_table_of_what_is_missing_has_nothing_that_is_here() -> None:
         ("from minirun.artifacts import GcsArtifactService", "SqliteArtifactService or FileArtifactService"),
         ("from minirun.memory import VertexAiMemoryBankService", "use minirun.memory.SqliteMemoryService"),
         ("from minirun.plugins import CloudTracePlugin", "use minirun.plugins.TracingPlugin"),
-        ("from minirun.models.lite_llm import LiteLlm", "write a subclass of minirun.models.BaseLlm"),
+        ("from minirun.models.lite_llm import LiteLlm", "minirun.models.openai.OpenAIChat"),
+        ("from minirun.models import Gemini", "import minirun.models.gemini.Gemini"),
+        ("from minirun import Claude", "import minirun.models.anthropic.Claude"),
+        ("from minirun.models.gemma_llm import Gemma", "write a subclass of minirun.models.BaseLlm"),
         ("import minirun.tools.openapi_tool.openapi_spec_parser", "write a function for each operation"),
         ("from minirun import evaluation", "minirun.testing.ScriptedLlm"),
-        ("from minirun.types import ThinkingConfig", "none comes with this version"),
+        ("from minirun.types import SpeechConfig", "no adapter has an equal of it"),
+        ("from minirun.types import HarmCategory", "minirun.types.SafetySetting"),
     ],
 )
 def test_a_name_that_is_not_here_says_what_to_use_instead(statement: str, advice: str) -> None:
@@ -177,6 +182,77 @@ def test_a_name_that_is_not_here_says_what_to_use_instead(statement: str, advice
         exec(statement)
     assert isinstance(caught.value, ImportError)
     assert isinstance(caught.value, NotSupportedError)
+
+
+@pytest.mark.parametrize(("package", "name"), [
+    ("minirun", "Gemini"), ("minirun", "workflow"), ("minirun.models", "LiteLlm"), ("minirun.types", "Tool"),
+    ("minirun.agents.llm_agent", "LangGraphAgent"), ("minirun.tools", "google_search"),
+])  # fmt: skip
+def test_whether_a_name_is_there_can_be_asked(package: str, name: str) -> None:
+    """
+    `hasattr` and `getattr` with a default answer; without one the error says what to use, and is an AttributeError.
+    """
+    module = importlib.import_module(package)
+    assert hasattr(module, name) is False
+    assert getattr(module, name, None) is None
+    with pytest.raises(NotSupportedAttributeError, match=rf"minirun has no (module )?{name}: .+") as caught:
+        getattr(module, name)
+    assert isinstance(caught.value, AttributeError)
+    assert isinstance(caught.value, NotSupportedError)
+    with pytest.raises(NotSupportedImportError, match=rf"minirun has no (module )?{name}: .+"):
+        exec(f"from {package} import {name}")
+
+
+@pytest.mark.parametrize("path", sorted(ABSENT_MODULES))
+def test_whether_a_module_is_there_can_be_asked(path: str) -> None:
+    """
+    `importlib.util.find_spec` says None for a module that is not here, or that its parent is not; an import says why.
+    """
+    parent = path.rpartition(".")[0]
+    if parent in ABSENT_MODULES or (parent and importlib.util.find_spec(f"minirun.{parent}") is None):
+        with pytest.raises(ModuleNotFoundError):
+            importlib.util.find_spec(f"minirun.{path}")
+    else:
+        assert importlib.util.find_spec(f"minirun.{path}") is None
+    assert importlib.util.find_spec("minirun.nobody_has_heard_of_it") is None
+    assert importlib.util.find_spec("minirun.models.Gemini") is None
+    with pytest.raises(ImportError, match="minirun has no module"):
+        importlib.import_module(f"minirun.{path}")
+
+
+@pytest.mark.parametrize("name", [*OF_CONTEXTS, "nothing"])
+async def test_what_contexts_do_not_have_says_what_to_use_instead(name: str) -> None:
+    """
+    Agents, callbacks, tools and instruction functions are told; whoever asks by `hasattr` gets an answer.
+    """
+    told: list[str] = []
+
+    def ask(callback_context: Any = None, context: Any = None, **_: Any) -> None:
+        asked = callback_context or context
+        assert not hasattr(asked, name)
+        with pytest.raises(AttributeError, match=rf"Context'? .*{name}") as caught:
+            getattr(asked, name)
+        assert isinstance(caught.value, NotSupportedError) is (name in OF_CONTEXTS)
+        told.append(type(asked).__name__)
+
+    def instruct(context: Any) -> str:
+        ask(context=context)
+        return "Answer."
+
+    def look(tool_context: minirun.ToolContext) -> None:
+        ask(context=tool_context)
+
+    class Asking(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            ask(context=ctx)
+
+    model = ScriptedLlm([call("look"), "done"])
+    agent = LlmAgent(name="a", model=model, tools=[look], instruction=instruct, before_agent_callback=ask)
+    both = minirun.SequentialAgent(name="both", sub_agents=[agent, Asking(name="b")])
+    await InMemoryRunner(agent=both).run_debug("go", quiet=True)
+    for advised in re.findall(r"`([a-z_]+)`", OF_CONTEXTS.get(name, "")):
+        assert hasattr(InvocationContext, advised)
+    assert {*told} == {"ToolContext", "ReadonlyContext", "InvocationContext"}
 
 
 @pytest.mark.parametrize(
@@ -224,7 +300,7 @@ def test_parts_are_made_as_in_adk() -> None:
     assert Part.from_function_response(name="f", response={"a": 1}) == Part(
         function_response=types.FunctionResponse(name="f", response={"a": 1})
     )
-    said = Content(role="user", parts=[{"text": "a"}, Part(text="b"), {"function_call": {"name": "f"}}])  # type: ignore[list-item]
+    said = Content(role="user", parts=[{"text": "a"}, Part(text="b"), {"function_call": {"name": "f"}}])
     assert said == Content(role="user", parts=[Part(text="a"), Part(text="b"), call("f")])
     assert types.UserContent("a") == Content(role="user", parts=[Part(text="a")])
     assert types.ModelContent(["a", Part(text="b")]) == Content(role="model", parts=[Part(text="a"), Part(text="b")])

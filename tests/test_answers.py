@@ -384,7 +384,7 @@ def test_documented_fields_without_effect_are_refused_by_name(field: str) -> Non
     given: dict[str, Any] = {field: "x"}
     with pytest.raises(NotSupportedError, match=rf"LlmAgent\({field}=...\) has no effect"):
         LlmAgent(name="a", **given)
-    assert Modal(name="a", mode="x").clone({"name": "b"}).mode == "x"  # type: ignore[attr-defined]  # a Modal
+    assert Modal(name="a", mode="x").clone({"name": "b"}).mode == "x"
     with pytest.raises(TypeError, match="strange"):
         LlmAgent(name="a", strange=1)  # type: ignore[call-arg]  # the point of the test
 

@@ -51,6 +51,10 @@ SCENARIOS = (
     "a file of 30 events is opened",
     "an event that changes one key of 20 in memory",
     "an event that changes one key of 20 in a file",
+    "models-import",
+    "chat completions over HTTP, 20 chunks",
+    "Anthropic's messages over HTTP, 20 chunks",
+    "3 streams of 200 chunks over HTTP at once",
     "3 agents answer in parallel",
     "fsyncs-text",
 )

@@ -16,11 +16,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+import trio.lowlevel
 import trio.testing
 
 from minirun import (
@@ -515,6 +517,56 @@ def test_a_bridge_says_what_is_wrong_with_its_use() -> None:
                 await asyncio.gather(task, anext(run))
             assert (await task).text == "1"
             assert (await run.wait()) is not None
+
+    in_asyncio(main)
+
+
+def test_a_wrong_use_of_a_run_says_what_to_write() -> None:
+    """Awaiting, plainly iterating over and plainly entering a run of a bridge fails, and runs nothing."""
+    progress.clear()
+
+    async def main() -> None:
+        with pytest.raises(TypeError, match=r"write `async with AsyncioBridge\(runner\) as chat:`"):
+            await AsyncioBridge(runner_for(three))  # type: ignore[misc]  # that is the point
+        async with AsyncioBridge(runner_for(three)) as chat:
+            how = r"write `async for event in chat\.run_async.*`await chat\..*\.wait\(\)`.*`for event in chat\.run"
+            with pytest.raises(TypeError, match=how):
+                await chat.run_async(**PLACE, new_message="go")  # type: ignore[misc]  # that is the point
+            with pytest.raises(TypeError, match=how):
+                list(chat.run_async(**PLACE, new_message="go"))  # type: ignore[call-overload]  # that is the point
+            with pytest.raises(TypeError, match=how), chat.run_async(**PLACE, new_message="go"):  # type: ignore[attr-defined]  # that is the point
+                pass
+            assert progress == []
+            async with chat.run_async(**PLACE, new_message="go") as run:
+                await anext(run)
+            with pytest.raises(RuntimeError, match=r"left before its end, and cancelled; ask it inside of its block"):
+                await anext(run)
+            assert str(run.status) == "cancelled"
+
+    in_asyncio(main)
+
+
+def test_what_is_called_has_to_be_async() -> None:
+    """A function that is not async, its result and a coroutine instead of a function are told what to write."""
+
+    async def main() -> None:
+        async with AsyncioBridge(runner_for(three)) as chat:
+
+            async def later() -> None:
+                await trio.lowlevel.checkpoint()
+
+            in_thread: Any = asyncio.to_thread
+            calls: list[Any] = [chat.call, partial(in_thread, chat.call_sync)]
+            for bridged in calls:
+                with pytest.raises(
+                    TypeError, match=r"expected an async function, found that len returned 2; .*call it your"
+                ):
+                    await bridged(len, "ab")
+                with pytest.raises(
+                    TypeError, match=r"and its arguments apart, found .*; write `call\(function, \.\.\.\)`"
+                ):
+                    await bridged(later())
+                assert await bridged(lambda: later()) is None
 
     in_asyncio(main)
 

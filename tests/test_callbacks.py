@@ -757,6 +757,8 @@ async def test_tokens_are_those_that_the_model_tells() -> None:
         usage_metadata=usage,
         finish_reason="STOP",
         turn_complete=True,
+        model_version="m-1",
+        grounding_metadata={"of": "what the hook has replaced"},
     )
     agent = LlmAgent(name="a", model=ScriptedLlm(lambda request: answer), tools=[add], after_model_callback=shout)
     runner = runner_of(agent)
@@ -768,6 +770,7 @@ async def test_tokens_are_those_that_the_model_tells() -> None:
     events = [event for event in await stored(runner) if event.get_function_calls()]
     assert len(events) == 3
     assert {(event.finish_reason, event.turn_complete) for event in events} == {("STOP", True)}
+    assert {(event.model_version, event.grounding_metadata) for event in events} == {("m-1", None)}
     assert all(event.usage_metadata == usage for event in events)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 import trio
 
+import minirun as package
 from minirun import Event, SqliteSessionService
 from minirun.flows._questions import REQUEST_INPUT, SLEEP_UNTIL
 from minirun.sessions import InvocationStatus, SessionKey
@@ -51,6 +53,8 @@ agent = LlmAgent(name="echo", model=ScriptedLlm(model), tools=[slow, set])
 
 # As long as nothing is wrong, a process of these tests ends at once.
 PATIENCE_S = 60
+
+GUIDE = Path(package.__file__).parent / "docs"
 
 
 def minirun(folder: Path, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -290,10 +294,69 @@ def test_invocations_and_their_questions_are_listed(folder: Path) -> None:
     assert [row.split()[3] for row in paused.splitlines()[1:]] == ["e-done"]
     assert minirun(folder, "invocations", "list", "--db", "s.db", "--app", "other").stdout.splitlines()[1:] == []
     [question] = minirun(folder, "invocations", "pending", "--db", "s.db").stdout.splitlines()[1:]
-    assert question.split()[:5] == ["app", "u", "ask", "c-ask", "input"]
+    assert question.split()[:6] == ["app", "u", "ask", "c-ask", "input", "How"]
     assert question.rstrip().endswith('How [red]many[/red]?\\x1b[31m form {"type":"integer"}')
     rows = minirun(folder, "invocations", "pending", "--db", "s.db", "--timers").stdout.splitlines()[1:]
     assert rows[1].split()[3:] == ["c-sleep", "timer", "at", "2023-11-14", "22:13:20+00:00"]
     refused = minirun(folder, "invocations", "list", "--db", "s.db", "--status", "sleeping")
     assert refused.returncode == 2
     assert "paused" in refused.stderr
+
+
+# --- the guide --------------------------------------------------------------------------------------------------------
+
+
+def test_the_guide_is_listed_shown_and_searched(folder: Path) -> None:
+    """`minirun docs` lists all chapters, shows the one that is named, and finds the sections that have all words."""
+    listed = minirun(folder, "docs").stdout.splitlines()
+    assert [line.split()[0] for line in listed] == sorted(path.stem for path in GUIDE.glob("*.md"))
+    for name in ("adk", "coming from adk", "Coming-from-ADK"):
+        assert minirun(folder, "docs", name).stdout == (GUIDE / "adk.md").read_text("utf-8")
+    found = minirun(folder, "docs", "outcome-unknown", "thread").stdout
+    assert re.search(r"^promises\.md:\d+ ", found, re.MULTILINE)
+
+
+def hits(folder: Path, *words: str) -> list[tuple[str, str]]:
+    """What a search of the guide finds: the file and the heading of each hit."""
+    done = minirun(folder, "docs", *words)
+    assert done.returncode == 0, done.stderr
+    return re.findall(r"^(\w+\.md):\d+ (.*)$", done.stdout, re.MULTILINE)
+
+
+def test_words_may_be_quoted_and_in_the_plural(folder: Path) -> None:
+    """The same is found whether a shell hands words over as one argument or as several, and with a plural s."""
+    assert hits(folder, "tool thread timeout") == hits(folder, "tool", "thread", "timeout") != []
+    assert hits(folder, "timeouts") == hits(folder, "timeout")
+
+
+@pytest.mark.parametrize(
+    ("word", "first"),
+    [
+        ("lease", ("promises.md", "Leases: one writer across processes")),
+        ("rewind", ("state.md", "Rewind, fork, export and import")),
+        ("confirmation", ("waiting.md", "Ask a human")),
+        ("secret", ("artifacts.md", "Credentials")),
+    ],
+)
+def test_the_section_about_a_thing_is_found_first(folder: Path, word: str, first: tuple[str, str]) -> None:
+    """A heading with the word is best, then the section that uses it most; design, for maintainers, comes last."""
+    found = hits(folder, word)
+    assert found[0] == first
+    names = [name for name, _ in found]
+    assert names == sorted(names, key=lambda name: name == "design.md")
+
+
+def test_lines_that_import_are_no_hits(folder: Path) -> None:
+    """The lines that a search shows are those with most of the words, and never those that only import a name."""
+    shown = minirun(folder, "docs", "ToolContext", "state").stdout
+    assert "tool_context.state" in shown
+    assert not re.search(r"^ +(from|import) ", shown, re.MULTILINE)
+    [section] = re.findall(r"^tools\.md:\d+ The context of a call\n((?:    .*\n)+)", shown, re.MULTILINE)
+    assert section.startswith("    `tool_context` (a `ToolContext`")
+
+
+def test_a_search_without_a_hit_says_so(folder: Path) -> None:
+    """Words that no section has end the command with 1 and a sentence."""
+    missed = minirun(folder, "docs", "xylophone")
+    assert missed.returncode == 1
+    assert missed.stderr == "no section of the guide has xylophone; `minirun docs` lists the chapters\n"

@@ -122,7 +122,7 @@ def test_a_credential_that_is_typed_is_not_shown(shell: Shell) -> None:
 def test_a_secret_among_the_arguments_is_refused(shell: Shell) -> None:
     """It is not repeated, not stored, and the question stays open; yes is refused as long as there is none."""
     question = question_in(shell("run", "agent.py", "api_key"))
-    assert "leave VALUE out" in shell("answer", "agent.py", question, SECRET, status=1)
+    assert "leave VALUE out" in shell("answer", "agent.py", question, SECRET, status=2)
     assert "there is none" in shell("answer", "agent.py", question, "yes", status=1)
     assert "a line of standard input" in shell("answer", "agent.py", question, status=1)
     assert shell.secret_files() == []

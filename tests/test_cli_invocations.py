@@ -220,9 +220,57 @@ def test_a_text_that_looks_like_something_else_may_be_an_answer(shell: Shell) ->
     code = (shell.folder / "agent.py").read_text()
     (shell.folder / "agent.py").write_text(code.replace("response_schema=str", "response_schema=list[int]"))
     question = question_in(shell("run", "agent.py", "ask", "--session", "other"))
-    assert "fits its schema" in shell("answer", "agent.py", question, '"[7]"', status=1)
-    assert "fits its schema" in shell("answer", "agent.py", question, "7", status=1)
+    assert "fits its schema" in shell("answer", "agent.py", question, '"[7]"', status=2)
+    assert "fits its schema" in shell("answer", "agent.py", question, "7", status=2)
     assert "it is [7]" in shell("answer", "agent.py", question, "[7]")
+
+
+BANK = """
+from minirun import FunctionTool, LlmAgent
+from minirun.testing import ScriptedLlm, call
+
+def send(to: str) -> str:
+    return f"sent to {to}"
+
+def talk(request):
+    done = any(part.function_response for content in request.contents for part in content.parts)
+    return "Sent." if done else call("send", to="eve")
+
+agent = LlmAgent(name="bank", model=ScriptedLlm(talk), tools=[FunctionTool(send, require_confirmation=True)])
+"""
+
+
+def test_a_question_is_shown_once_with_what_to_type(shell: Shell) -> None:
+    """The line below a question is the command that answers it; the call behind it is shown by `sessions show` only."""
+    (shell.folder / "the bank.py").write_text(BANK)
+    call, asked, how = shell("run", "the bank.py", "Pay eve").splitlines()
+    question = question_in(asked)
+    assert call == '  call send(to="eve")'
+    assert asked == f'? confirmation send({{"to":"eve"}})  [{question}]'
+    assert how == f"  minirun answer 'the bank.py' --db s.db {question} yes   (or no)"
+    [row] = shell("invocations", "pending").splitlines()[1:]
+    assert row.split()[-2:] == ["confirmation", 'send({"to":"eve"})']
+    assert "Sent." in shell("answer", "the bank.py", question, "yes")
+    log = shell("sessions", "show", "the_bank", "local", "default")
+    assert "  question adk_request_confirmation(" in log
+    assert "  call adk_request_confirmation(" not in log
+
+
+def test_a_value_that_cannot_answer_is_a_mistake_in_the_arguments(shell: Shell) -> None:
+    """It ends the command with 2, as the guide says of arguments that make no sense, and the question stays open."""
+    (shell.folder / "bank.py").write_text(BANK)
+    question = question_in(shell("run", "bank.py", "Pay eve"))
+    assert "expected yes or no, found 'maybe'" in shell("answer", "bank.py", question, "maybe", status=2)
+    assert "Missing argument 'VALUE'" in shell("answer", "bank.py", question, status=2)
+    assert question in shell("invocations", "pending")
+
+
+def test_what_is_kept_in_memory_cannot_be_answered_later(shell: Shell) -> None:
+    """Without a file, the line below a question says so, instead of a command that finds nothing."""
+    (shell.folder / "bank.py").write_text(BANK)
+    program = [sys.executable, "-m", "minirun", "run", "bank.py", "Pay eve"]
+    done = subprocess.run(program, cwd=shell.folder, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    assert done.stdout.splitlines()[-1] == "  without --db it is kept nowhere, and no other command can answer it"
 
 
 def test_a_question_of_several_sessions_is_not_answered_by_chance(shell: Shell) -> None:

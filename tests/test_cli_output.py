@@ -15,12 +15,14 @@ import pytest
 import trio
 from click.testing import CliRunner, Result
 
-from minirun import Event, InMemorySessionService, SqliteSessionService
+from minirun import App, Event, InMemorySessionService, LlmAgent, Runner, SqliteSessionService
+from minirun.apps import EventsCompactionConfig
 from minirun.artifacts import SqliteArtifactService
 from minirun.cli._commands import cli
 from minirun.cli._show import UNSAFE, plain
 from minirun.errors import InvalidValueError
 from minirun.sessions import BaseSessionService
+from minirun.testing import ScriptedLlm
 from minirun.types import Part
 
 from .stores import HERE, append, begin, enter, get, sql
@@ -94,6 +96,35 @@ def test_nothing_that_is_printed_steers_the_terminal(path: Path) -> None:
     for command in (["show"], ["export"]):
         output = printed("sessions", *command, "--db", str(path), "app", "u", "s").output
         assert not UNSAFE.search(output.replace("\n", "")), command
+
+
+def test_every_event_of_a_session_says_what_it_is_for(tmp_path: Path) -> None:
+    """
+    A rewind, a summary and the going on of an invocation have no text; `sessions show` tells them by a line each.
+    """
+    path = tmp_path / "a.db"
+    agent = LlmAgent(name="a", model=ScriptedLlm(lambda request: "Yes.\n" + "And so on. " * 50))
+    config = EventsCompactionConfig(compaction_interval=1, overlap_size=0)
+
+    async def make() -> str:
+        async with SqliteSessionService(path, durability="process") as service:
+            app = App("app", agent, events_compaction_config=config)
+            runner = Runner(app=app, session_service=service, auto_create_session=True)
+            async with runner.run_async(user_id="u", session_id="s", new_message="one") as run:
+                await run.wait()
+            await service.fork_session(**HERE, at_seq=1, new_session_id="cut")
+            cut = runner.run_async(user_id="u", session_id="cut", invocation_id=run.invocation_id)
+            async with cut as again:
+                await again.wait()
+            await runner.rewind_async(user_id="u", session_id="s", rewind_before_invocation_id=run.invocation_id)
+            return run.invocation_id
+
+    invocation_id = trio.run(make)
+    log = printed("sessions", "show", "--db", str(path), "app", "u", "cut").output
+    assert "2 user:\n  goes on with the invocation\n3 a: Yes." in log
+    assert '  summary {"' in log
+    rewound = printed("sessions", "show", "--db", str(path), "app", "u", "s").output
+    assert f"  undoes the invocation {invocation_id} and all after it\n" in rewound
 
 
 def test_what_is_exported_means_what_is_stored(path: Path, tmp_path: Path) -> None:

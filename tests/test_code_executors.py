@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -287,6 +288,90 @@ async def test_what_code_prints_is_bounded() -> None:
     """
     result = await executed("print('x' * 100_000)", output_bytes=100)
     assert result.stdout == "x" * 100 + "\n(cut off: there is more than 100 bytes)"
+
+
+@posix
+async def test_of_errors_the_end_is_kept() -> None:
+    """
+    A long traceback, or many warnings before it: what the code has failed with is the last of it. No character is cut.
+    """
+    result = await executed(
+        "import sys\nprint('é' * 1000, file=sys.stderr)\nprint('é' * 1000)\n1 / 0", output_bytes=301
+    )
+    assert result.stdout == "é" * 150 + "\n(cut off: there is more than 301 bytes)"
+    assert result.stderr.startswith("(cut off: there is more than 301 bytes)\né")
+    assert result.stderr.endswith("ZeroDivisionError: division by zero\n")
+    assert "\ufffd" not in result.stdout + result.stderr
+
+
+@posix
+async def test_code_is_the_main_module() -> None:
+    """
+    Names that the code makes are found where Python looks for those of a program, and it has no others.
+    """
+    code = (
+        "print(sorted(name for name in globals() if not name.startswith('__')))\n"
+        "import pickle, typing\n"
+        "class Pen:\n    color: 'Ink'\n"
+        "class Ink: pass\n"
+        "print(type(pickle.loads(pickle.dumps(Pen()))) is Pen, typing.get_type_hints(Pen))\n"
+    )
+    result = await executed(code)
+    assert (result.stdout, result.stderr) == ("[]\nTrue {'color': <class '__main__.Ink'>}\n", "")
+
+
+@posix
+@pytest.mark.parametrize(
+    "code",
+    [
+        "for _ in range(3000):\n    os.mkdir('d')\n    os.chdir('d')\n    open('f', 'w').close()",
+        "for name in 'ab':\n    os.mkdir(name)\n    open(name + '/f', 'w').close()\n    os.chmod(name, 0)",
+        "os.mkdir('../moved-1')\nopen('../moved-2', 'w').close()\nos.makedirs('a/b/c')\nos.symlink('/', 'a/root')",
+    ],
+    ids=["deep", "closed", "named alike"],
+)
+async def test_whatever_code_has_made_is_removed(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Folders deeper than Python's stack and than any path, folders that nobody may read, and links out of the folder.
+    """
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    result = await executed(f"import os\n{code}\nprint('made')")
+    assert (result.stdout, result.stderr) == ("made\n", "")
+    assert os.listdir(tmp_path) == []
+    assert os.listdir("/") != []
+
+
+@posix
+async def test_a_program_that_ignores_its_children_is_told() -> None:
+    """
+    Where SIGCHLD is ignored nobody can know how a process has ended: nothing is run.
+    """
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(NotSupportedError, match="ignores SIGCHLD; set it to"):
+            await executed("print(1)")
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+@posix
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+async def test_children_that_code_leaves_behind_are_killed() -> None:
+    """
+    Code that ends while hundreds of its children work on: none of them does, when the result is there.
+    """
+    code = (
+        "import os, time\n"
+        "for _ in range(200):\n"
+        "    pid = os.fork()\n"
+        "    if not pid:\n"
+        "        time.sleep(600)\n"
+        "    print(pid)\n"
+    )
+    result = await executed(code)
+    pids = [int(line) for line in result.stdout.splitlines()]
+    assert len(pids) == 200
+    await until(lambda: all(map(group_is_gone, pids)))
 
 
 @posix

@@ -47,17 +47,16 @@ from minirun.errors import (
     ConfigurationError,
     InvalidEventError,
     ModelError,
-    NotSupportedError,
     StaleSessionError,
 )
 from minirun.events import EventActions
-from minirun.models import LLMRegistry, LlmRequest, LlmResponse
+from minirun.models import ContextCacheConfig, LLMRegistry, LlmRequest, LlmResponse
 from minirun.plugins import BasePlugin
 from minirun.sessions import BaseSessionService, GetSessionConfig, InvocationStatus, repair, verify
 from minirun.sessions._sqlite._logs import read_lines
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import LongRunningFunctionTool
-from minirun.types import Content, FunctionCall, FunctionResponse, Part, UsageMetadata
+from minirun.types import Content, FileData, FunctionCall, FunctionResponse, Part, UsageMetadata
 
 from .helpers import PLACE
 from .stores import HERE, KEY, Elsewhere, sql
@@ -175,13 +174,11 @@ def test_without_a_summarizer_there_is_one_that_needs_no_model() -> None:
 
 
 def test_an_app_takes_the_setting_and_nothing_else() -> None:
-    """What is no EventsCompactionConfig is refused, and so is the documented neighbour that has no effect."""
+    """What is no EventsCompactionConfig is refused."""
     agent = LlmAgent(name="root", model=answering())
     assert App("app", agent, events_compaction_config=every(2)).events_compaction_config == every(2)
     with pytest.raises(ConfigurationError, match="events_compaction_config"):
         App("app", agent, events_compaction_config={"compaction_interval": 2})  # type: ignore[arg-type]  # wrong
-    with pytest.raises(NotSupportedError, match="context_cache_config"):
-        App("app", agent, context_cache_config=1)
 
 
 def test_an_app_under_another_name_keeps_everything_else() -> None:
@@ -192,6 +189,7 @@ def test_an_app_under_another_name_keeps_everything_else() -> None:
         prompts=Prompts(go_on="Weiter."),
         resumability_config=ResumabilityConfig(is_resumable=True),
         events_compaction_config=every(2),
+        context_cache_config=ContextCacheConfig(cache_intervals=3),
     )
     runner = Runner(app=app, app_name="two", session_service=InMemorySessionService())
     assert (app.name, runner.app.name) == ("one", "two")
@@ -262,12 +260,12 @@ SAID = st.lists(
     max_size=8,
 ).map("".join)
 FORGERIES = st.lists(
-    st.tuples(st.sampled_from(["user", "agent"]), SAID, st.sampled_from(["text", "call", "result"])), max_size=6
+    st.tuples(st.sampled_from(["user", "agent"]), SAID, st.sampled_from(["text", "call", "result", "file"])), max_size=6
 )
 
 
 def made_of(said: Sequence[tuple[str, str, str]]) -> list[Event]:
-    """Events that say this, as a text, as a call's name and argument, or as a result."""
+    """Events that say this, as a text, as a call's name and argument, as a result, or as the type of a file."""
     made = []
     for seq, (author, text, kind) in enumerate(said, 1):
         if kind == "text":
@@ -275,6 +273,8 @@ def made_of(said: Sequence[tuple[str, str, str]]) -> list[Event]:
         elif kind == "call":
             call = FunctionCall(id="c", name=f"n{text}", args={text: text})
             made.append(event(author=author, seq=seq, function_call=call))
+        elif kind == "file":
+            made.append(event(author=author, seq=seq, file_data=FileData(file_uri="x", mime_type=text)))
         else:
             response = FunctionResponse(id="c", name=f"n{text}", response={text: text})
             made.append(event(author=author, seq=seq, function_response=response))
@@ -313,9 +313,10 @@ async def test_each_line_of_a_summary_of_first_lines_is_said_by_who_it_names(
     summary = Event(author="system", message=before, actions=EventActions(compaction={"end_seq": 0}))
     text = await summed_up(FirstLinesSummarizer(), summary, *made_of(said))
     earlier = before.split("\n")
-    expected = [author for author, text, kind in said if kind == "call" or (kind == "text" and text.strip())]
+    expected = [author for author, text, kind in said if kind in ("call", "file") or (kind == "text" and text.strip())]
     found = (text or "").split("\n")[len(earlier) :]
     assert speakers(found) == expected
+    assert len(found) == len(expected), "nothing is indented: all of it stands on one line"
     assert not set(SEPARATORS[1:]).intersection(text or "")
 
 

@@ -617,6 +617,53 @@ async def test_what_had_ended_is_not_done_again_after_an_early_question() -> Non
     assert (hooked, asked) == (["sub"], ["model"])
 
 
+def beside_a_quick_one(logic: Callable[[InvocationContext], Awaitable[None]], hooked: list[str]) -> ParallelAgent:
+    """An agent with this logic, and another one that says one thing, and whose hook is noted."""
+
+    async def after(callback_context: ToolContext) -> None:
+        hooked.append(callback_context.agent_name)
+
+    quick = LlmAgent(name="quick", model=says("said"), after_agent_callback=after)
+    return ParallelAgent(name="both", sub_agents=[quick, Logic(name="agent", logic=logic)])
+
+
+async def test_a_branch_that_had_ended_is_over_after_an_early_question() -> None:
+    """The invocation had paused before somebody had to ask: the hooks of the other branch are not called again."""
+    hooked: list[str] = []
+
+    async def logic(ctx: InvocationContext) -> None:
+        await ctx.request_credential(CONFIG)
+        await ctx.request_input("Well?")
+
+    desk = Desk(beside_a_quick_one(logic, hooked))
+    await desk.save()
+    await desk.run()
+    await desk.forget()
+    [question] = await desk.pending()
+    assert (await desk.run(question.reply("fine"))).status is PAUSED
+    assert (await desk.provide()).status is COMPLETED
+    assert hooked == ["quick"]
+
+
+async def test_what_has_paused_after_an_early_question_was_at_rest() -> None:
+    """The invocation was cut off, asked early, went on and paused: what has ended by then is over."""
+    hooked: list[str] = []
+
+    async def logic(ctx: InvocationContext) -> None:
+        await ctx.request_credential(CONFIG)
+        await ctx.emit(Event(message="one"))
+        await ctx.emit(Event(message="two"))
+        await ctx.request_input("Well?")
+
+    desk = await cut_off(Desk(beside_a_quick_one(logic, hooked)), 3)
+    assert (await resume(desk)).status is PAUSED
+    assert (await desk.provide()).status is PAUSED
+    before = len(hooked)
+    [question] = await desk.pending()
+    assert (await desk.run(question.reply("fine"))).status is COMPLETED
+    assert len(hooked) == before
+
+
 async def test_a_timer_and_a_credential_wait_side_by_side() -> None:
     """Each goes on by its own: the time does not answer the question, nor the answer the time."""
     clock = Clock([1000.0])

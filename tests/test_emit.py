@@ -164,6 +164,7 @@ async def test_preparing_changes_nothing() -> None:
         own = writes_of(event.actions)
         before = snapshot(ctx)
         emission = Emission(ctx._invocation, ctx._position, ctx._state.take(own), ctx._conflicts)
+        emission.draft = ctx.actions.take()
         taken = snapshot(ctx)
         first = prepare(ctx, event, "an-id", emission, detached=False)
         second = prepare(ctx, event, "an-id", emission, detached=False)
@@ -176,6 +177,7 @@ async def test_preparing_changes_nothing() -> None:
             prepare(ctx, changed(event, invocation_id="e-other"), "an-id", emission, detached=True)
         assert snapshot(ctx) == taken
         emission.pending.rollback()
+        ctx.actions.put_back(emission.draft)
         assert snapshot(ctx) == before
         await ctx.emit(Event(message="carries it"))
 

@@ -144,6 +144,24 @@ async def test_what_a_hook_writes_to_a_key_of_the_run_is_merged() -> None:
     assert seen == [2]
 
 
+async def test_what_a_hook_writes_at_a_fragment_goes_with_the_next_event() -> None:
+    """A fragment is not stored; what a hook has written when it looked at it is kept, and stored with what follows."""
+
+    class Counts(BasePlugin):
+        async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> None:
+            if event.partial:
+                invocation_context.state.add("fragments", 1)
+
+    async def logic(ctx: InvocationContext) -> None:
+        for _ in range(2):
+            await ctx.emit(Event(message="...", partial=True))
+        await ctx.emit(Event(message="x"))
+
+    async with runner_of(logic, Counts(name="counts")).run_async(**PLACE, new_message="go") as run:
+        await run.wait()
+    assert run.session.state["fragments"] == 2
+
+
 async def test_events_are_stored_outside_of_what_their_agents_have_set() -> None:
     """A session service sees the contextvars of whoever has entered the run, not those of the first agent."""
     var: ContextVar[str] = ContextVar("var", default="outside")
@@ -244,3 +262,52 @@ async def test_what_closes_something_takes_no_turn(autojump_clock: MockClock) ->
             log = await stored_events(runner)
             await run.wait()
     assert [response.id for event in log for response in event.get_function_responses()] == ["c1"]
+
+
+async def test_what_a_task_sets_while_an_event_is_on_its_way_goes_with_the_next_one() -> None:
+    """An event carries the actions and the state of the moment when it is emitted; later ones are not lost with it."""
+
+    async def logic(ctx: InvocationContext) -> None:
+        async def speak() -> None:
+            await ctx.emit(Event(message="one"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(speak)
+            await trio.testing.wait_all_tasks_blocked()  # it is stored, and its emitter waits for the caller
+            ctx.actions.skip_summarization = True
+            ctx.state["k"] = 1
+        await ctx.emit(Event(message="two"))
+        await ctx.emit(Event(message="three"))
+
+    runner = runner_of(logic)
+    async with runner.run_async(**PLACE, new_message="go") as run:
+        async for event in run:
+            if event.text == "one":
+                await trio.testing.wait_all_tasks_blocked()
+    said = (await log_of(runner))[1:]
+    assert [(event.text, event.actions.skip_summarization, event.actions.state_delta) for event in said] == [
+        ("one", None, {}), ("two", True, {"k": 1}), ("three", None, {})
+    ]  # fmt: skip
+
+
+async def test_actions_of_an_event_that_is_refused_go_with_the_next_one() -> None:
+    """What was set for an event that is not stored is carried by the next, unless it was set again meanwhile."""
+
+    class Refuses(BasePlugin):
+        async def on_event_callback(self, *, invocation_context: Any, event: Event) -> None:
+            if event.text == "no":
+                raise OSError("refused")
+
+    async def logic(ctx: InvocationContext) -> None:
+        ctx.actions.skip_summarization = True
+        with pytest.raises(OSError, match="refused"):
+            await ctx.emit(Event(message="no"))
+        assert ctx.actions.skip_summarization
+        await ctx.emit(Event(message="yes"))
+        assert ctx.actions.skip_summarization is None
+
+    runner = runner_of(logic, Refuses(name="refuses"))
+    async with runner.run_async(**PLACE, new_message="go") as run:
+        await run.wait()
+    said = (await log_of(runner))[1:]
+    assert [(event.text, event.actions.skip_summarization) for event in said] == [("yes", True)]

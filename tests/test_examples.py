@@ -119,6 +119,13 @@ def test_state_and_scopes(tmp_path: Path) -> None:
     assert output_of("state_and_scopes.py", tmp_path) == lines(expected)
 
 
+def test_recorded_model(tmp_path: Path) -> None:
+    """The first run asks the model, the second answers from the cassette, in the same pieces."""
+    said = ["How large is Lima? ['Ten ', 'million.']", "And Quito? ['Two ', 'million.']"]
+    for asked in (4, 0):
+        assert output_of("recorded_model.py", tmp_path) == [*said, f"the model was asked {asked} times"]
+
+
 def test_notebook(tmp_path: Path) -> None:
     """Synchronous code sees the events of turn after turn, and may leave in the middle."""
     first, *others = output_of("notebook.py", tmp_path)

@@ -6,6 +6,7 @@ import json
 import logging
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,33 @@ async def test_a_failed_tool_leaves_one_record(caplog: pytest.LogCaptureFixture)
     assert f'test_failed_tools.py", line {LINE}, in weather' in caplog.text
     failed_with = "JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
     assert run.failed_calls == {made: f"{__file__}:{LINE} in weather: {failed_with}"}
+
+
+async def test_the_traceback_begins_at_the_tool(caplog: pytest.LogCaptureFixture) -> None:
+    """The frames of minirun above a sync tool, in its thread, and above an async one are not in the record."""
+
+    async def forecast(city: str) -> str:
+        return weather(city)
+
+    for tool in (weather, FunctionTool(forecast, name="weather")):
+        caplog.clear()
+        await run_to_end(runner_for(forecaster(tool)))
+        [record] = caplog.records
+        assert record.exc_info is not None
+        first, _ = next(traceback.walk_tb(record.exc_info[2]))
+        assert first.f_code.co_filename == __file__
+
+
+async def test_a_failure_in_minirun_itself_keeps_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    """Where no frame is outside, all are shown: a tool whose result has no form in JSON is refused by minirun."""
+
+    def weather(city: str) -> object:
+        return object()
+
+    await run_to_end(runner_for(forecaster(weather)))
+    [record] = caplog.records
+    assert record.exc_info is not None
+    assert record.exc_info[2] is not None
 
 
 async def test_a_tool_that_gives_a_result_leaves_none(caplog: pytest.LogCaptureFixture) -> None:
@@ -153,7 +181,10 @@ async def test_no_secret_is_in_a_record(caplog: pytest.LogCaptureFixture) -> Non
     )
     _, run = await run_to_end(runner)
     assert "s3cr3t" not in caplog.text
-    assert "Stubborn" in caplog.text
+    [record] = caplog.records
+    first, *_, last = record.getMessage().splitlines()
+    assert first.endswith(f"invocation {run.invocation_id})")  # where it was, then the traceback, as without a secret
+    assert "Stubborn" in last
     [failed] = run.failed_calls.values()
     assert "s3cr3t" not in failed
 

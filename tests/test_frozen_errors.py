@@ -8,14 +8,32 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import AsyncGenerator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from minirun import App, BaseAgent, Event, InMemoryRunner, InMemorySessionService, InvocationContext, LlmAgent, Runner
+from minirun import (
+    App,
+    BaseAgent,
+    Event,
+    InMemoryRunner,
+    InMemorySessionService,
+    InvocationContext,
+    LlmAgent,
+    Part,
+    Runner,
+    SqliteSessionService,
+)
 from minirun.agents import LoopAgent, ParallelAgent, SequentialAgent
-from minirun.errors import ConfigurationError
+from minirun.artifacts import (
+    BaseArtifactService,
+    FileArtifactService,
+    InMemoryArtifactService,
+    SqliteArtifactService,
+)
+from minirun.errors import ConfigurationError, ServiceClosedError
 from minirun.plugins import BasePlugin
 from minirun.testing import ScriptedLlm, call
 
@@ -127,6 +145,78 @@ async def test_a_frozen_exception_of_a_hook_leaves_the_run_as_what_it_is(name: s
     plugin = type("Plugin", (BasePlugin,), {name: fail_async})("p")
     with pytest.raises(FrozenError):
         await leave_run(answering(), [plugin])
+
+
+ARTIFACT_SERVICES: dict[str, Callable[[Path], BaseArtifactService]] = {
+    "memory": lambda folder: InMemoryArtifactService(),
+    "files": FileArtifactService,
+    "SQLite": lambda folder: SqliteArtifactService(SqliteSessionService(folder / "s.db")),
+}
+SIZES = [0, 10, 3_000_000]
+
+
+async def fail_in(opened: Any, size: int) -> None:
+    """Fail with an artifact open, some of which was read."""
+    async with opened as reader:
+        assert reader.version.size == size
+        async for _ in reader:
+            break
+        fail()
+
+
+class Reading(BaseAgent):
+    """Fails with an artifact open."""
+
+    size: int = 0
+    missing: bool = False
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        if self.missing:
+            async with ctx.open_artifact("nothing") as found:
+                assert found is None
+                fail()
+        await fail_in(ctx.open_artifact("a.bin"), self.size)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", ARTIFACT_SERVICES)
+async def test_a_frozen_exception_leaves_an_open_artifact_as_what_it_is(kind: str, size: int, tmp_path: Path) -> None:
+    """
+    It does so from `ctx.open_artifact` and from that of the service, and the artifact is closed: it can be deleted.
+    """
+    place: Any = {"app_name": "app", "user_id": "u", "session_id": "s"}
+    artifacts = ARTIFACT_SERVICES[kind](tmp_path)
+    artifact = Part.from_bytes(data=b"x" * size, mime_type="b/c")
+    await artifacts.save_artifact(**place, filename="a.bin", artifact=artifact)
+    with pytest.raises(FrozenError):
+        await fail_in(artifacts.open_artifact(**place, filename="a.bin"), size)
+    sessions = InMemorySessionService()
+    await sessions.create_session(**place)
+    for agent in (Reading(name="a", size=size), Reading(name="a", missing=True)):
+        runner = Runner(agent=agent, app_name="app", session_service=sessions, artifact_service=artifacts)
+        with pytest.raises(FrozenError):
+            async with runner.run_async(user_id="u", session_id="s", new_message="hi") as run:
+                await run.wait()
+    await artifacts.delete_artifact(**place, filename="a.bin")
+    async with artifacts.open_artifact(**place, filename="a.bin") as reader:
+        assert reader is None
+    await artifacts.aclose()
+
+
+async def test_what_is_open_is_closed_by_a_cancellation_too(autojump_clock: Any) -> None:
+    """
+    A block that is cancelled with an artifact open ends as any other: its reader reads no more.
+    """
+    place: Any = {"app_name": "app", "user_id": "u", "session_id": "s"}
+    artifacts = InMemoryArtifactService()
+    await artifacts.save_artifact(**place, filename="a", artifact=Part(text="hello"))
+    with trio.move_on_after(1):
+        async with artifacts.open_artifact(**place, filename="a") as reader:
+            await trio.sleep_forever()
+    assert reader is not None
+    with pytest.raises(ServiceClosedError):
+        async for _ in reader:
+            pass
 
 
 @pytest.mark.parametrize("function", [fail, fail_async])

@@ -299,7 +299,8 @@ import importlib, pkgutil
 import minirun
 
 OUTSIDE = {f"minirun.{name}" for name in ("__main__", "_pytest_plugin", "cli", "inspector", "simulation")}
-OUTSIDE |= {"minirun.credentials._keyring", "minirun.plugins._tracing"}  # what an extra is needed for
+# What an extra is needed for.
+OUTSIDE |= {"minirun.credentials._keyring", "minirun.models._http", "minirun.plugins._tracing"}
 
 def import_all(package):
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):

@@ -11,6 +11,7 @@ import sqlite3
 import stat
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,15 @@ FOREIGN = {
         "the table 'notes'",
     ),
     "a unique index": ("CREATE UNIQUE INDEX one ON sessions (app_name)", "the index 'one' on 'sessions'"),
+    "an index of an expression": (
+        "CREATE INDEX sum ON session_state (abs(length(value)) + 1)",
+        "the index 'sum' on 'session_state'",
+    ),
+    "an index of an expression that fails for some rows": (
+        "CREATE INDEX fails ON events (CASE WHEN seq > 2 THEN abs(-9223372036854775807 - 1) END)",
+        "the index 'fails' on 'events'",
+    ),
+    "an index of a part": ("CREATE INDEX part ON events (seq) WHERE seq > 1", "the index 'part' on 'events'"),
     "a table in the place of memories": ("CREATE TABLE memory_store (x)", "the table 'memory_store'"),
 }
 
@@ -57,7 +67,8 @@ async def make_file(path: Path) -> None:
 @pytest.mark.parametrize(("statement", "named"), FOREIGN.values(), ids=FOREIGN)
 async def test_what_is_not_ours_in_a_schema_is_refused_and_told(statement: str, named: str, tmp_path: Path) -> None:
     """
-    A file with a foreign trigger, view, table or unique index is not opened; `verify` names it, `repair` leaves it out.
+    A file with a foreign trigger, view or table, or an index that can refuse a row, is not opened;
+    `verify` names it, `repair` leaves it out.
     """
     path = tmp_path / "a.db"
     await make_file(path)
@@ -90,6 +101,20 @@ async def test_a_unique_index_is_found_whatever_its_text_is(tmp_path: Path) -> N
         with pytest.raises(StorageFormatError, match="found the index 'one' on 'sessions'"):
             await service.get_session(**HERE)
     assert any("the index 'one' on 'sessions'" in str(damage) for damage in verify(path))
+
+
+async def test_an_index_in_an_order_that_sqlite_does_not_know_is_refused(tmp_path: Path) -> None:
+    """
+    Its collating sequence is a function of the program that made it: without that, nothing could be stored.
+    """
+    path = tmp_path / "a.db"
+    await make_file(path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.create_collation("theirs", lambda one, other: 0)
+        connection.execute("CREATE INDEX by_author ON sessions (app_name COLLATE theirs)")
+    async with SqliteSessionService(path) as service:
+        with pytest.raises(StorageFormatError, match="found the index 'by_author' on 'sessions'"):
+            await service.get_session(**HERE)
 
 
 async def test_a_table_of_ours_with_other_rules_is_refused(tmp_path: Path) -> None:

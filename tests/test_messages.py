@@ -5,6 +5,7 @@ What messages show of what was found: the beginning of it, and never an error of
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,11 @@ from minirun._json import brief, shown
 from minirun.errors import ConfigurationError, MinirunError
 
 PACKAGE = Path(minirun.__file__).parent
+
+# A "who" without a noun before it makes a reader look for the person: "the caller that has left", not "who has left".
+WITHOUT_NOUN = re.compile(r"\b(whoever|who (has|is|goes|waits|dies|asks|answers))\b", re.IGNORECASE)
+# Some have their noun: "the person who is asked".
+WITHOUT_NOUN_MAX = 20
 
 
 class UnreadableError(Exception):
@@ -79,3 +85,16 @@ def test_a_runner_shows_what_is_no_app() -> None:
     """
     with pytest.raises(ConfigurationError, match="a value of type Unreadable"):
         Runner(app=Unreadable(), session_service=InMemorySessionService())  # type: ignore[arg-type]  # so it is
+
+
+def test_texts_name_what_they_are_about() -> None:
+    """
+    Docstrings, comments and messages of the package rarely say "who" without saying which task, agent or person.
+    """
+    found = [
+        f"{path.relative_to(PACKAGE)}:{number}: {match[0]}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        for match in WITHOUT_NOUN.finditer(line)
+    ]
+    assert len(found) <= WITHOUT_NOUN_MAX, "\n".join(found)

@@ -12,9 +12,9 @@ import trio
 
 from minirun import App, BaseAgent, Event, InMemoryRunner, InvocationContext, LlmAgent, ToolContext
 from minirun.apps import EventsCompactionConfig, LlmEventSummarizer
-from minirun.errors import ModelError
+from minirun.errors import ModelContractError
 from minirun.models import BaseLlm, LlmRequest, LlmResponse
-from minirun.runtime import RunScope
+from minirun.runtime import Run, RunScope
 from minirun.testing import ScriptedLlm, call
 from minirun.types import ModelContent
 
@@ -48,6 +48,11 @@ async def enter_plainly(scope: Any) -> None:
         pass
 
 
+async def enter(run: Any) -> None:
+    async with run:
+        pass
+
+
 @pytest.mark.parametrize("use", [await_it, iterate, iterate_plainly, enter_plainly])
 async def test_a_run_that_is_not_entered_says_how_to(use: Callable[[RunScope], Any]) -> None:
     """
@@ -67,6 +72,54 @@ async def test_a_run_that_is_not_entered_has_nothing_of_a_run(name: str) -> None
     scope = runner_of(LlmAgent(name="a", model=ScriptedLlm([]))).run_async(**PLACE)
     with pytest.raises(AttributeError, match=f"RunScope has no attribute '{name}'; {ENTER_IT}"):
         getattr(scope, name)
+
+
+@pytest.mark.parametrize("use", [await_it, iterate_plainly, enter_plainly, enter])
+async def test_a_run_that_is_entered_says_how_to_go_on(use: Callable[[Any], Any]) -> None:
+    """
+    Awaiting, plainly iterating over and entering a run itself fails, and it goes on as if nothing had been tried.
+    """
+    runner = runner_of(LlmAgent(name="a", model=ScriptedLlm(["hello"])))
+    async with runner.run_async(**PLACE) as run:
+        with pytest.raises(TypeError, match=r"write `async for event in run:` or `await run\.wait\(\)`"):
+            await use(run)
+        answer = await run.wait()
+    assert answer is not None
+    assert answer.text == "hello"
+
+
+async def test_a_run_has_one_reader() -> None:
+    """
+    A second task that asks a run for its next event meanwhile is told so, and the first one has all of them.
+    """
+    errors: list[RuntimeError] = []
+    texts: list[str] = []
+
+    async def read(run: Run) -> None:
+        try:
+            texts.extend([event.text async for event in run])
+        except RuntimeError as error:
+            errors.append(error)
+
+    runner = runner_of(LlmAgent(name="a", model=ScriptedLlm(["hello"])))
+    async with runner.run_async(**PLACE) as run, trio.open_nursery() as nursery:
+        nursery.start_soon(read, run)
+        nursery.start_soon(read, run)
+    assert texts == ["hello"]
+    [error] = errors
+    assert "two tasks are asking the same run" in str(error)
+    assert "let one read and pass the events on" in str(error)
+
+
+@pytest.mark.parametrize("of", [lambda runner: runner, lambda runner: runner.session_service])
+async def test_what_is_closed_is_entered_by_async_with(of: Callable[[InMemoryRunner], Any]) -> None:
+    """
+    Plain `with` of a runner and of a service says what to write, and closes nothing.
+    """
+    runner = runner_of(LlmAgent(name="a", model=ScriptedLlm(["hello"])))
+    with pytest.raises(TypeError, match="closing has to wait, so it is `async with`, and not `with`"):
+        await enter_plainly(of(runner))
+    assert len(await runner.run_debug("hi", quiet=True)) > 0
 
 
 # --- models -----------------------------------------------------------------------------------------------------------
@@ -92,7 +145,7 @@ async def test_a_model_that_is_no_generator_is_told_to_yield(kind: type[BaseLlm]
     A model whose method returns its response, as a coroutine or not, fails the run with a sentence.
     """
     expected = rf"expected {kind.__name__}\.generate_content_async to be an async generator, found .*; `yield` the resp"
-    with pytest.raises(ModelError, match=expected):
+    with pytest.raises(ModelContractError, match=expected):
         await runner_of(LlmAgent(name="a", model=kind())).run_debug("go", quiet=True)
 
 
@@ -100,13 +153,11 @@ async def test_a_summarizer_s_model_that_is_no_generator_is_told_to_yield() -> N
     """
     The same where a summary is asked for.
     """
-    config = EventsCompactionConfig(
-        summarizer=LlmEventSummarizer(Returning()), compaction_interval=1, overlap_size=0
-    )
+    config = EventsCompactionConfig(summarizer=LlmEventSummarizer(Returning()), compaction_interval=1, overlap_size=0)
     app = App("demo", LlmAgent(name="a", model=ScriptedLlm(["hi"])), events_compaction_config=config)
     async with InMemoryRunner(app=app, auto_create_session=True).run_async(**PLACE) as run:
         await run.wait()
-    assert isinstance(run.compaction_error, ModelError)
+    assert isinstance(run.compaction_error, ModelContractError)
     assert "to be an async generator" in str(run.compaction_error)
 
 

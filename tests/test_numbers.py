@@ -27,7 +27,10 @@ from minirun.credentials import AuthCredential
 from minirun.errors import MinirunError
 from minirun.events import Event, EventActions
 from minirun.memory import MemoryEntry
-from minirun.models import ScriptedLlm
+from minirun.models import ContextCacheConfig, RecordedLlm, ScriptedLlm
+from minirun.models.anthropic import Claude
+from minirun.models.gemini import Gemini
+from minirun.models.openai import OpenAIChat, OpenAIResponses
 from minirun.plugins import (
     ContextFilterPlugin,
     DebugLoggingPlugin,
@@ -37,7 +40,7 @@ from minirun.plugins import (
 )
 from minirun.sessions import GetSessionConfig, KeyValueSessionService, KeyValueStore
 from minirun.tools import FunctionTool, LongRunningFunctionTool, RetryConfig
-from minirun.types import Content, GenerateContentConfig, UsageMetadata
+from minirun.types import Content, GenerateContentConfig, HttpOptions, ThinkingConfig, UsageMetadata
 
 BAD: tuple[object, ...] = (math.nan, math.inf, -1, 10**400, 10**5000, True, "1")
 
@@ -84,14 +87,22 @@ MAKERS: dict[str, Callable[..., object]] = {
             **given,
         }
     ),
+    "ContextCacheConfig": ContextCacheConfig,
     "FirstLinesSummarizer": FirstLinesSummarizer,
     "AuthCredential": partial(AuthCredential, "bearer", token="secret-token"),
     "Event": Event,
     "EventActions": EventActions,
     "MemoryEntry": partial(MemoryEntry, content=Content(parts=[])),
     "GenerateContentConfig": GenerateContentConfig,
+    "HttpOptions": HttpOptions,
+    "ThinkingConfig": ThinkingConfig,
     "UsageMetadata": UsageMetadata,
     "ScriptedLlm": partial(ScriptedLlm, []),
+    "RecordedLlm": lambda **given: RecordedLlm(ScriptedLlm([]), "recorded.jsonl", "record", **given),
+    "Claude": partial(Claude, "claude", api_key="k"),
+    "Gemini": partial(Gemini, "gemini-3-pro", api_key="k"),
+    "OpenAIChat": partial(OpenAIChat, "gpt", api_key="k"),
+    "OpenAIResponses": partial(OpenAIResponses, "gpt", api_key="k"),
     "ContextFilterPlugin": ContextFilterPlugin,
     "DebugLoggingPlugin": lambda **given: DebugLoggingPlugin(Path("nowhere"), **given),
     "LoggingPlugin": LoggingPlugin,
@@ -113,6 +124,7 @@ ACCEPTED: dict[tuple[str, str], tuple[object, ...]] = {
     ("GenerateContentConfig", "frequency_penalty"): (-1,),
     ("GenerateContentConfig", "seed"): (-1,),
     ("GenerateContentConfig", "top_k"): (-1,),
+    ("ThinkingConfig", "thinking_budget"): (-1,),
     ("AuthCredential", "expires_at"): (-1,),
     ("GetSessionConfig", "after_timestamp"): (-1,),
     ("Event", "seq"): (-1, 10**400),  # whoever stores it says which it is
@@ -123,10 +135,12 @@ ACCEPTED: dict[tuple[str, str], tuple[object, ...]] = {
     **{
         ("UsageMetadata", name): (-1, 10**400)  # what a model says is kept as it says it
         for name in (
+            "cache_write_token_count",
             "cached_content_token_count",
             "candidates_token_count",
             "prompt_token_count",
             "thoughts_token_count",
+            "tool_use_prompt_token_count",
             "total_token_count",
         )
     },
@@ -151,6 +165,8 @@ def settings() -> Iterator[tuple[str, str]]:
         for name in getattr(package, "__all__", ()):
             public = getattr(package, name)
             if not inspect.isclass(public) or public in seen or name in MADE_BY_MINIRUN:
+                continue
+            if issubclass(public, BaseException):  # it keeps what it is told, whatever that is
                 continue
             seen.add(public)
             try:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import signal
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,7 @@ from minirun import (
 )
 from minirun.bridge import AsyncioBridge
 from minirun.errors import ConfigurationError, InvalidMessageError, LlmCallsLimitExceededError
-from minirun.models import LlmResponse
+from minirun.models import LlmRequest, LlmResponse
 from minirun.testing import ScriptedLlm, call
 from minirun.types import UsageMetadata
 
@@ -192,6 +194,95 @@ async def test_what_waits_is_told() -> None:
             Asks(name="asks"), question.reply("it"), session_service=sessions, session_id=asked.session_id
         )
         assert answered.text == "it"
+
+
+def in_a_thread_of_asyncio() -> str:
+    return asyncio.run(asyncio.to_thread(said))
+
+
+def in_a_thread_of_trio() -> str:
+    return trio.run(trio.to_thread.run_sync, said)
+
+
+def in_many_threads() -> str:
+    with ThreadPoolExecutor(20) as threads:
+        [text] = set(threads.map(lambda _: said(), range(40)))
+    return text
+
+
+def in_a_tool() -> str:
+    """Ask another agent."""
+    return said()
+
+
+def told(request: LlmRequest) -> str:
+    """What the tool has said."""
+    parts = [part for content in request.contents for part in content.parts]
+    return "".join(part.function_response.response["result"] for part in parts if part.function_response is not None)
+
+
+def in_an_agent() -> str:
+    model = ScriptedLlm(lambda request: told(request) or call("in_a_tool"))
+    return run_sync(LlmAgent(name="outer", model=model, tools=[in_a_tool]), "hi").text
+
+
+def in_a_signal_handler() -> str:
+    found: list[str] = []
+    before = signal.signal(signal.SIGINT, lambda *_: found.append(said()))
+    try:
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return found[0]
+
+
+def while_something_is_collected() -> str:
+    class Last:
+        def __del__(self) -> None:
+            found.append(said())
+
+    found: list[str] = []
+    Last()
+    return found[0]
+
+
+def said() -> str:
+    return run_sync(parrot(), "hi").text
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        in_a_thread_of_asyncio,
+        in_a_thread_of_trio,
+        in_many_threads,
+        in_an_agent,
+        in_a_signal_handler,
+        while_something_is_collected,
+    ],
+)
+def test_run_sync_works_wherever_synchronous_code_runs(where: Callable[[], str]) -> None:
+    """
+    In threads of either kind of loop, in a tool of another run, in a signal handler and in the garbage collector.
+    """
+    assert where() == said()
+
+
+async def test_many_runs_at_once_share_a_service(tmp_path: Path) -> None:
+    """
+    `run_once` in fifty tasks: each has its session, and its own dependencies.
+    """
+    texts: dict[int, str] = {}
+    async with SqliteSessionService(tmp_path / "s.db") as sessions, trio.open_nursery() as nursery:
+
+        async def one(number: int) -> None:
+            given: Any = {"deps": number, "state_delta": {"temp:mood": "."}}
+            texts[number] = (await run_once(DepsParrot(name="parrot"), "hi", session_service=sessions, **given)).text
+
+        for number in range(50):
+            nursery.start_soon(one, number)
+    assert sorted(texts) == list(range(50))
+    assert all(text == f"{number} ." for number, text in texts.items())
 
 
 @pytest.mark.parametrize("wrong", [None, "agent", parrot, LlmAgent])

@@ -14,10 +14,18 @@ from minirun.errors import ConfigurationError
 from minirun.flows._json_schema import compile_schema
 from minirun.flows._patterns import Pattern, PatternError
 
-CHARS = "aAbB1_ -.\nßéÉ٣\u2028"
+# Small and large letters that are the same to `re` only, or only to Unicode: long s, Turkish i, micro, Kelvin, sharp s,
+# final sigma, iota, a ligature, titlecase, Georgian, Cherokee, Deseret.
+CASES = "sSſkK\u212aiIİıµμΜßẞσςΣιΙ\u0345\u1fbeﬅﬆǅǆǄåÅ\u212bωΩ\u2126აᲐᎠꭰ𐐀𐐨яЯᲇ"
+CHARS = f"aAbB1_ -.\nßéÉ٣\u2028{CASES}"
 LEAVES = st.one_of(
     st.sampled_from(["a", "B", "1", "é", "ß", r"\.", ".", "^", "$", r"\b", r"\B", r"\A", r"\Z"]),
     st.sampled_from([r"\d", r"\D", r"\w", r"\W", r"\s", r"\S", "[ab]", "[^a]", r"[\d_-]", r"[^\W\d]", "[A-b]"]),
+    st.sampled_from(CASES),
+    st.lists(st.sampled_from(CASES), min_size=1, max_size=3).map(lambda chars: f"[{''.join(chars)}]"),
+    st.lists(st.sampled_from(CASES), min_size=1, max_size=3).map(lambda chars: f"[^{''.join(chars)}]"),
+    st.lists(st.sampled_from(CASES), min_size=2, max_size=2).map(lambda ends: f"[{min(ends)}-{max(ends)}]"),
+    st.lists(st.sampled_from(CASES), min_size=2, max_size=2).map(lambda ends: f"[^{min(ends)}-{max(ends)}]"),
 )
 REPEATS = st.sampled_from(["*", "+", "?", "{2}", "{1,3}", "{0,2}", "{2,}", "*?", "+?"])
 PATTERNS = st.recursive(
@@ -29,10 +37,11 @@ PATTERNS = st.recursive(
         inner.map(lambda one: f"({one})"),
         inner.map(lambda one: f"(?i:{one})"),
         inner.map(lambda one: f"(?s:{one})"),
+        inner.map(lambda one: f"(?-i:{one})"),
     ),
     max_leaves=6,
 )
-FLAGS = st.sampled_from(["", "(?m)", "(?s)", "(?a)"])
+FLAGS = st.sampled_from(["", "(?m)", "(?s)", "(?a)", "(?i)", "(?ai)", "(?is)"])
 
 
 @settings(max_examples=600, deadline=None)
@@ -46,6 +55,19 @@ def test_a_pattern_is_found_where_python_finds_it(flags: str, source: str, texts
         if not text and r"\B" in source:
             continue  # before Python 3.14 it matched everything that is no boundary but an empty text
         assert pattern.fits(text) == (expected.search(text) is not None), (flags + source, text)
+
+
+@pytest.mark.parametrize("flags", ["(?i)", "(?ai)"])
+@pytest.mark.parametrize("form", ["{}", "[{}]", "[^{}]", "[{}_]", "[!-{}]", "(?:{}|_)"])
+def test_whatever_its_case_a_letter_is_the_same_letter_as_to_python(form: str, flags: str) -> None:
+    """
+    Each letter with a case of its own is tried on all that anything could call the same letter.
+    """
+    for letter in CASES:
+        source = flags + form.format(letter)
+        pattern, expected = Pattern(source), re.compile(source)
+        fitting = [char for char in CASES if pattern.fits(char)]
+        assert fitting == [char for char in CASES if expected.search(char)], source
 
 
 @pytest.mark.parametrize(
@@ -80,6 +102,15 @@ def test_what_takes_more_than_one_pass_is_refused_when_the_schema_is_made(source
         Pattern(source)
     with pytest.raises(ConfigurationError, match=rf"form at #/pattern: expected a pattern .* one pass.*{what}"):
         compile_schema({"type": "string", "pattern": source}, "form")
+
+
+@pytest.mark.parametrize("source", [r"(?a:\W)", r"a(?u:\w)", r"(?ai:k)"])
+def test_what_python_itself_does_not_search_for_reliably_is_refused(source: str) -> None:
+    """
+    The categories of a part alone: `re.search` begins with those of the whole. The message says what to write.
+    """
+    with pytest.raises(PatternError, match=r"for a part alone; begin the pattern with `\(\?a\)`"):
+        Pattern(source)
 
 
 @pytest.mark.parametrize("source", ["(){2000000000}", "((){2000000000}){2000000000}", "(a{0}){2000000000,}"])

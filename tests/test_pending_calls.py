@@ -43,8 +43,9 @@ from minirun.sessions import (
     repair,
     verify,
 )
-from minirun.sessions._calls import CallFold, call_changes, in_order, is_of_a_run, rewound, take_over
+from minirun.sessions._calls import CallFold, call_changes, in_order, is_of_a_run, take_over
 from minirun.sessions._live import visible_tail
+from minirun.sessions._past import rewound
 from minirun.sessions._pending import check_answer, pending_call
 from minirun.sessions._sqlite._schema import FORMAT
 from minirun.types import Content, FunctionCall, FunctionResponse, Part

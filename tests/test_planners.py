@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from minirun import LlmAgent
+from minirun import InvocationContext, LlmAgent
 from minirun.agents import CallbackContext, ReadonlyContext
-from minirun.errors import ConfigurationError, LlmCallsLimitExceededError, NotSupportedError
+from minirun.code_executors import BaseCodeExecutor, CodeExecutionInput, CodeExecutionResult
+from minirun.errors import ConfigurationError, InvalidValueError, LlmCallsLimitExceededError
 from minirun.models import LlmRequest, LlmResponse
 from minirun.planners import BasePlanner, BuiltInPlanner, PlanReActPlanner
 from minirun.testing import ScriptedLlm, call
-from minirun.types import Content, Part
+from minirun.types import Content, GenerateContentConfig, Part, ThinkingConfig
 
 from .helpers import RunConfig, run_to_end, runner_for
 
@@ -80,6 +81,66 @@ async def test_a_plan_without_an_act_is_no_answer() -> None:
         await run_to_end(runner_for(agent), run_config=RunConfig(max_llm_calls=3))
 
 
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ("/*PLANNING*/ Add, ", "then tell.\n/*FINAL", "_ANSWER*/ It ", "is 3."),
+        ("/*PLANNING*/ Add, then tell.", Part(text="hm", thought=True), "So:", "/*FINAL_ANSWER*/ It is 3."),
+        ("Well. ", "/*FINAL_ANSWER*/ 4? ", "/*FINAL_ANSWER*/ It is 3."),
+        ("/*FINAL_ANSWER*/", " It is 3."),
+    ],
+)
+async def test_tags_may_stand_anywhere_in_the_parts_of_an_answer(parts: tuple[Part | str, ...]) -> None:
+    """
+    Models cut their texts anywhere: in a tag, in a plan. What stands before the last tag is a thought.
+    """
+    agent, _ = planning(said(*parts))
+    _, run = await run_to_end(runner_for(agent))
+    assert run.answer is not None
+    assert run.answer.text == "It is 3."
+    assert run.answer.content is not None
+    assert all("/*FINAL_ANSWER*/" not in (part.text or "") for part in run.answer.content.parts[-1:])
+
+
+async def test_a_text_that_a_model_has_signed_stays_a_part() -> None:
+    """
+    A provider wants its signatures back with the very part that they are of.
+    """
+    signed = Part(text="Signed. ", thought_signature=b"x")
+    agent, _ = planning(said("First. ", signed, "Last."))
+    events, _ = await run_to_end(runner_for(agent))
+    assert events[0].content is not None
+    assert list(events[0].content.parts) == [Part(text="First. "), signed, Part(text="Last.")]
+
+
+async def test_code_that_a_plan_acts_by_is_run() -> None:
+    """
+    With a code executor the act may be code, which stands in a thought then; what a model only thinks is not run.
+    """
+
+    class Runs(BaseCodeExecutor):
+        def execute_code(self, invocation_context: InvocationContext, code_execution_input: CodeExecutionInput) -> Any:
+            ran.append(code_execution_input.code)
+            return CodeExecutionResult(stdout="3")
+
+    ran: list[str] = []
+    block = "```python\nprint(1 + 2)\n```"
+    model = ScriptedLlm(
+        [
+            said(Part(text=f"Would {block} do?", thought=True), "/*PLANNING*/ Add."),
+            f"/*PLANNING*/ Add.\n/*ACTION*/\n{block}\n/*FINAL",
+            f"/*REASONING*/ {block} gave it.\n/*FINAL_ANSWER*/ It is 3.",
+        ]
+    )
+    agent = LlmAgent(name="a", model=model, planner=PlanReActPlanner(), code_executor=Runs())
+    events, run = await run_to_end(runner_for(agent))
+    assert run.answer is not None
+    assert (run.answer.text, ran) == ("It is 3.", ["print(1 + 2)"])
+    [wrote] = [each for each in events if each.content and any(part.executable_code for part in each.content.parts)]
+    assert wrote.content is not None
+    assert wrote.content.parts[0].thought
+
+
 class Shouting(BasePlanner):
     """A planner of one's own."""
 
@@ -104,11 +165,54 @@ async def test_a_planner_of_ones_own_sees_state_and_request() -> None:
     assert (events[-1].text, dict(run.session.state)) == ("HELLO", {"who": "ada", "planned": 1, "said": "HELLO"})
 
 
+THOUGHT = Part(text="Let me see.", thought=True)
+
+
+async def test_a_built_in_planner_sets_how_the_model_thinks() -> None:
+    """
+    Every request has its thinking_config, and the rest of the agent's own settings; nothing is said of plans.
+    """
+    model = ScriptedLlm(["hello", "again"])
+    thinking = ThinkingConfig(include_thoughts=True, thinking_level="low")
+    agent = LlmAgent(
+        name="a",
+        model=model,
+        instruction="Be brief.",
+        planner=BuiltInPlanner(thinking_config=thinking),
+        generate_content_config=GenerateContentConfig(temperature=0.5),
+    )
+    runner = runner_for(agent)
+    await run_to_end(runner)
+    await run_to_end(runner)
+    config = GenerateContentConfig(system_instruction="Be brief.", temperature=0.5, thinking_config=thinking)
+    assert [request.config for request in model.requests] == [config, config]
+
+
+async def test_thoughts_under_a_built_in_planner_stay_thoughts() -> None:
+    """
+    What a provider marks as a thought is no plan: it is not told to the model as text, and is no reason to ask again.
+    """
+    planner = BuiltInPlanner(thinking_config={"thinking_budget": 100})
+    model = ScriptedLlm([Content(role="model", parts=[THOUGHT, Part(text="hi")]), Content(parts=[THOUGHT]), "there"])
+    runner = runner_for(LlmAgent(name="a", model=model, planner=planner))
+    for _ in range(3):
+        events, run = await run_to_end(runner)
+    assert [part.thought for part in model.requests[1].contents[1].parts] == [True, None]
+    assert len(model.requests) == 3
+    assert run.answer is not None
+    assert events[-1].text == "there"
+
+
 def test_what_is_no_planner_is_refused() -> None:
     """
-    Another value is refused, and the thinking of providers' models by its name, with what to use instead.
+    Another value is refused, and so is a setting that two places give, or none.
     """
     with pytest.raises(ConfigurationError, match="expected planner to be a planner such as PlanReActPlanner"):
         LlmAgent(name="a", planner=True)  # type: ignore[arg-type]
-    with pytest.raises(NotSupportedError, match=r"comes with the models of providers; .* use PlanReActPlanner"):
-        BuiltInPlanner(thinking_config=None)
+    with pytest.raises(InvalidValueError, match="expected a ThinkingConfig, found None"):
+        BuiltInPlanner(thinking_config=None)  # type: ignore[arg-type]  # that is the point
+    with pytest.raises(InvalidValueError, match="thinking_config: expected a ThinkingConfig"):
+        BuiltInPlanner(thinking_config="much")  # type: ignore[arg-type]  # that is the point
+    config = GenerateContentConfig(thinking_config=ThinkingConfig(thinking_budget=0))
+    with pytest.raises(ConfigurationError, match="would be replaced by that of the planner"):
+        LlmAgent(name="a", generate_content_config=config, planner=BuiltInPlanner(thinking_config=ThinkingConfig()))

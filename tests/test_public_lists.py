@@ -8,8 +8,10 @@ import ast
 import importlib
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
+import attrs
 import pytest
 
 import minirun
@@ -22,6 +24,7 @@ LISTS = [
 ]
 # What needs an extra: the one is in no `__all__`, the other is.
 UNLISTED = {"minirun.plugins": {"TracingPlugin"}}
+OUTSIDE = ("minirun.cli", "minirun.simulation", "minirun.testing")
 EXTRAS = {"KeyringCredentialService": "keyring"}
 
 
@@ -79,3 +82,19 @@ def test_a_package_that_was_imported_anew_leaves_the_old_one_its_names() -> None
     """
     done = subprocess.run([sys.executable, "-c", REIMPORTED], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_annotations_of_public_classes_are_understood_with_the_public_names() -> None:
+    """
+    `typing.get_type_hints(cls, localns=names)` resolves every public class: no annotation needs a private name.
+    """
+    packages = [importlib.import_module(name) for name in LISTS if not name.startswith(OUTSIDE)]
+    listed = [(package, name) for package in packages for name in package.__all__ if name not in EXTRAS]
+    names = {name: getattr(package, name) for package, name in listed}
+    # What the runtime is given of an app is no application's to make.
+    kinds = [kind for name, kind in names.items() if isinstance(kind, type) and name != "Program"]
+    assert {minirun.LlmAgent, minirun.App, minirun.Runner} <= set(kinds)
+    for kind in kinds:
+        typing.get_type_hints(kind, localns=names)
+        if "__init__" in vars(kind) and not attrs.has(kind):
+            typing.get_type_hints(vars(kind)["__init__"], localns=names)

@@ -12,7 +12,7 @@ from minirun.errors import (
     ConfigurationError,
     InvalidValueError,
     LlmCallsLimitExceededError,
-    ModelError,
+    ModelContractError,
     RetriesExceededError,
     ScriptError,
 )
@@ -113,8 +113,8 @@ async def test_when_the_retries_are_used_up_the_run_fails() -> None:
 
 async def test_what_a_model_raises_may_be_overcome() -> None:
     """By default what breaks the contract of models; other errors, and fatal ones, fail the run as ever."""
-    events, _ = await run_to_end(runner_with([ModelError("cut off"), "fine"], ReflectAndRetryModelPlugin()))
-    assert outline(events) == ["ModelError", "told", "fine"]
+    events, _ = await run_to_end(runner_with([ModelContractError("cut off"), "fine"], ReflectAndRetryModelPlugin()))
+    assert outline(events) == ["ModelContractError", "told", "fine"]
     assert events[0].error_message == "cut off"
     with pytest.raises(OSError, match="cable"):
         await run_to_end(runner_with([OSError("cable")], ReflectAndRetryModelPlugin()))
@@ -122,13 +122,15 @@ async def test_what_a_model_raises_may_be_overcome() -> None:
     assert outline(events) == ["OSError", "told", "fine"]
     with pytest.raises(ScriptError):
         await run_to_end(runner_with([], ReflectAndRetryModelPlugin(errors=[Exception])))
-    with pytest.raises(ModelError, match="second"):
+    with pytest.raises(ModelContractError, match="second"):
         await run_to_end(
-            runner_with([ModelError("first"), ModelError("second")], ReflectAndRetryModelPlugin(max_retries=1))
+            runner_with(
+                [ModelContractError("first"), ModelContractError("second")], ReflectAndRetryModelPlugin(max_retries=1)
+            )
         )
     plugin = ReflectAndRetryModelPlugin(max_retries=0, throw_exception_if_retry_exceeded=False)
-    events, _ = await run_to_end(runner_with([ModelError("cut off")], plugin))
-    assert [(event.error_code, event.error_message) for event in events] == [("ModelError", "cut off")]
+    events, _ = await run_to_end(runner_with([ModelContractError("cut off")], plugin))
+    assert [(event.error_code, event.error_message) for event in events] == [("ModelContractError", "cut off")]
 
 
 async def test_each_question_counts_for_the_budget() -> None:
@@ -224,9 +226,7 @@ def test_wrong_settings_are_refused(options: dict[str, Any]) -> None:
 class Strict(ReflectAndRetryModelPlugin):
     """A judge that needs not wait."""
 
-    def extract_error_from_response(
-        self, *, callback_context: CallbackContext, llm_response: LlmResponse
-    ) -> Any:
+    def extract_error_from_response(self, *, callback_context: CallbackContext, llm_response: LlmResponse) -> Any:
         return None if llm_response.content and llm_response.content.text == "fine" else self.verdict
 
     verdict: Any = "too short"

@@ -596,12 +596,16 @@ async def test_the_answer_that_is_recorded_is_the_answer() -> None:
 
 
 async def test_a_step_in_a_thread_can_be_left_and_is_not_forgotten() -> None:
-    """A cancelled run leaves a step that hangs; one that ends within the grace is recorded, and not taken again."""
+    """A cancelled run leaves a step that hangs; one that ends within the grace is recorded, unless it has failed."""
     released = threading.Event()
 
     def work() -> str:
         trio.from_thread.run_sync(scope.cancel)
         return "worked"
+
+    def fail() -> str:
+        trio.from_thread.run_sync(scope.cancel)
+        raise OSError("failed")
 
     def hang() -> str:
         trio.from_thread.run_sync(scope.cancel)
@@ -609,7 +613,7 @@ async def test_a_step_in_a_thread_can_be_left_and_is_not_forgotten() -> None:
         return "hung"
 
     try:
-        for step, grace_s, recorded in ((work, 60.0, ["worked"]), (hang, 0.0, [])):
+        for step, grace_s, recorded in ((work, 60.0, ["worked"]), (fail, 60.0, []), (hang, 0.0, [])):
 
             async def act(ctx: InvocationContext, step: Callable[[], str] = step) -> None:
                 await ctx.step("work", step)
@@ -618,8 +622,8 @@ async def test_a_step_in_a_thread_can_be_left_and_is_not_forgotten() -> None:
             with scope:
                 await run_to_its_end(runner, new_message="go", run_config=RunConfig(thread_grace_s=grace_s))
             assert scope.cancelled_caught
-            outputs = [event.output for event in await log_of(runner) if event.output is not None]
-            assert outputs == recorded
+            taken = [event.output for event in await log_of(runner) if event.actions.replay.step is not None]
+            assert taken == recorded
     finally:
         released.set()
 

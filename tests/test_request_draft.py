@@ -13,7 +13,17 @@ import pytest
 from minirun._window import Extended, Window
 from minirun.errors import InvalidValueError
 from minirun.models import GenerateContentConfigDraft, LlmRequest, LlmRequestDraft, RequestChecker
-from minirun.types import Content, FunctionDeclaration, GenerateContentConfig, Part
+from minirun.types import (
+    Content,
+    FunctionCallingConfig,
+    FunctionDeclaration,
+    GenerateContentConfig,
+    HttpOptions,
+    Part,
+    SafetySetting,
+    ThinkingConfig,
+    ToolConfig,
+)
 
 
 def said(text: str, role: str = "user") -> Content:
@@ -35,6 +45,13 @@ FULL: dict[str, Any] = {
     "seed": 7,
     "response_mime_type": "application/json",
     "response_schema": {"type": "object"},
+    "tool_config": ToolConfig(function_calling_config=FunctionCallingConfig(mode="NONE")),
+    "thinking_config": ThinkingConfig(thinking_budget=0),
+    "safety_settings": (SafetySetting(category="a", threshold="b"),),
+    "http_options": HttpOptions(timeout=5),
+    "labels": {"a": "b"},
+    "cached_content": "c",
+    "extra_body": {"d": 1},
 }
 
 

@@ -243,6 +243,7 @@ def test_a_turn_with_a_tool_loads_only_what_it_uses() -> None:
     print(f"{total:6} lines of code in {len(loaded)} modules")
     assert {"minirun.sessions", "minirun.tools._function"} <= loaded.keys()
     assert loaded.keys().isdisjoint(f"minirun.flows.{room}" for room in ("_json_schema", "_parameter_docs", "_schema"))
+    assert "minirun.sessions._read_only" not in loaded, "a run copies no state"
     assert total <= LOADED_CODE_LINES_MAX
 
 

@@ -15,6 +15,7 @@ import json
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from types import NoneType
 from typing import Annotated, Any, Literal, NewType, NotRequired, Required, TypedDict
 
 import attrs
@@ -268,12 +269,16 @@ def of_one(case: Case) -> list[Case]:
 def of_two(one: Case, two: Case) -> list[Case]:
     (a, a_values), (b, b_values) = one, two
     both = objects(a_values, b_values)
+    b_or_none = union[b, None]  # a default is one of its type, so that what has it can be told and read again
     return [
         (union[a, b], a_values | b_values),
         (tuple_of[a, b], st.tuples(a_values, b_values).map(list)),
         (typed_dict("Typed", {"a": a, "b": not_required[b]}), both),
-        (dataclasses.make_dataclass("Data", [("a", a), ("b", b, dataclasses.field(default=None))]), both),
-        (attrs.make_class("Attrs", {"a": attrs.field(type=a), "b": attrs.field(type=b, factory=list)}), both),
+        (dataclasses.make_dataclass("Data", [("a", a), ("b", b_or_none, dataclasses.field(default=None))]), both),
+        (
+            attrs.make_class("Attrs", {"a": attrs.field(type=a), "b": attrs.field(type=b_or_none, factory=NoneType)}),
+            both,
+        ),
     ]
 
 

@@ -18,10 +18,10 @@ import minirun
 PACKAGE = Path(minirun.__file__).parent
 # The command that searches seeds is outside of all worlds: it counts real seconds and starts real processes. The bridge
 # is where trio meets another loop and other threads; its own thread is one of Env. What
-# runs the code of models starts processes and ends their groups.
+# runs the code of models starts processes and ends their groups. The command line reads the keys of providers.
 EXEMPT = (
     *("bridge/", "code_executors/_unsafe_local.py", "env.py", "simulation/"),
-    *("cli/_ctrl_c.py", "cli/_simulate.py", "cli/_workers.py"),
+    *("cli/_ctrl_c.py", "cli/_load.py", "cli/_simulate.py", "cli/_workers.py"),
 )
 
 # Importing one of these is enough, whatever is done with it.

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 from collections.abc import Callable
+from copy import copy, deepcopy
 from pathlib import Path
 
 import pytest
 
-from minirun import BaseAgent, Event, InMemorySessionService, InvocationContext, LlmAgent, Runner, SqliteSessionService
+from minirun import (
+    BaseAgent,
+    Event,
+    EventActions,
+    InMemorySessionService,
+    InvocationContext,
+    LlmAgent,
+    Runner,
+    SqliteSessionService,
+)
 from minirun.errors import ConfigurationError, InvalidValueError, NotSupportedError, SessionNotFoundError
 from minirun.sessions import BaseSessionService, Session
 from minirun.testing import ScriptedLlm
@@ -23,6 +35,58 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> BaseSessionServic
 def runner_of(service: BaseSessionService, *, makes: bool = False) -> Runner:
     agent = LlmAgent(name="a", model=ScriptedLlm(["hello"]))
     return Runner(app_name="app", agent=agent, session_service=service, auto_create_session=makes)
+
+
+# --- state ------------------------------------------------------------------------------------------------------------
+
+
+async def test_the_state_of_a_session_is_written_as_json_like_any_dict(service: BaseSessionService) -> None:
+    """`json.dumps(session.state)` has all scopes, nested values too; what copies it gets a plain dict."""
+    state = {"a": {"b": [1, None]}, "user:n": 2, "app:x": "y"}
+    async with service:
+        await service.create_session(**HERE, state=state)
+        for session in (await get(service), Session.from_json((await get(service)).to_json())):
+            assert json.loads(json.dumps(session.state)) == state
+            assert json.loads(json.dumps(session.state, indent=1, sort_keys=True)) == state
+            assert isinstance(session.state, dict)
+            for copied in (copy(session.state), deepcopy(session.state), pickle.loads(pickle.dumps(session.state))):
+                assert type(copied) is dict
+                assert copied == state
+
+
+async def test_a_state_that_somebody_holds_advances_with_its_session(service: BaseSessionService) -> None:
+    """An append changes the very object, also while somebody goes through it, who sees the keys that there were."""
+    async with service:
+        session = await service.create_session(**HERE, state={"a": 1, "b": 2})
+        state, seen = session.state, []
+        for key, value in session.state.items():
+            seen.append((key, value))
+            await service.append_event(session, Event(author="user", state={f"{key}{key}": value, "app:n": 1}))
+        await service.append_event(session, Event(author="user", actions=EventActions(state_removed=["a"])))
+        assert seen == [("a", 1), ("b", 2)]
+        assert session.state is state
+        assert state == {"b": 2, "aa": 1, "bb": 2, "app:n": 1}
+        assert json.loads(json.dumps(state)) == dict((await get(service)).state)
+        for view in (state.items, state.values, state.keys):
+            for _ in view():
+                gone = EventActions(state_removed=[key for key in state if key != "app:n"])
+                await service.append_event(session, Event(author="user", actions=gone))
+            await service.append_event(session, Event(author="user", state={"c": 3, "d": 4}))
+
+
+@pytest.mark.parametrize("copied", [deepcopy, lambda session: pickle.loads(pickle.dumps(session))])
+async def test_a_copy_of_a_session_advances_whatever_was_read_before(
+    service: BaseSessionService, copied: Callable[[Session], Session]
+) -> None:
+    """A session that is copied after its state was read has a state of its own, to read, and can be appended to."""
+    async with service:
+        session = await service.create_session(**HERE, state={"a": 1})
+        assert session.state["a"] == 1
+        other = copied(session)
+        await append(service, other, "x", a=2)
+        assert (other.state["a"], session.state["a"]) == (2, 1)
+        with pytest.raises(TypeError):
+            other.state["a"] = 3  # type: ignore[index]  # it is to read
 
 
 # --- equality ---------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minirun import BaseAgent, Event, InvocationContext, LlmAgent
-from minirun.errors import ModelError
+from minirun.errors import ModelContractError, ModelError
 from minirun.simulation import (
     ChaosLlm,
     CheckError,
@@ -389,7 +389,7 @@ async def talk_twice(world: World, runner: Any, user: str) -> None:
     for _ in range(2):
         try:
             await world.say(runner, user, "hello")
-        except ModelError:
+        except (ModelContractError, ModelError):
             world.coverage["the user was told of the model's failure"] += 1
 
 

@@ -11,7 +11,13 @@ import trio
 import trio.lowlevel
 
 from minirun import AgentTool, App, BaseAgent, Event, InMemoryRunner, InvocationContext, LlmAgent, RunConfig
-from minirun.errors import ConfigurationError, DeadlineExceededError, LlmCallsLimitExceededError, ModelError
+from minirun.errors import (
+    ConfigurationError,
+    DeadlineExceededError,
+    LlmCallsLimitExceededError,
+    ModelContractError,
+    ModelError,
+)
 from minirun.models import LLMRegistry
 from minirun.plugins import BasePlugin
 from minirun.sessions import InvocationStatus
@@ -51,7 +57,7 @@ async def busy(world: World) -> None:
     async def talk(user: str, session: str) -> None:
         try:
             await world.say(runner, user, "hello", session_id=session)
-        except ModelError:
+        except (ModelContractError, ModelError):
             world.reached("told of the model's failure")
 
     async with trio.open_nursery() as nursery:
@@ -285,7 +291,7 @@ def test_a_model_without_a_script_needs_no_more() -> None:
         for _ in range(2):
             try:
                 await world.say(runner, "ada", "hello")
-            except (ModelError, DeadlineExceededError):
+            except (ModelContractError, ModelError, DeadlineExceededError):
                 world.reached("told of a failure")
 
     storages: Sequence[dict[str, Any]] = ({"storage": "memory"}, {"storage": "sqlite", "processes": 2})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -13,6 +13,7 @@ from minirun._json import DEPTH_MAX, FrozenDict, FrozenList, freeze
 from minirun.errors import InvalidValueError, InvocationEndedError
 from minirun.sessions import ReadOnlyState, State
 from minirun.sessions._fold import apply_event, fold
+from minirun.sessions._read_only import CopiedState
 from minirun.sessions._state import MISSING, REMOVED, Add, Extend, Scope, Values, scope_of, with_writes, writes_of
 
 
@@ -467,13 +468,18 @@ CHANGES: list[Callable[[Any], object]] = [
     lambda state: state.pop("name"),
     lambda state: state.popitem(),
     lambda state: state.clear(),
+    lambda state: state.__ior__({"name": "Ada"}),
 ]
+READ_ONLY: list[Callable[[Values], Mapping[str, Any]]] = [ReadOnlyState, CopiedState]
 
 
+@pytest.mark.parametrize("kind", READ_ONLY)
 @pytest.mark.parametrize("change", CHANGES)
-def test_changing_a_services_state_names_the_right_ways(change: Callable[[Any], object]) -> None:
+def test_changing_a_services_state_names_the_right_ways(
+    kind: Callable[[Values], Mapping[str, Any]], change: Callable[[Any], object]
+) -> None:
     """The message shows append_event with an Event, and ctx.state; the state stays as it was."""
-    state = ReadOnlyState(values(name="Bob"))
+    state = kind(values(name="Bob"))
     with pytest.raises(
         TypeError, match=r"service\.append_event\(session, Event\(author=.*or, in an agent.*`ctx\.state`"
     ):
@@ -481,18 +487,20 @@ def test_changing_a_services_state_names_the_right_ways(change: Callable[[Any], 
     assert dict(state) == {"name": "Bob"}
 
 
-def test_the_message_shows_the_key_that_was_written() -> None:
+@pytest.mark.parametrize("kind", READ_ONLY)
+def test_the_message_shows_the_key_that_was_written(kind: Callable[[Values], Any]) -> None:
     """It can be copied: the key is in it, for setting and for deleting."""
-    state: Any = ReadOnlyState(values())
+    state = kind(values())
     with pytest.raises(TypeError, match=r"Event\(author=\"\.\.\.\", state=\{'cart': \.\.\.\}\)"):
         state["cart"] = 1
     with pytest.raises(TypeError, match=r"actions=EventActions\(state_removed=\['cart'\]\)"):
         del state["cart"]
 
 
-def test_a_read_only_state_reads_like_a_dict() -> None:
+@pytest.mark.parametrize("kind", READ_ONLY)
+def test_a_read_only_state_reads_like_a_dict(kind: Callable[[Values], Mapping[str, Any]]) -> None:
     """All scopes together: length, iteration, `in`, get, items and == work."""
-    state = ReadOnlyState(Values({"a": 1}, {"user:b": None}, {"app:c": [1]}))
+    state = kind(Values({"a": 1}, {"user:b": None}, {"app:c": [1]}))
     assert state == {"a": 1, "user:b": None, "app:c": [1]}
     assert list(state) == ["a", "user:b", "app:c"]
     assert len(state) == 3

@@ -417,7 +417,7 @@ def test_values_cannot_be_changed() -> None:
             setattr(value, field, None)
     with pytest.raises(TypeError):
         event.actions.state_delta["k"] = 2  # type: ignore[index]  # that is the point
-    with pytest.raises(AttributeError):
+    with pytest.raises(TypeError, match="cannot change; make another value"):
         event.content.parts.append(Part(text="x"))  # type: ignore[attr-defined]  # that is the point
 
 

@@ -26,6 +26,7 @@ from minirun.agents import BaseAgent, LoopAgent, ParallelAgent, SequentialAgent,
 from minirun.errors import (
     CleanupTimeoutError,
     FatalError,
+    ModelContractError,
     ModelError,
     OutputSchemaError,
     ScriptError,
@@ -934,7 +935,7 @@ def _regions_of(forest: Forest, event: Event, turns: Mapping[str, Region]) -> It
 
 # --- the world --------------------------------------------------------------------------------------------------------
 
-EXPECTED = (ModelError, HookError, OutputSchemaError, CleanupTimeoutError, FatalError)
+EXPECTED = (ModelContractError, ModelError, HookError, OutputSchemaError, CleanupTimeoutError, FatalError)
 
 
 async def trees(world: World) -> None:

@@ -20,6 +20,7 @@ from minirun.agents import BaseAgent
 from minirun.errors import (
     DeadlineExceededError,
     InvalidMessageError,
+    ModelContractError,
     ModelError,
     SessionNotFoundError,
     StaleSessionError,
@@ -54,7 +55,7 @@ WRONG = -1
 """An answer that no form allows, and no confirmation."""
 
 # What a run may fail with here: what the faults are made of, and what they come to.
-EXPECTED = (ModelError, StorageError, StaleSessionError, DeadlineExceededError)
+EXPECTED = (ModelContractError, ModelError, StorageError, StaleSessionError, DeadlineExceededError)
 ENDS = (InvocationStatus.COMPLETED, InvocationStatus.FAILED, InvocationStatus.CANCELLED)
 
 

@@ -23,6 +23,7 @@ from minirun.errors import (
     InvalidEventError,
     InvalidValueError,
     LlmCallsLimitExceededError,
+    ModelContractError,
     ModelError,
     StaleSessionError,
     StorageError,
@@ -188,7 +189,7 @@ async def desk(world: World) -> None:
     async def ask(user: str, text: str) -> None:
         try:
             await world.say(runner, user, text, session_id=SESSION)
-        except ModelError:
+        except (ModelContractError, ModelError):
             world.coverage["the user was told of the model's failure"] += 1
 
     runner = world.runner(lambda: LlmAgent(name="desk", model=ChaosLlm(), tools=[note, count]))

@@ -10,7 +10,9 @@ from ..events import Event
 from ..flows._answer import is_answer, shown_result
 from ..flows._output import Outcome, OutputSchema
 from ..flows._prompts import Prompts
+from ..models import BaseLlm
 from ..runtime import InvocationContext, ToolContext
+from ..runtime._position import CallScope, Position
 from ..tools import BaseTool
 from ..tools._declared import declared
 from ..types import Content, FunctionDeclaration, Part
@@ -73,7 +75,7 @@ class AgentTool(BaseTool):
         """
         content = Content(role="user", parts=[Part(text=self._request(args))])
         model = find_model(tool_context.agent, tool_context)
-        context = tool_context._for_agent_inside(self.agent, self.tree, content, model)
+        context = _inside(tool_context, self.tree, content, model)
         await self.agent.run_async(context)
         if self.skip_summarization:
             tool_context.actions.skip_summarization = True
@@ -113,6 +115,26 @@ def _input_of(agent: BaseAgent) -> OutputSchema | None:
             return OutputSchema.of(schema, "input_schema")
         at = at.sub_agents[0] if at.sub_agents and not hasattr(at, "model") else None
     return None
+
+
+def _inside(above: ToolContext, tree: AgentTree, content: Content, model: BaseLlm | None) -> InvocationContext:
+    """
+    The context of the agents in *tree*, in the call of *above*: a branch of its own, whose history begins with
+    *content*; *model* is for those that have none.
+    """
+    here, invocation, call_id = above._position, above._invocation, above.function_call_id
+    invocation.inside.add(call_id)
+    name = f"{tree.root.name}@{call_id}"
+    call = invocation.live.open_calls[call_id]  # it is being made
+    position = Position(
+        path=here.path,
+        tree=tree,
+        branch=f"{here.branch}.{name}" if here.branch else name,
+        concurrent=here.concurrent,
+        inside=CallScope(content, call.seq + 1, model),
+        readers=here.readers,
+    )
+    return InvocationContext(invocation, above.agent, position, above.state)
 
 
 def _last_answer(context: InvocationContext) -> Event | None:

@@ -17,13 +17,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iter
 from copy import deepcopy
 from functools import partial, wraps
 from reprlib import recursive_repr
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, dataclass_transform
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, dataclass_transform
 
 import attrs
 
-from .._json import brief
+from .._frozen import refuse_changes
+from .._json import FrozenTuple, brief
 from .._record import MUTABLE, fields_shown
-from .._values import refuse_changes
 from ..errors import ConfigurationError
 from ..events import Event
 from ..runtime import InvocationContext
@@ -110,7 +110,7 @@ def _is_name(name: object) -> bool:
 def _agents(value: Sequence[BaseAgent]) -> tuple[BaseAgent, ...]:
     if not isinstance(value, Iterable):
         raise ConfigurationError(f"expected sub_agents to be a list of agents, found {brief(value)}; write [...]")
-    agents = tuple(value)
+    agents = FrozenTuple(value)
     for agent in agents:
         if not isinstance(agent, BaseAgent):
             raise ConfigurationError(f"expected agents in sub_agents, found {brief(agent)}")
@@ -124,7 +124,7 @@ def hooks_field(name: str, *parameters: str) -> Any:
 
 def _hooks(value: Hooks, name: str, parameters: Sequence[str]) -> tuple[Hook, ...]:
     """Return the hooks of one field; raises ConfigurationError if one cannot be called with these parameters."""
-    hooks = () if value is None else (value,) if callable(value) else tuple(value)
+    hooks = FrozenTuple(() if value is None else (value,) if callable(value) else value)
     for hook in hooks:
         if not callable(hook):
             msg = f"expected {name} to be a function or a list of functions, found {brief(hook)}"
@@ -212,6 +212,7 @@ class BaseAgent(_AgentFields):
 
     async def _run_below(self, parent_context: InvocationContext) -> None:
         parent_context._not_awaited -= 1
+        parent_context._check_writable()
         agent: BaseAgent | None = self
         while agent is not None and not parent_context.end_invocation:
             context = parent_context._for_agent(agent)
@@ -277,7 +278,7 @@ class BaseAgent(_AgentFields):
         """Return the agent of this name in the tree below, or None."""
         return next((agent for agent in self._tree() if agent.name == name and agent is not self), None)
 
-    def clone(self, update: Mapping[str, Any] | None = None) -> BaseAgent:
+    def clone(self, update: Mapping[str, Any] | None = None) -> Self:
         """
         Return a copy with the fields in *update* changed; the agents below are copied, too, unless they are in it.
 

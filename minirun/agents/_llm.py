@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from .._json import brief, freeze, is_count
+from .._json import FrozenTuple, brief, freeze, is_count
 from .._values import MAKE, changed
-from ..errors import ConfigurationError, FatalError, ModelError, NotSupportedError
+from ..errors import ConfigurationError, FatalError, NotSupportedError
 from ..events import Event, EventActions, Replay
-from ..flows._turn import Input, Turn, input_of, step
+from ..flows._no_secrets import OF_RUN
+from ..flows._turn import CUT_OFF, Input, Turn, input_of, step
 from ..models import BaseLlm, LlmResponse
 from ..models._base import responses_of
 from ..runtime import InvocationContext, StreamingMode, ToolContext
 from ..runtime._hooks import Hook
-from ..sessions._key import CALL_ID
 from ..tools import BaseTool
 from ..tools._batch import run_calls
 from ..types import Content, GenerateContentConfig, Part
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..code_executors import BaseCodeExecutor
     from ..flows._output import OutputSchema
     from ..planners import BasePlanner
-    from ..tools import BaseToolset
+    from ..tools import BaseToolset, RetryConfig
     from ._output import OutputRetries
     from ._shaping import Shaping
 
@@ -66,7 +66,7 @@ def _static(value: str | Content | None) -> str | None:
 def _tools(value: Sequence[BaseTool | BaseToolset | Callable[..., Any]]) -> tuple[BaseTool | BaseToolset, ...]:
     if not isinstance(value, Iterable):
         raise ConfigurationError(f"expected tools to be a list, found {brief(value)}; write tools=[...]")
-    tools = tuple(tool if isinstance(tool, BaseTool) else _as_tool(tool) for tool in value)
+    tools = FrozenTuple([tool if isinstance(tool, BaseTool) else _as_tool(tool) for tool in value])
     names = [tool.name for tool in tools if isinstance(tool, BaseTool)]
     if len({*names, SET_MODEL_RESPONSE, TRANSFER_TO_AGENT}) < len(names) + 2:
         from ._llm_fields import refuse_names
@@ -88,13 +88,14 @@ def _as_tool(value: Any) -> BaseTool | BaseToolset:
 
 
 def _checked(instance: Any, attribute: Any, value: object) -> None:
-    if value is not None:
+    if value is not attribute.default:
         from ._llm_fields import CHECKS  # few agents have such fields
 
         CHECKS[attribute.name](instance, attribute.name, value)
 
 
 _NOTHING = Event()  # what an agent has said before it says something
+AGAIN = LlmResponse()  # no answer: the model is to be asked the same again
 
 
 # --- the agent --------------------------------------------------------------------------------------------------------
@@ -113,6 +114,11 @@ class LlmAgent(BaseAgent):
         static_instruction: A text that is the same in every request and taken as it is, so that providers can cache
             it. The *instruction* then stands in the conversation, before the user's last words.
         tools: Functions, tools and toolsets that the model may call.
+        model_retry: How often a model whose provider has failed, before it said anything, is asked the same again, and
+            when. `"standard"`: `RetryConfig(max_attempts=3)`; None: never. Retried is what may be gone in a moment:
+            ModelRateLimitedError, ModelOverloadedError, ModelTimeoutError and
+            ModelConnectionError, or the *exceptions* of the RetryConfig. All attempts are one question for
+            `RunConfig.max_llm_calls`; a partial event with `custom_metadata["model_retry"]` tells of each failure.
         generate_content_config: How the model is to answer: temperature, number of tokens and so on.
         disallow_transfer_to_parent: It does not hand over to the agent above it, nor keeps control for the user's next
             message.
@@ -134,8 +140,8 @@ class LlmAgent(BaseAgent):
         before_model_callback: Called with `callback_context` and `llm_request`, an LlmRequestDraft to change. An
             LlmResponse that it returns counts as the model's.
         after_model_callback: Called with `callback_context` and `llm_response`, for fragments, too. An LlmResponse that
-            it returns takes its place; what it leaves out of `usage_metadata`, `finish_reason` and `turn_complete`
-            stays.
+            it returns takes its place; what it leaves out of `usage_metadata`, `finish_reason`, `turn_complete` and
+            `model_version` stays.
         on_model_error_callback: Called with `callback_context`, `llm_request` and `error` when the model fails. An
             LlmResponse that it returns counts as the model's; else the run fails.
         before_tool_callback: Called with `tool`, `args` (a dict to change) and `tool_context`. A value other than None
@@ -159,6 +165,7 @@ class LlmAgent(BaseAgent):
     )
     static_instruction: str | Content | None = attrs.field(default=None, converter=_static)
     tools: Sequence[BaseTool | BaseToolset | Callable[..., Any]] = attrs.field(default=(), converter=_tools)
+    model_retry: RetryConfig | Literal["standard"] | None = attrs.field(default="standard", validator=_checked)
     generate_content_config: GenerateContentConfig | None = attrs.field(default=None, validator=_checked)
     disallow_transfer_to_parent: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
     disallow_transfer_to_peers: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
@@ -260,6 +267,10 @@ class LlmAgent(BaseAgent):
             event, calls = await without_responses(ctx, calls)
         if calls and tools is None:
             tools = (await toolbox(self, ctx)).tools
+        if made.finish_reason == CUT_OFF:
+            from ..tools._unreadable import cut_off  # few answers are cut off
+
+            tools = cut_off(calls)
         if made.actions.replay.alone:
             from ..tools._sequence import run_in_order  # few turns have an order
 
@@ -270,7 +281,7 @@ class LlmAgent(BaseAgent):
 
     async def _answer(self, ctx: InvocationContext, request: ModelRequest) -> LlmResponse | None:
         """The model's complete answer, or that of a callback; None if a callback has ended the invocation."""
-        invocation, model = ctx._invocation, request.model
+        invocation = ctx._invocation
         before, after = self._hooks(ctx, "before_model_callback"), self._hooks(ctx, "after_model_callback")
         context: ToolContext | None = None  # few agents have somebody who needs it
         if before or after or request.shapers:
@@ -281,8 +292,20 @@ class LlmAgent(BaseAgent):
             answer = await before_model(before, context, request)
             if answer is not None or ctx.end_invocation:
                 return answer
-        invocation.budgets.count_llm_call()
+        invocation.budgets.spend_llm_call()
         await invocation.env.point(f"model {ctx._path}")
+        OF_RUN.set(invocation.secrets)
+        attempt = 1
+        while (answer := await self._attempt(ctx, request, attempt, context, after)) is AGAIN:
+            attempt += 1
+        return answer
+
+    async def _attempt(
+        self, ctx: InvocationContext, request: ModelRequest, attempt: int, context: ToolContext | None,
+        after: Sequence[Hook],
+    ) -> LlmResponse | None:  # fmt: skip
+        """What the model answers, or a callback where it fails; AGAIN if it is to be asked the same again."""
+        invocation, model, has_begun = ctx._invocation, request.model, False
         stream = invocation.run_config.streaming_mode is StreamingMode.SSE
         async with aclosing(responses_of(model, request.llm_request, stream)) as responses:
             while True:
@@ -292,11 +315,15 @@ class LlmAgent(BaseAgent):
                     raise
                 except Exception as error:
                     from ._model_callbacks import on_model_error  # few models fail
+                    from ._model_retry import is_retried
 
-                    context = ctx._for_model_hooks(request.event_id)
-                    return await on_model_error(self._hooks(ctx, "on_model_error_callback"), context, request, error)
+                    if not has_begun and await is_retried(self, ctx, request.event_id, error, attempt):
+                        return AGAIN
+                    hooks = self._hooks(ctx, "on_model_error_callback")
+                    return await on_model_error(hooks, ctx._for_model_hooks(request.event_id), request, error)
+                has_begun = True
                 if not response.partial:
-                    invocation.budgets.count_tokens(response.usage_metadata)
+                    invocation.budgets.add_usage(response.usage_metadata)
                 if context is not None and after:
                     from ._model_callbacks import after_model  # few agents have any
 
@@ -319,27 +346,28 @@ class LlmAgent(BaseAgent):
         if self._shaping is not None:
             answer = self._shaping.shaped(ctx, request, answer)
         event = _event(ctx, answer, request.event_id, partial=None)
+        if not request.is_asked or event.branch is not None:  # for the budgets, see `flows._budgets`
+            event = changed(event, actions=EventActions(replay=Replay(asked=request.is_asked)))
         if answer.ask_again is not None:
             from ._model_callbacks import not_taken  # few answers are refused by a hook
 
             return await ctx.emit(not_taken(event, answer.ask_again)), []
-        if not request.is_asked:
-            event = changed(event, actions=EventActions(replay=Replay(asked=False)))
         invocation = ctx._invocation
-        content = _with_new_call_ids(event.content, invocation.has_call)
-        if content is not event.content:
-            event = changed(event, content=content)
-        for call in event.get_function_calls():
-            if call.id is not None:
-                invocation.ids.call_ids.add(call.id)
         made, tools = event.get_function_calls(), request.tools
+        if any(call.id is not None for call in made):
+            from ._call_ids import with_usable_ids  # scripted models give none
+
+            assert event.content is not None
+            content = with_usable_ids(event.content, invocation.has_call, invocation.ids.call_ids)
+            event = changed(event, content=content)
         if made and (not self.parallel_tool_calls or any(_is_special(tools.get(call.name)) for call in made)):
             from ._turn_notes import with_notes  # few tools wait for somebody, or for each other
 
             event = with_notes(event, tools, parallel=self.parallel_tool_calls)
         problems: list[str] = []
         if not event.error_code and is_empty(event.content):
-            message = f"the model {request.model.name!r} has said nothing"
+            reason = f" ({event.finish_reason})" if event.finish_reason else ""
+            message = f"the model {request.model.name!r} has said nothing{reason}"
             event = changed(event, error_code=NO_CONTENT, error_message=message)
         elif input_of(event) is Input.TEXT and not event.error_code:
             event, problems = self._with_checked_output(event)
@@ -379,10 +407,9 @@ def _checked_response(response: object, model: BaseLlm) -> LlmResponse:
     """What the model has yielded; None if it is through."""
     if isinstance(response, LlmResponse):
         return response
-    if response is None:
-        msg = f"the model {model.name!r} ended its stream without a complete response; the answer is cut off"
-        raise ModelError(msg)
-    raise ModelError(f"expected the model {model.name!r} to yield LlmResponse, found {brief(response)}")
+    from ..models._breaches import no_response  # a mistake in a program, or of its provider
+
+    raise no_response(model.name, response)
 
 
 def _is_special(tool: BaseTool | None) -> bool:
@@ -416,20 +443,8 @@ def _event(ctx: InvocationContext, response: LlmResponse, event_id: str, *, part
         interrupted=response.interrupted,
         usage_metadata=response.usage_metadata,
         custom_metadata=response.custom_metadata,
+        model_version=response.model_version,
+        grounding_metadata=response.grounding_metadata,
+        citation_metadata=response.citation_metadata,
     )
     return event
-
-
-def _with_new_call_ids(content: Content | None, is_known: Callable[[str], bool]) -> Content | None:
-    """Take away the ids of calls that are malformed or were used before; they get new ones when they are emitted."""
-    parts: list[Part] = []
-    seen: set[str] = set()
-    is_changed = False
-    for part in content.parts if content is not None else ():
-        call = part.function_call
-        if call is not None and call.id is not None:
-            if not CALL_ID.fullmatch(call.id) or call.id in seen or is_known(call.id):
-                part, is_changed = changed(part, function_call=changed(call, id=None)), True
-            seen.add(call.id)
-        parts.append(part)
-    return changed(content, parts=tuple(parts)) if content is not None and is_changed else content

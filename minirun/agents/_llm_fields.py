@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from .._json import brief
 from ..code_executors import BaseCodeExecutor
 from ..errors import ConfigurationError, InvalidValueError
-from ..planners import BasePlanner
+from ..planners import BasePlanner, BuiltInPlanner
 from ..sessions._state import check_key
-from ..tools import BaseTool, BaseToolset
+from ..tools import BaseTool, BaseToolset, RetryConfig
 from ..types import Content, GenerateContentConfig
 from ._base import SET_MODEL_RESPONSE, TRANSFER_TO_AGENT, BaseAgent
 
@@ -84,6 +84,10 @@ def _check_key(agent: LlmAgent, name: str, key: object) -> None:
 def _check_planner(agent: LlmAgent, name: str, planner: object) -> None:
     if not isinstance(planner, BasePlanner):
         raise ConfigurationError(f"expected planner to be a planner such as PlanReActPlanner(), found {brief(planner)}")
+    config = agent.generate_content_config
+    if isinstance(planner, BuiltInPlanner) and isinstance(config, GenerateContentConfig) and config.thinking_config:
+        msg = "generate_content_config.thinking_config would be replaced by that of the planner; leave one out"
+        raise ConfigurationError(msg)
 
 
 def _check_executor(agent: LlmAgent, name: str, executor: object) -> None:
@@ -91,12 +95,18 @@ def _check_executor(agent: LlmAgent, name: str, executor: object) -> None:
         raise ConfigurationError(f"expected code_executor to be a BaseCodeExecutor, found {brief(executor)}")
 
 
+def _check_retry(agent: LlmAgent, name: str, retry: object) -> None:
+    if retry is not None and not isinstance(retry, RetryConfig) and retry != "standard":
+        raise ConfigurationError(f"expected model_retry to be a RetryConfig, 'standard' or None, found {brief(retry)}")
+
+
 CHECKS: Mapping[str, Callable[[LlmAgent, str, Any], None]] = {
     "code_executor": _check_executor,
     "generate_content_config": _check_config,
     "input_schema": _check_schema,
+    "model_retry": _check_retry,
     "output_key": _check_key,
     "output_schema": _check_schema,
     "planner": _check_planner,
 }
-"""By the name of a field: what raises ConfigurationError for a value other than None that cannot be one."""
+"""By the name of a field: what raises ConfigurationError for a value other than its default that cannot be one."""

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import attrs
 
+from .._json import FrozenTuple
 from .._values import changed
-from ..events import Event, EventActions, Replay
+from ..events import Event, EventActions
 from ..models import LlmRequestDraft, LlmResponse
 from ..runtime import ToolContext
 from ..runtime._hooks import Hook, ask, expect
@@ -32,7 +33,7 @@ async def before_model(hooks: Sequence[Hook], context: ToolContext, request: Mod
         return None
     request.is_asked = answer.ask_again is not None  # it counts as asked, so that there is a bound
     if request.is_asked:
-        context._invocation.budgets.count_llm_call()
+        context._invocation.budgets.spend_llm_call()
     return answer
 
 
@@ -42,7 +43,7 @@ async def after_model(hooks: Sequence[Hook], context: ToolContext, response: Llm
     other: LlmResponse | None = expect(said, LlmResponse, "after_model_callback")
     if other is None:
         return response
-    about = ("turn_complete", "usage_metadata", "finish_reason")
+    about = ("turn_complete", "usage_metadata", "finish_reason", "model_version")
     kept = {name: getattr(response, name) for name in about if getattr(other, name) is None}
     return attrs.evolve(other, **{**kept, "partial": response.partial})
 
@@ -61,12 +62,13 @@ async def on_model_error(
 def not_taken(event: Event, again: str) -> Event:
     """What is stored of an answer that is not to be one: its calls are left out, for nobody will make them."""
     code, content = event.error_code or ASKED_AGAIN, without_calls(event.content)
-    return changed(event, content=content, error_code=code, actions=EventActions(replay=Replay(again=again)))
+    replay = changed(event.actions.replay, again=again)
+    return changed(event, content=content, error_code=code, actions=EventActions(replay=replay))
 
 
 def without_calls(content: Content | None) -> Content | None:
     """A content without the calls in it; None if nothing is left."""
     if content is None or all(part.function_call is None for part in content.parts):
         return content
-    parts = tuple(part for part in content.parts if part.function_call is None)
+    parts = FrozenTuple([part for part in content.parts if part.function_call is None])
     return changed(content, parts=parts) if parts else None

@@ -115,7 +115,9 @@ async def prepare(agent: LlmAgent, ctx: InvocationContext, event_id: str) -> Mod
     texts = [await _text_of(getattr(ctx._position.tree.root, "global_instruction", ""), ctx)]
     texts.append(instruction if agent.static_instruction is None else str(agent.static_instruction))
     if box.targets:
-        texts += prompts.about_transfers(agent, box.targets)
+        from ._transfer import about_transfers  # few agents have others beside them
+
+        texts += about_transfers(prompts, agent, box.targets)
     if box.answers_by_tool:
         texts.append(prompts.output_tool)
     system = "\n\n".join(text for text in texts if text) or None
@@ -125,7 +127,12 @@ async def prepare(agent: LlmAgent, ctx: InvocationContext, event_id: str) -> Mod
         from ._instructions import with_instruction  # few agents have two
 
         contents = with_instruction(contents, instruction)
-    request = ModelRequest(event_id, box, LlmRequest(contents=contents, config=config, model=box.model.name))
+    asked = LlmRequest(contents=contents, config=config, model=box.model.name)
+    if ctx._invocation.program.cache_config is not None:
+        from ._caching import with_caching  # few apps have it
+
+        asked = with_caching(asked, agent, ctx)
+    request = ModelRequest(event_id, box, asked)
     if agent._shaping is not None:
         agent._shaping.instruct(ctx, request)
     return request
@@ -166,7 +173,7 @@ class ConfigMemo:
 
 
 def find_model(agent: BaseAgent, ctx: ReadonlyContext) -> BaseLlm | None:
-    """The model of *agent*: its own, that of the nearest one above it, or that of whoever has its tree as a tool."""
+    """The model of *agent*: its own, that of the nearest one above it, or of the one that has its tree as a tool."""
     own = getattr(agent, "model", None)
     if isinstance(own, BaseLlm):
         return own
@@ -190,13 +197,17 @@ def transcript_of(agent: LlmAgent, ctx: InvocationContext | CallbackContext) -> 
         memo, start = live.memo, history.prompt_seq
     if agent.include_contents == "none":
         start = max(start, history.message_seq)
-    key = ("transcript", agent.name, branch, agent.include_contents)
+    model = find_model(agent, ctx)
+    sees_media = model is not None and model.capabilities.media_in_tool_results
+    key = ("transcript", agent.name, branch, agent.include_contents, sees_media)
     transcript: Transcript | None = memo.get(key)
     if transcript is None or transcript.start_seq != start or transcript.prompts != prompts:
         outside = None if agent.include_contents == "none" else history.opening
         opening = outside if inside is None else inside.content
         as_said = None if agent._shaping is None else agent._shaping.as_said
-        transcript = Transcript(agent.name, start, branch, prompts=prompts, opening=opening, as_said=as_said)
+        transcript = Transcript(
+            agent.name, start, branch, prompts=prompts, opening=opening, as_said=as_said, sees_media=sees_media
+        )
         memo[key] = transcript
     transcript.read(live.events[live.index_of(transcript.next_seq) :])
     return transcript

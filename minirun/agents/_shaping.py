@@ -12,16 +12,18 @@ text again, for that is what the model has said.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .._json import brief
+from .._json import FrozenTuple, brief
 from .._values import changed
 from ..code_executors import BaseCodeExecutor, CodeExecutionInput
 from ..code_executors import CodeExecutionResult as Executed
 from ..errors import RetriesExceededError
 from ..events import Event
 from ..models import LlmResponse
+from ..planners import BuiltInPlanner
 from ..runtime import InvocationContext
 from ..types import CodeExecutionResult, Content, ExecutableCode, Part
 
@@ -39,7 +41,10 @@ class Shaping:
 
     def __init__(self, agent: LlmAgent) -> None:
         self._agent_name = agent.name
-        self._planner = agent.planner
+        planner = agent.planner
+        # The plans of a built-in planner are the model's own thoughts: there is nothing to tell from its answers.
+        self._thinking = planner.thinking_config if isinstance(planner, BuiltInPlanner) else None
+        self._planner = None if isinstance(planner, BuiltInPlanner) else planner
         self._executor = agent.code_executor
 
     def code_runs(self) -> CodeRuns | None:
@@ -53,6 +58,10 @@ class Shaping:
     def instruct(self, ctx: InvocationContext, request: ModelRequest) -> None:
         """Add to a request what the planner has to say."""
         asked = request.llm_request
+        if self._thinking is not None:
+            config = changed(asked.config, thinking_config=self._thinking)
+            request.llm_request = changed(asked, config=config)
+            return
         told = None if self._planner is None else self._planner.build_planning_instruction(ctx._readonly(), asked)
         if told:
             system = "\n\n".join(filter(None, [asked.config.system_instruction, told]))
@@ -61,7 +70,7 @@ class Shaping:
     def as_said(self, content: Content) -> Content:
         """Return a content of the agent as the model has said it, or its own code's result as text."""
         parts = [self._part_as_said(part) for part in content.parts]
-        return content if parts == list(content.parts) else changed(content, parts=tuple(parts))
+        return content if parts == list(content.parts) else changed(content, parts=FrozenTuple(parts))
 
     def _part_as_said(self, part: Part) -> Part:
         if self._planner is not None and part.thought and part.text is not None and part.thought_signature is None:
@@ -82,15 +91,28 @@ class Shaping:
             context = ctx._for_model_hooks(request.event_id)
             parts = self._planner.process_planning_response(context, content.parts)
             if parts is not None:
-                content = changed(content, parts=tuple(parts))
+                content = changed(content, parts=FrozenTuple(parts))
             if content.parts and all(part.thought for part in content.parts):
-                return changed(answer, content=content, ask_again=self._planner.go_on)
+                code = self._code_in_plan(answer.content, content)
+                if code is None:
+                    return changed(answer, content=content, ask_again=self._planner.go_on)
+                content = code
         if self._executor is not None and not content.calls:
-            content = changed(content, parts=_with_code(self._executor, tuple(content.parts)))
+            content = changed(content, parts=FrozenTuple(_with_code(self._executor, content.parts)))
         return changed(answer, content=content)
 
+    def _code_in_plan(self, said: Content | None, planned: Content) -> Content | None:
+        """A plan that ends in code, of what the model has *said* aloud; None if there is none, or nothing runs it."""
+        if self._executor is None or said is None:
+            return None
+        parts = _with_code(self._executor, tuple(said.parts))
+        if parts[-1].executable_code is None:
+            return None
+        plan = [part if part.text is None else changed(part, thought=True) for part in parts]
+        return changed(planned, parts=tuple(plan))
 
-def _with_code(executor: BaseCodeExecutor, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+
+def _with_code(executor: BaseCodeExecutor, parts: Sequence[Part]) -> Sequence[Part]:
     for index, part in enumerate(parts):
         text = "" if part.thought or part.text is None else part.text
         starts = [(text.find(before), before, after) for before, after in executor.code_block_delimiters]

@@ -1,4 +1,4 @@
-"""Who answers a message, where several could."""
+"""The agent that answers a message, where several could."""
 
 from __future__ import annotations
 

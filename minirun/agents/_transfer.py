@@ -15,7 +15,15 @@ from ..types import FunctionDeclaration
 from ._base import TRANSFER_TO_AGENT as NAME
 from ._base import BaseAgent
 
-__all__ = ["TransferTool"]
+__all__ = ["TransferTool", "about_transfers"]
+
+
+def about_transfers(prompts: Prompts, agent: BaseAgent, targets: Sequence[BaseAgent]) -> list[str]:
+    """Return what *agent* is told about itself and the agents it can hand over to."""
+    lines = [prompts.transfer_target.format(name=other.name, description=other.description) for other in targets]
+    told = "\n".join(line.rstrip() for line in lines)
+    identity = prompts.identity.format(name=agent.name, description=agent.description)
+    return [identity.strip(), prompts.transfer.format(targets=told)]
 
 
 class TransferTool(BaseTool):

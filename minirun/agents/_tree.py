@@ -1,5 +1,5 @@
 """
-The agents of an app as a tree: who stands where, who may hand over to whom, who answers next.
+The agents of an app as a tree: where each one stands, to which it may hand over, which one answers next.
 
 An agent does not know where it stands; one tree, made once from its root, knows it for all of them.
 """
@@ -137,9 +137,9 @@ class AgentTree:
 
     def speaker(self, events: Sequence[Event], before: str | None = None) -> BaseAgent:
         """
-        Who answers the message that stands at the end of *events*; *before* is who would have answered before them.
+        The agent that answers the message at the end of *events*; *before* would have answered before them.
 
-        That is who spoke last, or was handed over to and did not speak yet: an agent that got control by transfers
+        It is the one that spoke last, or was handed to and did not speak yet: an agent that got control by transfers
         keeps it, until it gives it back. Only who may hand back keeps it: an LlmAgent whose
         `disallow_transfer_to_parent` is not set, below such agents all the way up. Else the root answers.
         """

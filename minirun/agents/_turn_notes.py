@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from .._json import FrozenTuple
 from .._values import changed
 from ..events import Event
+from ..flows._turn import CUT_OFF
 from ..runtime._emit import with_call_ids
 from ..tools import BaseTool
 
@@ -21,12 +23,13 @@ def with_notes(event: Event, tools: Mapping[str, BaseTool], *, parallel: bool) -
     assert event.content is not None, "it has calls"
     assert event.id is not None, "the ids of calls follow from it"
     content = with_call_ids(event.content, event.id)
-    calls = [(call.id or "", tools.get(call.name)) for call in content.calls]
+    made = {} if event.finish_reason == CUT_OFF else tools  # what is not made does not wait
+    calls = [(call.id or "", made.get(call.name) if call.args_text is None else None) for call in content.calls]
     waiting = [call_id for call_id, tool in calls if tool is not None and tool.is_long_running]
     alone = [call_id for call_id, tool in calls if not parallel or (tool is not None and tool.sequential)]
     replay = event.actions.replay
     if waiting:
         event, replay = changed(event, long_running_tool_ids=frozenset(waiting)), changed(replay, at_work=True)
     if alone and len(calls) > 1:
-        replay = changed(replay, alone=tuple(alone))
+        replay = changed(replay, alone=FrozenTuple(alone))
     return changed(event, content=content, actions=changed(event.actions, replay=replay))

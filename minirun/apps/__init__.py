@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from .._lazy import names_of
 
 if TYPE_CHECKING:
+    from ..models import ContextCacheConfig as ContextCacheConfig
     from ._app import App as App
     from ._app import Prompts as Prompts
     from ._compaction import BaseEventsSummarizer as BaseEventsSummarizer
@@ -16,6 +17,7 @@ else:
     __getattr__, __dir__, __all__ = names_of(
         globals(),
         {
+            "..models": "ContextCacheConfig",
             "._app": "App Prompts",
             "._compaction": "BaseEventsSummarizer EventsCompactionConfig FirstLinesSummarizer LlmEventSummarizer",
             "._resumability": "ResumabilityConfig",

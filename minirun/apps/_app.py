@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from .._json import brief, shown
+from .._json import FrozenTuple, brief, shown
 from .._record import Record
 from ..agents import BaseAgent
 from ..agents._llm import A_MODEL, is_model
@@ -18,7 +18,7 @@ from ..flows._prompts import Prompts
 from ..sessions._key import check_app_name
 
 if TYPE_CHECKING:
-    from ..models import BaseLlm
+    from ..models import BaseLlm, ContextCacheConfig
     from ..plugins import BasePlugin
     from ._compaction import EventsCompactionConfig
     from ._resumability import ResumabilityConfig
@@ -38,6 +38,7 @@ class App(Record):
         default_model: The model of agents that have none, nor one above them: an object or a registered name.
         prompts: The words that the framework itself says to models.
         events_compaction_config: When earlier events are told to models as a summary; None: never.
+        context_cache_config: How providers are to cache what requests begin with; None: as they do by themselves.
         resumability_config: Accepted and not needed: every invocation can be resumed.
 
     Raises:
@@ -54,7 +55,8 @@ class App(Record):
     prompts: Prompts
     resumability_config: ResumabilityConfig | None
     events_compaction_config: EventsCompactionConfig | None
-    _tree: AgentTree = attrs.field(repr=False, eq=False)
+    context_cache_config: ContextCacheConfig | None
+    _tree: AgentTree = attrs.field(init=False, repr=False, eq=False)
 
     def __init__(
         self,
@@ -66,12 +68,8 @@ class App(Record):
         prompts: Prompts = Prompts(),  # noqa: B008 # frozen
         resumability_config: ResumabilityConfig | None = None,
         events_compaction_config: EventsCompactionConfig | None = None,
-        **others: object,
+        context_cache_config: ContextCacheConfig | None = None,
     ) -> None:
-        for other in others:
-            from .._adk import refusal  # nothing of the kind is given by programs that run
-
-            raise refusal("App", other, [field.name for field in attrs.fields(App) if field.name[0] != "_"])
         check_app_name(name)
         if not isinstance(root_agent, BaseAgent):
             msg = f"expected root_agent to be an agent, found {brief(root_agent)}"
@@ -88,6 +86,10 @@ class App(Record):
             if not isinstance(events_compaction_config, EventsCompactionConfig):
                 found = f"found {brief(events_compaction_config)}"
                 raise ConfigurationError(f"expected events_compaction_config to be an EventsCompactionConfig, {found}")
+        if context_cache_config is not None:
+            from ..models._cache_config import check_cache_config  # few apps have one
+
+            check_cache_config(context_cache_config)
         if not is_model(default_model):
             raise ConfigurationError(f"expected default_model to be {A_MODEL}, found {shown(default_model)}")
         tree = AgentTree(root_agent, default_model)
@@ -100,8 +102,9 @@ class App(Record):
             prompts=prompts,
             resumability_config=resumability_config,
             events_compaction_config=events_compaction_config,
-            tree=tree,
+            context_cache_config=context_cache_config,
         )
+        object.__setattr__(self, "_tree", tree)
 
     def _renamed(self, name: str) -> App:
         """The same app under another name; it shares the tree of agents, and whatever fields there are."""
@@ -114,7 +117,7 @@ class App(Record):
 def _checked_plugins(plugins: Iterable[BasePlugin]) -> tuple[BasePlugin, ...]:
     if not isinstance(plugins, Iterable):
         raise ConfigurationError(f"expected plugins to be a list, found {brief(plugins)}; write plugins=[...]")
-    given = tuple(plugins)
+    given = FrozenTuple(plugins)
     if given:
         from ..plugins._manager import check_plugins  # not every app has one
 

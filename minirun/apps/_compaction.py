@@ -14,9 +14,10 @@ from contextlib import aclosing
 import attrs
 
 from .._json import brief, is_count
-from ..errors import ConfigurationError, ModelError
+from ..errors import ConfigurationError, ModelContractError, ModelError
 from ..events import Event
-from ..flows._compaction import indented, told
+from ..flows._compaction import told
+from ..flows._retold import indented
 from ..models import BaseLlm, LLMRegistry, LlmRequest, LlmResponse
 from ..models._base import responses_of
 from ..types import Content, Part
@@ -98,8 +99,11 @@ class FirstLinesSummarizer(BaseEventsSummarizer):
         return lines
 
     def _first_line(self, text: str) -> str:
-        author, colon, said = text.partition(": ")
-        line = f"{author}{colon}{said.strip().partition(chr(10))[0].strip()}"
+        line, *more = text.split("\n")
+        author, colon, said = line.partition(": ")
+        if colon and not said.strip():  # what was said begins with empty lines
+            said = next((each for each in more if each.strip()), "")
+        line = f"{author}{colon}{said.strip()}"
         return line if len(line) <= self.line_chars else f"{line[: self.line_chars - 1]}…"
 
     def _first_kept(self, lines: Sequence[str]) -> int:
@@ -179,7 +183,7 @@ async def _answer(model: BaseLlm, request: LlmRequest) -> LlmResponse:
         async for response in responses:
             if not response.partial:
                 return response
-    raise ModelError(f"the model {model.name!r} ended its stream without a complete response")
+    raise ModelContractError(f"the model {model.name!r} ended its stream without a complete response")
 
 
 def _checked_number(instance: object, attribute: attrs.Attribute[int | None], value: object) -> None:

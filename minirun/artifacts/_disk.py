@@ -2,7 +2,7 @@
 Files that are there as a whole or not at all, and that survive a power cut once they are.
 
 *   A file is written under a temporary name, fsynced, renamed, and then its folder is fsynced.
-*   Whoever writes a temporary file holds an OS lock on it, so that one that nobody holds is known to be left behind.
+*   The writer of a temporary file holds an OS lock on it, so that one that nobody holds is known to be left behind.
 *   A store has one lock for what must not happen at once. It dies with its process.
 
 All of it blocks and belongs in worker threads.
@@ -227,7 +227,7 @@ class Draft:
 def sweep(folder: Path, prefix: str) -> None:
     """Delete what processes that have ended left under temporary names. Only who holds the store's lock may."""
     for path in folder.glob(f"{prefix}*"):
-        if path.is_dir():  # made under the lock: whoever made it is gone
+        if path.is_dir():  # made under the lock: its maker is gone
             shutil.rmtree(path)
             continue
         try:

@@ -23,8 +23,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -49,6 +48,7 @@ from ._file_versions import (
     newest_record,
     readable_numbers,
 )
+from ._opening import opening
 from ._service import BaseArtifactService, closed_reader, damaged_content
 from ._values import ArtifactKey, ArtifactVersion, Collected, Description, Scope, Stored, next_number, taken_name
 
@@ -206,10 +206,10 @@ class FileArtifactService(BaseArtifactService):
                 return None if is_hidden(fields) else stored_of(key, fields)
             check_changed(folder, live, number)
 
-    @asynccontextmanager
+    @opening
     async def _open(
         self, key: ArtifactKey, version: int | None, *, staged: Collection[int] = ()
-    ) -> AsyncIterator[tuple[Stored, AsyncIterator[bytes]] | None]:
+    ) -> AsyncGenerator[tuple[Stored, AsyncIterator[bytes]] | None, None]:
         assert not staged, "nothing was staged here"
         opened = await self._in_thread(partial(self._open_content, key, version), "opening an artifact")
         if opened is None:

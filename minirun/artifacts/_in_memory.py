@@ -8,13 +8,13 @@ with the last version that names it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
 
 import attrs
 import trio
 
 from ..env import Env
+from ._opening import opening
 from ._service import BaseArtifactService, closed_reader
 from ._values import (
     ArtifactKey,
@@ -101,10 +101,10 @@ class InMemoryArtifactService(BaseArtifactService):
         await trio.lowlevel.checkpoint()
         return self._artifact(key).find(version)
 
-    @asynccontextmanager
+    @opening
     async def _open(
         self, key: ArtifactKey, version: int | None, *, staged: Collection[int] = ()
-    ) -> AsyncIterator[tuple[Stored, AsyncIterator[bytes]] | None]:
+    ) -> AsyncGenerator[tuple[Stored, AsyncIterator[bytes]] | None, None]:
         stored = await self._find(key, version, staged=staged)
         if stored is None:
             yield None

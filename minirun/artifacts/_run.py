@@ -8,8 +8,8 @@ stored. What no event has named by the end of the run is dropped. Other services
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ from .._values import changed
 from ..errors import InvalidEventError
 from ..events import Event, EventActions
 from ..types import Part
+from ._opening import opening
 from ._service import ArtifactReader, BaseArtifactService, Chunks
 from ._values import (
     ArtifactKey,
@@ -168,8 +169,8 @@ class RunArtifacts:
         """Open a version, or the newest, to be read in chunks."""
         return self._open(self._key(filename), check_version(version))
 
-    @asynccontextmanager
-    async def _open(self, key: ArtifactKey, number: int | None) -> AsyncIterator[ArtifactReader | None]:
+    @opening
+    async def _open(self, key: ArtifactKey, number: int | None) -> AsyncGenerator[ArtifactReader | None, None]:
         async with self._service._open(key, number, staged=self._own(key)) as found:
             yield None if found is None else ArtifactReader(found[0].version, found[1])
 

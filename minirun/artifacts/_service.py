@@ -16,13 +16,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Collection, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any, TypeAlias
 
 from .._json import shown
 from .._service import BaseService
 from ..errors import InvalidValueError, ServiceClosedError, StorageCorruptError
 from ..types import Part
+from ._opening import opening
 from ._values import (
     ArtifactKey,
     ArtifactVersion,
@@ -166,7 +167,7 @@ class BaseArtifactService(BaseService, ABC):
             msg = f"{stored.version.canonical_uri}: expected what makes a part, found {error}; the store is damaged"
             raise StorageCorruptError(msg) from error
 
-    @asynccontextmanager
+    @opening
     async def open_artifact(
         self,
         *,
@@ -380,7 +381,7 @@ def closed_reader(version: ArtifactVersion) -> ServiceClosedError:
 
 
 def damaged_content(version: ArtifactVersion, size: int) -> StorageCorruptError:
-    """The error for who has read *size* bytes, and they are not those that were saved."""
+    """The error for a read of *size* bytes that are not those that were saved."""
     msg = f"{version.canonical_uri}: expected {version.size} bytes with the sha256 {version.sha256}"
     return StorageCorruptError(f"{msg}, found {size} others; the file is damaged, save the artifact again")
 

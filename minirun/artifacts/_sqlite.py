@@ -7,7 +7,7 @@ it. So the loop is never held for longer than a chunk takes, and what a dead pro
 
 *   A version is *staged* until the event that names it is stored; `SqliteSessionService` makes it visible in that very
     transaction. Its row says who staged it.
-*   Whoever writes a large content, or reads one, says so in a row (`Use`), for other processes, too. A collection
+*   The writer of a large content, or its reader, says so in a row (`Use`), for other processes, too. A collection
     spares what is used, and ends the uses of those that are gone.
 *   Equal content is stored once. Of a large one that is known by the time its chunks are written, the stored one is
     read first: if it is damaged, the new one takes its place.
@@ -19,7 +19,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
 from functools import partial
 from sqlite3 import Connection
 from typing import Final
@@ -35,6 +34,7 @@ from ..sessions._sqlite._dead_owners import owner_is_gone
 from ..sessions._sqlite._errors import ADVICE
 from ..sessions._sqlite._file import Durability, Transaction
 from ..sessions._sqlite._guest import FileGuest
+from ._opening import opening
 from ._service import BaseArtifactService, closed_reader, damaged_content
 from ._sqlite_rows import (
     Use,
@@ -76,7 +76,7 @@ class SqliteArtifactService(FileGuest, BaseArtifactService):
     Args:
         place: A file, as `SqliteSessionService` takes it; or such a service, whose file, connection and Env are then
             shared. With the latter a version that an agent saves becomes visible in the transaction that stores the
-            event of the save, or not at all; the session service is closed by whoever made it.
+            event of the save, or not at all; the session service is closed by the code that made it.
         durability: As of `SqliteSessionService`, by default `"power"`; only for a file.
         env: Where time and ids come from; only for a file.
 
@@ -157,7 +157,7 @@ class SqliteArtifactService(FileGuest, BaseArtifactService):
         async with self._file.reading() as db:
             return find_version(db, key, version, staged)
 
-    @asynccontextmanager
+    @opening
     async def _open(
         self, key: ArtifactKey, version: int | None, *, staged: Collection[int] = ()
     ) -> AsyncGenerator[tuple[Stored, AsyncIterator[bytes]] | None, None]:

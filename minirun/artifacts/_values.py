@@ -88,7 +88,7 @@ class ArtifactVersion(Value):
 
 @attrs.frozen(kw_only=True)
 class Description:
-    """What whoever saves an artifact says of it. `part` is the part's JSON without its content."""
+    """What the saver of an artifact says of it. `part` is the part's JSON without its content."""
 
     mime_type: str
     part: Mapping[str, Any]

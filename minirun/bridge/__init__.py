@@ -16,7 +16,7 @@ there as tasks, and both sides meet at each event:
 The rules of this package:
 
 1.  An agent has not gone on while the asyncio side holds its event (P2): there is one ask for each event.
-2.  Whoever starts something here hears once how it ended, whatever happens to the thread, the bridge or the loop.
+2.  The code that starts something here hears once how it ended, whatever happens to the thread, the bridge or the loop.
 3.  A cancelled asyncio task leaves only when what it waited for in trio has ended: nothing goes on behind its back.
 4.  Only the trio thread touches trio, but for `run_sync_soon`; only the loop's thread touches futures.
 """

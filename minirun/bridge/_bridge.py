@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from .._json import shown
+from .._json import brief, shown
+from .._service import misused
 from ..errors import ConfigurationError, ServiceClosedError, ServiceInUseError
 from ..runners import Runner, SyncRun
 from ..runners._sync import refuse_inside_trio
@@ -50,6 +51,9 @@ class AsyncioBridge:
         self.runner = runner
         self._loop: asyncio.AbstractEventLoop | None = None
         self._was_entered = False
+
+    if not TYPE_CHECKING:  # a type checker has a word of its own for this
+        __await__ = misused
 
     # --- entering and leaving
 
@@ -172,10 +176,13 @@ class AsyncioBridge:
             session = await chat.call(sessions.create_session, app_name="app", user_id="u")
 
         Cancelling it cancels the call, and waits for its end. It may have been done all the same, if that came late.
+
+        Raises:
+            TypeError: *function* is none, or is not async.
         """
         room = self._entered_room()
         outcome = Outcome(self._checked_loop())
-        job = Job(room, partial(function, *args, **kwargs), outcome.set)
+        job = Job(room, _called(function, args, kwargs), outcome.set)
         job.start()
         try:
             value: T = await outcome.wait()
@@ -221,10 +228,11 @@ class AsyncioBridge:
 
         Raises:
             RuntimeError: Called inside trio; await the function there.
+            TypeError: *function* is none, or is not async.
         """
         refuse_inside_trio()
         ends: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-        call, room = partial(function, *args, **kwargs), self._entered_room()
+        call, room = _called(function, args, kwargs), self._entered_room()
         job = Job(room, call, lambda *end: ends.put(end), holds_thread=True)
         job.start()
         try:
@@ -237,3 +245,24 @@ class AsyncioBridge:
             raise error
         result: T = value
         return result
+
+
+def _called(
+    function: Callable[..., Awaitable[T]], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Callable[[], Any]:
+    """The call of a function that may not be what it should: what is found out before it is called is told at once."""
+    if isinstance(function, Coroutine):
+        function.close()
+    if not callable(function):
+        found = f"expected an async function and its arguments apart, found {brief(function)}"
+        raise TypeError(f"{found}; write `call(function, ...)` instead of `call(function(...))`")
+
+    async def call() -> T:
+        result = function(*args, **kwargs)
+        if not isinstance(result, Awaitable):
+            name = getattr(function, "__qualname__", brief(function))
+            found = f"expected an async function, found that {name} returned {brief(result)}"
+            raise TypeError(f"{found}; it needs no bridge, so call it yourself")
+        return await result
+
+    return call

@@ -1,12 +1,13 @@
 """
 The trio side of a bridge: a thread for each session service, in it a room for each bridge, a task for each run or call.
 
-Nothing here knows of asyncio: whoever waits gives a function, which is called in the trio thread and only passes on.
+Nothing here knows of asyncio: a waiter gives a function, which is called in the trio thread and only passes on.
 """
 
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
@@ -44,6 +45,7 @@ class Portal:
 
     def __init__(self, env: Env) -> None:
         self._users = 0
+        self._process = os.getpid()  # a fork of it has no such thread
         self._stop = trio.CancelScope()
         self._token: trio.lowlevel.TrioToken | None = None
         self.nursery: trio.Nursery | None = None
@@ -57,7 +59,7 @@ class Portal:
         """The portal of a service, which is used by one more from now on."""
         with cls._lock:
             portal = cls._living.get(service)
-            if portal is None or not portal._users:
+            if portal is None or not portal._users or portal._process != os.getpid():
                 portal = cls._living[service] = Portal(service.env)
             portal._users += 1
             return portal
@@ -75,8 +77,10 @@ class Portal:
         Call a function in the trio thread, soon.
 
         Raises:
-            trio.RunFinishedError: The thread is at its end.
+            trio.RunFinishedError: The thread is at its end, or in the process that this one was forked from.
         """
+        if self._process != os.getpid():
+            raise trio.RunFinishedError("the thread is in another process")
         assert self._token is not None
         self._token.run_sync_soon(function, *args)
 
@@ -206,7 +210,7 @@ class Job:
             error = None
         except trio.Cancelled:
             raise
-        except BaseException as raised:  # it is the caller's, who is in another thread
+        except BaseException as raised:  # it is for the caller, in another thread
             error = raised
         finally:
             self._ended(value, error)
@@ -222,7 +226,7 @@ class Driver(Job):
         self._run_scope = scope
         self._runs = runs
         self._tell_end = ended
-        self._answer: Callable[[Any], None] = nobody  # of whoever waits for an answer
+        self._answer: Callable[[Any], None] = nobody  # of the waiter for an answer
         self._send, self._asks = trio.open_memory_channel[None](1)
         self._is_asked = False  # whether the first event is asked for with entering
         self.is_started = False

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from .._service import misused
 from ..errors import ServiceInUseError
 from ..events import Event
 from ..runners._entered import EnteredRun
@@ -96,6 +97,7 @@ class BridgeRun(EnteredRun, AsyncIterator[Event]):
         self._ended = Outcome(loop)
         self._driver = Driver(room, scope, self._runs, self._ended.set)
         self._waiter: asyncio.Future[Any] | None = None
+        self._was_left = False  # before its end
         self._is_told = False  # whether somebody was raised the failure
 
     async def __aenter__(self) -> BridgeRun:
@@ -116,11 +118,17 @@ class BridgeRun(EnteredRun, AsyncIterator[Event]):
                 raise
             add_note(error, failure)  # the block has failed first
 
+    if not TYPE_CHECKING:  # a type checker has a word of its own for these
+        __await__ = __iter__ = __enter__ = __exit__ = misused
+
     def __aiter__(self) -> BridgeRun:
         return self
 
     async def __anext__(self) -> Event:
         """Let the logic that emitted the last event go on, and return the next one."""
+        if self._was_left:
+            msg = "this run was left before its end, and cancelled; ask it inside of its block, or run another one"
+            raise RuntimeError(msg)
         event: Event | None = None if self._ended.is_set else await self._asked_of(self._driver.ask)
         if event is None:
             await self._over()
@@ -136,6 +144,7 @@ class BridgeRun(EnteredRun, AsyncIterator[Event]):
     async def aclose(self) -> None:
         """Cancel the run if it is going on, and wait for its clean-up. Raises its failure, if nobody has seen it."""
         if not self._ended.is_set:
+            self._was_left = True
             self._driver.cancel()
         await self._over()
 

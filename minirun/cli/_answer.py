@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -16,6 +17,7 @@ from ._commands import INTERRUPTED, answer_one, config_for, db_option, show_erro
 from ._credentials import ask_for_credential
 from ._load import load_app
 from ._services import runner_of
+from ._show import answer_line, plain
 
 __all__ = ["answer"]
 
@@ -54,8 +56,9 @@ def answer(
                 )
             is_secret = question.kind == "credential"
             reply = await _reply_to_secret(runner, question, value) if is_secret else _reply(question, value)
+            place, how = (question.user_id, question.session_id), partial(answer_line, target=target, db=db)
             try:
-                await answer_one(runner, question.user_id, question.session_id, reply, config_for(stream=stream))
+                await answer_one(runner, *place, reply, config_for(stream=stream), how)
             except Exception as error:
                 show_error(error)
                 return 1
@@ -80,7 +83,7 @@ async def _reply_to_secret(runner: Runner, question: PendingCall, text: str | No
     if text is not None:
         if text not in _YES_OR_NO:
             msg = "expected yes, no or nothing, found something else; a secret is not taken from the arguments, which "
-            raise click.ClickException(f"{msg}others can see: leave VALUE out, and it is asked for")
+            raise click.UsageError(f"{msg}others can see: leave VALUE out, and it is asked for")
         return question.reply(_YES_OR_NO[text])
     if runner.credential_service is None:
         raise click.ClickException("credentials are kept in the system's keyring: pip install 'minirun[keyring]'")
@@ -96,14 +99,14 @@ def _reply(question: PendingCall, text: str | None) -> Content:
     value = _value(text, yes_or_no=question.kind == "confirmation")
     try:
         return question.reply(value)
-    except InvalidMessageError:
-        if isinstance(value, str) or question.schema is None:
-            raise
+    except InvalidMessageError as error:
+        refused = click.UsageError(plain(str(error)))
+    if not isinstance(value, str) and question.schema is not None:
         try:
             return question.reply(text)
         except InvalidMessageError:
             pass
-        raise
+    raise refused
 
 
 def _value(text: str, *, yes_or_no: bool) -> object:
@@ -111,6 +114,6 @@ def _value(text: str, *, yes_or_no: bool) -> object:
     try:
         return _YES_OR_NO[text] if yes_or_no or text in _YES_OR_NO else json.loads(text)
     except KeyError:
-        raise click.ClickException(f"expected yes or no, found {text!r}") from None
+        raise click.UsageError(f"expected yes or no, found {text!r}") from None
     except ValueError:
         return text

@@ -117,7 +117,7 @@ def get(
     except FileExistsError:
         raise click.ClickException(f"{out} is there already; give another name") from None
     except BrokenPipeError:
-        raise  # whoever reads has seen enough: click ends the program without a word
+        raise  # the reader has seen enough: click ends the program without a word
     except OSError as error:
         place = "standard output" if out is None else f"the file {out}"
         raise click.ClickException(f"{place} cannot be written: {error.strerror}; name another place") from None

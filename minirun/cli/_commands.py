@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, TypeAlias, TypeVar
 
 import click
 import trio
@@ -24,15 +24,24 @@ from ..errors import MinirunError
 from ..events import Event
 from ..runners import Runner
 from ..runtime import RunConfig, RunScope, StreamingMode
-from ..sessions import BaseSessionService, InMemorySessionService, Session, SqliteSessionService, repair, verify
+from ..sessions import (
+    BaseSessionService,
+    InMemorySessionService,
+    PendingCall,
+    Session,
+    SqliteSessionService,
+    repair,
+    verify,
+)
 from ..types import Content
 from ._load import load_app
 from ._services import runner_of
-from ._show import EventPrinter, detail_lines, plain, plain_json, question_line, time_of, write
+from ._show import EventPrinter, answer_line, detail_lines, plain, plain_json, question_line, time_of, write
 
 __all__ = ["cli"]
 
 T = TypeVar("T")
+AnswerLine: TypeAlias = Callable[[PendingCall], str]
 
 # How a shell reports a program that was ended by SIGINT (128 + 2).
 INTERRUPTED = 130
@@ -45,7 +54,13 @@ PIPE_WIDTH = 10_000
 
 # Commands in modules of their own, which are imported when they are asked for: a simulation brings much along that a
 # conversation need not wait for.
-LATER = {"answer": "._answer", "artifacts": "._artifacts", "invocations": "._invocations", "simulate": "._simulate"}
+LATER = {
+    "answer": "._answer",
+    "artifacts": "._artifacts",
+    "docs": "._docs",
+    "invocations": "._invocations",
+    "simulate": "._simulate",
+}
 
 
 class _Commands(click.Group):
@@ -80,15 +95,18 @@ def run(target: str, messages: tuple[str, ...], db: Path | None, user: str, sess
 
     With MESSAGEs it answers them, one after another. Without, it holds a conversation: on a terminal with a prompt,
     else one message for each line of standard input. Ctrl-C ends the run in hand; the session stays usable.
+
+    An agent may name a model of a provider; the keys are taken from the environment variables ANTHROPIC_API_KEY,
+    GEMINI_API_KEY and OPENAI_API_KEY, which minirun reads nowhere else.
     """
     app = load_app(target)
     service: BaseSessionService = InMemorySessionService() if db is None else SqliteSessionService(db)
     runner = runner_of(app, service, auto_create_session=True)
-    config = config_for(stream=stream)
+    config, how = config_for(stream=stream), partial(answer_line, target=target, db=db)
 
     def answer(message: str) -> None:
         # Each message has a trio.run of its own, so that between them the terminal belongs to the prompt.
-        trio.run(answer_one, runner, user, session, message, config)
+        trio.run(answer_one, runner, user, session, message, config, how)
 
     try:
         status = _answer_arguments(messages, answer) if messages else _converse(answer)
@@ -153,12 +171,18 @@ def show_error(error: Exception) -> None:
     write(Console(stderr=True), "\n".join(lines), "red")
 
 
-async def answer_one(runner: Runner, user: str, session: str, message: str | Content, config: RunConfig) -> None:
-    await show_run(runner.run_async(user_id=user, session_id=session, new_message=message, run_config=config))
+async def answer_one(
+    runner: Runner, user: str, session: str, message: str | Content, config: RunConfig, how: AnswerLine
+) -> None:
+    await show_run(runner.run_async(user_id=user, session_id=session, new_message=message, run_config=config), how)
 
 
-async def show_run(run: RunScope) -> None:
-    """Take a run to its end, and show what is said in it and what it waits for then; raises what it fails with."""
+async def show_run(run: RunScope, how: AnswerLine) -> None:
+    """
+    Take a run to its end, and show what is said in it and what it waits for then; raises what it fails with.
+
+    *how* says what to type to answer a question: `answer_line`, given the target and the file.
+    """
     console = Console()
     printer = EventPrinter(console)
     try:
@@ -170,6 +194,7 @@ async def show_run(run: RunScope) -> None:
         printer.end_line()
     for question in events.pending:
         write(console, question_line(question), "bold")
+        write(console, how(question), "dim")
 
 
 async def _close(runner: Runner, service: BaseSessionService) -> None:
@@ -231,7 +256,10 @@ def show(db: Path, app: str, user: str, session: str) -> None:
     console = Console()
     for event in found.events:
         write(console, f"{event.seq} {event.author}: {event.text}".rstrip(), "bold")
-        for line in detail_lines(event):
+        lines = detail_lines(event)
+        if event.author == "user" and not (event.text or lines):
+            lines = ["  goes on with the invocation"]
+        for line in lines:
             write(console, line, "dim")
         if event.error_code:
             write(console, f"  {event.error_code}: {event.error_message}", "red")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -10,15 +11,14 @@ import click
 import trio
 from rich.console import Console
 
-from .._json import dumps
 from ..runners import Runner
 from ..runners._supervisor import resumable
-from ..sessions import BaseSessionService, InvocationStatus, PendingCall
-from ._commands import INTERRUPTED, config_for, db_option, print_table, show_error, show_run, with_service
+from ..sessions import BaseSessionService, InvocationStatus
+from ._commands import INTERRUPTED, AnswerLine, config_for, db_option, print_table, show_error, show_run, with_service
 from ._ctrl_c import cancelled_by_ctrl_c
 from ._load import load_app
 from ._services import runner_of
-from ._show import time_of, write
+from ._show import answer_line, what_is_asked, write
 
 __all__ = ["invocations"]
 
@@ -54,27 +54,12 @@ def list_invocations(db: Path, app: str | None, status: str | None) -> None:
 def pending(db: Path, app: str | None, timers: bool) -> None:
     """List the open questions, the one that waits longest first; `minirun answer` answers one."""
     found = with_service(db, lambda service: service.list_pending(app_name=app, include_timers=timers))
-    columns = ("app", "user", "session", "call", "kind", "tool", "question")
+    columns = ("app", "user", "session", "call", "kind", "question")
     rows = (
-        (one.app_name, one.user_id, one.session_id, one.call_id, one.kind.replace("_", " "), _tool(one), _question(one))
+        (one.app_name, one.user_id, one.session_id, one.call_id, one.kind.replace("_", " "), what_is_asked(one))
         for one in found
     )
     print_table(columns, rows)
-
-
-def _tool(question: PendingCall) -> str:
-    return f"{question.tool}({dumps(question.args)})" if question.tool else ""
-
-
-def _question(question: PendingCall) -> str:
-    if question.due is not None:
-        return f"at {time_of(question.due)}"
-    hint = question.hint if isinstance(question.hint, str) else "" if question.hint is None else dumps(question.hint)
-    if question.auth_config is not None:
-        asked = f"credential {dumps(question.auth_config.credential_key)} ({question.auth_config.scheme})"
-        return " ".join(filter(None, (hint, asked)))
-    form = "" if question.schema is None else f"form {dumps(question.schema)}"
-    return " ".join(part for part in (hint, form) if part)
 
 
 # --- going on ---------------------------------------------------------------------------------------------------------
@@ -116,11 +101,11 @@ def resume(
         found = [each for each in found if user in (None, each.user) and session in (None, each.session)]
         if invocation_id:
             found = [_only(found, invocation_id, app.name)]
-        console, status = Console(), 0
+        console, status, how = Console(), 0, partial(answer_line, target=target, db=db)
         async with runner_of(app, service) as runner:
             with trio.CancelScope() as scope, cancelled_by_ctrl_c(scope):
                 for one in found:
-                    status |= await _resume_one(runner, one, console, stream=stream, is_named=bool(invocation_id))
+                    status |= await _resume_one(runner, one, console, how, stream=stream, is_named=bool(invocation_id))
         if not found:
             write(console, "nothing was interrupted, and nothing is due")
         return INTERRUPTED if scope.cancelled_caught else status
@@ -154,19 +139,19 @@ def _only(found: list[_FoundInvocation], invocation_id: str, app_name: str) -> _
     return found[0]
 
 
-async def _resume_one(runner: Runner, one: _FoundInvocation, console: Console, *, stream: bool, is_named: bool) -> int:
-    """Go on with one, as a supervisor does: who is cancelled leaves it interrupted. Return 1 if it fails."""
+async def _resume_one(
+    runner: Runner, one: _FoundInvocation, console: Console, how: AnswerLine, *, stream: bool, is_named: bool
+) -> int:
+    """Resume one, as a supervisor does: a cancellation leaves it interrupted. Return 1 if it fails."""
     if one.status.has_ended:
         write(console, f"{one.invocation} has ended: {one.status}")
         return 0
     if not is_named:
         write(console, str(one), "bold")
     config = attrs.evolve(config_for(stream=stream), on_busy="reject")
-    run = runner.run_async(
-        user_id=one.user, session_id=one.session, invocation_id=one.invocation, run_config=config
-    )
+    run = runner.run_async(user_id=one.user, session_id=one.session, invocation_id=one.invocation, run_config=config)
     try:
-        await show_run(run.supervised(None))
+        await show_run(run.supervised(None), how)
     except Exception as error:
         show_error(error)
         return 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +18,12 @@ from .._json import brief
 from ..agents import BaseAgent
 from ..apps import App
 from ..errors import MinirunError
+from ..models import providers
 
-__all__ = ["load_app", "load_scenario"]
+__all__ = ["KEY_VARIABLES", "load_app", "load_scenario"]
+
+# The environment variables that hold keys of models, by provider. The package reads none; the command line reads these.
+KEY_VARIABLES = {"anthropic": "ANTHROPIC_API_KEY", "gemini": "GEMINI_API_KEY", "openai": "OPENAI_API_KEY"}
 
 # What is looked for in a file when the command names nothing, in this order.
 USUAL_NAMES = ("app", "root_agent", "agent")
@@ -28,12 +33,14 @@ def load_app(target: str) -> App:
     """
     Load what *target* names: an App, an agent, or a function without arguments that makes one.
 
-    It stands in a file, or in a folder that is a package: in its `__init__.py`, or in its `agent.py`.
+    It stands in a file, or in a folder that is a package: in its `__init__.py`, or in its `agent.py`. Its agents may
+    name the models of `minirun.models.providers`, with the keys of `KEY_VARIABLES`.
 
     Raises:
         click.UsageError: There is no such file or package.
-        click.ClickException: What it has is none of these.
+        click.ClickException: What it has is none of these, or a key cannot be one.
     """
+    _configure_keys()
     file, colon, name = target.rpartition(":")
     if not colon or not name.isidentifier():
         file, name = target, ""
@@ -48,6 +55,16 @@ def load_app(target: str) -> App:
         return found
     msg = f"{target}: expected an App, an agent or a function that makes one, found {brief(found)}"
     raise click.ClickException(msg)
+
+
+def _configure_keys() -> None:
+    for provider, variable in KEY_VARIABLES.items():
+        key = os.environ.get(variable)
+        if key:
+            try:
+                providers.configure(**{provider: key})  # type: ignore[arg-type]  # no provider is named `servers`
+            except MinirunError as error:
+                raise click.ClickException(f"{variable}: {error}") from None
 
 
 def load_scenario(target: str) -> tuple[Path, Callable[..., Any], tuple[tuple[Any, ...], dict[str, Any]]]:

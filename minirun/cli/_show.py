@@ -8,21 +8,27 @@ cursor, recolour the screen or turn the reading order round are made visible. Ev
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 
 from rich.console import Console
 from rich.segment import Segment, Segments
 
 from .._json import dumps
 from ..events import Event
+from ..flows._questions import QUESTIONS, SLEEP_UNTIL
 from ..sessions import PendingCall
 
-__all__ = ["EventPrinter", "detail_lines", "plain", "plain_json", "question_line", "time_of", "write"]
+__all__ = ["EventPrinter", "answer_line", "detail_lines", "plain", "plain_json", "question_line", "time_of", "write"]
 
 
 # Enough to see what a tool did while the conversation goes on; `minirun sessions show` has all of it.
 DETAIL_CHARS_MAX = 240
+
+# What a run that pauses shows as a question, when it has paused. Nobody is asked for a time.
+ASKED_AT_THE_END = QUESTIONS - {SLEEP_UNTIL}
 
 # Control characters, lone surrogates; and bidirectional embeddings, overrides and isolates, which can make a text look
 # like another one. Not all of category Cf, which also has the joiners that emoji and several scripts are written with.
@@ -74,7 +80,7 @@ class EventPrinter:
         if event.text and event.id not in self._streamed:
             write(self._console, event.text)
         self._streamed.discard(event.id)
-        for line in detail_lines(event):
+        for line in detail_lines(event, hide=ASKED_AT_THE_END):
             write(self._console, line if len(line) <= DETAIL_CHARS_MAX else line[: DETAIL_CHARS_MAX - 1] + "…", "dim")
 
         for item in event.get_function_responses():
@@ -96,11 +102,19 @@ class EventPrinter:
         self._open = event.id
 
 
-def detail_lines(event: Event) -> list[str]:
-    """The calls, responses and state changes of an event, a line each."""
+def detail_lines(event: Event, hide: Collection[str] = ()) -> list[str]:
+    """The calls, questions, responses and state changes of an event, a line each, but the calls of names to *hide*."""
     actions = event.actions
-    lines = [f"  call {call.name}({_arguments(dict(call.args))})" for call in event.get_function_calls()]
+    lines = [
+        f"  {'question' if call.name in QUESTIONS else 'call'} {call.name}({_arguments(dict(call.args))})"
+        for call in event.get_function_calls()
+        if call.name not in hide
+    ]
     lines += [f"  {item.name} -> {dumps(item.response)}" for item in event.get_function_responses()]
+    if actions.rewind_before_invocation_id:
+        lines.append(f"  undoes the invocation {actions.rewind_before_invocation_id} and all after it")
+    if actions.compaction:
+        lines.append(f"  summary {dumps(actions.compaction)}")
     lines += [f"  state {key} = {dumps(value)}" for key, value in actions.state_delta.items()]
     lines += [f"  state {key} deleted" for key in actions.state_removed]
     lines += [f"  state {key}: {dumps(operation)}" for key, operation in actions.state_ops.items()]
@@ -113,7 +127,30 @@ def _arguments(args: dict[str, object]) -> str:
 
 def question_line(question: PendingCall) -> str:
     """An open question on one line, with what answers it."""
-    what = f"{question.tool}({dumps(question.args)})" if question.tool else ""
-    hint = question.hint if isinstance(question.hint, str) else dumps(question.hint) if question.hint else ""
-    asked = " ".join(part for part in (question.kind.replace("_", " "), what, hint) if part)
+    asked = f"{question.kind.replace('_', ' ')} {what_is_asked(question)}".rstrip()
     return f"? {plain(asked, keep='')}  [{question.call_id}]"
+
+
+def what_is_asked(question: PendingCall) -> str:
+    """The call that waits, and for what: a time, a credential, or an answer of a form."""
+    hint = question.hint if isinstance(question.hint, str) else "" if question.hint is None else dumps(question.hint)
+    told = [f"{question.tool}({dumps(question.args)})" if question.tool else "", hint]
+    if question.due is not None:
+        told.append(f"at {time_of(question.due)}")
+    elif question.auth_config is not None:
+        told.append(f"credential {dumps(question.auth_config.credential_key)} ({question.auth_config.scheme})")
+    elif question.schema is not None:
+        told.append(f"form {dumps(question.schema)}")
+    return " ".join(filter(None, told))
+
+
+def answer_line(question: PendingCall, target: str, db: Path | None) -> str:
+    """What to type to answer a question of the app at *target*."""
+    if db is None:
+        return "  without --db it is kept nowhere, and no other command can answer it"
+    command = shlex.join(["minirun", "answer", target, "--db", str(db), question.call_id])
+    if question.kind == "credential":
+        return f"  {command}   (asks for it; with `no` at the end: refuses)"
+    if question.kind == "confirmation":
+        return f"  {command} yes   (or no)"
+    return f"  {command} VALUE   (JSON, or a text)"

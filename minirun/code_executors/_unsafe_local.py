@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+from codecs import getincrementaldecoder
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -31,17 +32,23 @@ from ._base import BaseCodeExecutor, CodeExecutionInput, CodeExecutionResult
 
 __all__ = ["UnsafeLocalCodeExecutor"]
 
+_decoder = getincrementaldecoder("utf-8")  # leaves out a character that is not complete
+
 # The child sets its own limits, before it knows the code: hard ones, which it cannot raise again. A function between
 # fork and exec could do so, too, but is not safe in a program with threads.
+# The code is run in the module `__main__`, where pickles and annotations look for its names, and nothing else is there.
 BEGIN = """\
-import resource, sys
-for name, value in zip(("RLIMIT_CPU", "RLIMIT_AS", "RLIMIT_FSIZE", "RLIMIT_CORE"), map(int, sys.argv[1:])):
-    try:
-        resource.setrlimit(getattr(resource, name), (value, value))
-    except (OSError, ValueError):
-        pass
-sys.argv[1:] = []
-exec(compile(sys.stdin.buffer.read().decode(), "<code>", "exec"), {"__name__": "__main__"})
+def begin():
+    import resource, sys
+    for name, value in zip(("RLIMIT_CPU", "RLIMIT_AS", "RLIMIT_FSIZE", "RLIMIT_CORE"), map(int, sys.argv[1:])):
+        try:
+            resource.setrlimit(getattr(resource, name), (value, value))
+        except (OSError, ValueError):
+            pass
+    sys.argv[1:] = []
+    del sys.modules["__main__"].begin
+    return compile(sys.stdin.buffer.read().decode(), "<code>", "exec", dont_inherit=True)
+exec(begin())
 """
 
 
@@ -55,12 +62,14 @@ class UnsafeLocalCodeExecutor(BaseCodeExecutor):
         timeout_seconds: How long code may take, on the wall; its processor time has the same limit.
         memory_bytes: How much memory the process may have.
         file_bytes: How large a file may become that it writes.
-        output_bytes: How much of what it prints the model is shown, of each stream.
+        output_bytes: How much of what it prints the model is shown, of each stream: the beginning, and of its errors
+            the end.
         options: As for `BaseCodeExecutor`.
 
     Raises:
         ConfigurationError: A value is out of its range.
-        NotSupportedError: The machine has no process groups and resource limits (it is no POSIX system).
+        NotSupportedError: The machine has no process groups and resource limits (it is no POSIX system); or, when code
+            is to be run, the program ignores SIGCHLD.
     """
 
     def __init__(
@@ -95,13 +104,16 @@ class UnsafeLocalCodeExecutor(BaseCodeExecutor):
         self, invocation_context: InvocationContext, code_execution_input: CodeExecutionInput
     ) -> CodeExecutionResult:
         """Run the code in a fresh process; when this returns or raises, its process group is gone."""
+        if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+            msg = "UnsafeLocalCodeExecutor has to know when its processes end, and this program ignores SIGCHLD"
+            raise NotSupportedError(f"{msg}; set it to signal.SIG_DFL")
         blocking = invocation_context._invocation.env.run_sync
         folder = await blocking(partial(tempfile.mkdtemp, prefix="minirun-code-"))
         try:
             return await self._executed(Path(folder), code_execution_input.code)
         finally:
             with trio.CancelScope(shield=True):
-                await blocking(partial(shutil.rmtree, folder, ignore_errors=True))
+                await blocking(partial(_remove, folder))
 
     async def _executed(self, folder: Path, code: str) -> CodeExecutionResult:
         work = folder / "work"
@@ -132,16 +144,61 @@ class UnsafeLocalCodeExecutor(BaseCodeExecutor):
                 text = f"it was killed by {_signal_name(-process.returncode)}"
             return CodeExecutionResult(
                 stdout=self._beginning(stdout),
-                stderr="\n".join(filter(None, [self._beginning(stderr), text])),
+                stderr="\n".join(filter(None, [self._end(stderr), text])),
                 is_error=is_timeout or process.returncode != 0,
                 is_timeout=is_timeout,
             )
 
     def _beginning(self, file: IO[bytes]) -> str:
         limit, size = int(self.output_bytes), os.fstat(file.fileno()).st_size
-        data = os.pread(file.fileno(), min(limit + 1, size), 0)  # its place in the file is the process's, too
-        text = data[:limit].decode("utf-8", "replace")
-        return text if len(data) <= limit else f"{text}\n(cut off: there is more than {limit} bytes)"
+        data = os.pread(file.fileno(), min(limit, size), 0)  # its place in the file is the process's, too
+        if size <= limit:
+            return data.decode("utf-8", "replace")
+        return f"{_decoder('replace').decode(data)}\n(cut off: there is more than {limit} bytes)"
+
+    def _end(self, file: IO[bytes]) -> str:
+        """Of errors the end says what has happened."""
+        limit, size = int(self.output_bytes), os.fstat(file.fileno()).st_size
+        if size <= limit:
+            return self._beginning(file)
+        data = os.pread(file.fileno(), limit, size - limit)
+        begin = next((at for at, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80), 0)  # of a character
+        return f"(cut off: there is more than {limit} bytes)\n{data[begin:].decode('utf-8', 'replace')}"
+
+
+def _remove(folder: str) -> None:
+    """
+    Remove a folder, as far as that can be done.
+
+    The code may have made folders in each other that are deeper than a path can be, or closed to everybody. So they are
+    opened, and moved up, before it is looked into them.
+    """
+    with suppress(OSError):
+        os.chmod(folder, 0o700)
+    folders = [folder]
+    for each in folders:
+        names: list[str] = []
+        with suppress(OSError):
+            names = os.listdir(each)
+        for name in names:
+            path = f"{each}/{name}"
+            if os.path.isdir(path) and not os.path.islink(path):
+                folders.append(_moved_up(path, f"{folder}/moved-{len(folders)}"))
+            else:
+                with suppress(OSError):
+                    os.unlink(path)
+    for each in reversed(folders):
+        with suppress(OSError):
+            os.rmdir(each)
+
+
+def _moved_up(path: str, target: str) -> str:
+    try:
+        os.chmod(path, 0o700)
+        os.rename(path, target)
+    except OSError:  # there is something of this name
+        return path
+    return target
 
 
 async def _ended(process: subprocess.Popen[bytes]) -> None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from .._json import dumps, freeze
+from .._json import FrozenTuple, dumps, freeze
 from .._values import Value, changed
 from ..errors import SecretError
 from ..events import READS_LEVEL, Event, EventActions, Replay
@@ -52,7 +52,10 @@ _OF_OS_ERRORS = ("strerror", "filename", "filename2")
 
 # The fields of values that are free to say; all others are names, ids, kinds and numbers, or are looked at one by one.
 _FREE: Final[Mapping[type, tuple[str, ...]]] = {
-    Event: ("content", "actions", "error_message", "output", "custom_metadata", "unknown_fields"),
+    Event: (
+        "content", "actions", "error_message", "output", "custom_metadata", "grounding_metadata", "citation_metadata",
+        "unknown_fields",
+    ),
     EventActions: (
         "state_delta",
         "state_ops",
@@ -74,8 +77,8 @@ _FREE: Final[Mapping[type, tuple[str, ...]]] = {
         "unknown_fields",
     ),
     FileData: ("file_uri", "display_name", "unknown_fields"),
-    FunctionCall: ("args", "unknown_fields"),
-    FunctionResponse: ("response", "unknown_fields"),
+    FunctionCall: ("args", "args_text", "unknown_fields"),
+    FunctionResponse: ("response", "parts", "unknown_fields"),
     ExecutableCode: ("code", "unknown_fields"),
     CodeExecutionResult: ("output", "unknown_fields"),
 }
@@ -151,7 +154,7 @@ class Secrets(NoSecrets):
             items = [self.out_of(item) for item in value]
             if all(new is old for new, old in zip(items, value, strict=True)):
                 return value
-            return tuple(items) if isinstance(value, tuple) else freeze(items)
+            return FrozenTuple(items) if isinstance(value, tuple) else freeze(items)
         return self._out_of_fields(value) if type(value) in _FREE else value
 
     def _out_of_items(self, value: Any, searched: Iterable[tuple[str, Any]]) -> Any:
@@ -225,7 +228,7 @@ class Secrets(NoSecrets):
             self.check_keys(value, what)
         if self._whole and any(self._is_in(text) for text in _texts_in(value)):
             raise SecretError(
-                what, "expected what everybody may see, found a secret; let whoever needs it ask for the credential"
+                what, "expected what everybody may see, found a secret; let the code that needs it ask for it"
             )
 
     def check_write(self, key: object, value: Any) -> None:

@@ -78,7 +78,7 @@ def _scopes(value: Sequence[str]) -> tuple[str, ...]:
 @attrs.frozen(repr=False)
 class AuthConfig:
     """
-    Which credential is needed, and what to tell whoever is asked for it. It is stored with the question: no secrets.
+    Which credential is needed, and what to tell the person asked for it. It is stored with the question: no secrets.
 
     Args:
         credential_key: What the user's credential is kept under.

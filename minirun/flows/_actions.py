@@ -1,9 +1,9 @@
 """
 The actions that a context has collected for its next event, and the versions of artifacts that it has saved.
 
-What a program may set here is checked when it is set: an event takes it over as it is. A flag is a field of
-`ActionsDraft` with its check and its rule, by which the calls of one turn are answered together; whatever is done with
-all flags (to clear them, to merge them, to hand them to an event) follows from these fields.
+What a program may set here is checked when it is set: an event takes it over as it is. A flag, of whatever type, is a
+field of `ActionsDraft` with its check and its rule, by which the calls of one turn are answered together; whatever is
+done with all flags (to take them, to merge them, to hand them to an event) follows from these fields.
 """
 
 from __future__ import annotations
@@ -35,7 +35,14 @@ def _checked(name: str, check: Check, default: Any = None, over_turn: Callable[[
     def convert(value: object) -> Any:
         return value if value is default else check(value, f"actions.{name}")
 
-    return attrs.field(default=default, converter=convert, metadata={"over_turn": over_turn})
+    set_by_name = [_while_open, attrs.setters.convert]
+    return attrs.field(default=default, converter=convert, on_setattr=set_by_name, metadata={"over_turn": over_turn})
+
+
+def _while_open(draft: ActionsDraft, field: attrs.Attribute[Any], value: Any) -> Any:
+    if draft._check is not None:
+        draft._check()
+    return value
 
 
 def _all(values: list[bool | None]) -> bool | None:
@@ -59,7 +66,8 @@ class ActionsDraft:
     enclosing loop is to end. `transfer_to_agent`: the name of the agent that takes over when this one has ended.
     `artifact_delta`: the versions of artifacts that the event names; `save_artifact` puts its own there.
 
-    What is assigned is checked at once, or raises InvalidValueError; `artifact_delta` is frozen by it.
+    What is assigned is checked at once, or raises InvalidValueError; `artifact_delta` is frozen by it. Once the
+    invocation or the call of the context has ended it raises InvocationEndedError, as no event would have it.
     """
 
     skip_summarization: bool | None = _checked("skip_summarization", FLAG["check"], over_turn=_all)
@@ -69,33 +77,53 @@ class ActionsDraft:
     _saved: Mapping[str, frozenset[int]] = EMPTY_DICT  # all versions that were saved, by name
     _saves: Mapping[str, int] = EMPTY_DICT  # by the id of the save: a tool that is run again does not save again
     _below: ActionsDraft | None = None  # that of the call, for one of its attempts
+    _check: Callable[[], None] | None = attrs.field(default=None, eq=False, repr=False)  # raises if it is too late
 
-    def on_top(self) -> ActionsDraft:
+    def on_top(self, check: Callable[[], None]) -> ActionsDraft:
         """Return a copy for an attempt: once an event of the attempt has carried it, this one is carried, too."""
-        return changed(self, _below=self)
+        return changed(self, _below=self, _check=check)
 
-    def clear(self) -> None:
-        """Start again: an event has carried them."""
+    def taken_over(self, check: Callable[[], None]) -> ActionsDraft:
+        """Return a copy for the call, of whose attempts this one stands."""
+        return changed(self, _check=check)
+
+    def take(self) -> ActionsDraft:
+        """Return what is set, for an event that is on its way to the store, and start again."""
+        taken = changed(self, _below=self._below and self._below.take())
         self.forget_flags()
         self.forget_artifacts()
-        if self._below is not None:
-            self._below.clear()
+        return taken
+
+    def put_back(self, taken: ActionsDraft) -> None:
+        """Set again what was *taken* for an event that is not stored; what was set meanwhile stands."""
+        for name, value in taken.flags().items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        self.merge_artifacts(taken)
+        self._saves = {**taken._saves, **self._saves}
+        if self._below is not None and taken._below is not None:
+            self._below.put_back(taken._below)
 
     def forget_flags(self) -> None:
         """Start again with the flags."""
         for name in self.flags():
-            setattr(self, name, None)
+            self.forget(name)
+
+    def forget(self, name: str) -> None:
+        """Start again with one of the flags, also where nobody may set it any more."""
+        object.__setattr__(self, name, None)
 
     def forget_artifacts(self) -> None:
         """Start again with the artifacts: an event has named them."""
-        self.artifact_delta = self._saved = self._saves = EMPTY_DICT
+        object.__setattr__(self, "artifact_delta", EMPTY_DICT)
+        self._saved = self._saves = EMPTY_DICT
 
     def merge_artifacts(self, other: ActionsDraft) -> None:
         """Take over what *other* names; of each name the newest version."""
         newest = {
             name: max(number, self.artifact_delta.get(name, number)) for name, number in other.artifact_delta.items()
         }
-        self.artifact_delta = {**self.artifact_delta, **newest}
+        object.__setattr__(self, "artifact_delta", freeze({**self.artifact_delta, **newest}))
         self.keep_saved(other)
 
     def keep_saved(self, other: ActionsDraft) -> None:

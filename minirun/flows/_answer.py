@@ -2,7 +2,7 @@
 What counts as an answer: of a run, and of an agent that is used as a tool.
 
 An agent's last words are not always its last event: one that only thinks, changes the state or ends a loop says nothing
-to whoever has asked. An answer is a final event with something in it: text, an `output`, other media, or the result of
+to its caller. An answer is a final event with something in it: text, an `output`, other media, or the result of
 a tool that is shown as it is (`skip_summarization`) and is not null. What a model says beside its calls is no answer,
 also where one of them is long-running, which makes the event a final one; nor is the record of a step.
 """

@@ -16,6 +16,7 @@ from .._json import dumps
 from ..events import Event
 from ..types import Part
 from ._questions import QUESTIONS
+from ._retold import indented
 
 __all__ = ["Settings", "Tail", "covered", "is_due", "is_told", "size_of", "told"]
 
@@ -166,15 +167,6 @@ def told(event: Event) -> list[str]:
     texts = (_told(part) for part in (event.content.parts if event.content is not None else ()))
     author = " ".join((event.author or "").splitlines())
     return [indented(f"{author}{text}") for text in texts if text]
-
-
-def indented(text: str) -> str:
-    """
-    *text* with all lines after its first indented, whatever has ended them: U+2028, for example.
-
-    So what somebody has said never looks like what somebody else says, nor like a heading: these are not indented.
-    """
-    return "\n    ".join(text.splitlines())
 
 
 def _told(part: Part) -> str:

@@ -16,9 +16,9 @@ from typing import Any
 
 from .._json import brief
 from ..errors import InvalidValueError
-from ._types import PROBLEMS_MAX, Reading, Schema, Type, plain, shown
+from ._types import PROBLEMS_MAX, Reading, Schema, Type, cut, plain, shown
 
-__all__ = ["dumped", "is_model", "model_type"]
+__all__ = ["check_dump", "dumped", "is_model", "model_type"]
 
 _METHODS = ("model_json_schema", "model_validate_json", "model_dump")
 
@@ -28,17 +28,41 @@ def is_model(tp: object) -> bool:
     return isinstance(tp, type) and all(callable(getattr(tp, name, None)) for name in _METHODS)
 
 
-def dumped(value: Any, path: str) -> Any:
+def dumped(value: Any, path: str, *, to_be_read: bool = False) -> Any:
     """
-    Return a model as JSON, under the names by which it is read.
+    Return a model as JSON, under the names by which it is read; without its computed fields, if it is *to_be_read*.
 
     Raises:
         InvalidValueError: A part of it has no JSON form.
     """
     try:
-        return value.model_dump(mode="json", by_alias=True)
+        return value.model_dump(mode="json", by_alias=True, round_trip=to_be_read)
     except (TypeError, ValueError) as error:
-        raise InvalidValueError(path, f"{type(value).__name__} cannot be written as JSON: {error!s:.200}") from None
+        raise InvalidValueError(
+            path, f"{type(value).__name__} cannot be written as JSON: {_first_line(error)}"
+        ) from None
+
+
+def check_dump(tp: Any, where: str) -> None:
+    """
+    Check that a model can be written as JSON, as far as it says so. *where* begins messages.
+
+    Raises:
+        TypeError: It has a field that it does not know (`arbitrary_types_allowed`), and no serializer for that.
+    """
+    try:
+        tp.model_json_schema(mode="serialization")
+    except Exception as error:  # pydantic's own kinds, which cannot be named here
+        if getattr(error, "code", None) == "invalid-for-json-schema":
+            msg = f"{where}: {tp.__qualname__} has no JSON form ({_first_line(error)}); {_SERIALIZE}"
+            raise TypeError(msg) from None
+
+
+_SERIALIZE = "give the field a serializer that says what it returns (`field_serializer`), or leave it out (`exclude`)"
+
+
+def _first_line(error: Exception) -> str:
+    return cut(str(error).partition("\n")[0], 200)
 
 
 def model_type(tp: Any, where: str, definitions: dict[str, Schema], taken: Collection[str]) -> Type:
@@ -73,7 +97,7 @@ def _schema_of(tp: Any, where: str, suffix: str) -> dict[str, Any]:
     try:
         schema = tp.model_json_schema(ref_template=f"#/$defs/{{model}}{suffix}")
     except Exception as error:  # pydantic's own kinds, which cannot be named here
-        msg = f"{where}: {tp.__qualname__} has no JSON schema ({error!s:.200})"
+        msg = f"{where}: {tp.__qualname__} has no JSON schema ({_first_line(error)})"
         raise TypeError(msg) from None
     definitions = {f"{name}{suffix}": body for name, body in schema.pop("$defs", {}).items()}
     return plain({**schema, "$defs": definitions} if definitions else schema)  # type: ignore[no-any-return]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 from ..events import Event
 
-__all__ = ["NO_SECRETS", "NoSecrets"]
+__all__ = ["NO_SECRETS", "OF_RUN", "NoSecrets"]
 
 
 class NoSecrets:
@@ -63,3 +64,6 @@ class NoSecrets:
 
 
 NO_SECRETS = NoSecrets()
+
+OF_RUN: ContextVar[NoSecrets] = ContextVar("minirun secrets", default=NO_SECRETS)
+"""While a model is asked: the secrets of the run that asks, for models that write requests down."""

@@ -102,6 +102,10 @@ class OutputSchema:
             return Outcome(problems=bounded([str(error)]))
         return self._of_arguments(frozen)
 
+    def problems(self, value: Any) -> list[str]:
+        """Return what is wrong with an answer that is frozen JSON: also what the schema alone does not say."""
+        return self._of_value(value).problems
+
     def dump(self, value: Any) -> str:
         """Return a value that was read as JSON on one line."""
         return dumps(freeze(value))

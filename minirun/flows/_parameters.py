@@ -10,11 +10,12 @@ import inspect
 import json
 from collections.abc import Callable
 from enum import Enum
+from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 from ._types import Field, Type
 
-__all__ = ["EMPTY", "described", "field_of", "hints_of", "parameters_of"]
+__all__ = ["EMPTY", "described", "field_of", "hints_of", "parameters_of", "resolved"]
 
 EMPTY = inspect.Parameter.empty  # no default, or no annotation
 
@@ -49,9 +50,14 @@ def hints_of(owner: Any, what: str, namespace: dict[str, Any] | None = None) -> 
     """
     try:
         return get_type_hints(owner, namespace, include_extras=True)
-    except (NameError, SyntaxError, AttributeError, TypeError) as error:  # somebody's string was evaluated
+    except (NameError, SyntaxError, AttributeError, TypeError, IndexError) as error:  # somebody's string was evaluated
         msg = f"cannot resolve {what} ({error}); define or import what it names at the top of its module"
         raise TypeError(msg) from None
+
+
+def resolved(annotation: object, what: str, namespace: dict[str, Any]) -> Any:
+    """Return what one annotation means; as `hints_of`, which raises the same."""
+    return hints_of(SimpleNamespace(__annotations__={"it": annotation}), what, namespace)["it"]
 
 
 def described(kind: Type, text: str | None) -> Type:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from re import _parser  # type: ignore[attr-defined]  # it has no public name; what is read of it is tried by tests
 from typing import Any, NamedTuple
 
@@ -138,6 +139,8 @@ class Pattern:
             return self._node([self._sequence(branch, following, flags) for branch in argument[1]])
         if name == "SUBPATTERN":
             _, added, removed, inside = argument
+            if added & (re.ASCII | re.UNICODE):  # `re` begins its search with the categories of the whole
+                raise PatternError("`a` and `u` are not found reliably for a part alone; begin the pattern with `(?a)`")
             return self._sequence(inside, following, (flags | added) & ~removed)
         if name in ("MAX_REPEAT", "MIN_REPEAT"):
             least, most, inside = argument
@@ -164,36 +167,38 @@ class Pattern:
 
 
 def _fits(name: str, argument: Any, flags: int) -> _Fits:
-    """Return what tells whether a character is one of a set."""
-    is_negated = name == "NOT_LITERAL" or (name == "IN" and str(argument[0][0]) == "NEGATE")
-    if is_negated:
-        name, argument = ("LITERAL", argument) if name == "NOT_LITERAL" else ("IN", argument[1:])
-    test = _one_of(name, argument, flags)
-    if flags & re.IGNORECASE:
-        return lambda char: any(map(test, _cases(char, flags))) != is_negated
-    return (lambda char: not test(char)) if is_negated else test
+    """
+    Return what tells whether a character is one of a set.
 
-
-def _cases(char: str, flags: int) -> set[str]:
-    if flags & re.ASCII and not char.isascii():
-        return {char}
-    return {case for case in (char, char.lower(), char.upper(), char.casefold()) if len(case) == 1}
-
-
-def _one_of(name: str, argument: Any, flags: int) -> _Fits:
-    if name == "ANY":
-        return (lambda char: True) if flags & re.DOTALL else (lambda char: char != "\n")
-    if name == "LITERAL":
+    `re` itself tells that, of this one character: which ones are the same but for their case is a table of its own.
+    """
+    if name == "LITERAL" and not flags & re.IGNORECASE:
         return chr(argument).__eq__
+    if name == "ANY":
+        return _alone(".", flags & re.DOTALL)
+    if name == "NOT_LITERAL":
+        name, argument = "IN", [("NEGATE", None), ("LITERAL", argument)]
+    members = [(str(kind), what) for kind, what in (argument if name == "IN" else [(name, argument)])]
+    source = "".join(_member(kind, what) for kind, what in members)
+    return _alone(f"[{source}]", flags & (re.IGNORECASE | re.ASCII))
+
+
+@lru_cache(512)
+def _alone(source: str, flags: int) -> _Fits:
+    whole = re.compile(source, flags).fullmatch
+    return lambda char: whole(char) is not None
+
+
+def _member(name: str, argument: Any) -> str:
+    """How something stands in a set."""
+    if name == "NEGATE":
+        return "^"
+    if name == "LITERAL":
+        return f"\\U{argument:08x}"
     if name == "RANGE":
-        first, last = map(chr, argument)
-        return lambda char: first <= char <= last
+        return "-".join(f"\\U{end:08x}" for end in argument)
     if name == "CATEGORY":
-        category = re.compile(_CATEGORIES[str(argument)], flags & re.ASCII)
-        return lambda char: category.fullmatch(char) is not None
-    if name == "IN":
-        tests = [_one_of(str(kind), what, flags) for kind, what in argument]
-        return lambda char: any(test(char) for test in tests)
+        return _CATEGORIES[str(argument)]
     raise PatternError(f"{name} is not known to this version of minirun")
 
 

@@ -6,23 +6,11 @@ Names in braces are filled in, as `str.format` does; a text may leave them out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
-
 import attrs
 
 from .._record import Record
 
 __all__ = ["Prompts"]
-
-
-class Described(Protocol):
-    """What models are told of an agent."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def description(self) -> str: ...
 
 
 def _text(*names: str, default: str) -> str:
@@ -50,7 +38,10 @@ class Prompts(Record):
     other_said: str = _text("author", "text", default="[{author}] said: {text}")
     other_called: str = _text("author", "name", "args", default="[{author}] called {name} with {args}")
     other_got: str = _text("author", "name", "response", default="[{author}] got from {name}: {response}")
-    """What another agent has done, told by the user's side: a model takes what it reads in its own role for its own."""
+    """
+    What another agent has done, told by the user's side: a model takes what it reads in its own role for its own. All
+    lines after the first are indented, so that nothing in them looks like what somebody else has done.
+    """
     identity: str = _text(
         "name", "description", default="You are one of several agents. Your name is {name}. {description}"
     )
@@ -104,10 +95,3 @@ class Prompts(Record):
                 from ._words import check_words  # few apps say it otherwise
 
                 check_words(text, field.metadata["names"], f"Prompts.{field.name}")
-
-    def about_transfers(self, agent: Described, targets: Sequence[Described]) -> list[str]:
-        """Return what *agent* is told about itself and the agents it can hand over to."""
-        lines = [self.transfer_target.format(name=other.name, description=other.description) for other in targets]
-        told = "\n".join(line.rstrip() for line in lines)
-        identity = self.identity.format(name=agent.name, description=agent.description)
-        return [identity.strip(), self.transfer.format(targets=told)]

@@ -183,8 +183,7 @@ class Record:
         last = max((seq for other, seq in self._replayed.items() if (other or "").startswith(within)), default=0)
         for event in islice(self._said, self._next, None):
             if (event.seq or 0) < last and (event.branch or "").startswith(within) and self._is_due(event):
-                self._replayed[event.branch] = max(event.seq or 0, self._replayed.get(event.branch, 0))
-        self._skip()
+                self._replayed[event.branch] = event.seq or 0  # it is due, so nothing later was
 
     def first_inside(self, call_ids: Collection[str]) -> int | None:
         """Where the first thing stands that was said inside of these calls."""
@@ -212,7 +211,6 @@ class Record:
 
     def end_call(self, call_id: str) -> None:
         """Note that a call has ended, is not made, or waits for its turn: nothing inside of it goes on."""
-        self._running_calls.discard(call_id)
         self._ended_calls.add(call_id)
 
     def is_early(self, branch: str | None, seq: int, *, escalations: bool) -> bool:
@@ -264,7 +262,7 @@ class Record:
 
 
 def _made_after(events: Iterable[Event], responses: Mapping[str, Event]) -> dict[str, int]:
-    """By the id of an open call: the last answer to others of its turn; who goes on comes to that before it is made."""
+    """By the id of an open call: the last answer to others of its turn, which replay comes to before it is made."""
     after: dict[str, int] = {}
     for event in events:
         ids = [call.id or "" for call in event.get_function_calls()]

@@ -18,14 +18,16 @@ import re
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Any, NoReturn
 
 import attrs
 
+from ..errors import InvalidValueError
 from ._docstring import documentation_of
 from ._foreign_models import is_model, model_type
-from ._parameters import described, field_of, hints_of, parameters_of
+from ._parameters import described, field_of, hints_of, parameters_of, resolved
 from ._types import (
     FOUND_CHARS_MAX,
     KINDS,
@@ -41,6 +43,7 @@ from ._types import (
     read_value,
     shown,
 )
+from ._written import fields_shown, module_of, written
 
 __all__ = ["Compiler", "Reader", "open_object", "reader_of"]
 
@@ -345,9 +348,44 @@ class Compiler:
         for parameter in parameters_of(cls, f"{cls.__qualname__}() in {where}"):
             name = parameter.name
             hint = hints.get(aliases.get(name, name), parameter.annotation)
+            if isinstance(hint, dataclasses.InitVar) and isinstance(hint.type, str):
+                what = f"the annotation {hint.type!r} of field {name!r} of {cls.__qualname__} in {where}"
+                hint = resolved(hint.type, what, module_of(cls))
             kind = self.compile(hint, f"field {name!r} of {cls.__name__} in {where}")
             fields[name] = field_of(described(kind, texts.get(name)), parameter.default)
-        return object_of(cls.__name__, fields, cls)
+        made = object_of(cls.__name__, fields, cls)
+        rest = {name: at for name, at in (fields_shown(cls) or {}).items() if name not in fields}
+        return _with_computed(made, rest) if rest else made
+
+
+_UNSET = object()
+
+
+def _with_computed(record: Type, computed: Mapping[str, str]) -> Type:
+    """
+    Return the type of the objects that may also have what the class sets itself, as results are written.
+
+    *computed* are the names of that, and the attributes. No schema shows them, for nobody has to give them; what
+    somebody gives all the same has to be what the class comes to, and is never lost without a word.
+    """
+
+    def read(value: object, path: str, reading: Reading) -> object:
+        given = value.keys() & computed.keys() if isinstance(value, dict) else ()
+        if not (isinstance(value, dict) and given):
+            return record.read(value, path, reading)
+        made = record.read({name: item for name, item in value.items() if name not in given}, path, reading)
+        for name in sorted(given) if made is not None else ():
+            at = f"{path}.{name}" if path else name
+            own = _UNSET
+            with suppress(AttributeError, InvalidValueError):  # it is not set, or has no JSON form
+                own = written(getattr(made, computed[name]), at)
+            if own != value[name]:
+                expected = "nothing" if own is _UNSET else shown(own)
+                found = f"expected {expected}, found {shown(value[name])}"
+                reading.problems.append(f"{at}: {found}; the class sets it itself, leave it out")
+        return made
+
+    return record._replace(read=read)
 
 
 def _is_record(tp: type) -> bool:

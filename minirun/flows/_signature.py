@@ -10,11 +10,10 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Container, Mapping
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from ._docstring import documentation_of
-from ._parameters import described, field_of, hints_of, parameters_of
+from ._parameters import described, field_of, parameters_of, resolved
 from ._types import SCALARS, Field, Type, convert, object_of, plain
 
 __all__ = ["Signature", "signature_of"]
@@ -81,8 +80,7 @@ def signature_of(func: Callable[..., object], *, skip: Container[str]) -> Signat
         if parameter.kind is parameter.POSITIONAL_ONLY:
             positional[name] = parameter.default
         # One at a time: the annotations of the context and of the result need not resolve.
-        owner = SimpleNamespace(__annotations__={name: parameter.annotation})
-        hint = hints_of(owner, f"the annotation {parameter.annotation!r} of {spot}", namespace)[name]
+        hint = resolved(parameter.annotation, f"the annotation {parameter.annotation!r} of {spot}", namespace)
         if isinstance(hint, type) and hint in SCALARS:
             kind = SCALARS[hint]
         else:

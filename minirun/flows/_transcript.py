@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from .._json import dumps
+from .._json import FrozenTuple
 from .._values import changed
 from .._window import Extended, Window
 from ..events import Event
@@ -54,11 +54,13 @@ class Transcript:
     The contents of a history, as the agent of this name is shown it in its branch, from the event *start_seq* on.
 
     `next_seq` is the `seq` of the first event that was not read yet, `prompts` the words for what stands in for others.
-    *opening* is what is shown before all of it, and *as_said* changes what the agent itself has said.
+    *opening* is what is shown before all of it, and *as_said* changes what the agent itself has said. Unless its model
+    *sees_media*, it is shown the responses of tools without the media in them, of which the responses tell.
     """
 
     __slots__ = (
-        "_agent_name", "_as_said", "_branch", "_contents", "_open", "_visible", "next_seq", "prompts", "start_seq"
+        "_agent_name", "_as_said", "_branch", "_contents", "_open", "_sees_media", "_visible", "next_seq", "prompts",
+        "start_seq",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +72,7 @@ class Transcript:
         prompts: Prompts = Prompts(),  # noqa: B008 # frozen
         opening: Content | None = None,
         as_said: Callable[[Content], Content] | None = None,
+        sees_media: bool = True,
     ) -> None:
         self.start_seq = start_seq
         self.next_seq = start_seq
@@ -77,6 +80,7 @@ class Transcript:
         self._branch = branch
         self.prompts = prompts
         self._as_said = as_said
+        self._sees_media = sees_media
         self._contents: list[Content] = [] if opening is None else [opening]
         self._open: dict[str | None, _Unit] = {}  # by call id, in the order of the calls
         self._visible: dict[str | None, bool] = {}  # by branch
@@ -106,12 +110,14 @@ class Transcript:
 
     def _take(self, event: Event, content: Content) -> None:
         if any(item.name in QUESTIONS for items in content.calls_and_responses for item in items):
-            told = tuple(part for part in content.parts if not _is_question(part))
+            told = FrozenTuple([part for part in content.parts if not _is_question(part)])
             if not told:
                 return
             content = changed(content, parts=told)
         if event.author not in ("user", self._agent_name):
-            content = Content(role="user", parts=self._retold(event, content))
+            from ._retold import retold  # many agents are alone
+
+            content = Content(role="user", parts=retold(self.prompts, event.author, content))
             if content.parts:
                 self._extend(self._contents, [content])
             return
@@ -119,7 +125,7 @@ class Transcript:
             content = self._as_said(content)
         spoken = content.parts
         if content.responses:
-            spoken = tuple(part for part in content.parts if part.function_response is None)
+            spoken = FrozenTuple([part for part in content.parts if part.function_response is None])
             self._answer(part for part in content.parts if part.function_response is not None)
         if all(part.thought and part.thought_signature is None for part in spoken):
             return  # nothing to see
@@ -137,9 +143,12 @@ class Transcript:
         """Take over responses; an answer to no call that is shown here is left out."""
         for part in parts:
             assert part.function_response is not None
-            unit = self._open.pop(part.function_response.id, None)
+            answer = part.function_response
+            unit = self._open.pop(answer.id, None)
+            if answer.parts and not self._sees_media:
+                part = changed(part, function_response=changed(answer, parts=()))
             if unit is not None:
-                unit.answers[part.function_response.id] = part
+                unit.answers[answer.id] = part
                 unit.missing -= 1
                 if not unit.missing:
                     self._extend(self._contents, unit.contents(self.prompts))
@@ -149,26 +158,6 @@ class Transcript:
         if begins and not shown and contents[0].role != "user":
             shown.append(Content(role="user", parts=[Part(text=self.prompts.earlier)]))
         shown.extend(contents)
-
-    def _retold(self, event: Event, content: Content) -> list[Part]:
-        """What another agent said and did, as text; its thoughts stay its own."""
-        prompts, author = self.prompts, event.author
-        parts: list[Part] = []
-        for part in content.parts:
-            if part.text is not None:
-                if part.text and not part.thought:
-                    parts.append(Part(text=prompts.other_said.format(author=author, text=part.text)))
-            elif part.function_call is not None:
-                call = part.function_call
-                text = prompts.other_called.format(author=author, name=call.name, args=dumps(call.args))
-                parts.append(Part(text=text))
-            elif part.function_response is not None:
-                answer = part.function_response
-                text = prompts.other_got.format(author=author, name=answer.name, response=dumps(answer.response))
-                parts.append(Part(text=text))
-            else:
-                parts.append(part)
-        return parts
 
 
 def _is_question(part: Part) -> bool:

@@ -19,7 +19,10 @@ from enum import Enum, auto
 
 from ..events import Event
 
-__all__ = ["TRANSITIONS", "Input", "Turn", "input_of", "step"]
+__all__ = ["CUT_OFF", "TRANSITIONS", "Input", "Turn", "input_of", "step"]
+
+CUT_OFF = "MAX_TOKENS"
+"""The `finish_reason` of an answer that the limit of tokens has cut off. No call in it is made: one may be half."""
 
 
 class Turn(Enum):

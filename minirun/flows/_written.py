@@ -3,14 +3,16 @@ Values as JSON: what a model is shown of a dataclass, an enum, a date. `_schema`
 
 A value is written as what it is, whatever an annotation says of it:
 
-* A dataclass or attrs class as an object of its fields, under the names that its constructor takes; a pydantic model
-  as its own `model_dump(mode="json")` has it.
+* A dataclass or attrs class as an object of its fields, under the names that its constructor takes, and of those that
+  it sets itself (`init=False`); a pydantic model as its own `model_dump(mode="json")` has it.
 * An enum as its value, a date or datetime in ISO form, a set as an array, sorted so that it is the same everywhere.
 * A tuple as an array, a mapping as an object: its keys are strings, or enums of strings.
 
 Everything else has more than one form or none, and is refused by its type: bytes, decimals, paths, open files.
 
-An annotation is checked when a tool is made, so that nothing is done whose result cannot be told.
+An annotation is checked when a tool is made, so that nothing is done whose result cannot be told. One that has no
+meaning while the program runs, such as a name that is imported under `if TYPE_CHECKING:`, says nothing of the result:
+it is written as what it is, like that of a function without annotations. One that is no Python is refused.
 """
 
 from __future__ import annotations
@@ -25,18 +27,20 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from enum import Enum
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import attrs
 
 from .._json import DEPTH_MAX, brief
 from ..errors import InvalidValueError
-from ._foreign_models import dumped, is_model
-from ._parameters import hints_of
+from ..types import Blob, FileData, Part
+from ._foreign_models import check_dump, dumped, is_model
 
-__all__ = ["check_result", "written"]
+__all__ = ["check_result", "fields_shown", "module_of", "written"]
 
 _ADVICE = "return text, numbers, lists, dicts, sets, enums, dates, dataclasses, attrs classes, pydantic models of these"
+_MEDIA = (Blob, FileData, Part)  # they go beside the JSON
 _SCALARS = (str, int, float, bool, types.NoneType)
 
 
@@ -51,7 +55,7 @@ def fields_shown(cls: type) -> Mapping[str, str] | None:
 
 
 def written(
-    value: Any, path: str, fields_of: Callable[[type], Mapping[str, str] | None] = fields_shown, level: int = 1
+    value: Any, path: str, fields_of: Callable[[type], Mapping[str, str] | None] | None = None, level: int = 1
 ) -> Any:
     """
     Return what *value*, which messages call *path*, is as JSON. Numbers and strings are not looked at.
@@ -59,7 +63,8 @@ def written(
     Args:
         value: What to write.
         path: What messages call it.
-        fields_of: Which fields of a class are written, and from which attributes.
+        fields_of: Of what is to be read again: which fields of a class are written, and from which attributes. By
+            default all are, and what models compute, too.
         level: How deep it stands in what is stored.
 
     Raises:
@@ -74,12 +79,13 @@ def written(
     if isinstance(value, datetime.date):
         return value.isoformat()
     if is_model(type(value)):
-        return dumped(value, path)
-    fields = None if isinstance(value, type) else fields_of(type(value))
+        return dumped(value, path, to_be_read=fields_of is not None)
+    fields = None if isinstance(value, type) else (fields_of or fields_shown)(type(value))
     if fields is not None:
         return {
             name: written(getattr(value, attribute), f"{path}.{name}", fields_of, level + 1)
             for name, attribute in fields.items()
+            if hasattr(value, attribute)  # a field that its class sets itself may not be set yet
         }
     if isinstance(value, collections.abc.Mapping):
         return {
@@ -127,13 +133,9 @@ def check_result(annotation: Any, where: str, namespace: dict[str, Any]) -> None
     Check that what an annotation says can be written, as far as it says what it is. *where* begins messages.
 
     Raises:
-        TypeError: It names a type whose values never can.
+        TypeError: It names a type whose values never can, or is a text that is no Python.
     """
-    try:
-        tp = hints_of(types.SimpleNamespace(__annotations__={"result": annotation}), where, namespace)["result"]
-    except TypeError:  # only a type checker knows it
-        return
-    _check(tp, where, set())
+    _check_all(SimpleNamespace(__annotations__={"result": annotation}), where, set(), namespace=namespace)
 
 
 def _meant(tp: Any) -> tuple[Any, ...] | None:
@@ -162,21 +164,22 @@ def _check(tp: Any, where: str, seen: set[int]) -> None:
         for each in meant:
             _check(each, where, seen)
     elif typing.is_typeddict(origin or tp):
-        _check_all(hints_of(origin or tp, f"the annotations of {tp} in {where}"), where, seen)
+        _check_all(origin or tp, where, seen)
     elif tp is not Any and isinstance(origin or tp, type):  # Any is a class from Python 3.11 on
         _check_class(tp, origin or tp, args, where, seen)
 
 
 def _check_class(tp: Any, cls: Any, args: tuple[Any, ...], where: str, seen: set[int]) -> None:
     fields = fields_shown(cls)
-    if cls in (object, *_LATER) or is_model(cls):
+    if is_model(cls):
+        check_dump(cls, where)
+    if cls in (object, *_LATER, *_MEDIA) or is_model(cls):
         return
     if issubclass(cls, Enum):
         for member in cls:
             _check(type(member.value), where, seen)
     elif fields is not None:
-        hints = hints_of(cls, f"the annotations of {cls.__qualname__} in {where}")
-        _check_all({name: hints[at] for name, at in fields.items() if at in hints}, where, seen, cls)
+        _check_all(cls, where, seen, fields)
     elif cls in _ONE_BY_ONE:
         _refuse(tp, where, "return a list")
     elif cls in _MAPPINGS or issubclass(cls, collections.abc.Mapping):
@@ -211,9 +214,40 @@ def _may_be_key(tp: Any, seen: set[int]) -> bool:
     return issubclass(cls, str) or cls is object or _is_open(cls)
 
 
-def _check_all(hints: Mapping[str, Any], where: str, seen: set[int], cls: Any = None) -> None:
-    for name, hint in hints.items():
-        _check(hint, where if cls is None else f"{where}: field {name!r} of {cls.__qualname__}", seen)
+def _check_all(
+    owner: Any,
+    where: str,
+    seen: set[int],
+    fields: Mapping[str, str] | None = None,
+    namespace: dict[str, Any] | None = None,
+) -> None:
+    """Check the annotations of *owner*: of its *fields*, by the names that are written, or all."""
+    hints = _hints_with_a_meaning(owner, where, namespace)
+    names = {at: name for name, at in fields.items()} if fields is not None else {}
+    for at, hint in hints.items():
+        if fields is None or at in names:
+            _check(hint, where if fields is None else f"{where}: field {names[at]!r} of {owner.__qualname__}", seen)
+
+
+def _hints_with_a_meaning(owner: Any, where: str, namespace: dict[str, Any] | None) -> dict[str, Any]:
+    """The annotations of *owner* without those that only a type checker understands."""
+    try:
+        return typing.get_type_hints(owner, namespace, include_extras=True)
+    except (SyntaxError, IndexError) as error:  # the latter of an empty text
+        msg = f"{where}: expected an annotation, found a text that is no Python ({error})"
+        raise TypeError(msg) from None
+    except (NameError, AttributeError, TypeError):  # a name, a part of one, or the parameters of a class
+        parts = [
+            (SimpleNamespace(__annotations__={name: hint}), module_of(base))
+            for base in reversed(getattr(owner, "__mro__", ()))
+            for name, hint in inspect.get_annotations(base).items()
+        ]
+    return {name: hint for part in parts for name, hint in _hints_with_a_meaning(part[0], where, part[1]).items()}
+
+
+def module_of(cls: type) -> dict[str, Any]:
+    """The names of the module of a class, in which its annotations are read; none if it is gone."""
+    return getattr(sys.modules.get(cls.__module__), "__dict__", {})
 
 
 def _is_open(cls: Any) -> bool:

@@ -52,7 +52,7 @@ def make_tables(db: sqlite3.Connection) -> None:
 
 
 def find_user(db: sqlite3.Connection, scope: Scope) -> User | None:
-    """The memories of a user who has, or had, some."""
+    """The memories of a user that has, or had, some."""
     query = "SELECT id, newest, count, length FROM memory_users WHERE app_name = ? AND user_id = ?"
     found = db.execute(query, scope).fetchone()
     if found is None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from .._fields import FLAG, OBJECT, TEXT, instance_of
-from .._json import brief
 from .._record import Record
 from .._values import check_in_subclass, constructed
-from ..errors import ConfigurationError, InvalidValueError, ModelError
+from ..errors import ConfigurationError, InvalidValueError
 from ..types import Content, GenerateContentConfig, UsageMetadata
+
+if TYPE_CHECKING:
+    from ._cache_config import ContextCacheConfig
 
 __all__ = ["BaseLlm", "LlmCapabilities", "LlmRequest", "LlmResponse", "responses_of"]
 
@@ -25,11 +27,18 @@ class LlmRequest(Record):
 
     `contents` is a read-only view of the conversation; later requests share it, so keeping a request costs nothing.
     `config` holds the system instruction, the tools and how to answer.
+
+    Requests of one agent in one session are stable: the tools and the system instruction stay equal, and the contents
+    of each begin with those of the one before, until a compaction, a rewind, or a value in the instruction changes
+    them. `cache_config` says that the provider is to use that, and `cache_key` is the same for all requests that share
+    a beginning; both are None unless the app has a `context_cache_config`.
     """
 
     contents: Sequence[Content]
     config: GenerateContentConfig = attrs.field(factory=GenerateContentConfig)
     model: str | None = None
+    cache_config: ContextCacheConfig | None = None
+    cache_key: str | None = None
 
 
 @constructed
@@ -38,7 +47,15 @@ class LlmResponse(Record):
     """
     What a model answers: fragments with `partial=True`, if it was asked to stream, then one complete response.
 
+    `model_version` is the model that has answered, as its provider calls it; `grounding_metadata` and
+    `citation_metadata` say what the answer rests on, as JSON objects of the provider's form. The event has them, too.
+
     With an `error_code` it is the model's own way to say that there is no answer; it ends the turn.
+
+    `finish_reason` says why the model has stopped, in the words of `minirun.types.FinishReason`: of an answer that the
+    limit of tokens has cut off (`MAX_TOKENS`) no call is made. `model_version` is which model has answered, as the
+    provider calls it; `response_id` and `request_id` are the provider's names for the answer and for the question;
+    `grounding_metadata` and `citation_metadata` are what it says of its sources, as JSON.
 
     With `ask_again`, which hooks set, it is no answer, whatever it says: what it says is stored, as an error, without
     the calls that it makes. Then the model is told that text, by the user's side, and asked once more. It counts as a
@@ -54,6 +71,11 @@ class LlmResponse(Record):
     interrupted: bool | None = attrs.field(default=None, metadata=FLAG)
     usage_metadata: UsageMetadata | None = attrs.field(default=None, metadata=instance_of(UsageMetadata))
     custom_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata=OBJECT)
+    model_version: str | None = attrs.field(default=None, metadata=TEXT)
+    response_id: str | None = attrs.field(default=None, metadata=TEXT)
+    request_id: str | None = attrs.field(default=None, metadata=TEXT)
+    grounding_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata=OBJECT)
+    citation_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata=OBJECT)
     ask_again: str | None = attrs.field(default=None, validator=check_in_subclass, metadata=TEXT)
 
     def _check_whole(self) -> None:
@@ -70,10 +92,12 @@ class LlmCapabilities(Record):
     Args:
         output_schema: It keeps to `config.response_schema`.
         output_schema_and_tools: It does so in a request with tools, too.
+        media_in_tool_results: It sees images, sounds and files in what tools have answered.
     """
 
     output_schema: bool = True
     output_schema_and_tools: bool = False
+    media_in_tool_results: bool = False
 
     def __attrs_post_init__(self) -> None:
         if self.output_schema_and_tools and not self.output_schema:
@@ -118,18 +142,24 @@ class BaseLlm(ABC):
         has to decorates itself with `trio.as_safe_channel`. Exceptions end the run with their own type.
         """
 
+    async def aclose(self) -> None:
+        """
+        Give back what it holds, such as connections; a Runner that is closed calls this for the models of its app.
+
+        Another Runner may use the same model: requests that are going on go on, and the next one is served, too.
+        """
+
 
 def responses_of(model: BaseLlm, request: LlmRequest, stream: bool) -> AsyncGenerator[LlmResponse, None]:
     """
     Ask *model*.
 
     Raises:
-        ModelError: Its method is no async generator.
+        ModelContractError: Its method is no async generator.
     """
     responses = model.generate_content_async(request, stream)
     if not hasattr(responses, "__anext__"):
-        if isinstance(responses, Coroutine):
-            responses.close()
-        expected = f"expected {type(model).__name__}.generate_content_async to be an async generator"
-        raise ModelError(f"{expected}, found a function that returned {brief(responses)}; `yield` the response in it")
+        from ._breaches import no_generator  # a mistake in a program
+
+        raise no_generator(model, responses)
     return responses

@@ -23,10 +23,11 @@ __all__ = ["RequestChecker"]
 class _Progress:
     """How far a shared history was checked, and what must come next."""
 
-    __slots__ = ("_earlier_ids", "expected", "known_ids", "length", "origin")
+    __slots__ = ("_earlier_ids", "expected", "known_ids", "length", "origin", "sees_media")
 
-    def __init__(self, origin: object) -> None:
+    def __init__(self, origin: object, sees_media: bool) -> None:
         self.origin = origin
+        self.sees_media = sees_media
         self.length = 0
         self.expected: list[str] = []
         self.known_ids: set[str] = set()
@@ -34,7 +35,7 @@ class _Progress:
 
     def branch(self) -> _Progress:
         """One that goes on from here another way; this one stays as it is."""
-        branch = _Progress(self.origin)
+        branch = _Progress(self.origin, self.sees_media)
         branch.length, branch.expected, branch._earlier_ids = self.length, self.expected, self.known_ids
         return branch
 
@@ -54,6 +55,8 @@ class _Progress:
         found = [answer.id for answer in answers]
         if found != self.expected:
             return f"{place}: expected responses to the calls {self.expected}, in this order, found {found}"
+        if not self.sees_media and any(answer.parts for answer in answers):
+            return f"{place}: expected responses without media, which this model cannot see, found some"
         for call in calls:
             if call.id is None or call.id in self.known_ids or call.id in self._earlier_ids:
                 return f"{place}: expected a call id that is new, found {call.id!r}"
@@ -99,10 +102,11 @@ class RequestChecker:
 
     def _progress_of(self, contents: Sequence[Content]) -> _Progress:
         if not isinstance(contents, Window):
-            return _Progress(contents)
+            return _Progress(contents, self._capabilities.media_in_tool_results)
         progress = self._progress.get(id(contents.origin))
         if progress is None or progress.length > len(contents):
-            progress = _Progress(contents.origin)  # holds the list, so that its id stays its own
+            # It holds the list, so that its id stays its own.
+            progress = _Progress(contents.origin, self._capabilities.media_in_tool_results)
             self._progress[id(contents.origin)] = progress
         return progress
 

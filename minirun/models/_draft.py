@@ -17,8 +17,17 @@ import attrs
 from .._json import shown
 from .._window import Extended, Window, inserted
 from ..errors import InvalidValueError
-from ..types import Content, FunctionDeclaration, GenerateContentConfig
+from ..types import (
+    Content,
+    FunctionDeclaration,
+    GenerateContentConfig,
+    HttpOptions,
+    SafetySetting,
+    ThinkingConfig,
+    ToolConfig,
+)
 from ._base import LlmRequest
+from ._cache_config import ContextCacheConfig
 
 __all__ = ["GenerateContentConfigDraft", "LlmRequestDraft"]
 
@@ -117,7 +126,7 @@ def _thawed(value: Any) -> Any:
 
 @attrs.define(kw_only=True, on_setattr=_checked_assignment)
 class GenerateContentConfigDraft:
-    """A `GenerateContentConfig` that may be changed: the same fields; `tools` and `stop_sequences` are lists."""
+    """A `GenerateContentConfig` that may be changed: the same fields; what is a sequence there is a list."""
 
     system_instruction: str | None = None
     tools: list[FunctionDeclaration] = attrs.field(factory=list)
@@ -131,6 +140,13 @@ class GenerateContentConfigDraft:
     seed: int | None = None
     response_mime_type: str | None = None
     response_schema: Mapping[str, Any] | None = None
+    tool_config: ToolConfig | None = None
+    thinking_config: ThinkingConfig | None = None
+    safety_settings: list[SafetySetting] | None = None
+    http_options: HttpOptions | None = None
+    labels: Mapping[str, str] | None = None
+    cached_content: str | None = None
+    extra_body: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, config: GenerateContentConfig) -> GenerateContentConfigDraft:
@@ -165,9 +181,15 @@ def _as_draft(value: GenerateContentConfig | GenerateContentConfigDraft) -> Gene
     return value
 
 
-def _model(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+def _text(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
     if not (value is None or isinstance(value, str)):
-        raise InvalidValueError("LlmRequest.model", f"expected a name or None, found {shown(value)}")
+        raise InvalidValueError(f"LlmRequest.{attribute.name}", f"expected a name or None, found {shown(value)}")
+
+
+def _caching(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if not (value is None or isinstance(value, ContextCacheConfig)):
+        problem = f"expected a ContextCacheConfig or None, found {shown(value)}"
+        raise InvalidValueError("LlmRequest.cache_config", problem)
 
 
 @attrs.define(kw_only=True)
@@ -179,16 +201,26 @@ class LlmRequestDraft:
         contents: The conversation, as a list. A content itself cannot change: put another one in its place.
         config: What goes with it: the system instruction, the tools and how to answer.
         model: What the request calls the model. The same model is asked, whatever stands here.
+        cache_config: How the provider is to cache what the request begins with; None: as it does by itself.
+        cache_key: The same for all requests that share a beginning.
     """
 
     contents: MutableSequence[Content] = attrs.field(converter=_contents)
     config: GenerateContentConfigDraft = attrs.field(factory=GenerateContentConfigDraft, converter=_as_draft)
-    model: str | None = attrs.field(default=None, validator=_model)
+    model: str | None = attrs.field(default=None, validator=_text)
+    cache_config: ContextCacheConfig | None = attrs.field(default=None, validator=_caching)
+    cache_key: str | None = attrs.field(default=None, validator=_text)
 
     @classmethod
     def of(cls, request: LlmRequest) -> LlmRequestDraft:
         """Return a draft that says what *request* says."""
-        return cls(contents=_Contents(request.contents), config=request.config, model=request.model)
+        return cls(
+            contents=_Contents(request.contents),
+            config=request.config,
+            model=request.model,
+            cache_config=request.cache_config,
+            cache_key=request.cache_key,
+        )
 
     def append_instructions(self, texts: Sequence[str]) -> None:
         """
@@ -220,4 +252,10 @@ class LlmRequestDraft:
             InvalidValueError: It cannot be asked; the message begins with the path to what is wrong.
         """
         assert isinstance(self.contents, _Contents)  # whatever was assigned has become one
-        return LlmRequest(contents=self.contents.frozen(), config=self.config.frozen(), model=self.model)
+        return LlmRequest(
+            contents=self.contents.frozen(),
+            config=self.config.frozen(),
+            model=self.model,
+            cache_config=self.cache_config,
+            cache_key=self.cache_key,
+        )

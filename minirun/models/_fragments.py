@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from ..types import Content, Part
 from ._base import LlmResponse
 
-__all__ = ["joined"]
+__all__ = ["joined", "texts_joined"]
+
+
+def texts_joined(parts: Iterable[Part]) -> list[Part]:
+    """The parts, those together that are texts of one kind and follow each other; a seal keeps its part apart."""
+    found: list[Part] = []
+    for kind, group in groupby(parts, _kind):
+        together = list(group)
+        if kind is None or len(together) == 1:
+            found += together
+        else:
+            found.append(Part(text="".join(part.text or "" for part in together), thought=kind[0]))
+    return found
+
+
+def _kind(part: Part) -> tuple[bool | None] | None:
+    """What a text says of being a thought; None: the part is more than its text."""
+    is_bare = part.text is not None and part == Part(text=part.text, thought=part.thought)
+    return (part.thought,) if is_bare else None
 
 
 def joined(responses: Sequence[LlmResponse]) -> LlmResponse:
-    """The one complete response: adjoining texts of one kind become one part; the rest is that of the last fragment."""
-    parts: list[Part] = []
-    for part in (part for response in responses if response.content for part in response.content.parts):
-        before = parts[-1] if parts else None
-        if before is not None and before.text is not None and part.text is not None and before.thought == part.thought:
-            parts[-1] = Part(text=before.text + part.text, thought=part.thought)
-        else:
-            parts.append(part)
+    """
+    The one complete response: the last one, if it says that it is, or what they say together.
+
+    Then adjoining texts of one kind become one part, and the rest is that of the last fragment.
+    """
+    if not responses:
+        return LlmResponse()
+    if responses[-1].partial is False:  # it says that it is complete
+        return responses[-1]
+    parts = texts_joined(part for response in responses if response.content for part in response.content.parts)
     last = responses[-1]
     return LlmResponse(
         content=Content(role="model", parts=parts),
@@ -27,4 +48,9 @@ def joined(responses: Sequence[LlmResponse]) -> LlmResponse:
         error_code=last.error_code,
         error_message=last.error_message,
         custom_metadata=last.custom_metadata,
+        model_version=last.model_version,
+        response_id=last.response_id,
+        request_id=last.request_id,
+        grounding_metadata=last.grounding_metadata,
+        citation_metadata=last.citation_metadata,
     )

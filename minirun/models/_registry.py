@@ -21,6 +21,10 @@ __all__ = ["LLMRegistry"]
 Factory: TypeAlias = Callable[[str], BaseLlm]
 
 
+# The names that `minirun.models.providers` registers, or will.
+_PROVIDERS = re.compile(r"claude-|gpt-|o\d|gemini-|openai:|responses:")
+
+
 class _Entry(NamedTuple):
     pattern: re.Pattern[str]
     factory: Factory
@@ -108,6 +112,8 @@ class LLMRegistry:
         found = next(fitting, None)
         if found is None:
             todo = "write `LLMRegistry.register(pattern, factory)`, or pass a model object"
+            if isinstance(name, str) and _PROVIDERS.match(name):
+                todo = "install `minirun[models]` and `import minirun.models.providers`, which registers it"
             msg = f"expected the name of a registered model, found {brief(name)}; {cls._registered()}; {todo}"
             raise ConfigurationError(msg)
         return found

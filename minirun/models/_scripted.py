@@ -92,19 +92,20 @@ class ScriptedLlm(BaseLlm):
             if stream and len(chunks) > 1 and response.partial is not False:
                 yield LlmResponse(content=response.content, partial=True)
         await trio.lowlevel.checkpoint()
-        yield _aggregate(shown)
+        if len(shown) != 1:
+            from ._fragments import joined  # most items of scripts are one chunk
+
+            shown = [joined(shown)]
+        yield shown[0]
 
     async def _item(self, request: LlmRequest) -> Item:
         if callable(self._script):
             answer = self._script(request)
             return await answer if inspect.isawaitable(answer) else answer
         if self._next >= len(self._script):
-            asked = request.contents[-1].text or "(no text)"
-            msg = (
-                f"expected at most {len(self._script)} questions to {self.name!r}, found one more: {brief(asked, 200)}"
-                "; add an item to the script, or look for a loop"
-            )
-            raise ScriptError(msg)
+            from ._breaches import used_up  # a mistake in a test
+
+            raise used_up(self.name, len(self._script), request.contents[-1].text)
         self._next += 1
         return self._script[self._next - 1]
 
@@ -122,10 +123,9 @@ class ScriptedLlm(BaseLlm):
             ScriptError: Items are left over.
         """
         if not callable(self._script) and self._next < len(self._script):
-            left = self._script[self._next :]
-            asked = f"expected {len(self._script)} questions to {self.name!r}, found {self._next}"
-            msg = f"{asked}; left over: {brief(left, 200)}"
-            raise ScriptError(msg)
+            from ._breaches import left_over
+
+            raise left_over(self.name, self._script, self._next)
 
 
 def _is_list(item: Item) -> bool:
@@ -144,15 +144,3 @@ def _response(chunk: Chunk) -> LlmResponse:
         return LlmResponse(content=Content(role="model", parts=[Part(text=text)]))
     msg = f"expected a script item to be text, Part, Content, LlmResponse or an exception, found {brief(chunk)}"
     raise ScriptError(msg)
-
-
-def _aggregate(responses: list[LlmResponse]) -> LlmResponse:
-    """The one complete response that fragments add up to."""
-    if not responses:
-        return LlmResponse()
-    last = responses[-1]
-    if len(responses) == 1 or last.partial is False:
-        return last
-    from ._fragments import joined  # most items of scripts are one chunk
-
-    return joined(responses)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import NotSupportedError
+from ..errors import InvalidValueError
 from ..models import LlmRequest
 from ..runtime import CallbackContext, ReadonlyContext
-from ..types import Part
+from ..types import GenerateContentConfig, Part, ThinkingConfig
 
 __all__ = ["BasePlanner", "BuiltInPlanner"]
 
@@ -35,11 +35,27 @@ class BasePlanner(ABC):
     """What the model is told after a plan without an act."""
 
 
-class BuiltInPlanner:
-    """The thinking of a model itself. It is refused: it is a setting of a provider's model."""
+class BuiltInPlanner(BasePlanner):
+    """
+    Lets a model plan by its own thinking: sets the `thinking_config` of all requests of its agent.
 
-    def __init__(self, *args: Any, **named: Any) -> None:
-        raise NotSupportedError(
-            "BuiltInPlanner sets how a provider's model thinks, and comes with the models of providers; give that "
-            "setting to the model itself, or use PlanReActPlanner, which works with every model"
-        )
+    Its thoughts are what the provider gives as such, and nothing of its answers is taken for a plan.
+
+    Args:
+        thinking_config: How much it thinks: a ThinkingConfig, or a dict of its fields.
+
+    Raises:
+        InvalidValueError: It is none.
+    """
+
+    def __init__(self, *, thinking_config: ThinkingConfig | Mapping[str, Any]) -> None:
+        found = GenerateContentConfig(thinking_config=thinking_config).thinking_config
+        if found is None:
+            raise InvalidValueError("BuiltInPlanner.thinking_config", "expected a ThinkingConfig, found None")
+        self.thinking_config: ThinkingConfig = found
+
+    def build_planning_instruction(self, readonly_context: ReadonlyContext, llm_request: LlmRequest) -> None:
+        """Add nothing: the provider tells the model."""
+
+    def process_planning_response(self, callback_context: CallbackContext, response_parts: Sequence[Part]) -> None:
+        """Leave the answer as it is."""

@@ -3,6 +3,7 @@ A planner for every model: it is told to write tags before its plan, its reasoni
 
 What stands before the last `/*FINAL_ANSWER*/` becomes a thought, and what follows is the answer, without the tag. A
 text that begins with another tag is a thought. What comes after the first calls is left out: they have no results yet.
+Texts that follow each other are one, for models cut them anywhere; one that a model has signed stays as it is.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 
 from .._values import changed
 from ..models import LlmRequest
+from ..models._fragments import texts_joined
 from ..runtime import CallbackContext, ReadonlyContext
 from ..types import Part
 from ._base import BasePlanner
@@ -45,16 +47,17 @@ class PlanReActPlanner(BasePlanner):
     ) -> list[Part]:
         """Make thoughts of what stands before the final answer, and take the tag away."""
         found: list[Part] = []
-        for part in response_parts:
+        for part in texts_joined(response_parts):
             if found and found[-1].function_call is not None and part.function_call is None:
                 break
-            found += [part] if part.text is None or part.thought else _parted(part, part.text)
+            if part.text is None or part.thought:
+                found.append(part)
+                continue
+            plan, tag, answer = part.text.rpartition(FINAL_ANSWER)
+            if tag:
+                found = [changed(each, thought=True) if each.text else each for each in found]
+                found += [Part(text=plan.strip(), thought=True)] if plan.strip() else []
+                found += [changed(part, text=answer.strip())] if answer.strip() else []
+            else:
+                found.append(changed(part, thought=True) if part.text.lstrip().startswith(TAGS) else part)
         return found
-
-
-def _parted(part: Part, text: str) -> list[Part]:
-    plan, tag, answer = text.rpartition(FINAL_ANSWER)
-    if tag:
-        told = [changed(part, text=answer.strip())] if answer.strip() else []
-        return [Part(text=plan.strip(), thought=True), *told] if plan.strip() else told
-    return [changed(part, thought=True)] if text.lstrip().startswith(TAGS) else [part]

@@ -4,8 +4,8 @@ What a plugin is: an object with hooks, for whatever all agents of an app have i
 The rules of all hooks:
 
 *   They are called with keywords, those of the plugins in the order of the plugins, then the agent's own callbacks.
-*   None means: go on. Any other value is taken, and whoever would be asked next is not: neither later plugins, nor the
-    agent's callbacks, nor what the hook stands before.
+*   None means: go on. Any other value is taken, and nothing after it is asked: neither later plugins, nor the agent's
+    callbacks, nor what the hook stands before.
 *   A hook that raises fails the run, with its own exception, which no hook is told of as a model's or a tool's error.
     What has happened before is stored all the same.
 *   What comes after (`after_run`, `after_agent`, the hooks for their errors, `close`) comes however it ended: by
@@ -162,7 +162,7 @@ class BasePlugin:
         Called with every response of a model, fragments included, before an event is made of it.
 
         An LlmResponse takes its place; the one given cannot change. What it leaves out of `usage_metadata`,
-        `finish_reason` and `turn_complete` stays. A failure: it is not stored.
+        `finish_reason`, `turn_complete` and `model_version` stays. A failure: it is not stored.
         """
         return None
 

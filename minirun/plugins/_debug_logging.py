@@ -71,7 +71,7 @@ class DebugLoggingPlugin(Observer):
     """
     Writes what happens in each invocation to a file of its own, and changes nothing.
 
-    The file is `<folder>/<invocation id>.jsonl`, with what a file name cannot have escaped. Whoever goes on with the
+    The file is `<folder>/<invocation id>.jsonl`, with what a file name cannot have escaped. A run that resumes the
     invocation appends to it. It is closed at the end of each run.
 
     What cannot be written, because the disk is full, for example, fails no run: it is told once, as a warning of the

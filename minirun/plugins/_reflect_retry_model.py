@@ -15,7 +15,7 @@ import attrs
 from .._json import brief
 from ..agents._llm import NO_CONTENT, is_empty
 from ..agents._model_callbacks import without_calls
-from ..errors import ConfigurationError, InvalidValueError, ModelError, RetriesExceededError
+from ..errors import ConfigurationError, InvalidValueError, ModelContractError, RetriesExceededError
 from ..flows._words import check_words
 from ..models import LlmResponse
 from ._base import BasePlugin
@@ -53,7 +53,9 @@ class ReflectAndRetryModelPlugin(BasePlugin):
         throw_exception_if_retry_exceeded: Whether the failure after these fails the run: with what the model has
             raised, or RetriesExceededError. Else it is the agent's last event, an error; no call in it is made.
         finish_reasons: Answers with such a `finish_reason` or `error_code` are none.
-        errors: What a model raises that may be overcome by asking again, as exception types. A FatalError never is.
+        errors: What a model raises that may be overcome by asking again, as exception types. A FatalError never is. By
+            default a model that has broken off; what a provider fails with (ModelError) is not the model's mistake, and
+            is for `LlmAgent(model_retry=...)`.
         guidance: What the model is told; `{error}`, `{retry}` and `{max_retries}` are filled in.
 
     An answer in which there is nothing is none either; override `extract_error_from_response` to decide otherwise.
@@ -69,7 +71,7 @@ class ReflectAndRetryModelPlugin(BasePlugin):
         throw_exception_if_retry_exceeded: bool = True,
         *,
         finish_reasons: Iterable[str] = FINISH_REASONS,
-        errors: Iterable[type[Exception]] = (ModelError,),
+        errors: Iterable[type[Exception]] = (ModelContractError,),
         guidance: str = GUIDANCE,
     ) -> None:
         super().__init__(name)

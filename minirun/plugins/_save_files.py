@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._json import dumps
+from .._json import FrozenTuple, dumps
 from .._values import changed
 from ..artifacts._values import USER_PREFIX, check_filename
 from ..errors import InvalidValueError
@@ -39,7 +39,7 @@ class SaveFilesAsArtifactsPlugin(BasePlugin):
     Args:
         name: The name of the plugin.
         placeholder: The text in the place of a file; `{filename}`, `{version}`, `{mime_type}` and `{size}` (in bytes)
-            are filled in, the texts as between the quotes of a JSON string: a name is data, whoever has chosen it.
+            are filled in, the texts as between the quotes of a JSON string: a name is data, of any origin.
 
     Raises:
         ConfigurationError: The placeholder is no such text.
@@ -74,7 +74,7 @@ class SaveFilesAsArtifactsPlugin(BasePlugin):
                 filename=_quoted(filename), version=version, mime_type=_quoted(blob.mime_type), size=len(blob.data)
             )
             parts.append(Part(text=text))
-        return changed(user_message, parts=tuple(parts)) if names else None
+        return changed(user_message, parts=FrozenTuple(parts)) if names else None
 
 
 def _quoted(text: str) -> str:

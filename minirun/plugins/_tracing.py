@@ -69,8 +69,10 @@ _USAGE = {
     "prompt_token_count": "gen_ai.usage.input_tokens",
     "candidates_token_count": "gen_ai.usage.output_tokens",
     "cached_content_token_count": "gen_ai.usage.cache_read.input_tokens",
+    "cache_write_token_count": "gen_ai.usage.cache_creation.input_tokens",
     "thoughts_token_count": "gen_ai.usage.reasoning.output_tokens",
 }
+_RESPONSE = {"model_version": "gen_ai.response.model", "response_id": "gen_ai.response.id"}
 
 
 @attrs.define
@@ -241,6 +243,10 @@ class TracingPlugin(BasePlugin):
             count = getattr(llm_response.usage_metadata, field, None)
             if count is not None:
                 attributes[attribute] = count
+        for field, attribute in _RESPONSE.items():
+            told = getattr(llm_response, field)
+            if told is not None:
+                attributes[attribute] = told
         if llm_response.finish_reason is not None:
             attributes["gen_ai.response.finish_reasons"] = [llm_response.finish_reason]
         if llm_response.error_code is not None:

@@ -2,7 +2,7 @@
 Making a summary: from what a session holds to the event that covers it.
 
 A *job* is found first: the events that the summary is to cover, and what the summarizer is told of them. It holds all
-that it needs, so the session may go on meanwhile; whoever stores its outcome looks first whether it still fits. Only
+that it needs, so the session may go on meanwhile; before its outcome is stored, it is checked to fit still. Only
 what was asked for costs: a run looks at its own events, and the store is asked only when a summary is due.
 """
 

@@ -1,4 +1,4 @@
-"""What a run tells whoever is not in its task: in another thread, or in an asyncio loop."""
+"""What a run tells code that is not in its task: in another thread, or in an asyncio loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One message and its answer, for whoever wants nothing else: no runner, no scope, no loop."""
+"""One message and its answer, for programs that want nothing else: no runner, no scope, no loop."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ResumedInvocation", "find_invocation"]
 
-# What an invocation may be called by whoever begins it: the ids of its events begin with this.
+# What an invocation may be called by the program that begins it: the ids of its events begin with this.
 _OWN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from .._service import check_in_trio
+from .._service import check_in_trio, misused
 from ..agents import BaseAgent
 from ..apps import App
 from ..env import Env
-from ..errors import CleanupTimeoutError
 from ..events import NO_ACTIONS, Event, EventActions
 from ..flows._message import user_content
 from ..runtime import Program, RunConfig, RunRequest, RunScope
@@ -126,6 +125,7 @@ class Runner:
             env=self._env,
             cleanup_timeout_s=self.cleanup_timeout_s,
             compactor=self._compactor,
+            cache_config=self.app.context_cache_config,
         )
 
     @property
@@ -153,11 +153,14 @@ class Runner:
         with trio.CancelScope(shield=True):
             await self.close()
 
+    if not TYPE_CHECKING:  # a type checker has a word of its own for these
+        __enter__ = __exit__ = misused
+
     async def close(self) -> None:
         """
-        Close the plugins and tools of the app, each within `cleanup_timeout_s`; closing twice is harmless.
+        Close the plugins, tools and models of the app, each within `cleanup_timeout_s`; closing twice is harmless.
 
-        The session service belongs to whoever made it and stays open. What a `close` raises is raised when all are
+        The session service belongs to its maker and stays open. What a `close` raises is raised when all are
         closed: the first, with the others as notes.
 
         Raises:
@@ -167,17 +170,9 @@ class Runner:
         if self._opener.is_closed:
             return
         self._opener.is_closed = True
-        failures: list[Exception] = []
-        for closable in (*self.app.plugins, *self.app._tree.tools()):
-            with trio.move_on_after(self.cleanup_timeout_s) as scope:
-                try:
-                    await closable.close()
-                except Exception as error:
-                    failures.append(error)
-            if scope.cancelled_caught:
-                name = getattr(closable, "name", type(closable).__name__)
-                msg = f"closing {name!r} took longer than Runner(cleanup_timeout_s={self.cleanup_timeout_s})"
-                failures.append(CleanupTimeoutError(msg))
+        from ..agents._tree_models import close_all  # not every program closes its Runner
+
+        failures = await close_all(self.app.plugins, self.app._tree, self.cleanup_timeout_s)
         for other in failures[1:]:
             add_note(failures[0], other)
         if failures:
@@ -222,7 +217,7 @@ class Runner:
             run_config: Settings of this run.
             state_delta: State to change with the message; its `temp:` keys live for this run.
             deps: What tools, agents and callbacks of this run find as `ctx.deps`: a database handle, the request. It
-                is never stored, nor looked into; whoever resumes the invocation gives it again.
+                is never stored, nor looked into; a run that resumes the invocation is given it again.
             yield_user_message: Whether the stored message is the first event of the run.
 
         Raises:

@@ -19,6 +19,7 @@ KeyboardInterrupt while it waits, and the exit of the interpreter.
 from __future__ import annotations
 
 import atexit
+import os
 import weakref
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
@@ -30,6 +31,7 @@ from typing import Any, Protocol
 import trio
 
 from ..env import Env, HostThread
+from ..errors import InvocationEndedError
 from ..events import Event
 from ..runtime import Run, RunScope
 from ..runtime._ids import STEP_ID
@@ -66,6 +68,7 @@ class SyncRun(EnteredRun, Iterator[Event]):
     def __init__(self, scope: RunScope, start: Callable[[RunScope, list[Run]], Host]) -> None:
         super().__init__()
         self._host: Host | None = None
+        self._process = os.getpid()  # a fork of it has this object, too, and no thread in which the run goes on
         self._scope: RunScope | None = scope
         self._start = start
         refuse_inside_trio()
@@ -86,6 +89,10 @@ class SyncRun(EnteredRun, Iterator[Event]):
             self._scope = None
         if self._host is None:
             raise StopIteration
+        if self._process != os.getpid():
+            self.close()
+            msg = f"the invocation {self.invocation_id} runs in the process that this one was forked from; run another"
+            raise InvocationEndedError(msg)
         try:
             event = self._host.ask()
         except BaseException:  # the run's failure, or Ctrl-C while waiting: either way it is over
@@ -104,7 +111,7 @@ class SyncRun(EnteredRun, Iterator[Event]):
         """
         self._scope = None
         host, self._host = self._host, None
-        if host is not None:
+        if host is not None and self._process == os.getpid():
             host.stop()
 
     def __enter__(self) -> SyncRun:
@@ -118,7 +125,7 @@ class SyncRun(EnteredRun, Iterator[Event]):
     def __del__(self) -> None:
         self._scope = None
         host, self._host = self._host, None
-        if host is not None:
+        if host is not None and self._process == os.getpid():
             host.drop()
 
 
@@ -221,9 +228,11 @@ class _Host:
 
 
 def _stop_at_exit(host: weakref.ref[_Host]) -> Any:
+    process = os.getpid()
+
     def stop() -> None:
         living = host()
-        if living is not None:
+        if living is not None and process == os.getpid():
             living.stop()
 
     return stop

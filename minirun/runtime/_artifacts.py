@@ -3,7 +3,7 @@ Artifacts, as contexts save and load them.
 
 A version belongs to the event that names it in its `artifact_delta`. What an agent's own logic saves is a step: it has
 an event of its own, and is not saved again when the logic is run again. What a tool or a callback saves goes, like its
-writes to the state, with the next event of whoever has made it: a tool's result, the event that a hook stands around.
+writes to the state, with the next event of its maker: a tool's result, the event that a hook stands around.
 
 An agent's own logic, and a tool, that load what is newest are served the same version when they are run again,
 whatever was saved since; so are the answers to which there are, and what is known of them (see `sessions._reads`).
@@ -11,11 +11,11 @@ whatever was saved since; so are the answers to which there are, and what is kno
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..artifacts import ArtifactReader, ArtifactVersion
+from ..artifacts._opening import opening
 from ..artifacts._run import Save
 from ..artifacts._values import check_filename
 from ..types import Part
@@ -101,12 +101,18 @@ async def load_artifact(context: ContextBase, filename: str, version: int | None
     return await context._invocation.artifacts.load(filename, number) if exists else None
 
 
+@opening
 async def open_artifact(
     context: ContextBase, filename: str, version: int | None
-) -> AbstractAsyncContextManager[ArtifactReader | None]:
+) -> AsyncGenerator[ArtifactReader | None, None]:
     """See `InvocationContext.open_artifact`."""
+    context._check_writable()
     number, exists = await _asked_for(context, filename, version)
-    return context._invocation.artifacts.open(filename, number) if exists else nullcontext()
+    if not exists:
+        yield None
+        return
+    async with context._invocation.artifacts.open(filename, number) as reader:
+        yield reader
 
 
 async def artifact_version(context: ContextBase, filename: str, version: int | None) -> ArtifactVersion | None:

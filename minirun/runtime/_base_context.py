@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial, wraps
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import trio
 
@@ -51,6 +51,13 @@ class ReadonlyContext:
         self._agent = agent
         self._position = position
         self._state = state
+
+    if not TYPE_CHECKING:  # a type checker knows what there is
+
+        def __getattr__(self, name: str) -> NoReturn:
+            from .._adk import no_attribute  # few programs ask for what is not there
+
+            raise no_attribute(type(self).__name__, name)
 
     @property
     def state(self) -> Mapping[str, Any]:
@@ -135,7 +142,8 @@ class ReadonlyContext:
 class ContextBase(ReadonlyContext):
     """A context whose holder may write state and emit events."""
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
         for name, method in list(vars(cls).items()):
             if inspect.iscoroutinefunction(method) and not name.startswith("_"):
                 setattr(cls, name, _counted(method))
@@ -184,7 +192,7 @@ class ContextBase(ReadonlyContext):
     def actions(self) -> ActionsDraft:
         """Actions to go with the next event of this context."""
         if self._draft is None:
-            self._draft = ActionsDraft()
+            self._draft = ActionsDraft(check=self._writable_check())
         return self._draft
 
     @property
@@ -194,6 +202,7 @@ class ContextBase(ReadonlyContext):
 
     @end_invocation.setter
     def end_invocation(self, value: bool) -> None:
+        self._check_writable()
         self._invocation.end_invocation = value
 
     @property
@@ -308,8 +317,6 @@ class ContextBase(ReadonlyContext):
     def _after_commit(self, event: Event, *, closing: bool) -> None:
         """Let a stored event of this context have its effect on what follows."""
         actions = event.actions
-        if self._draft is not None:
-            self._draft.clear()
         self._conflicts = []
         if self._reads is not None and actions is not NO_ACTIONS:
             self._reads.written.update(writes_of(actions))
@@ -347,10 +354,12 @@ class ContextBase(ReadonlyContext):
         self._state.close(why)
 
     def _check_writable(self) -> None:
-        """Raise unless writes that are made here now go with an event."""
-        why = self._state.closed or self._invocation.ended
-        if why:
-            raise InvocationEndedError(why)
+        """Raise InvocationEndedError unless what is done here now belongs to an invocation, or a call, that goes on."""
+        _refuse_late(self._state, self._invocation)
+
+    def _writable_check(self) -> Callable[[], None]:
+        """The same for what the context holds, without the context: else the two would hold each other."""
+        return partial(_refuse_late, self._state, self._invocation)
 
     def _check_can_wait(self) -> None:
         """Raise where nobody can be asked."""
@@ -358,12 +367,18 @@ class ContextBase(ReadonlyContext):
             raise NotSupportedError(f"nobody can be asked, and no time waited for, {self._cannot_wait}")
 
 
+def _refuse_late(state: State, invocation: Invocation) -> None:
+    if why := state.closed or invocation.ended:
+        raise InvocationEndedError(why)
+
+
 def _counted(method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """The same async method of a context, which is known to be awaited or not; see `_check_awaited`."""
+    """The same async method of a context: refused after its end; known to be awaited or not, see `_check_awaited`."""
 
     @wraps(method)
     async def run(context: ContextBase, *args: Any, **named: Any) -> Any:
         context._not_awaited -= 1
+        context._check_writable()
         return await method(context, *args, **named)
 
     @wraps(method)

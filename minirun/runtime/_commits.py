@@ -1,7 +1,7 @@
 """
 What hooks do not see of an event: how long it took to store it, and what else there was to say by then.
 
-`on_event` is asked before an event is stored. Whoever measures a run asks to be told afterwards; unless somebody does,
+`on_event` is asked before an event is stored. A plugin that measures a run asks to be told afterwards; unless one does,
 nothing is measured.
 """
 

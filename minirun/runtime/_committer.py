@@ -112,31 +112,28 @@ class Committer:
                     await self._commit(emission)
                 async for emission in self._receive:
                     await self._commit(emission)
-            if emission is not None and not emission.is_settled:
-                emission.settle()  # withdrawn
+            if emission is not None:
+                emission.settle()  # it was withdrawn, or it is settled
             if self._ended:
                 return
             self._withdrawal = trio.CancelScope(shield=True)
 
     async def _commit(self, emission: Emission) -> None:
-        stored, emission.error = None, self._broken
+        emission.error = self._broken
         if emission.error is None:
             try:
                 event = emission.to_store()
                 self._check_calls(event)
                 stored = await self._writer.append(event)
+                emission.apply(stored, len(self._queue))
+                self.publish(stored, emission if emission.has_credit else None)
             except BaseException as error:  # whatever a service raises belongs to the one who emitted
                 if is_only_cancelled(error):
                     raise  # it was withdrawn
                 emission.error = error
                 if isinstance(error, StorageError) and error.stored is None:
                     self._broken = error  # what follows would stand after an event that nobody knows to be there
-        try:
-            if stored is not None:
-                emission.apply(stored, len(self._queue))
-                self.publish(stored, emission if emission.has_credit else None)
-        finally:  # whatever goes wrong here, nobody is left asleep
-            emission.settle()
+        emission.settle()
 
     def _check_calls(self, event: Event) -> None:
         """Each call is new, each response answers a call that is open: so none is answered twice (promise P6)."""

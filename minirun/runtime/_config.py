@@ -109,7 +109,7 @@ class RunConfig(Record):
         for name in others:
             from .._adk import refusal  # nothing of the kind is given by programs that run
 
-            raise refusal("RunConfig", name, [field.name for field in attrs.fields(RunConfig)])
+            raise refusal(name, [field.name for field in attrs.fields(RunConfig)])
         if streaming_mode is StreamingMode.BIDI:
             raise NotSupportedError("StreamingMode.BIDI has no effect in this version of minirun; use NONE or SSE")
         self.__attrs_init__(**{field.name: given[field.name] for field in attrs.fields(RunConfig)})

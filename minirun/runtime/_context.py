@@ -6,8 +6,8 @@ What few programs use is imported by the methods that need it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -18,7 +18,6 @@ from .._threads import LateOutcome
 from .._values import changed
 from ..errors import ConfigurationError, InvocationEndedError
 from ..events import Event
-from ..flows._progress import progress_event
 from ..flows._questions import ToolConfirmation
 from ..sessions import InvocationStatus
 from ..sessions._concurrent import ConcurrentWrites
@@ -29,15 +28,13 @@ from ._base_context import ContextBase, ReadonlyContext
 from ._escalation import Escalation
 from ._ids import STEP_ID
 from ._invocation import Invocation
-from ._position import CallScope, Handover, Position
+from ._position import Handover, Position
 
 if TYPE_CHECKING:
     from ..agents import BaseAgent
-    from ..agents._tree import AgentTree
     from ..artifacts import ArtifactReader, ArtifactVersion, Chunks
     from ..credentials import AuthConfig, AuthCredential
     from ..memory import MemoryEntry, SearchMemoryResponse
-    from ..models import BaseLlm
     from ._commits import CommitWatcher
 
 __all__ = ["CallbackContext", "InvocationContext", "ReadonlyContext", "ToolContext"]
@@ -60,6 +57,8 @@ class WorkingContext(ContextBase):
         Raises:
             InvalidValueError: *message* is no text, or *fraction* not such a number.
         """
+        from ..flows._progress import progress_event  # few tools tell how far they are
+
         await self.emit(progress_event(message, fraction, self._call_id))
 
     async def step(self, name: str, work: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
@@ -124,16 +123,17 @@ class WorkingContext(ContextBase):
         """
         Ask somebody outside, and return the answer; until there is one the invocation is paused.
 
-        The question is one of `run.pending`; whoever has an answer sends `pending.reply(answer)` as the new message.
+        The question is one of `run.pending`; the answer is a new message, `pending.reply(answer)`.
         The agent, or the tool, is then run from its start, and what it has said and its steps are taken from the log.
-        What it waits with is no `Exception`: whoever catches it all the same, with `except BaseException`, gives the
-        question up.
+        What it waits with is no `Exception`: code that catches it all the same, with `except BaseException`, gives
+        the question up.
 
         Args:
             message: The question.
             response_schema: The form of the answer, as for `LlmAgent(output_schema=...)`. What does not fit is refused
-                before it is stored, and can be given again.
-            payload: Any JSON value for whoever shows the question.
+                before it is stored, and can be given again. What only a validator of a class refuses is asked again,
+                with the reason; the answer that is returned is the JSON that was given.
+            payload: Any JSON value for the program that shows the question.
         """
         from ._questions import ask_for_input
 
@@ -203,13 +203,13 @@ class WorkingContext(ContextBase):
 
         return await load_artifact(self, filename, version)
 
-    @asynccontextmanager
-    async def open_artifact(self, filename: str, version: int | None = None) -> AsyncIterator[ArtifactReader | None]:
+    def open_artifact(
+        self, filename: str, version: int | None = None
+    ) -> AbstractAsyncContextManager[ArtifactReader | None]:
         """Open a version, by default the newest, to be read in chunks; None if there is no such version."""
         from ._artifacts import open_artifact
 
-        async with await open_artifact(self, filename, version) as reader:
-            yield reader
+        return open_artifact(self, filename, version)
 
     async def list_artifacts(self) -> list[str]:
         """Return the names of the session's artifacts and of its user's, sorted."""
@@ -311,8 +311,9 @@ class WorkingContext(ContextBase):
         """
         Return the user's credential; if there is none that works, ask for it, and pause the invocation until there is.
 
-        The question is one of `run.pending`, of the kind `"credential"`. The secret is never part of a message: who has
-        it saves it, and answers that it is there (`Runner.provide_credential` does both), or `pending.reply(False)`.
+        The question is one of `run.pending`, of the kind `"credential"`. The secret is never part of a message: the
+        program that gets it saves it, and answers that it is there (`Runner.provide_credential` does both); or it
+        answers `pending.reply(False)`.
         The agent, or the tool, is then run from its start, as with `request_input`.
 
         Nothing of the credential is recorded. So logic that is run again may get another one than before, and one that
@@ -397,6 +398,7 @@ class InvocationContext(WorkingContext):
         """
         if not callable(watcher):
             raise ConfigurationError(f"expected a function of a Commit, found {brief(watcher)}")
+        self._check_writable()
         self._invocation.commit_watchers.append(watcher)
 
     @classmethod
@@ -480,7 +482,9 @@ class ToolContext(WorkingContext):
 
         Raises:
             InvalidValueError: *payload* is no JSON.
+            InvocationEndedError: The invocation, or the tool call that this context belonged to, has ended.
         """
+        self._check_writable()
         self._requested = ToolConfirmation(hint=hint, payload=freeze(payload, "payload"))
 
     def _for_attempt(self) -> ToolContext:
@@ -488,49 +492,8 @@ class ToolContext(WorkingContext):
         reads = self._invocation.reads_of(f"{self._path}*")
         context = ToolContext(self, self._state, self.function_call_id, reads)
         context.tool_confirmation = self.tool_confirmation
-        context._draft = self.actions.on_top()
+        context._draft = self.actions.on_top(context._writable_check())
         return context
-
-    def _give_up(self, above: ToolContext) -> None:
-        """
-        This attempt, of the call *above*, has failed: another comes to the same steps and questions, and takes a step
-        again that has failed. What was saved is dropped; where everybody has seen it already, the event of the call
-        names it, as a version that is not the newest.
-        """
-        invocation = self._invocation
-        for claimed in self._claims:
-            event = invocation.emitter.find(self, claimed)
-            if event is not None and event.error_code is not None:
-                invocation.ids.failed_steps.add(claimed)
-        invocation.ids.release(self._claims)
-        self._claims.clear()
-        saved = self.actions.saved_since(above.actions)
-        if saved:
-            invocation.artifacts.drop(saved)
-            if not invocation.artifacts.is_staged:
-                above.actions.keep_saved(self.actions)
-
-    def _for_agent_inside(
-        self, agent: BaseAgent, tree: AgentTree, content: Content, model: BaseLlm | None
-    ) -> InvocationContext:
-        """
-        The context of an agent that is used as a tool: its own branch, and a history that begins with *content*.
-
-        *model* is for the agents in it that have none.
-        """
-        here = self._position
-        self._invocation.inside.add(self.function_call_id)
-        name = f"{agent.name}@{self.function_call_id}"
-        call = self._invocation.live.open_calls[self.function_call_id]  # it is being made
-        position = Position(
-            path=here.path,
-            tree=tree,
-            branch=f"{here.branch}.{name}" if here.branch else name,
-            concurrent=here.concurrent,
-            inside=CallScope(content, call.seq + 1, model),
-            readers=here.readers,
-        )
-        return InvocationContext(self._invocation, self._agent, position, self._state)
 
 
 CallbackContext = ToolContext

@@ -68,7 +68,7 @@ async def request_credential(context: ContextBase, config: AuthConfig) -> AuthCr
     asked, asked_id = 0, f"q-{place}"
     while (response := await replayed_answer(context, asked_id)) is not None:
         if response.get("result") is not True:
-            msg = f"there will be no credential {config.credential_key!r}: whoever was asked for it has refused"
+            msg = f"there will be no credential {config.credential_key!r}: the person who was asked for it has refused"
             raise CredentialRefusedError(msg)
         asked += 1
         asked_id = f"q-{derived_id(place, asked)}"

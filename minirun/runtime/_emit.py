@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from .._json import freeze
+from .._json import FrozenTuple, freeze
 from .._values import changed
 from ..env import derived_id
 from ..errors import InvalidEventError, InvalidValueError
@@ -40,6 +40,7 @@ from ._failure import is_pause
 from ._ids import STEP_ID
 
 if TYPE_CHECKING:
+    from ..flows._actions import ActionsDraft
     from ..sessions._reads import Reads
     from ._base_context import ContextBase
     from ._commits import CommitTimer
@@ -75,6 +76,8 @@ class Emitter:
             draft.transfer_to_agent = None  # nobody takes over any more
         pending = context._state.take(writes_of(event.actions))
         emission = Emission(invocation, context._position, pending, context._conflicts)
+        if draft is not None:
+            emission.draft = draft.take()
         try:
             for key, write in emission.temp.items():  # one that does not fit is refused before anything is stored
                 apply_write(key, invocation.values.get(key), write)
@@ -95,6 +98,8 @@ class Emitter:
         finally:
             if emission.stored is None:
                 emission.pending.rollback()
+                if emission.draft is not None:
+                    context.actions.put_back(emission.draft)
         context._after_commit(stored, closing=closing)
         if emission.timer is not None:
             emission.timer.tell(invocation.commit_watchers, invocation.failures)
@@ -119,6 +124,8 @@ class Emitter:
         pending = context._state.take(own)
         pending.commit()
         keep_temp(context._invocation, parted(pending.writes)[1])
+        if context._draft is not None:
+            context._draft.take()
         context._after_commit(recorded, closing=False)
 
     async def _show(self, context: ContextBase, event: Event, event_id: str) -> Event:
@@ -167,7 +174,7 @@ def _check_transfer(context: ContextBase, event: Event) -> None:
         msg = "expected an event that escalates or hands over, found one that does both; nobody takes over"
         raise InvalidEventError(msg)
     context._position.tree.check_transfer(context._agent, target)
-    context._invocation.budgets.count_transfer()
+    context._invocation.budgets.spend("max_transfers")
 
 
 def _new_timer() -> CommitTimer:
@@ -180,12 +187,13 @@ class Emission:
     """
     An event on its way to the store and to the caller, with all that was found out about it, and its emitter, asleep.
 
-    The emitter sleeps once: until the store has refused the event, or else until the caller asks for the next one.
+    Once it has its turn, the emitter sleeps once: until the store has refused the event, or else until the caller asks
+    for the next one.
     """
 
     __slots__ = (
-        "_conflicts", "_invocation", "_position", "_raise_cancel", "error", "escalates_from", "event", "has_credit",
-        "is_settled", "is_turn_over", "pending", "reads", "stored", "task", "temp", "timer", "writes",
+        "_conflicts", "_invocation", "_position", "_raise_cancel", "draft", "error", "escalates_from", "event",
+        "has_credit", "is_settled", "is_turn_over", "pending", "reads", "stored", "task", "temp", "timer", "writes",
     )
 
     def __init__(self, invocation: Invocation, position: Position, pending: TakenWrites, conflicts: list[str]) -> None:
@@ -194,6 +202,8 @@ class Emission:
         self._conflicts = conflicts  # keys that the event has to name, whatever is stored before it
         self._raise_cancel: Any = None  # raises the cancellation that has asked for the event to be withdrawn
         self.event: Event
+        self.draft: ActionsDraft | None = None
+        """What the emitter had set as actions, taken from it for this event."""
         self.pending = pending
         self.writes, self.temp = parted(pending.writes)
         """What is stored of the writes, and what lives for this run."""
@@ -221,7 +231,7 @@ class Emission:
             keys += others.conflicts(index, self.writes)
         if not keys:
             return self.event
-        actions = changed(self.event.actions, state_conflicts=tuple(sorted(set(keys))))
+        actions = changed(self.event.actions, state_conflicts=FrozenTuple(sorted(set(keys))))
         return changed(self.event, actions=actions)
 
     def apply(self, stored: Event, unread: int) -> None:
@@ -300,7 +310,7 @@ def prepare(context: ContextBase, event: Event, event_id: str, emission: Emissio
     Raises:
         InvalidEventError, InvalidValueError, NotSupportedError: It cannot be stored.
     """
-    invocation, actions, draft = context._invocation, event.actions, context._draft
+    invocation, actions, draft = context._invocation, event.actions, emission.draft
     changes = {} if draft is None else draft.changes_to(actions)
     if invocation.end_invocation:
         changes["end_invocation"] = True
@@ -357,7 +367,7 @@ def with_call_ids(content: Content, event_id: str) -> Content:
             part = changed(part, function_call=call)
         parts.append(part)
     is_same = all(new is old for new, old in zip(parts, content.parts, strict=True))
-    return content if is_same else changed(content, parts=tuple(parts))
+    return content if is_same else changed(content, parts=FrozenTuple(parts))
 
 
 def _with_notes(

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..artifacts._run import RunArtifacts
     from ..credentials import AuthCredential, BaseCredentialService
     from ..memory import BaseMemoryService
+    from ..models import ContextCacheConfig
     from ..runners._compactor import Compactor
     from ..sessions import PendingCall
     from ..tools._limits import ToolLimits
@@ -74,6 +75,8 @@ class Program(NamedTuple):
     """How long a cleanup hook may take once its run is cancelled, in seconds."""
     compactor: Compactor | None
     """Makes summaries; None: there are none."""
+    cache_config: ContextCacheConfig | None
+    """What requests say of caching; None: nothing."""
 
 
 class Invocation:
@@ -140,7 +143,7 @@ class Invocation:
         from ._replay import Replayer  # few runs resume an invocation
 
         replayer = self.emitter = self.replayer = Replayer(self.id, self.live, seq, was_paused=was_paused)
-        self.budgets.count_transfers_of(replayer.record.events)
+        self.budgets.count_recorded(replayer.record.events, replayer.record.responses)
         self.inside.update(replayer.record.inside)
         self.begin_with(replayer.record.events[0])
 

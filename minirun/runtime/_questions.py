@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ._base_context import ContextBase
     from ._context import ToolContext
 
+_ANSWER_AGAIN = "(The answer before did not fit: {problems}; answer again.)"
+
 __all__ = ["answer_to", "ask_for_input", "has_asked", "is_answered_now", "pose", "question_id", "replayed_answer"]
 
 
@@ -53,7 +55,7 @@ def is_answered_now(context: ContextBase, asked_id: str) -> bool:
 
 async def replayed_answer(context: ContextBase, asked_id: str) -> Mapping[str, Any] | None:
     """
-    Return the answer as `answer_to` does, and put the question and its answer behind the one who asks.
+    Return the answer as `answer_to` does, and put the question and its answer behind the agent that asks.
 
     A question that was posed out of recorded order takes no part in the order of what the logic says.
 
@@ -109,13 +111,20 @@ async def ask_for_input(context: ContextBase, message: str, schema: Any, payload
     if schema is not None:
         from ..flows._output import OutputSchema  # few questions have a form
 
-        form = OutputSchema.of(schema, "response_schema").schema
-    given = {"message": message, "payload": payload, "response_schema": form}
-    args = freeze({name: value for name, value in given.items() if value is not None}, "question")
-    question = Question(question_id(context, REQUEST_INPUT, args), REQUEST_INPUT, args)
-    response = await replayed_answer(context, question.id)
-    if response is None:
-        context._check_can_wait()
-        await pose(context, question)
-        raise Pause(f"for the answer to {question.id}")
-    return response.get("result")
+        form = OutputSchema.of(schema, "response_schema")
+    problems: list[str] = []
+    while True:
+        told = f"{message}\n\n{_ANSWER_AGAIN.format(problems='; '.join(problems))}" if problems else message
+        given = {"message": told, "payload": payload, "response_schema": form and form.schema}
+        args = freeze({name: value for name, value in given.items() if value is not None}, "question")
+        question = Question(question_id(context, REQUEST_INPUT, args), REQUEST_INPUT, args)
+        response = await replayed_answer(context, question.id)
+        if response is None:
+            context._check_can_wait()
+            await pose(context, question)
+            raise Pause(f"for the answer to {question.id}")
+        answer = response.get("result")
+        # The service that stores an answer knows the schema, and not the class: its validators are asked here.
+        problems = [] if form is None else form.problems(answer)
+        if not problems:
+            return answer

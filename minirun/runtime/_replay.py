@@ -11,9 +11,9 @@ something new waits for the escalations beside it that are recorded, which may e
 another order, as every agent takes what it says and reads from the record. Only agents that are running are waited for:
 those of a branch that has ended, of a call that is not made or that waits for its turn, come to nothing any more.
 
-Not handled: an agent that waits for an escalation keeps the locks that it has. If whoever escalates needs one of them,
-both wait until the run's deadline. To end the first at once, it would have to be known that the escalation reaches it,
-and no event tells which loop that ended.
+Not handled: an agent that waits for an escalation keeps the locks that it has. If the agent that escalates needs one of
+them, both wait until the run's deadline. To end the first at once, it would have to be known that the escalation
+reaches it, and no event tells which loop that ended.
 
 What the agents' own logic reads of the state meanwhile is what it has read then; see `sessions._reads`.
 """
@@ -91,10 +91,8 @@ class Replayer(Emitter):
         if recorded.actions.escalate:
             await self._wait_for_turn(recorded.branch, recorded.seq or 0)
         self.record.mark_replayed(recorded)
-        try:
-            self._take_over(context, recorded, own)
-        finally:  # after an escalation has had its effect: those that it ends do not go on first
-            self._progress.unpark_all()
+        self._progress.unpark_all()  # they go on after this has had its effect: an escalation ends them first
+        self._take_over(context, recorded, own)
         return recorded
 
     async def leave_replay(self, context: ContextBase, what: str, calls: Sequence[FunctionCall] = ()) -> None:
@@ -136,9 +134,7 @@ class Replayer(Emitter):
         recorded = self.record.find(event_id)
         if recorded is None:
             return None
-        if recorded.actions.replay.asked is not False:
-            context._invocation.budgets.count_llm_call()
-            context._invocation.budgets.count_tokens(recorded.usage_metadata)
+        context._invocation.budgets.count_answer(recorded, self.record.responses)
         return await self.repeat(context, recorded, {})
 
     async def repeat_responses(
@@ -146,9 +142,8 @@ class Replayer(Emitter):
     ) -> tuple[Event | None, list[FunctionCall]]:
         """Return the last event that has answered some of *calls*, and the calls that have no response yet."""
         responses = self.record.responses
-        answered = [call for call in calls if call.id in responses]
-        context._invocation.budgets.count_tool_calls(len(answered))
-        events = {event.seq or 0: event for event in (responses[call.id or ""] for call in answered)}
+        answers = (responses[call.id or ""] for call in calls if call.id in responses)
+        events = {event.seq or 0: event for event in answers}
         event: Event | None = None
         for seq in sorted(events):
             event = await self.repeat(context, events[seq], {})

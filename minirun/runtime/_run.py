@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from .._service import misused
 from .._window import Window
 from ..errors import DeadlineExceededError, ReplayError
 from ..events import Event
 from ..flows._answer import is_answer_of_run
+from ..flows._turn import CUT_OFF
 from ..sessions import InvocationStatus, Session, SessionWriter
 from ._context import InvocationContext
 from ._endings import Closes, Ending, Stop, ending_of, stopped_by
@@ -103,6 +105,11 @@ class Run:
         return self._answer
 
     @property
+    def is_truncated(self) -> bool:
+        """Whether the limit of tokens (`max_output_tokens`, or the model's own) has cut off the answer."""
+        return self.answer is not None and self.answer.finish_reason == CUT_OFF
+
+    @property
     def failed_calls(self) -> dict[str, str]:
         """By the ids of calls: where their tools have failed in this run, as `file:line in function: error`."""
         return {} if self._invocation is None else dict(self._invocation.failures.of_tools)
@@ -129,6 +136,9 @@ class Run:
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self
+
+    if not TYPE_CHECKING:  # a type checker has a word of its own for these
+        __await__ = __iter__ = __enter__ = __exit__ = __aenter__ = __aexit__ = misused
 
     async def __anext__(self) -> Event:
         """

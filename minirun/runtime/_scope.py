@@ -24,13 +24,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import attrs
 import trio
 
+from .._service import misused
 from ..errors import SessionNotFoundError, StaleSessionError
 from ..events import Event
 from ..sessions import GetSessionConfig, InvocationStatus, SessionWriter
 from ..sessions import Invocation as StoredInvocation
-from ..sessions._recovery import recover
 from ..sessions._run_session import run_session
-from ..sessions._state import ReadOnlyState
 from ._config import RunConfig
 from ._context import InvocationContext
 from ._failure import add_note, first_failure, is_only_cancelled
@@ -58,12 +57,6 @@ class RunRequest:
     """The invocation to go on with; its id is `invocation_id`."""
     is_looked_up: bool = False
     """Whether the caller names the invocation: then it is looked up again where another process was faster."""
-
-
-_ENTER_IT = (
-    "a run is a scope, so that leaving it can clean up; write "
-    "`async with runner.run_async(...) as run:` and in it `async for event in run:` or `await run.wait()`"
-)
 
 
 class Entrance(Protocol):
@@ -111,14 +104,13 @@ class RunScope:
         return self
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"RunScope has no attribute {name!r}; {_ENTER_IT}")
+        from .._misuse import ENTER_IT  # few programs make this mistake
 
-    def _misused(self, *_: object) -> NoReturn:
-        raise TypeError(_ENTER_IT)
+        raise AttributeError(f"RunScope has no attribute {name!r}; {ENTER_IT}")
 
-    __aiter__ = _misused
+    __aiter__ = misused
     if not TYPE_CHECKING:  # a type checker has a word of its own for these
-        __await__ = __iter__ = __enter__ = __exit__ = _misused
+        __await__ = __iter__ = __enter__ = __exit__ = __aiter__
 
     # --- entering
 
@@ -146,10 +138,9 @@ class RunScope:
             except BaseException as error:
                 with trio.CancelScope(shield=True):
                     await writer.finish(None)
-                # Another process was faster. Look again.
+                # Another process was faster, or has deleted the session. Look again.
                 is_another_now = request.is_looked_up and isinstance(error, StaleSessionError)
-                is_deleted = request.resumes is None and isinstance(error, SessionNotFoundError)
-                if not is_another_now and not is_deleted:
+                if not is_another_now and not isinstance(error, SessionNotFoundError):
                     raise
         return await self._start(writer, request, message)
 
@@ -158,7 +149,10 @@ class RunScope:
         while True:
             try:
                 await program.env.point("recover")
-                await recover(writer, request.invocation_id)
+                if writer.live.open_calls:
+                    from ..sessions._recovery import recover  # few runs find anything open
+
+                    await recover(writer, request.invocation_id)
                 self._invocation = invocation = Invocation(
                     program, request.invocation_id, request.message, writer, request.run_config, request.temp
                 )
@@ -196,7 +190,7 @@ class RunScope:
             writer.keep(nursery)
         except Exception as error:
             failure = error
-        session = run_session(writer.live, invocation.history.start_seq, ReadOnlyState(invocation.values))
+        session = run_session(writer.live, invocation.history.start_seq, invocation.values)
         self._run = Run(invocation.id, session, invocation)
         if request.yield_user_message:
             invocation.committer.publish(message)

@@ -93,7 +93,7 @@ def _check_not_recorded_otherwise(context: ContextBase, name: str, path: str, ar
 
 
 async def _result_of(context: ContextBase, work: partial[Any], on_cancel: Callable[[LateOutcome], None]) -> Any:
-    if inspect.iscoroutinefunction(inspect.unwrap(getattr(work.func, "func", work.func))):
+    if inspect.iscoroutinefunction(inspect.unwrap(work.func)):
         return await work()
     invocation = context._invocation
     result = await invocation.in_thread(work, on_cancel)
@@ -101,7 +101,7 @@ async def _result_of(context: ContextBase, work: partial[Any], on_cancel: Callab
 
 
 async def _record_late(context: ContextBase, made: Callable[[], Event]) -> None:
-    """Store what came too late for whoever has asked for it: it was done all the same."""
+    """Store what came too late for the task that asked for it: it was done all the same."""
     with trio.CancelScope(shield=True):
         try:
             await context._invocation.emitter.emit(context, made(), closing=True)

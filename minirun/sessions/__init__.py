@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from ._key_value._store import KeyValueStore as KeyValueStore
     from ._live import LiveSession as LiveSession
     from ._pending import PendingCall as PendingCall
+    from ._read_only import ReadOnlyState as ReadOnlyState
     from ._service import BaseSessionService as BaseSessionService
     from ._session import GetSessionConfig as GetSessionConfig
     from ._session import ListSessionsResponse as ListSessionsResponse
     from ._session import Session as Session
     from ._sqlite._service import SqliteSessionService as SqliteSessionService
-    from ._state import ReadOnlyState as ReadOnlyState
     from ._state import State as State
     from ._store import SessionWriter as SessionWriter
 else:
@@ -45,7 +45,8 @@ else:
             "._session": "GetSessionConfig ListSessionsResponse Session",
             "._store": "SessionWriter",
             "._sqlite._service": "SqliteSessionService",
-            "._state": "ReadOnlyState State",
+            "._read_only": "ReadOnlyState",
+            "._state": "State",
             "._integrity._verify": "Damage verify",
         },
     )

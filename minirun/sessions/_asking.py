@@ -22,7 +22,7 @@ class Question(NamedTuple):
     args: Mapping[str, Any] | None
     """None: the call is stored already, as that of a long-running tool is."""
     hint: JSON = None
-    """What such a tool has returned, for whoever answers."""
+    """What such a tool has returned, for the person that answers."""
     auth_configs: Mapping[str, Any] = {}
     """For `EventActions.requested_auth_configs`."""
     confirmations: Mapping[str, Any] = {}

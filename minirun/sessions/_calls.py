@@ -14,7 +14,7 @@ is told twice: `CallFold` reads a log from its beginning, `call_changes` and `re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -25,7 +25,7 @@ from ..events import Event
 
 __all__ = [
     "CallChanges", "CallFold", "OpenCall", "Pending", "call_changes", "cut_invocation", "in_order", "is_of_a_run",
-    "marks_of", "rewound", "take_over", "waiting_invocations",
+    "marks_of", "take_over", "waiting_invocations",
 ]
 
 
@@ -122,27 +122,6 @@ def take_over(calls: dict[str, OpenCall], changes: Mapping[str, OpenCall | None]
 def in_order(calls: Mapping[str, OpenCall]) -> dict[str, OpenCall]:
     """The calls as they stand in the log."""
     return dict(sorted(calls.items(), key=lambda item: (item[1].seq, item[1].place)))
-
-
-def rewound(past: Iterable[Event], undone: Iterable[Event]) -> CallChanges:
-    """
-    What undoing events makes of the calls that are open; *past* is what is visible before them.
-
-    What the undone events have not touched stays as it is, whether or not the log tells who has made it.
-    """
-    touched: set[str] = set()
-    for event in undone:
-        touched.update(call.id or "" for call in event.get_function_calls())
-        touched.update(response.id or "" for response in event.get_function_responses())
-        touched.update(marks_of(event))
-    if not touched:
-        return {}
-    fold = CallFold()
-    for event in past:
-        fold.take(event, tracked=is_of_a_run(event))
-    before = fold.calls
-    gone: CallChanges = dict.fromkeys(sorted(touched - before.keys()))
-    return gone | {call_id: call for call_id, call in before.items() if call_id in touched}
 
 
 class CallFold:

@@ -27,7 +27,7 @@ class _Held(Hashable, Protocol):
 
     @property
     def task(self) -> trio.lowlevel.Task:
-        """Who has it."""
+        """The task that has it."""
 
     @property
     def nursery(self) -> trio.Nursery | None:

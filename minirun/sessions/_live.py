@@ -22,7 +22,7 @@ from .._json import JSON
 from .._window import Window
 from ..events import Event
 from ..types import NO_CALLS
-from ._calls import CallChanges, OpenCall, call_changes, rewound, take_over
+from ._calls import CallChanges, OpenCall, call_changes, take_over
 from ._key import SessionKey
 from ._session import GetSessionConfig, Session
 from ._state import Values, _Missing
@@ -96,6 +96,8 @@ class LiveSession:
             return {}
         if target is None:
             return call_changes(self.open_calls, event, tracked=tracked)
+        from ._past import rewound  # few sessions are rewound
+
         events = self.events if visible is None else visible
         split = bisect_left(events, target, key=_seq_of)
         changes = rewound(events[:split], events[split:])

@@ -1,7 +1,7 @@
 """
 Appends from outside of runs: what `append_event` does with an event that was checked.
 
-A run knows the live session it writes, because it holds it. Whoever appends from outside brings a session as it was
+A run knows the live session it writes, because it holds it. An append from outside brings a session as it was
 read some time ago: it may be out of date, or of a history that is gone, and the append may be the retry of one whose
 outcome nobody knows. So each append compares the two first, while it holds the session's gate.
 """
@@ -23,7 +23,7 @@ __all__ = ["append_outside"]
 
 async def append_outside(store: SessionStore, session: Session, event: Event) -> Event:
     """Append *event* to *session* once no run writes it; see `append_event` for what this raises."""
-    if session._state is None:
+    if session._values is None:
         problem = "expected what get_session returns, found one of list_sessions, which has neither state nor events"
         raise InvalidValueError("session", f"{problem}; get it, and append to that")
     if event.id is None and event == session._uncertain[0]:
@@ -81,6 +81,7 @@ async def _stored_before(store: SessionStore, live: LiveSession, session: Sessio
             msg = f"expected the event that is stored under the id {event.id!r} (seq {seq}), found another one"
             raise InvalidEventError(msg)
         if seq > session.revision:
+            assert session._values is not None  # looked at first of all
             now = {name: live.values.get(name) for name in writes_of(stored.actions)}
             changes = {**now, **apply_event(session._values, stored, shared=False)}
             session._advance(stored, changes, live.mark if seq == live.revision else None)

@@ -1,16 +1,18 @@
-"""What a session was at one of its events, as its log says: what a fork begins with, and what verifying derives."""
+"""What a session was at one of its events, as its log says: for forks, for rewinds, and for verifying."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..errors import InvalidValueError
 from ..events import Event
-from ._calls import CallFold, cut_invocation, is_of_a_run
+from ._calls import CallChanges, CallFold, cut_invocation, is_of_a_run, marks_of
 from ._compactions import CompactionFold
 from ._fold import apply_event
 from ._key import SessionKey
 from ._state import Values
 
-__all__ = ["LogFold", "Past", "check_fork_seq"]
+__all__ = ["LogFold", "Past", "check_fork_seq", "rewound"]
 
 
 class LogFold:
@@ -59,3 +61,24 @@ def check_fork_seq(key: SessionKey, at_seq: int | None, revision: int) -> None:
     """
     if at_seq is not None and at_seq > revision:
         raise InvalidValueError("at_seq", f"expected 0 to {revision}, the last event of {key}, found {at_seq}")
+
+
+def rewound(past: Iterable[Event], undone: Iterable[Event]) -> CallChanges:
+    """
+    What undoing events makes of the calls that are open; *past* is what is visible before them.
+
+    What the undone events have not touched stays as it is, whether or not the log names its maker.
+    """
+    touched: set[str] = set()
+    for event in undone:
+        touched.update(call.id or "" for call in event.get_function_calls())
+        touched.update(response.id or "" for response in event.get_function_responses())
+        touched.update(marks_of(event))
+    if not touched:
+        return {}
+    fold = CallFold()
+    for event in past:
+        fold.take(event, tracked=is_of_a_run(event))
+    before = fold.calls
+    gone: CallChanges = dict.fromkeys(sorted(touched - before.keys()))
+    return gone | {call_id: call for call_id, call in before.items() if call_id in touched}

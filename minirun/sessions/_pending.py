@@ -49,7 +49,7 @@ class PendingCall(Record):
     `kind` says what it is:
 
     * `"confirmation"`: whether the `tool` may be called with these `args`. The answer is True or False.
-    * `"credential"`: a secret of the user, as `auth_config` says. It never stands in a message: whoever has it saves it
+    * `"credential"`: a secret of the user, as `auth_config` says. It never stands in a message: the program saves it
       and answers True, which `Runner.provide_credential` makes one call; or False, if there will be none.
     * `"input"`: something that only a person knows. The answer is any JSON value that fits `schema`, if there is one.
     * `"long_running"`: the `tool` works elsewhere on `args`. The answer is its result. That of `get_user_choice` has to
@@ -156,7 +156,7 @@ def _check_result(pending: PendingCall, answer: Mapping[str, Any]) -> None:
 
     try:
         problems = compile_schema(pending.schema, "response_schema").problems(answer["result"])
-    except ConfigurationError as error:  # whoever asks checks it; this log was written by somebody else
+    except ConfigurationError as error:  # the agent that asks checks it; this log was written by somebody else
         problems = [str(error)]
     if problems:
         msg = f"expected an answer to {pending._what()} that fits its schema: {'; '.join(problems)}; answer again"

@@ -10,7 +10,7 @@ from .._window import Window
 from ..events import Event
 from ._live import LiveSession
 from ._session import Session
-from ._state import _Missing
+from ._state import Values, _Missing
 
 __all__ = ["run_session"]
 
@@ -18,10 +18,10 @@ __all__ = ["run_session"]
 class _RunSession(Session):
     """The session of a run: it goes on with every event that is stored."""
 
-    __slots__ = ("_live", "_seen", "_start_seq")
+    __slots__ = ("_given", "_live", "_seen", "_start_seq")
 
     def __init__(
-        self, live: LiveSession, start_seq: int, state: Mapping[str, Any], seen: Callable[[int], int] | None
+        self, live: LiveSession, start_seq: int, state: Mapping[str, Any] | Values, seen: Callable[[int], int] | None
     ) -> None:
         self._live = live
         self._seen = seen
@@ -32,8 +32,17 @@ class _RunSession(Session):
         self.app_name = live.key.app_name
         self.user_id = live.key.user_id
         self.create_time = live.create_time
-        self._state = state
+        self._given = state
         self._uncertain = (None, None)
+
+    @property
+    def state(self) -> Mapping[str, Any]:
+        """The state that the run sees, what is newest included."""
+        if isinstance(self._given, Values):
+            from ._read_only import ReadOnlyState  # not every caller of a run looks at it
+
+            self._given = ReadOnlyState(self._given)
+        return self._given
 
     @property
     def events(self) -> Window[Event]:
@@ -65,10 +74,11 @@ class _RunSession(Session):
 
 
 def run_session(
-    live: LiveSession, start_seq: int, state: Mapping[str, Any], seen: Callable[[int], int] | None = None
+    live: LiveSession, start_seq: int, state: Mapping[str, Any] | Values, seen: Callable[[int], int] | None = None
 ) -> Session:
     """
-    The session that a run's contexts see: *live* itself from *start_seq* on, with *state* as its state.
+    The session that a run's contexts see: *live* itself from *start_seq* on, with *state* as its state, or with the
+    committed values that it is a view of.
 
     *seen* is told of the `seq` up to which somebody reads the events, and says up to which they are shown.
     """

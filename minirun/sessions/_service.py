@@ -3,7 +3,7 @@ The session service: what applications, runners and the authors of other service
 
 Rules of this file:
 
-1.  One writer at a time (promise P3). Whoever writes a session — a run, `append_event`, `delete_session` — holds its
+1.  One writer at a time (promise P3). What writes a session — a run, `append_event`, `delete_session` — holds its
     gate, so the order of appends is the order of asking and nothing inside a process is ever stale by accident.
 2.  Nothing is stored that could not be read again: an event is checked before the store sees it (P8).
 3.  An append is cancellable until the store has begun its transaction, and shielded from there to the store's answer;

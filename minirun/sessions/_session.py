@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -12,10 +12,12 @@ from .._record import Record
 from .._window import Window
 from ..errors import InvalidValueError, NotSupportedError
 from ..events import Event
-from ._key import SessionKey
-from ._state import ReadOnlyState, Values, _Missing
+from ._state import Values, _Missing
 
-__all__ = ["GetSessionConfig", "ListSessionsResponse", "Session", "listed_session"]
+if TYPE_CHECKING:
+    from ._read_only import CopiedState
+
+__all__ = ["GetSessionConfig", "ListSessionsResponse", "Session"]
 
 
 class Session:
@@ -23,15 +25,15 @@ class Session:
     One conversation, as it was when the service returned it.
 
     `state` is to be read; `append_event(session, event)` is how it changes, and that advances this very object.
-    `revision` is the `seq` of the last stored event, 0 in a new session: it decides who is stale, no clock does.
+    `revision` is the `seq` of the last stored event, 0 in a new session: it decides which copy is stale, no clock does.
     `create_time` and `last_update_time` are seconds since the epoch.
 
     Two are equal if they show the same: one session, at one revision, with the same state and events loaded.
     """
 
     __slots__ = (
-        "_events", "_incarnation", "_last_update_time", "_mark", "_revision", "_state", "_uncertain", "_values",
-        "app_name", "create_time", "id", "user_id",
+        "_events", "_incarnation", "_last_update_time", "_mark", "_revision", "_state", "_uncertain",
+        "_values", "app_name", "create_time", "id", "user_id",
     )
 
     def __init__(
@@ -51,27 +53,38 @@ class Session:
         self.id = id
         self.app_name = app_name
         self.user_id = user_id
-        self._state: Mapping[str, Any] | None = None if values is None else ReadOnlyState(values)
+        self._state: CopiedState | None = None  # until somebody asks for it
         self._events = events
         self.create_time = create_time
         self._last_update_time = last_update_time
         self._revision = revision
-        self._values = Values({}, {}, {}) if values is None else values
+        self._values = values  # None: it is of a list
         self._incarnation = incarnation  # a session that was deleted and made again is another one
         self._mark = mark
         self._uncertain: tuple[Event | None, str | None] = (None, None)  # what may be stored, and under which id
 
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        """A copy makes its `state` anew, which is a dict that may change otherwise, and would not advance."""
+        kept = {name: getattr(self, name) for name in Session.__slots__ if hasattr(self, name)}
+        return None, {**kept, "_state": None}
+
     @property
     def state(self) -> Mapping[str, Any]:
         """
-        All the state the session sees. In a run it is `ctx.state`; elsewhere a copy to read.
+        All the state the session sees. In a run it is `ctx.state`; elsewhere a copy to read, which is a dict.
 
         Raises:
             NotSupportedError: The session is of a list, and so without state.
         """
         if self._state is None:
-            msg = f"a session of a list has no state, to be quick to list; get_session loads that of {brief(self.id)}"
-            raise NotSupportedError(msg)
+            if self._values is None:
+                msg = (
+                    f"a session of a list has no state, to be quick to list; get_session loads that of {brief(self.id)}"
+                )
+                raise NotSupportedError(msg)
+            from ._read_only import CopiedState  # a run has no use for it
+
+            self._state = CopiedState(self._values)
         return self._state
 
     @property
@@ -103,7 +116,7 @@ class Session:
 
     def _shown(self) -> tuple[object, ...]:
         times = self.create_time, self.last_update_time
-        state = None if self._state is None else dict(self._state)
+        state = None if self._values is None else dict(self.state)
         return self.app_name, self.user_id, self.id, self.revision, *times, state
 
     def __repr__(self) -> str:
@@ -139,25 +152,11 @@ class Session:
         self._uncertain = (None, None)
         self._revision = event.seq
         self._last_update_time = event.timestamp
+        assert self._values is not None, "nothing is stored for a session of a list"
         self._values.apply(changes)
+        if self._state is not None:
+            self._state.apply(changes)
         self._events.push(event)
-
-
-def listed_session(
-    key: SessionKey, incarnation: int, revision: int, create_time: float, last_update_time: float
-) -> Session:
-    """A session as lists have it: without events and state."""
-    return Session(
-        id=key.session_id,
-        app_name=key.app_name,
-        user_id=key.user_id,
-        values=None,
-        events=Window([]),
-        revision=revision,
-        create_time=create_time,
-        last_update_time=last_update_time,
-        incarnation=incarnation,
-    )
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)

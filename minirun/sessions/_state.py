@@ -18,17 +18,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from enum import Enum
 from operator import is_
-from typing import Any, Final, NoReturn, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import attrs
 
-from .._json import EMPTY_DICT, JSON, FrozenList, brief, freeze
+from .._json import EMPTY_DICT, JSON, FrozenList, FrozenTuple, brief, freeze
 from .._record import Record
 from .._values import changed
 from ..errors import InvalidValueError, InvocationEndedError
 from ..events import EventActions
 
-__all__ = ["REMOVED", "Add", "Extend", "ReadOnlyState", "State", "Values", "Write", "apply_write", "scope_of"]
+__all__ = ["REMOVED", "Add", "Extend", "State", "Values", "Write", "apply_write", "scope_of"]
 
 APP_PREFIX: Final = "app:"
 USER_PREFIX: Final = "user:"
@@ -231,7 +231,7 @@ def with_writes(actions: EventActions, writes: Mapping[str, Write], **changes: A
     return changed(
         actions,
         state_delta=freeze(delta, "state_delta") if delta else EMPTY_DICT,
-        state_removed=tuple(removed),
+        state_removed=FrozenTuple(removed),
         state_ops=freeze(operations, "state_ops") if operations else EMPTY_DICT,
         **changes,
     )
@@ -307,53 +307,9 @@ class Values:
 # --- what people hold -----------------------------------------------------------------------------------------------
 
 
-class ReadOnlyState(Mapping[str, Any]):
-    """The state of a session that a service returned. It is a copy to read; assigning to it says what to do instead."""
-
-    __slots__ = ("_values",)
-
-    def __init__(self, values: Values) -> None:
-        self._values = values
-
-    def __getitem__(self, key: str) -> JSON:
-        value = self._values.get(key)
-        if value is MISSING:
-            raise KeyError(key)
-        return value
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values.keys())
-
-    def __len__(self) -> int:
-        return len(self._values.keys())
-
-    def __contains__(self, key: object) -> bool:
-        return self._values.get(key) is not MISSING
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
-
-    def __setitem__(self, key: str, value: object) -> NoReturn:
-        self._refuse(f"state={{{key!r}: ...}}")
-
-    def __delitem__(self, key: str) -> NoReturn:
-        self._refuse(f"actions=EventActions(state_removed=[{key!r}])")
-
-    def update(self, *args: object, **kwargs: object) -> NoReturn:
-        """Refused, as every change is."""
-        self._refuse("state={...}")
-
-    setdefault = pop = popitem = clear = update
-
-    def _refuse(self, argument: str) -> NoReturn:
-        from ._read_only import refusal  # few programs try
-
-        raise refusal(argument)
-
-
 class State(MutableMapping[str, Any]):
     """
-    `ctx.state`: what is committed, plus the pending writes of whoever holds this context.
+    `ctx.state`: what is committed, plus the pending writes of the holder of this context.
 
     What is written here is seen at once by the writer, by what it calls and by what runs after it; it is stored with
     the next event that reports the writer. Values are frozen when written: `state["cart"] += ["pen"]` works, changing

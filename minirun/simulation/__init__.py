@@ -17,7 +17,7 @@ The map:
     _world     what a scenario is given, the course of it, and the checks at its end
     _processes those who serve the users: how they begin and die
     _mishaps   what goes wrong, to whom, and how
-    _witness   who is told what is stored, and keeps the ledger
+    _witness   is told what is stored, and keeps the ledger
     _saying    users, who ask until they are answered
     _chaos     a model that calls the tools it is offered, and has bad days
     _simulate  one simulation and its outcome

@@ -14,13 +14,14 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, contextmanager
 from typing import TypeAlias
 
 import attrs
 
 from ..artifacts import ArtifactKey, BaseArtifactService, Description, InMemoryArtifactService, SqliteArtifactService
 from ..artifacts import Stored as StoredVersion
+from ..artifacts._opening import opening
 from ..artifacts._values import USER_PREFIX, Scope
 from ..events import Event
 from ..sessions import SessionKey, SqliteSessionService
@@ -383,7 +384,7 @@ class SharedArtifacts(_Observed, SqliteArtifactService):
         super().__init__(sessions)
         self.ledger = ledger
 
-    @asynccontextmanager
+    @opening
     async def _open(
         self, key: ArtifactKey, version: int | None, *, staged: Collection[int] = ()
     ) -> AsyncGenerator[tuple[StoredVersion, AsyncIterator[bytes]] | None, None]:
@@ -405,7 +406,7 @@ class KeptArtifacts(_Observed, InMemoryArtifactService):
     Args:
         kept: What they are: of the process before it, or one that nobody uses.
         process: The process.
-        ledger: Who is told.
+        ledger: What is told.
     """
 
     def __init__(self, kept: InMemoryArtifactService, process: Process, ledger: ArtifactLedger) -> None:

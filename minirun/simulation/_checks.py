@@ -68,7 +68,7 @@ class Ledger:
         """
         The open calls that neither wait nor are to be settled by the invocation that is *resumed*.
 
-        Who is inside of a call, and waits, lets the call wait, and so does its question all that is suspended with it.
+        What is inside of a call, and waits, lets the call wait, and so does its question all that is suspended with it.
         """
         calls = self.open_calls.get(key, {})
         waiting = {call: of for call, of in calls.items() if call in self.waits}
@@ -283,7 +283,7 @@ class OneEnd(Checker):
     """
     An invocation ends once, after everything that belongs to it, and nothing that has ended is running.
 
-    Only a summary may follow: whoever makes it has recorded the end before. One that is paused has not ended, and one
+    Only a summary may follow: the end is recorded before it is made. One that is paused has not ended, and one
     whose end a power cut may have taken may be gone on with.
     """
 

@@ -3,7 +3,7 @@ What a disk may hold after a power cut: a model, replayed from what was done to 
 
 A *trace* is a list of what was done, in order. The model of the disk keeps what is certain, the *synced* files, and
 what is not, the *pending* changes since. A power cut leaves the synced files with any of the pending changes made, one
-of them perhaps half: an *image*. Which ones is a choice, so whoever passes the randomness decides.
+of them perhaps half: an *image*. Which ones is a choice, so the caller decides by the randomness it passes.
 
 The rules, per file, unless they say otherwise:
 

@@ -2,7 +2,7 @@
 Failures that are kept: a file for each test, with the choices that fail and what they were made under.
 
 The files lie in `.minirun/failures` below the project's root. One that is damaged, of another format or of another
-program is never a reason to fail: whoever meets one says so, and goes on without it.
+program is never a reason to fail: a run that meets one says so, and goes on without it.
 """
 
 from __future__ import annotations

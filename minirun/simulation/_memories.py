@@ -177,7 +177,7 @@ class KeptMemories(_Observed, InMemoryMemoryService):
     Args:
         kept: What they are: of the process before it, or one that nobody uses.
         process: The process.
-        ledger: Who is told.
+        ledger: What is told.
     """
 
     def __init__(self, kept: InMemoryMemoryService, process: Process, ledger: MemoryLedger) -> None:

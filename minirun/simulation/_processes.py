@@ -72,7 +72,7 @@ class Runners:
 
 
 class Processes:
-    """The seats of a world, and who has them."""
+    """The seats of a world, and the processes that have them."""
 
     def __init__(self, world: World, seats: int) -> None:
         self._world = world

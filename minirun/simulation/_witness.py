@@ -1,5 +1,5 @@
 """
-Who is told what the stores of a world acknowledge: it keeps the ledger, and lets the checkers look at each step.
+It is told what the stores of a world acknowledge. It keeps the ledger, and lets the checkers look at each step.
 
 Where nobody was told, as in a crash, it compares the ledger with what is on the disk.
 """
@@ -22,7 +22,7 @@ __all__ = ["Witness"]
 
 
 class Witness:
-    """The one who is told, by the store of a world."""
+    """What the stores of a world tell what they acknowledge."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -385,7 +385,7 @@ class World:
             pause *= 2
 
     def _fail(self, message: str, what: str = "") -> None:
-        """Fail the simulation, whoever catches this on the way."""
+        """Fail the simulation, whatever code catches this on the way."""
         error = CheckError(message, what)
         self.problem = self.problem or error
         raise error

@@ -11,7 +11,8 @@ import trio
 from ..events import Event
 from ..sessions import BaseSessionService, GetSessionConfig, Session, SessionKey, SessionWriter
 from ..sessions._fold import fold
-from ..sessions._state import ReadOnlyState, Values
+from ..sessions._read_only import ReadOnlyState
+from ..sessions._state import Values
 from ._contract import BaseBench, expect
 
 __all__ = ["Bench", "folded", "settled", "texts"]

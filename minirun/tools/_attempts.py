@@ -106,7 +106,9 @@ class Attempts:
             if isinstance(self.outcome, Result):
                 self._keep(context)
             else:
-                context._give_up(self._context)
+                from ._failed import give_up  # few attempts fail
+
+                give_up(context, self._context)
 
     async def _call_within_time(self, context: ToolContext, args: Mapping[str, Any]) -> Outcome:
         if self._tool.timeout_s is not None:
@@ -130,7 +132,7 @@ class Attempts:
     def _keep(self, context: ToolContext) -> None:
         try:
             self._context.state.merge(context.state.pending())
-            self._context._draft = context.actions
+            self._context._draft = context.actions.taken_over(self._context._writable_check())
         except InvalidValueError as error:
             self.outcome = self._failed(error)
 
@@ -143,6 +145,8 @@ class Attempts:
             response = secrets.out_of(found.response)
             if response is found.response:
                 return found
+            if found.parts:
+                return found._replace(value=response["result"], response=response)
             return result_of(response if isinstance(value, dict) else response["result"], self._tool.name)
         except InvalidValueError as error:
             return self._failed(error)._replace(is_final=True)

@@ -42,7 +42,7 @@ class BaseTool(ABC):
             agent, may wait for itself, until the deadline of the run. None: no limit.
         on_interrupted: What becomes of a call whose process died before it had a response, when its invocation is
             resumed: `"report"` tells the model that nobody knows, `"rerun"` makes the call again, with the same
-            `function_call_id`, `"ask"` asks whoever answers `run.pending` whether to. A new message reports in any
+            `function_call_id`, `"ask"` asks a person, by `run.pending`, whether to. A new message reports in any
             case.
         require_confirmation: Whether somebody has to allow each call before it is made: True, or a function (sync or
             async) of the call's arguments by name, and of `tool_context` if it has one, that says so. Meanwhile the

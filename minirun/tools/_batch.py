@@ -40,7 +40,7 @@ async def run_calls(context: InvocationContext, calls: Sequence[FunctionCall], t
         Pause: Some wait. The others are answered.
         FatalError: A tool has met a limit of the run. The calls are answered all the same.
     """
-    context._invocation.budgets.count_tool_calls(len(calls))
+    context._invocation.budgets.spend("max_tool_calls", len(calls))
     return await run_group(context, calls, tools)
 
 

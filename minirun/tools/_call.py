@@ -17,8 +17,7 @@ from ..runtime import InvocationContext, ToolContext
 from ..runtime._failure import is_pause
 from ..runtime._hooks import Hook, ask
 from ..sessions._concurrent import ConcurrentWrites
-from ..sessions._recovery import failure_response
-from ..types import FunctionCall, FunctionResponse
+from ..types import FunctionCall, FunctionResponse, Part
 from ._attempts import Attempts
 from ._base import BaseTool
 from ._outcome import Failure, Outcome, Result, result_of
@@ -55,6 +54,10 @@ class ToolCall:
             from ._unknown import UnknownTool  # few models make up tools
 
             tool = UnknownTool(call.name, tools)
+        elif call.args_text is not None:
+            from ._unreadable import UnreadableCall  # few models write what is no JSON
+
+            tool = UnreadableCall(call)
         self.tool = tool
         self.attempts = Attempts(self.context, self.tool)
 
@@ -192,9 +195,12 @@ class ToolCall:
     def response(self) -> FunctionResponse:
         """What it is answered with."""
         outcome = self.outcome or Failure("cancelled", "the call was cancelled before it ended")
+        parts: Sequence[Part] = ()
         if isinstance(outcome, Result):
-            response = outcome.response
+            response, parts = outcome.response, outcome.parts
         else:
+            from ..sessions._recovery import failure_response  # few calls fail
+
             text = outcome.message.encode("utf-8", "replace").decode()
             response = freeze(failure_response(outcome.kind, text))
-        return FunctionResponse(id=self.call.id, name=self.call.name, response=response)
+        return FunctionResponse(id=self.call.id, name=self.call.name, response=response, parts=parts)

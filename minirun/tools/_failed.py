@@ -1,11 +1,11 @@
 """
-What is told of a tool that has failed: the answer that the model gets, and a record of the logger `minirun`.
+What becomes of a tool that has failed: the answer that the model gets, and a record of the logger `minirun`.
 
 There is one record for each call that is answered with an error, at the level ERROR and with the traceback. An attempt
 that is followed by another one, and an error that a hook has an answer for, are told at the level INFO. A call that
-could not be made as the model wanted it is a mistake of the model, told as a WARNING without a traceback. Arguments are
-in no record, nor what an error of the latter kind says, as it shows them. Who sets up no logging sees Python's default:
-warnings and errors on stderr.
+could not be made as the model wanted it is a mistake of the model, told as a WARNING without a traceback. A traceback
+begins at the first frame outside of minirun. Arguments are in no record, nor what an error of the latter kind says, as
+it shows them. A program that sets up no logging sees Python's default: warnings and errors on stderr.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import sysconfig
 import traceback
 from pathlib import Path
-from typing import Any
+from types import TracebackType
 
 from .._json import brief
 from ..errors import ArgumentError, FatalError, UnknownToolError
@@ -23,7 +23,7 @@ from ..runtime import ToolContext
 from ..runtime._failure import first_failure, leaves
 from ._outcome import Failure
 
-__all__ = ["failure_of", "first_of", "numbered", "tell_failed", "tell_handled", "tell_retried"]
+__all__ = ["failure_of", "first_of", "give_up", "numbered", "tell_failed", "tell_handled", "tell_retried"]
 
 _logger = logging.getLogger("minirun")
 
@@ -61,11 +61,31 @@ def numbered(failure: Failure, made: int) -> Failure:
     return failure if made == 1 else failure._replace(message=f"{failure.message} ({made} attempts were made)")
 
 
+def give_up(attempt: ToolContext, above: ToolContext) -> None:
+    """
+    An *attempt*, of the call *above*, has failed: another comes to the same steps and questions, and takes a step
+    again that has failed. What was saved is dropped; where everybody has seen it already, the event of the call names
+    it, as a version that is not the newest.
+    """
+    invocation = attempt._invocation
+    for claimed in attempt._claims:
+        event = invocation.emitter.find(attempt, claimed)
+        if event is not None and event.error_code is not None:
+            invocation.ids.failed_steps.add(claimed)
+    invocation.ids.release(attempt._claims)
+    attempt._claims.clear()
+    saved = attempt.actions.saved_since(above.actions)
+    if saved:
+        invocation.artifacts.drop(saved)
+        if not invocation.artifacts.is_staged:
+            above.actions.keep_saved(attempt.actions)
+
+
 # --- what the logger is told ------------------------------------------------------------------------------------------
 
 
 def tell_failed(context: ToolContext, name: str, error: Exception) -> None:
-    """Tell that the tool *name* has failed in the call of *context*, and note where for whoever shows the answer."""
+    """Tell that the tool *name* has failed in the call of *context*, and note where, to be shown with the answer."""
     if isinstance(error, (ArgumentError, UnknownToolError)):
         why = "there is no such tool" if isinstance(error, UnknownToolError) else "its arguments do not fit"
         _tell(logging.WARNING, context, f"the call of the tool {brief(name)} was not made: {why}")
@@ -90,12 +110,21 @@ def tell_retried(context: ToolContext, name: str, error: Exception, attempt: int
 def _tell(level: int, context: ToolContext, what: str, error: Exception | None = None) -> None:
     if not _logger.isEnabledFor(level):
         return
+    trace = None if error is None else (type(error), error, _outside(error.__traceback__))
     place = f"call {context.function_call_id}, agent {context.agent_name!r}, invocation {context.invocation_id}"
-    info: Any = error
     hide = context._invocation.secrets.hide
-    if error is not None and hide is not None:  # a traceback may show what an exception would not let be changed
-        what, info = hide(f"{what}\n{''.join(traceback.format_exception(error))}"), None
-    _logger.log(level, "%s (%s)", what, place, exc_info=info)
+    said = f"{what} ({place})"
+    if trace is not None and hide is not None:  # a traceback may show what an exception would not let be changed
+        said, trace = hide(f"{said}\n{''.join(traceback.format_exception(*trace)).rstrip()}"), None
+    _logger.log(level, "%s", said, exc_info=trace)
+
+
+def _outside(trace: TracebackType | None) -> TracebackType | None:
+    """*trace* from the first frame that is not minirun's own; all of it, if there is none."""
+    first = trace
+    while first is not None and first.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        first = first.tb_next
+    return first or trace
 
 
 def _frame_of(error: Exception) -> traceback.FrameSummary | None:

@@ -117,7 +117,7 @@ class LongRunningFunctionTool(FunctionTool):
     """
     A tool whose result comes later, from somewhere else.
 
-    The function begins the work. Then the invocation is paused, and whoever has the result sends it:
+    The function begins the work. Then the invocation is paused, and the result is sent as a message:
     `run_async(new_message=pending.reply(result))`, with `pending` from `run.pending` or `list_pending`. What the
     function returns is shown there as its `hint`. Arguments as for `FunctionTool`.
     """

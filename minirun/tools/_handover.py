@@ -32,10 +32,10 @@ def choose_target(context: InvocationContext, batch: Sequence[ToolCall]) -> None
             if has_answer:
                 raise InvalidEventError("a call of this turn gives the final answer; nobody takes over")
             context._position.tree.check_transfer(context.agent, target)
-            context._invocation.budgets.check_transfers_left()
+            context._invocation.budgets.check("max_transfers")
             chosen = target
         except (InvalidEventError, TransfersLimitExceededError) as error:
-            each.context.actions.transfer_to_agent = None
+            each.context.actions.forget("transfer_to_agent")
             each.fail(error)
 
 

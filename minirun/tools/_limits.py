@@ -33,7 +33,7 @@ class ToolLimits:
         self._lines: dict[int, list[Any]] = {}  # of LimitedSlot
 
     def join(self, tool: BaseTool) -> Slot:
-        """Stand in line for *tool*, behind everybody who does already. Whoever joins has to leave."""
+        """Stand in line for *tool*, behind all calls that do already. A call that joins has to leave."""
         tool = tool.limited_as
         limit = tool.max_concurrency
         if limit is None:

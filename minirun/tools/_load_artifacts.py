@@ -1,7 +1,7 @@
 """
 The tool by which a model looks into artifacts.
 
-The model is told which there are, each as a JSON string: a name is data, whoever has chosen it. Those that it asks for
+The model is told which there are, each as a JSON string: a name is data, of any origin. Those that it asks for
 are put before it in the next request, and in no other: what they contain is not part of the conversation, and is loaded
 again when it is asked for again.
 """

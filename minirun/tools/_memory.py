@@ -44,7 +44,7 @@ class LoadMemoryTool(BaseTool):
         return declared(self.name, prompts.load_memory, query=query)
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
-        """Return what was found, the best first: texts, and who has said them when, as far as that is known."""
+        """Return what was found, the best first: texts, with author and time, as far as these are known."""
         query = args.get("query")
         if not isinstance(query, str) or len(args) != 1:
             raise ArgumentError(f"expected a query, a text, and nothing else, found {shown(args)}")

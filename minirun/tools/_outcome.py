@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from .._fields import EMPTY_LIST
 from .._json import FrozenDict, freeze
 from ..errors import InvalidValueError
+from ..types import Part
 
 __all__ = ["UNKNOWN", "Failure", "Outcome", "Result", "result_of"]
 
@@ -17,6 +20,8 @@ class Result(NamedTuple):
 
     value: Any
     response: FrozenDict
+    parts: Sequence[Part] = EMPTY_LIST
+    """The media in it."""
 
     @property
     def told(self) -> Any:
@@ -33,13 +38,11 @@ def result_of(value: Any, name: str) -> Result:
     """
     path = f"result of {name!r}"
     try:
-        response = freeze(value if isinstance(value, dict) else {"result": value}, path)
+        return Result(value, freeze(value if isinstance(value, dict) else {"result": value}, path))
     except InvalidValueError:
-        from ..flows._written import written  # most results are JSON
+        from ._media import told_of  # most results are JSON
 
-        plain = written(value, path)
-        response = freeze(plain if isinstance(value, dict) else {"result": plain}, path)
-    return Result(value, response)
+        return Result(value, *told_of(value, path))
 
 
 class Failure(NamedTuple):

@@ -3,7 +3,7 @@ Permission for one call: what somebody outside is asked about it, and what was a
 
 A call may be asked about more than once: as `confirm` before it is made, and after each crash whether to make it again
 (`again0`, `again1`, …). The id of a question follows from the invocation, the call, and which question it is. So every
-process asks the same one, and whoever has asked it already does not ask again.
+process asks the same one, and one that is asked already is not asked again.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ The calls of a turn in which some are made alone: after all those before them, a
 
 They are made in groups, one after the other. Each group is answered before the next one begins, so a call sees what
 those before it have written, and what a call has come to is stored when the next one is made. Which calls are made
-alone was stored with the calls (`Replay.alone`), so that whoever goes on with the invocation finds the same groups: a
+alone was stored with the calls (`Replay.alone`), so that a run that resumes the invocation finds the same groups: a
 call of a later group has not begun before those of the earlier ones are answered. Where one of these waits, the later
 ones wait with it.
 """
@@ -37,7 +37,7 @@ async def run_in_order(
         Pause: Some wait. What comes before them is answered, what comes after them has not begun.
         FatalError: A tool has met a limit of the run. The calls are answered all the same.
     """
-    context._invocation.budgets.count_tool_calls(len(calls))
+    context._invocation.budgets.spend("max_tool_calls", len(calls))
     groups, is_open = _groups(made), {call.id for call in calls}
     in_order, begun = [call for group in groups for call in group], 0
     _note_not_begun(context, groups)

@@ -15,4 +15,4 @@ class Slot:
         """Wait until it is this one's turn; at once if it is. Leave also when this was cancelled."""
 
     def leave(self) -> None:
-        """Let the next one have its turn. Who has left already may leave again."""
+        """Let the next one have its turn. A call that has left already may leave again."""

@@ -2,7 +2,7 @@
 Toolsets: tools that come from somewhere, and are asked for anew by every agent before it asks its model.
 
 What one agent got says nothing about what another one gets, so nothing is kept here between two questions: a filter
-may depend on who asks. A toolset that is slow to ask keeps what it has learned itself.
+may depend on the agent that asks. A toolset that is slow to ask keeps what it has learned itself.
 """
 
 from __future__ import annotations

@@ -25,6 +25,9 @@ from .sides import CHANNELS, MINIRUN, Peer, SideFailedError
 
 MINIRUN_IMPORT = "from minirun import Runner, LlmAgent, InMemorySessionService, SqliteSessionService"
 FLOOR_IMPORT = "import trio, attrs, sqlite3, json"
+# With a model that is made, because what it asks through is imported then.
+MODELS_IMPORT = "import minirun.models.openai as m; m.OpenAIChat('x', base_url='http://localhost/v1')"
+MODELS_FLOOR_IMPORT = "import trio, attrs, httpx2, json"
 
 TIMED_IMPORT = """
 import sys, time
@@ -72,14 +75,20 @@ def failed(done: subprocess.CompletedProcess[str]) -> SideFailedError:
     return error
 
 
-def imports(scale: Scale, peers: tuple[Peer, ...]) -> Iterator[Figure]:
+def imports(
+    scale: Scale,
+    peers: tuple[Peer, ...],
+    scenario: str = "import",
+    statement: str = MINIRUN_IMPORT,
+    floor_statement: str = FLOOR_IMPORT,
+) -> Iterator[Figure]:
     """What each takes, in turns; a peer that cannot be installed or imported is left out with its reason."""
     with tempfile.TemporaryDirectory() as folder:
         # Compiled, in a folder of their own: whether a machine keeps bytecode is not what is measured.
         ours = {**os.environ, "PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}
         tasks = {
-            MINIRUN: (MINIRUN_IMPORT, ours, sys.executable),
-            CHANNELS: (FLOOR_IMPORT, ours, sys.executable),
+            MINIRUN: (statement, ours, sys.executable),
+            CHANNELS: (floor_statement, ours, sys.executable),
         }
         left_out: dict[str, str] = {}
         for peer in peers:
@@ -95,9 +104,9 @@ def imports(scale: Scale, peers: tuple[Peer, ...]) -> Iterator[Figure]:
                 taken[name].append(import_once(*task))
     for name, (_, *rounds) in taken.items():
         figures = [one.cpu_ms for one in rounds]
-        yield Figure("import", name, 0, "ms", figures, note=modules(name, taken), peer=name not in (MINIRUN, CHANNELS))
+        yield Figure(scenario, name, 0, "ms", figures, note=modules(name, taken), peer=name not in (MINIRUN, CHANNELS))
     for name, reason in left_out.items():
-        yield Figure("import", name, 0, "ms", [], note=reason, peer=True)
+        yield Figure(scenario, name, 0, "ms", [], note=reason, peer=True)
 
 
 def modules(name: str, taken: dict[str, list[Import]]) -> str:

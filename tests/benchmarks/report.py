@@ -68,7 +68,7 @@ def summary(figures: Sequence[Figure], wanted: Collection[tuple[str, int]] = ())
                     f"{Ratio.of(peer.rounds, mine.rounds).median:.1f}" if peer else "",
                 )
             )
-    yield from table(("", "minirun", "x floor", "fastest peer", "x minirun"), rows)
+    yield from table(("", "minirun", "minirun / floor", "fastest peer", "peer / minirun"), rows)
 
 
 def scenario_table(figures: Sequence[Figure]) -> Iterator[str]:

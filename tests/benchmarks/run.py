@@ -42,17 +42,17 @@ import trio
 from .contest import Figure, play
 from .details import DETAILS
 from .fsyncs import fsyncs
-from .imports import imports
+from .imports import MODELS_FLOOR_IMPORT, MODELS_IMPORT, imports
 from .measuring import Ratio, Row
 from .programs.protocol import WINDOW_EVENTS
 from .report import number, title_of, write, written
 from .scale import FULL, QUICK, Scale
 from .scenarios import SCENARIOS
-from .sides import OURS, PEERS, THEIRS
+from .sides import CLIENTS, OURS, PEERS, THEIRS
 from .targets import floor_of, verdicts
 
 RESULTS = Path(__file__).parent / "results"
-NAMES = ("import", *SCENARIOS, "fsyncs", *DETAILS)
+NAMES = ("import", "models-import", *SCENARIOS, "fsyncs", *DETAILS)
 
 
 def file_system(folder: str) -> str:
@@ -76,7 +76,7 @@ def about(scale: Scale, peers: bool) -> dict[str, object]:
         "rounds": scale.rounds,
     }
     if peers:
-        names["peers"] = ", ".join(" + ".join(peer.requirements) for peer in PEERS)
+        names["peers"] = ", ".join(" + ".join(peer.requirements) for peer in (*PEERS, *CLIENTS))
     return names
 
 
@@ -102,6 +102,8 @@ def measured(name: str, scale: Scale, peers: bool) -> Iterator[list[Figure]]:
     sides = (*OURS, *THEIRS) if peers else OURS
     if name == "import":
         yield list(imports(scale, PEERS if peers else ()))
+    elif name == "models-import":
+        yield list(imports(scale, CLIENTS if peers else (), name, MODELS_IMPORT, MODELS_FLOOR_IMPORT))
     elif name == "fsyncs":
         yield list(fsyncs(sides))
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from .contest import Scenario
+from .programs.protocol import STREAM_CHUNKS
 from .scale import Scale
 from .sides import Kind
 
@@ -29,6 +30,11 @@ def crowds(scale: Scale) -> Sequence[int]:
 def chunks(scale: Scale) -> Sequence[int]:
     """Chunks of an answer."""
     return [scale.chunks]
+
+
+def none(scale: Scale) -> Sequence[int]:
+    """For sides that take no part."""
+    return ()
 
 
 def agents(scale: Scale) -> Sequence[int]:
@@ -62,6 +68,10 @@ def _crowd(kind: Kind) -> Scenario:
     return Scenario(f"crowd-{kind}", title, "crowd", kind, crowds, crowds, alone=True)
 
 
+def _over_http(api: str, what: str) -> Scenario:
+    return Scenario(f"models-{api}", f"{what} over HTTP, {{}} chunks, per chunk", api, "memory", chunks, chunks)
+
+
 def _keys(kind: Kind) -> Scenario:
     place = "in memory" if kind == "memory" else "in a file"
     return Scenario(f"keys-{kind}", f"an event that changes one key of {{}} {place}", "keys", kind, keys, keys)
@@ -88,6 +98,17 @@ SCENARIOS = {
         ),
         _keys("memory"),
         _keys("file"),
+        _over_http("chat", "chat completions"),
+        _over_http("messages", "Anthropic's messages"),
+        Scenario(
+            "models-streams",
+            f"{{}} streams of {STREAM_CHUNKS} chunks over HTTP at once, per chunk",
+            "streams",
+            "memory",
+            crowds,
+            none,
+            alone=True,
+        ),
         Scenario("parallel", "{} agents answer in parallel", "parallel", "memory", agents, agents, unit="ms"),
     )
 }

@@ -18,6 +18,8 @@ IN_MEMORY = TURNS | {"crowd", "stream", "parallel"}
 ON_FILE = TURNS | {"crowd"}
 WITH_STATE = frozenset({"keys"})
 WITH_WINDOW = frozenset({"window"})
+CHAT, MESSAGES = "chat", "messages"
+OVER_HTTP = frozenset({CHAT, MESSAGES, "streams"})
 
 
 class SideFailedError(Exception):
@@ -56,6 +58,15 @@ PEERS = (
         "from langgraph.graph import MessagesState, StateGraph; from langgraph.prebuilt import ToolNode; "
         "from langgraph.checkpoint.memory import InMemorySaver",
     ),
+)
+
+
+# They ask models over HTTP. Their own SDKs are no frameworks: they take part where a provider is asked.
+PYDANTIC_MODELS = "from pydantic_ai import Agent; from pydantic_ai.models.openai import OpenAIChatModel"
+CLIENTS = (
+    Peer("openai-sdk", "openai_sdk", ("openai==3.54.0",), "from openai import AsyncOpenAI"),
+    Peer("anthropic-sdk", "anthropic_sdk", ("anthropic==2.12.0",), "from anthropic import AsyncAnthropic"),
+    Peer("pydantic-ai", "pydantic_ai_http", ("pydantic-ai-slim[anthropic,openai]==2.68.0",), PYDANTIC_MODELS),
 )
 
 
@@ -109,6 +120,8 @@ OURS = (
         frozenset({"crowd"}),
         "WAL, synchronous=FULL, COMMIT in a worker thread, shared by all who wait",
     ),
+    Side(MINIRUN, "minirun_http", "memory", "memory", OVER_HTTP),
+    Side(CHANNELS, "floor_http", "memory", "none", OVER_HTTP),
 )
 
 ADK, OPENAI, PYDANTIC, LANGGRAPH = PEERS
@@ -161,5 +174,9 @@ THEIRS = (
         ON_FILE,
         'AsyncSqliteSaver: WAL, synchronous=FULL, durability="sync": a checkpoint for each step',
         LANGGRAPH,
+    ),
+    *(
+        Side(peer.name, peer.program, "memory", "none", frozenset(plays), peer=peer)
+        for peer, plays in zip(CLIENTS, ({CHAT}, {MESSAGES}, {CHAT, MESSAGES}), strict=True)
     ),
 )

@@ -81,6 +81,12 @@ TARGETS = (
     Target("1 000 x 5 tool turns in a file, failed sessions", "crowd-file", POWER, 0, of="failed"),
     Target("1 000 x 5 tool turns in a file, peak memory", "crowd-file", POWER, 80, of="peak_mb"),
     Target("streamed chunk", "stream", MINIRUN, 2, beside=FASTEST_PEER),
+    Target("import of minirun.models.openai", "models-import", MINIRUN, 1.3, beside=CHANNELS),
+    Target("streamed chunk over HTTP, OpenAIChat", "models-chat", MINIRUN, 2, beside=CHANNELS),
+    Target("streamed chunk over HTTP, OpenAIChat", "models-chat", MINIRUN, 0.33, beside="openai-sdk"),
+    Target("streamed chunk over HTTP, Claude", "models-messages", MINIRUN, 2, beside=CHANNELS),
+    Target("streamed chunk over HTTP, Claude", "models-messages", MINIRUN, 1, beside="anthropic-sdk"),
+    Target("1 000 streams over HTTP, failed", "models-streams", MINIRUN, 0, of="failed"),
     Target("turn on the last 20 of 10 000 events, cold", "window", POWER, 2, 10_000, beside=THREAD),
 )
 

@@ -224,8 +224,8 @@ DIFFERENCES: Mapping[tuple[str, str], Mapping[str, Sequence[str]]] = {
     },
     ("t03", "SSE: model ends on a partial"): {
         CUT_OFF: [
-            "before 5: only here: event root final=true error=ModelError",
-            "before 5: only here: exception ModelError",
+            "before 5: only here: event root final=true error=ModelContractError",
+            "before 5: only here: exception ModelContractError",
         ],
     },
     ("t03", "SSE + before/after_model callbacks writing state: when is it committed?"): {

@@ -4,8 +4,8 @@ The artifacts of a session file: whether they are what was saved, and what is wh
 A version names a content that is there, as long as it says; a content has its chunks, in order, and its hash is that of
 all of them. A version that an event has made visible belongs to a session that has such an event.
 
-A version is kept if its content is whole, with its number. Those that were staged are not: whoever would have shown
-them is gone. One whose event is not kept stays visible without it.
+A version is kept if its content is whole, with its number. Those that were staged are not: the run that would have
+shown them is gone. One whose event is not kept stays visible without it.
 """
 
 from __future__ import annotations

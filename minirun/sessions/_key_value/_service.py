@@ -35,7 +35,7 @@ from .._key import SessionKey
 from .._live import LiveSession
 from .._past import check_fork_seq
 from .._service import BaseSessionService
-from .._session import GetSessionConfig, Session, listed_session
+from .._session import GetSessionConfig, Session
 from .._state import APP_PREFIX, USER_PREFIX, Scope, Values, _Missing, apply_writes, scope_of, writes_of
 from .._store import SessionWriter
 from ._entries import (
@@ -93,6 +93,7 @@ class KeyValueSessionService(BaseSessionService):
     Raises:
         StorageFormatError: On first use: a newer version has written the store.
         StorageCorruptError: An entry cannot be read.
+        ServiceInUseError: The store was used before this process was forked.
     """
 
     def __init__(self, store: KeyValueStore, *, cache_bytes: int = CACHE_BYTES, env: Env | None = None) -> None:
@@ -113,7 +114,8 @@ class KeyValueSessionService(BaseSessionService):
         return id(self._own_store)
 
     async def _close(self) -> None:
-        await self._own_store.aclose()
+        if not self._store.is_elsewhere:
+            await self._own_store.aclose()
 
     def _forget(self) -> None:
         """Nobody knows what is stored: read everything again."""
@@ -361,7 +363,7 @@ class KeyValueSessionService(BaseSessionService):
         return True
 
     async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
-        with suppress(StaleSessionError):  # whoever uses the store now lists it as interrupted
+        with suppress(StaleSessionError):  # the present owner of the store lists it as interrupted
             await self._end(writer, status)
 
     async def _end(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
@@ -391,6 +393,8 @@ class KeyValueSessionService(BaseSessionService):
         return shared_of(USER_PREFIX, await self._store.entries(user_prefix(app_name, user_id)))
 
     async def _list(self, app_name: str | None, user_id: str | None, limit: int | None, after: int) -> list[Session]:
+        from .._listed import listed_session  # most programs list nothing
+
         prefix = "session/" if app_name is None else f"session/{app_name}/"
         found = []
         for name, text in await self._store.entries(prefix):

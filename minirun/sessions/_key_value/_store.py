@@ -7,6 +7,7 @@ So what the owner has in memory is what is stored, and nothing has to be asked t
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from ..._json import dumps, shown
 from ...env import Env
 from ...errors import (
     MinirunError,
+    ServiceInUseError,
     StaleSessionError,
     StorageCorruptError,
     StorageError,
@@ -36,6 +38,8 @@ class KeyValueStore(ABC):
     """
     A sorted map of text to text: what to implement for a store of one's own. `KeyValueSessionService` does the rest.
 
+    It belongs to the process that uses it first: a fork of that one is refused, and does not close it.
+
     Keys are printable ASCII, ordered as Python orders `str`; values are any text that UTF-8 can encode. Calls may
     overlap, but never two calls of `write` by one service.
 
@@ -53,7 +57,7 @@ class KeyValueStore(ABC):
         Set the entries of *changes*, and remove those that are None: all of it or nothing, and lasting on return.
 
         *owner* is a key and the value that it must have, None for no such entry. If it has another one, return False
-        and change nothing. That look and the change are one step, whoever else uses the store.
+        and change nothing. That look and the change are one step, whatever other process uses the store.
 
         It is called shielded: leaving a run does not interrupt it.
         """
@@ -75,6 +79,7 @@ class OwnedStore:
         self._marks: set[str] = set()  # which owner this may be: since it has become one, no other is taken over
         self._is_lost = False
         self._next = 1
+        self._process: int | None = None  # that has used the store first
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -95,13 +100,29 @@ class OwnedStore:
 
         Raises:
             StaleSessionError: Another service has begun to use it.
+            ServiceInUseError: It was used before this process was forked.
         """
+        self._check_process()
         if self._is_lost:
             msg = (
                 "expected one service to use the store, found that another one has begun to, so nothing was stored; "
                 "let one use it at a time, or make a new service to take it over"
             )
             raise StaleSessionError(msg)
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it was used before this process was forked: what it holds belongs to that one."""
+        return self._process not in (None, os.getpid())
+
+    def _check_process(self) -> None:
+        if self.is_elsewhere:
+            msg = (
+                f"expected {self._name} to be used by one process, found a fork of the one that has used it; make a "
+                "store and a service in each process, or fork before they are used"
+            )
+            raise ServiceInUseError(msg)
+        self._process = os.getpid()
 
     async def _own(self) -> None:
         while True:
@@ -145,6 +166,7 @@ class OwnedStore:
         return found
 
     async def _page(self, first: str, end: str, limit: int) -> Sequence[tuple[str, str]]:
+        self._check_process()
         try:
             page = await self._store.read(first, end, limit)
         except MinirunError:

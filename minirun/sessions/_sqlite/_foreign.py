@@ -3,8 +3,10 @@ What stands in the schema of a file and is not ours, looked for where a schema i
 
 A trigger or a view can make of what we write something else, or nothing, without an error; so can a table of ours with
 other rules. So each of these is refused, and every table that we do not know: what is in the file is what its events
-say. Let alone are indexes that are not unique, which change no result, the statistics of SQLite's ANALYZE, the tables
-of our memories, and those of Litestream, which replicates files of SQLite and marks each by two tables of its own.
+say. An index that is unique, of an expression or of a part of the rows can refuse what we write, for it is worked out
+then; so can one in an order that only somebody else's program knows. Let alone are other indexes, which change no
+result, the statistics of SQLite's ANALYZE, the tables of our memories, and those of Litestream, which replicates files
+of SQLite and marks each by two tables of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ..._json import brief
 from ._memories import TABLES
@@ -44,7 +46,7 @@ def foreign_parts(
     known = {match.groups() for statement in ours if (match := _NAME.match(statement))}
     names = {(kind.upper(), name) for kind, name, _, _ in found}
     strange = [part for part in found if part[3] not in ours and part[3] not in _MEMORIES]
-    harmless = _indexes_not_unique(connection, {table for kind, _, table, _ in strange if kind == "index"})
+    harmless = _plain_indexes(connection, {table for kind, _, table, _ in strange if kind == "index"})
     for kind, name, table, _ in strange:
         if kind == "index" and name in harmless:
             continue
@@ -57,10 +59,28 @@ def foreign_parts(
     yield from (f"no table {name!r}" for kind, name in sorted(known - names) if kind == "TABLE")
 
 
-def _indexes_not_unique(connection: sqlite3.Connection, tables: Iterable[str]) -> frozenset[str]:
-    """What SQLite itself says: it reads a text in which anything may stand between the words."""
-    rows = []
-    for table in tables:
-        quoted = table.replace('"', '""')
-        rows += connection.execute(f'PRAGMA index_list("{quoted}")').fetchall()
-    return frozenset(name for _, name, is_unique, *_ in rows if not is_unique)
+def _plain_indexes(connection: sqlite3.Connection, tables: Iterable[str]) -> frozenset[str]:
+    """
+    The indexes of columns alone that are not unique, and have all rows in an order that SQLite has itself.
+
+    SQLite itself says so: it reads a text in which anything may stand between the words.
+    """
+    return frozenset(
+        name
+        for table in tables
+        for _, name, is_unique, _, is_partial in _pragma(connection, "index_list", table)
+        if not is_unique and not is_partial
+        if all(
+            at != _EXPRESSION and order in _ORDERS for _, at, _, _, order, _ in _pragma(connection, "index_xinfo", name)
+        )
+    )
+
+
+# What `index_xinfo` tells of a column: its place in the table, and its collating sequence.
+_EXPRESSION = -2
+_ORDERS = ("BINARY", "NOCASE", "RTRIM")
+
+
+def _pragma(connection: sqlite3.Connection, pragma: str, of: str) -> list[tuple[Any, ...]]:
+    quoted = of.replace('"', '""')
+    return connection.execute(f'PRAGMA {pragma}("{quoted}")').fetchall()

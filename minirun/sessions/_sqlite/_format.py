@@ -114,8 +114,8 @@ def check_untouched(path: Path, wanted: Format, env: Env) -> None:
     its locks are taken, and its log is not read: so a file of ours may look damaged here, while or after a process
     wrote back its log and got half way. Only what is certainly foreign is refused.
 
-    It is read by SQLite and by nobody else: whoever opens a file by himself, and closes it, loses all locks that
-    SQLite has on it in this process, and then others delete its log (https://sqlite.org/howtocorrupt.html, 2.2).
+    It is read by SQLite and by nothing else: a process that opens the file itself, and closes it, loses all locks
+    that SQLite has on it in this process, and then others delete its log (https://sqlite.org/howtocorrupt.html, 2.2).
     """
     if not path.exists():
         return

@@ -2,7 +2,7 @@
 Is the process that owns a lease still there?
 
 Each service that writes a file holds an OS lock on a small file of its own beside it (`chat.db-owner-3f…`). The lock
-dies with the process, however it dies. Whoever finds a lease of another owner tries that owner's lock: if it can be
+dies with the process, however it dies. A process that finds a lease of another owner tries that lock: if it can be
 had, the owner is gone and its lease counts as expired at once. Expiry and this question only decide who may *try*;
 who may write is decided by the lease's epoch, inside the transaction.
 

@@ -13,7 +13,7 @@ from ...events import Event
 from .._calls import OpenCall
 from .._invocation import Invocation, InvocationStatus, invocation_of
 from .._key import SessionKey
-from .._session import Session, listed_session
+from .._session import Session
 from .._state import Scope
 from ._cache import PAGE_EVENTS
 from ._errors import corrupt
@@ -72,6 +72,8 @@ class Queries:
         self, app_name: str | None, user_id: str | None, limit: int | None, after: int
     ) -> list[Session]:
         """The sessions with a number above *after*, in that order, without events and state."""
+        from .._listed import listed_session  # most programs list nothing
+
         where, values = _where({"id > ?": after, "app_name = ?": app_name, "user_id = ?": user_id})
         query = (
             "SELECT id, app_name, user_id, session_id, revision, create_time, update_time FROM sessions"

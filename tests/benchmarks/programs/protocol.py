@@ -42,6 +42,8 @@ CHUNK = "word "
 
 # Turns of each session of a crowd.
 CROWD_TURNS = 5
+# Chunks of each of many streams at once.
+STREAM_CHUNKS = 200
 # How many chunks minirun lets a caller lag behind by default (`RunConfig.partial_buffer`): the floor has the same.
 PARTIAL_BUFFER = 16
 # How many of the newest events a turn sees where a scenario says so.
@@ -65,8 +67,9 @@ class Task:
     """
     What a process is to measure: a scenario on a kind of store, so large, in a folder of its own.
 
-    `size` is how many events are stored before (`text`, `tool`, `window`), sessions (`crowd`), chunks (`stream`), keys
-    (`keys`) or agents (`parallel`). `repeats` is how many steps a round has at most.
+    `size` is how many events are stored before (`text`, `tool`, `window`), sessions (`crowd`), chunks (`stream`,
+    `chat`, `messages`), streams (`streams`), keys (`keys`) or agents (`parallel`). `repeats` is how many steps a round
+    has at most.
     """
 
     what: str
@@ -146,14 +149,15 @@ async def _timed(step: Step, after: Step | None) -> tuple[float, float, Told]:
 class Crowd:
     """Sessions that all take turns at once; how many of them failed is told, with the first reason."""
 
-    def __init__(self, turn: Callable[[Any], Awaitable[object]]) -> None:
+    def __init__(self, turn: Callable[[Any], Awaitable[object]], turns: int = CROWD_TURNS) -> None:
         self._turn = turn
+        self._turns = turns
         self._failed: list[str] = []
 
     async def member(self, session: object) -> None:
         """One session: its turns, one after another, until one fails."""
         try:
-            for _ in range(CROWD_TURNS):
+            for _ in range(self._turns):
                 await self._turn(session)
         except Exception as error:  # whatever a peer raises, the others go on, and it is told
             self._failed.append(" ".join(f"{type(error).__name__}: {error}".split())[:120])

@@ -1,0 +1,42 @@
+"""
+Ask a model of Anthropic: `pip install 'minirun[models]'`, then `python examples/hello_claude.py KEY "What is 2 + 3?"`.
+
+Without a key on the command line, the program itself takes it from ANTHROPIC_API_KEY; minirun reads no variable.
+"""
+
+import argparse
+import os
+
+import trio
+
+from minirun import InMemoryRunner, LlmAgent, RunConfig, StreamingMode
+from minirun.models.anthropic import BASE_URL, Claude
+
+
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+async def main(key: str, question: str, name: str, base_url: str) -> None:
+    model = Claude(name, api_key=key, base_url=base_url)
+    agent = LlmAgent(name="helper", model=model, instruction="Be brief. Use your tools.", tools=[add])
+    async with InMemoryRunner(agent=agent, auto_create_session=True) as runner:
+        streaming = RunConfig(streaming_mode=StreamingMode.SSE)
+        async with runner.run_async(user_id="u", session_id="s", new_message=question, run_config=streaming) as run:
+            async for event in run:
+                if event.partial:
+                    print(event.text or "", end="", flush=True)
+                for call in event.get_function_calls():
+                    print(f"[{call.name} {dict(call.args)}]")
+    print()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("key", nargs="?", default=os.environ.get("ANTHROPIC_API_KEY", ""))
+    parser.add_argument("question", nargs="?", default="What is 2 + 3?")
+    parser.add_argument("--model", default="claude-opus-4-5")
+    parser.add_argument("--base-url", default=BASE_URL)
+    asked = parser.parse_args()
+    trio.run(main, asked.key, asked.question, asked.model, asked.base_url)

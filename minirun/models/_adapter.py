@@ -1,0 +1,262 @@
+"""
+A model behind an HTTP API: what its wire module says, sent by a transport.
+
+    WireLlm ─ the wire says what to send ─► transport (HTTP, or an SDK's client) ─ events ─► the wire's assembler ─►
+    fragments, then the one complete response
+
+A class of models is a few lines below `WireLlm`: it makes its wire and hands it over. Nothing is retried here, no clock
+is read, and nothing is kept between two requests but open connections.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from typing import Any, ClassVar, Protocol, TypeAlias
+from urllib.parse import urlsplit
+
+from .._json import FrozenTuple, brief, is_seconds
+from .._values import MAKE
+from ..errors import ConfigurationError, ModelConnectionError, ModelError, ModelTimeoutError
+from ..types import Content, Part
+from ._assembler import Assembler
+from ._base import BaseLlm, LlmRequest, LlmResponse
+from ._reading import object_of
+from ._sdk import SdkTransport
+from ._wire import Outgoing, Wire, cut_off, thinking_of
+
+__all__ = ["TIMEOUT_S", "Key", "WireLlm", "checked_key", "host_of"]
+
+Key: TypeAlias = str | Callable[[], str | Awaitable[str]] | None
+"""A key, or a function, sync or async, that returns the one to use now; None: no key is sent."""
+
+# What answers may take long to think before they say anything; the same as the official SDKs' own.
+TIMEOUT_S = 600.0
+
+
+# What HTTP takes as the name of a header (RFC 9110, section 5.1).
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# A query or a fragment cannot stand before the path that is added; the others are no part of an address.
+_NOT_IN_URLS = re.compile(r"[?#\s\x00-\x1f\x7f]")
+
+
+class Answer(Protocol):
+    """A response whose head has come."""
+
+    status: int
+    headers: Mapping[str, str]
+
+    async def body(self) -> bytes: ...
+    def events(self) -> AsyncGenerator[Mapping[str, Any], None]: ...
+    async def drain(self) -> None: ...
+
+
+class Transport(Protocol):
+    """The way to a provider."""
+
+    def ask(self, outgoing: Outgoing, stream: bool, timeout_s: float | None) -> AbstractAsyncContextManager[Answer]: ...
+    async def aclose(self) -> None: ...
+
+
+class WireLlm(BaseLlm):
+    """
+    A model that is asked over HTTP.
+
+    Args:
+        name: The provider's name of the model.
+        wire: What is said to the provider, and how its answers are read.
+        base_url: Where the API is.
+        api_key: The key, or a function that returns it (sync or async; it is asked for every request); None: none is
+            sent. Nothing is read from the environment.
+        headers: More headers for every request.
+        timeout_s: How long the provider may take until its answer begins, and between two pieces of it, in seconds; a
+            request's `http_options.timeout` counts instead.
+        client: An async client of the provider's SDK that sends the requests, instead of `base_url`, `api_key`,
+            `headers` and `timeout_s`, which are the client's own then.
+
+    Raises:
+        ConfigurationError: One of them cannot be what it has to be; or there is no key for the provider's own API.
+    """
+
+    default_url: ClassVar[str]  # of the provider's own API, which wants a key
+
+    def __init__(
+        self,
+        name: str,
+        wire: Wire,
+        *,
+        base_url: str,
+        api_key: Key,
+        headers: Mapping[str, str] | None,
+        timeout_s: float,
+        client: Any,
+    ) -> None:
+        if not isinstance(name, str) or not name.strip() or not name.isprintable():
+            raise ConfigurationError(f"expected the provider's name of a model, found {brief(name)}")
+        super().__init__(model=name)
+        if not is_seconds(timeout_s, above=0):
+            raise ConfigurationError(f"expected timeout_s to be a number of seconds above 0, found {brief(timeout_s)}")
+        if api_key is not None and not callable(api_key):
+            checked_key(api_key)
+        if client is None and api_key is None and base_url == self.default_url:
+            msg = "expected api_key, found none; write api_key=..., which may be a function; no variable is read"
+            raise ConfigurationError(msg)
+        self._wire = wire
+        self._key = api_key
+        self._headers = _checked_headers(headers)
+        self._transport: Transport
+        if client is not None:
+            if api_key is not None or self._headers or base_url != self.default_url or timeout_s != TIMEOUT_S:
+                own = "base_url, api_key, headers or timeout_s"
+                msg = f"expected no {own} beside client, which has its own; leave them out"
+                raise ConfigurationError(msg)
+            self._transport = SdkTransport(client)
+        else:
+            from ._http import HttpTransport  # a model that has a client needs no httpx2
+
+            self._transport = HttpTransport(_checked_url(base_url), timeout_s)
+        self._has_client = client is not None
+
+    async def generate_content_async(
+        self, request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        """
+        Answer *request*.
+
+        Raises:
+            NotSupportedError: It asks for what the provider does not have; nothing was sent.
+            ModelError: The provider has failed; its subclasses say how.
+        """
+        wire, config = self._wire, request.config
+        model = request.model if request.model not in (None, self.name) else self.model
+        outgoing = wire.outgoing(request, model or self.name, stream)
+        key = await self._current_key()
+        headers = {} if self._has_client else {**wire.headers(key), **self._headers}
+        outgoing = outgoing._replace(headers={**headers, **outgoing.headers})
+        milliseconds = config.http_options.timeout if config.http_options is not None else None
+        timeout_s = milliseconds / 1000 if milliseconds is not None else None
+        has_begun, request_id = False, None
+        try:
+            async with self._transport.ask(outgoing, stream, timeout_s) as answer:
+                if not 200 <= answer.status < 300:
+                    raise wire.failure(answer.status, answer.headers, await answer.body())
+                request_id = answer.headers.get(wire.request_id_header)
+                assembler = wire.assembler(thinking_of(config).is_shown is not False)
+                if not stream or _is_json(answer.headers):
+                    assembler.feed_whole(await _whole_body(answer))
+                    yield assembler.response(request_id)
+                    return
+                async with _events_of(answer, assembler) as events:
+                    async for event in events:
+                        parts = assembler.feed(event)
+                        if parts:
+                            has_begun = True
+                            yield _fragment(parts)
+                        if assembler.is_through:
+                            break
+                if not assembler.is_done:
+                    raise cut_off()
+                parts = assembler.end()
+                if parts:
+                    yield _fragment(parts)
+                await answer.drain()
+                yield assembler.response(request_id)
+        except ModelError as error:
+            error.has_begun = has_begun
+            error.request_id = error.request_id or request_id
+            _hide(error, key)
+            raise
+
+    async def aclose(self) -> None:
+        """Close the connections, when the requests that are going on have ended; the next request opens new ones."""
+        await self._transport.aclose()
+
+    async def _current_key(self) -> str | None:
+        if not callable(self._key):
+            return self._key
+        key = self._key()
+        return checked_key(await key if inspect.isawaitable(key) else key)
+
+
+@asynccontextmanager
+async def _events_of(answer: Answer, assembler: Assembler) -> AsyncIterator[AsyncGenerator[Mapping[str, Any], None]]:
+    """The events of a stream, closed at the end. What is lost once the answer has ended by its own sign is no loss."""
+    try:
+        async with aclosing(answer.events()) as events:
+            yield events
+    except (ModelConnectionError, ModelTimeoutError):
+        if not assembler.is_done:
+            raise
+
+
+def _fragment(parts: list[Part]) -> LlmResponse:
+    """The fragment that shows these parts, which the assembler has made: nothing in it is to be checked."""
+    content: Content = MAKE[Content](role="model", parts=FrozenTuple(parts))
+    fragment: LlmResponse = MAKE[LlmResponse](content=content, partial=True)
+    return fragment
+
+
+def _is_json(headers: Mapping[str, str]) -> bool:
+    """Whether a response is no stream, though one was asked for: some servers have none, or not for everything."""
+    return headers.get("content-type", "").startswith("application/json")
+
+
+def _hide(error: ModelError, key: str | None) -> None:
+    """Take the key out of a message: some servers repeat what they were sent, and errors are logged and stored."""
+    if key is not None:
+        error.args = tuple(arg.replace(key, "[the key]") if isinstance(arg, str) else arg for arg in error.args)
+
+
+async def _whole_body(answer: Answer) -> Mapping[str, Any]:
+    body = await answer.body()
+    found = object_of(body)
+    if not found:
+        raise ModelConnectionError(f"expected a JSON object as the answer, found {brief(body)}; look at base_url")
+    return found
+
+
+def checked_key(key: object) -> str:
+    """Return a key that can stand in a header; the message of the error does not have it."""
+    if isinstance(key, str) and key.isascii() and key.isprintable() and key.strip():
+        return key.strip()
+    found = "a text that no header can hold, or that is blank" if isinstance(key, str) else type(key).__name__
+    raise ConfigurationError(f"expected api_key to be a key, or a function that returns one, found {found}")
+
+
+def _checked_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
+    given = {} if headers is None else headers
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(f"expected headers to be a mapping of texts, found {brief(headers)}")
+    for name, value in given.items():
+        is_fine = isinstance(name, str) and isinstance(value, str) and _HEADER_NAME.fullmatch(name) is not None
+        if not is_fine or not value.isascii() or not value.isprintable():
+            raise ConfigurationError(f"expected headers to be texts by text, found another for {brief(name)}")
+    return {name.lower(): value for name, value in given.items()}
+
+
+def host_of(base_url: object) -> str:
+    """Return the host in a base URL; an empty text if there is none."""
+    try:
+        return (urlsplit(base_url).hostname if isinstance(base_url, str) else None) or ""
+    except ValueError:
+        return ""
+
+
+def _checked_url(base_url: object) -> str:
+    expected = "expected base_url to be an address such as 'http://localhost:11434/v1'"
+    if not isinstance(base_url, str):
+        raise ConfigurationError(f"{expected}, found {brief(base_url)}")
+    try:
+        url = urlsplit(base_url)
+        is_fine = url.scheme in ("http", "https") and bool(url.hostname) and not _NOT_IN_URLS.search(base_url)
+        is_fine = is_fine and (url.port is None or url.port > 0)
+        has_key = url.username is not None or url.password is not None
+    except ValueError:
+        is_fine = has_key = False
+    if has_key:
+        raise ConfigurationError(f"{expected}, found one with a name or a password in it; write api_key=...")
+    if not is_fine:
+        raise ConfigurationError(f"{expected}, found {brief(base_url)}")
+    return base_url.rstrip("/")

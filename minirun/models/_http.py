@@ -1,0 +1,240 @@
+"""
+The way to a provider over HTTP, on httpx2. The only module that imports it.
+
+One client serves one adapter object in one `trio.run`: it is opened by the first request, keeps connections alive, and
+is closed by `aclose`, which lets requests that are going on finish. After that, and in another `trio.run`, the next
+request opens a new one.
+
+Nothing is read from the environment (no proxies, no certificates), redirects are not followed, HTTP/2 is off, and what
+a response may hold is bounded. Time-outs go by trio's clock. Leaving a request early closes its connection.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
+
+import httpx2
+import trio
+
+from .._json import brief, dumps
+from ..errors import ConfigurationError, ModelConnectionError, ModelError, ModelTimeoutError
+from ._reading import object_of
+from ._sse import EventTooLongError, SseReader
+from ._wire import Outgoing
+
+__all__ = ["HttpTransport"]
+
+# Connections that cannot be made soon will not be made; what answers may take long to think.
+CONNECT_TIMEOUT_S = 10.0
+
+# Of one response. The longest answers of today's models have less than 1 MiB of text; a stream repeats some 200 bytes
+# around each token, and pictures come as base64.
+BODY_BYTES_MAX = 128 * 2**20
+# Of a response that says what is wrong: its message is somewhere at the beginning.
+ERROR_BYTES_MAX = 64 * 2**10
+
+# What comes after the end of an answer is some bytes that the server has sent already; a connection whose end does not
+# come so soon is closed instead of kept.
+DRAIN_S = 0.5
+
+_Pieces: TypeAlias = AsyncIterator[bytes]
+_decoded = json.JSONDecoder().raw_decode
+
+
+class HttpAnswer:
+    """A response whose head has come."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], pieces: _Pieces) -> None:
+        self.status = status
+        self.headers = headers
+        self._pieces = pieces
+        self._left = BODY_BYTES_MAX
+
+    async def body(self) -> bytes:
+        """Read the whole body; of one that says what is wrong, the beginning, as far as it comes."""
+        read = bytearray()
+        try:
+            while (piece := await self._piece()) is not None:
+                read += piece
+                if self.status >= 300 and len(read) >= ERROR_BYTES_MAX:
+                    break
+        except (ModelConnectionError, ModelTimeoutError):
+            if self.status < 300:
+                raise  # else the status has said what is to be known
+        return bytes(read)
+
+    async def events(self) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Read the events of a stream, each as the JSON object that its data is, to its end or to `[DONE]`."""
+        reader = SseReader()
+        try:
+            async for piece in self._pieces:
+                self._count(piece)
+                for event in reader.feed(piece):
+                    if event.data == "[DONE]":
+                        return
+                    if event.data.strip():  # some servers keep a silent stream alive with blank ones
+                        yield _json_object(event.data)
+            if left := object_of(reader.left()):
+                yield left
+        except EventTooLongError as error:
+            raise ModelError(f"the provider's stream is no stream of events: {error}") from None
+        except httpx2.HTTPError as error:
+            raise lost(error) from error
+
+    async def drain(self) -> None:
+        """Read what is left when the answer has ended, if it comes at once, so that the connection can be kept."""
+        with trio.move_on_after(DRAIN_S):
+            try:
+                while await self._piece() is not None:
+                    pass
+            except ModelError:
+                pass  # the answer is complete; it is the connection that is of no more use
+
+    async def _piece(self) -> bytes | None:
+        try:
+            piece = await anext(self._pieces, None)
+        except httpx2.HTTPError as error:
+            raise lost(error) from error
+        if piece is not None:
+            self._count(piece)
+        return piece
+
+    def _count(self, piece: bytes) -> None:
+        self._left -= len(piece)
+        if self._left < 0:
+            raise ModelError(f"expected a response of at most {BODY_BYTES_MAX} bytes, found a longer one")
+
+
+class _Open:
+    """A client, and how many requests it serves."""
+
+    def __init__(self, client: httpx2.AsyncClient) -> None:
+        self.client = client
+        self.users = 0
+        self.is_retired = False
+
+    async def close_if_unused(self) -> None:
+        if self.is_retired and not self.users:
+            with trio.CancelScope(shield=True):  # closing sockets does not wait for anybody
+                await self.client.aclose()
+
+
+class HttpTransport:
+    """
+    Sends requests to one base URL.
+
+    Args:
+        base_url: Where the API is, without a slash at its end.
+        timeout_s: How long to wait for the response to begin, and for each piece of it.
+
+    Raises:
+        ConfigurationError: The base URL is no address.
+    """
+
+    def __init__(self, base_url: str, timeout_s: float) -> None:
+        try:
+            httpx2.URL(base_url).raw_host.decode("ascii").encode("idna")  # as it will be looked up
+        except (httpx2.InvalidURL, UnicodeError) as error:
+            msg = f"expected base_url to be an address such as 'http://localhost:11434/v1', found another: {error}"
+            raise ConfigurationError(msg) from None
+        self._base_url = base_url
+        self._timeout_s = timeout_s
+        # By the `trio.run` that they belong to: several threads may run one each.
+        self._open: WeakKeyDictionary[trio.lowlevel.TrioToken, _Open] = WeakKeyDictionary()
+
+    @asynccontextmanager
+    async def ask(self, outgoing: Outgoing, stream: bool, timeout_s: float | None) -> AsyncIterator[HttpAnswer]:
+        """
+        Send a request; the block has the response. Leaving the block early closes the connection.
+
+        Raises:
+            ModelTimeoutError: Nothing came in time.
+            ModelConnectionError: The connection could not be made, or was lost.
+        """
+        seconds = self._timeout_s if timeout_s is None else timeout_s
+        timeout = httpx2.Timeout(seconds, connect=min(CONNECT_TIMEOUT_S, seconds))
+        headers = {"content-type": "application/json", "accept-encoding": "identity", **outgoing.headers}
+        content = dumps(outgoing.body).encode()
+        opened = self._opened()
+        opened.users += 1
+        try:
+            request = opened.client.build_request(
+                "POST", f"{self._base_url}{outgoing.path}", content=content, headers=headers, timeout=timeout
+            )
+            try:
+                response = await opened.client.send(request, stream=True)
+            except httpx2.HTTPError as error:
+                raise lost(error) from error
+            pieces = _pieces_of(response)
+            try:
+                yield HttpAnswer(response.status_code, response.headers, pieces)
+            finally:
+                await _close(response, pieces)
+        finally:
+            opened.users -= 1
+            await opened.close_if_unused()
+
+    async def aclose(self) -> None:
+        """Close the client when the requests that are going on have ended; the next request opens another."""
+        opened = self._open.pop(trio.lowlevel.current_trio_token(), None)
+        if opened is not None:
+            opened.is_retired = True
+            await opened.close_if_unused()
+
+    def _opened(self) -> _Open:
+        token = trio.lowlevel.current_trio_token()
+        opened = self._open.get(token)
+        if opened is None:
+            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
+            opened = self._open[token] = _Open(httpx2.AsyncClient(trust_env=False, http2=False, limits=limits))
+        return opened
+
+
+def _pieces_of(response: httpx2.Response) -> _Pieces:
+    """
+    The body, decoded. Where nothing is to be decoded, it is httpx2's stream as it is: of each chunk of an answer, the
+    two generators around it would take a tenth of the time.
+    """
+    if "content-encoding" not in response.headers and isinstance(response.stream, httpx2.AsyncByteStream):
+        return aiter(response.stream)
+    return response.aiter_bytes()
+
+
+async def _close(response: httpx2.Response, pieces: _Pieces) -> None:
+    """
+    Close the connection, unless the response was read to its end.
+
+    httpx2's generators do not all close those that they iterate over, which would leave one to the garbage collector.
+    They end when reading fails, as it does on a closed connection once the bytes that had come are used up.
+    """
+    with trio.CancelScope(shield=True):  # closing waits for nobody
+        await response.aclose()
+        try:
+            async for _ in pieces:
+                pass
+        except (httpx2.HTTPError, httpx2.StreamError):
+            pass
+
+
+def lost(error: httpx2.HTTPError) -> ModelError:
+    """The error for a request that found no answer, or lost it."""
+    said = str(error) or type(error).__name__
+    if isinstance(error, httpx2.TimeoutException):
+        return ModelTimeoutError(f"expected the provider to go on in time, found nothing ({said})")
+    return ModelConnectionError(f"expected a connection to the provider, found none ({said})")
+
+
+def _json_object(data: str) -> Mapping[str, Any]:
+    try:
+        text = data.strip()
+        found, end = _decoded(text)  # half as dear as json.loads
+        found = found if end == len(text) else None
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ModelError(f"expected the events of the provider's stream to be JSON objects, found {brief(data)}")
+    return found

@@ -1,0 +1,294 @@
+"""
+What a wire module is, and what the wire modules share. No I/O here.
+
+A wire module speaks the HTTP API of one provider, as pure functions around one class below `Wire`:
+
+    request   ─ outgoing() ─►  path and JSON body        refuses by name what the API does not have
+    answer    ─ Assembler ──►  of a stream the parts to show, event by event; then the one complete LlmResponse
+    failure   ─ failure() ──►  an error of `minirun.errors.ModelError`'s family
+
+What was sent by a provider is read forgivingly (unknown fields, events and blocks are read over); what is sent to it is
+exact. The same history always gives the same JSON, item by item, so that providers can cache its beginning.
+
+A call whose arguments are no JSON object has no `args`, and their text in `args_text`.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import attrs
+
+from .._json import brief
+from ..errors import (
+    ConfigurationError,
+    ContextTooLongError,
+    ModelAuthenticationError,
+    ModelConnectionError,
+    ModelError,
+    ModelOverloadedError,
+    ModelRateLimitedError,
+    ModelRefusedError,
+    ModelRequestError,
+    ModelTimeoutError,
+    NotSupportedError,
+)
+from ..types import Blob, GenerateContentConfig, Part, ThinkingConfig
+from ._base import LlmRequest
+from ._reading import clean, object_of
+from ._retry_after import retry_after_s
+from ._seals import opened
+
+if TYPE_CHECKING:
+    from ._assembler import Assembler
+
+__all__ = [
+    "Fault",
+    "Outgoing",
+    "Thinking",
+    "Wire",
+    "choice_of",
+    "cut_off",
+    "error_of",
+    "name_sent",
+    "text_of_other",
+    "text_of_unseen",
+    "thinking_of",
+]
+
+# What every API has. The timeout is the transport's, and `extra_body` goes through as it is.
+_EVERYWHERE = frozenset({"system_instruction", "tools", "max_output_tokens", "http_options", "extra_body"})
+
+# How providers say that a conversation is too long, in codes and in words.
+_TOO_LONG = re.compile(
+    r"context_length_exceeded|prompt is too long|maximum context length|context window|input token count|"
+    r"exceeds? the (?:available )?context|too many (?:input )?tokens|request_too_large|string_above_max_length",
+    re.IGNORECASE,
+)
+# What OpenAI and Anthropic take as the name of a tool; 64 is the lesser of their limits.
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+NAME_CHARS_MAX = 64
+_POLICY = re.compile(
+    r"content_policy|content_filter|safety_violation|responsible_ai|policy_violation|bio_policy|usage policy",
+    re.IGNORECASE,
+)
+# Of a key that is wrong, where the status is that of any bad request.
+_KEY = re.compile(r"API_KEY_INVALID|invalid_api_key")
+
+
+class Outgoing(NamedTuple):
+    """A request as it is sent: the path below the base URL, the JSON body, and headers that this API wants."""
+
+    path: str
+    body: dict[str, Any]
+    headers: dict[str, str]
+
+
+class Fault(NamedTuple):
+    """What a provider says of a failure: its code, its words, and the status that it stands for, if it says so."""
+
+    code: str
+    message: str
+    status: int | None = None
+    retry_after_s: float | None = None
+
+
+class Wire(ABC):
+    """
+    The API of one provider.
+
+    Args:
+        ignore: Settings of a request that are left out instead of being refused where the API does not have them.
+
+    Raises:
+        ConfigurationError: There are no such settings.
+    """
+
+    provider: ClassVar[str]  # whose seals it reads
+    request_id_header: ClassVar[str]
+    settings: ClassVar[frozenset[str]]  # the fields of GenerateContentConfig that the API has, beside those of all
+
+    def __init__(self, ignore: Collection[str] = ()) -> None:
+        self.ignore = _checked_ignore(ignore)
+
+    @abstractmethod
+    def headers(self, key: str | None) -> dict[str, str]:
+        """The headers of every request, with the key."""
+
+    @abstractmethod
+    def outgoing(self, request: LlmRequest, model: str, stream: bool) -> Outgoing:
+        """
+        Return what is sent for *request*.
+
+        Raises:
+            NotSupportedError: The request asks for what the API does not have.
+        """
+
+    @abstractmethod
+    def assembler(self, shows_thoughts: bool) -> Assembler:
+        """Return what puts one answer together, streamed or not."""
+
+    def fault(self, body: Mapping[str, Any]) -> Fault | None:
+        """Return what the body of a response, or an event of a stream, says of a failure; None: it is none."""
+        error = body.get("error")
+        if error is None:
+            return None
+        return self.fault_in(error) if isinstance(error, Mapping) else Fault("", str(error))
+
+    @abstractmethod
+    def fault_in(self, error: Mapping[str, Any]) -> Fault:
+        """Return what an `error` object says."""
+
+    def check_settings(self, config: GenerateContentConfig) -> None:
+        """Raise NotSupportedError for the first setting that the API does not have and that is not ignored."""
+        for field in attrs.fields(type(config)):
+            name = field.name
+            if name in _EVERYWHERE or name in self.settings or name in self.ignore:
+                continue
+            value = getattr(config, name)
+            if value is not None and value != field.default:
+                raise self.unsupported(name)
+
+    def unsupported(self, name: str, why: str = "") -> NotSupportedError:
+        """The error for a setting that the API does not have."""
+        reason = f" ({why})" if why else ""
+        todo = f"leave it out, or give the model `ignore={{{name!r}}}`"
+        return NotSupportedError(f"GenerateContentConfig.{name} is nothing that {self.provider} has{reason}; {todo}")
+
+    def leaves_out(self, name: str, why: str = "") -> bool:
+        """Whether a setting that the API does not have is ignored; raise NotSupportedError if it is not."""
+        if name in self.ignore or name.partition(".")[0] in self.ignore:
+            return True
+        raise self.unsupported(name, why)
+
+    def is_foreign(self, part: Part) -> bool:
+        """Whether a part is a thought that this provider has not sealed: it is not sent back, and its text neither."""
+        return bool(part.thought) and opened(part.thought_signature, self.provider) is None
+
+    def failure(self, status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
+        """Return the error for a response whose status is no success."""
+        fault = self.fault(object_of(body)) or Fault("", body[:500].decode("utf-8", "replace").strip())
+        return error_of(fault, status, headers, self.request_id_header)
+
+
+def _checked_ignore(ignore: Collection[str]) -> frozenset[str]:
+    names = {field.name for field in attrs.fields(GenerateContentConfig)}
+    inner = {f"thinking_config.{field.name}" for field in attrs.fields(ThinkingConfig)}
+    is_fine = isinstance(ignore, Collection) and not isinstance(ignore, str)
+    if not is_fine or not all(isinstance(name, str) for name in ignore):
+        raise ConfigurationError(f"expected ignore to be a set of names of settings, found {brief(ignore)}")
+    for name in ignore:
+        if name not in names | inner:
+            msg = f"expected ignore to name settings of GenerateContentConfig ({', '.join(sorted(names))})"
+            raise ConfigurationError(f"{msg}, found {brief(name)}")
+    return frozenset(ignore)
+
+
+# --- what is said in other words --------------------------------------------------------------------------------------
+
+
+def text_of_other(part: Part) -> str | None:
+    """The text that tells a model of code, its result, or of media where the API cannot show them; None: none."""
+    if part.text is not None:
+        return part.text
+    if part.executable_code is not None:
+        code = part.executable_code
+        return f"```{(code.language or '').lower()}\n{code.code}\n```"
+    if part.code_execution_result is not None:
+        return f"```\n{part.code_execution_result.output or part.code_execution_result.outcome or ''}\n```"
+    if part.inline_data is not None:
+        return text_of_unseen(part.inline_data)
+    if part.file_data is not None:
+        return f"[the file {part.file_data.file_uri}]"
+    return None
+
+
+def text_of_unseen(blob: Blob) -> str:
+    """The text that tells a model of media that it is not shown."""
+    name = f" named {blob.display_name!r}" if blob.display_name else ""
+    kind = f" of type {blob.mime_type}" if blob.mime_type else ""
+    return f"[{'a' if blob.data else 'an empty'} file{kind}{name}]"
+
+
+def name_sent(name: str) -> str:
+    """
+    Return the name of a call as providers take it.
+
+    A model may have called what no tool can be named, or another provider's model what only that one takes. The call
+    has failed, but it stays in the history, and one such name would have every later request refused.
+    """
+    return _NOT_IN_NAMES.sub("_", name)[:NAME_CHARS_MAX] or "_"
+
+
+class Choice(NamedTuple):
+    """How tools are to be called: ADK's mode, and the only tools that may be."""
+
+    mode: str
+    names: tuple[str, ...]
+
+
+def choice_of(config: GenerateContentConfig) -> Choice | None:
+    """Return how the model is to choose among its tools; None: it has none, or is not told."""
+    calling = config.tool_config.function_calling_config if config.tool_config is not None else None
+    if calling is None or not config.tools:
+        return None
+    return Choice(calling.mode, tuple(calling.allowed_function_names))
+
+
+class Thinking(NamedTuple):
+    """A ThinkingConfig as its three fields; all None where there is none."""
+
+    is_shown: bool | None = None
+    budget: int | None = None
+    level: str | None = None
+
+
+def thinking_of(config: GenerateContentConfig) -> Thinking:
+    """Return how much the model is to think."""
+    thinking = config.thinking_config
+    if thinking is None:
+        return Thinking()
+    return Thinking(thinking.include_thoughts, thinking.thinking_budget, thinking.thinking_level)
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+
+def error_of(fault: Fault, status: int, headers: Mapping[str, str], request_id_header: str) -> ModelError:
+    """Return the error that a provider's failure is."""
+    kind = _kind_of(fault, status)
+    named = f" ({fault.code})" if fault.code else ""
+    message = clean(f"the provider answered with status {status}{named}: {fault.message or 'it gives no reason'}")
+    wait_s = retry_after_s(headers)
+    return kind(
+        message,
+        status=status,
+        retry_after_s=fault.retry_after_s if wait_s is None else wait_s,
+        request_id=headers.get(request_id_header),
+    )
+
+
+def _kind_of(fault: Fault, status: int) -> type[ModelError]:
+    said = f"{fault.code} {fault.message}"
+    if status == 429:
+        return ModelRateLimitedError
+    if status in (401, 403) or _KEY.search(fault.code):
+        return ModelAuthenticationError
+    if status == 408:
+        return ModelTimeoutError
+    # before 500: some servers say so with it, and errors in a stream have no status
+    if status == 413 or _TOO_LONG.search(said):
+        return ContextTooLongError
+    if status >= 500:
+        return ModelOverloadedError
+    if _POLICY.search(said):
+        return ModelRefusedError
+    return ModelRequestError if 300 <= status < 500 else ModelError
+
+
+def cut_off() -> ModelConnectionError:
+    """The error for a stream that ended before the answer did."""
+    return ModelConnectionError("expected the stream to go on to the end of the answer, found it cut off")

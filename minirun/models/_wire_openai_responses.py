@@ -1,0 +1,359 @@
+"""
+OpenAI's responses.
+
+Nothing is stored at OpenAI's (`store: false`), so every request has the whole conversation, as items. A reasoning item
+is a thought whose seal is the item itself, encrypted content and all; it goes back whole, in its place, before the item
+that it led to. Ids of other items do not go back: they would name what is not stored. A message's `phase`, where there
+is one, is the seal of its text.
+
+Not handled: OpenAI's own tools, images out, background and conversations that are stored.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from .._json import dumps
+from ..errors import NotSupportedError
+from ..types import Blob, Content, FileData, FunctionResponse, GenerateContentConfig, Part
+from ._assembler import Assembler
+from ._base import LlmRequest
+from ._reading import clean, items_of, object_in, object_of, text_in
+from ._seals import opened
+from ._wire import Fault, Outgoing, Wire, choice_of, name_sent, text_of_other, thinking_of
+from ._wire_openai_chat import effort_of, fault_in, usage_of
+from ._wire_schemas import closed, is_strict
+
+__all__ = ["ResponsesWire"]
+
+# Models without reasoning, which refuse to be asked for it. Others that have a name of their own, as deployments in
+# Azure have, are said by `reasoning=`.
+_WITHOUT_REASONING = re.compile(r"(ft:)?(gpt-[34]|chatgpt-)")
+
+# Codes of responses that have failed because of what was asked; the others are the server's affair.
+_OF_INPUT = re.compile(r"policy|image|invalid_|data_residency")
+
+_REASONS = {"max_output_tokens": "MAX_TOKENS", "content_filter": "SAFETY"}
+
+
+class ResponsesWire(Wire):
+    """`POST /responses`."""
+
+    provider = "openai"
+    request_id_header = "x-request-id"
+    settings = frozenset(
+        {"temperature", "top_p", "response_mime_type", "response_schema", "tool_config", "thinking_config", "labels"}
+    )
+
+    def __init__(self, ignore: Collection[str] = (), reasoning: bool | None = None) -> None:
+        super().__init__(ignore)
+        self._reasoning = reasoning
+
+    def headers(self, key: str | None) -> dict[str, str]:
+        return {"authorization": f"Bearer {key}"} if key is not None else {}
+
+    def outgoing(self, request: LlmRequest, model: str, stream: bool) -> Outgoing:
+        config = request.config
+        self.check_settings(config)
+        body: dict[str, Any] = {"model": model, "store": False}
+        if config.system_instruction:
+            body["instructions"] = config.system_instruction
+        if config.tools:
+            body["tools"] = [_tool(tool) for tool in config.tools]
+        body |= self._choice(config)
+        body["input"] = [
+            item for index, content in enumerate(request.contents) for item in _items(content, f"contents[{index}]")
+        ]
+        if self._reasons(model):
+            body["include"] = ["reasoning.encrypted_content"]
+        body |= _sampling(config) | self._form(config) | self._thinking(config)
+        if request.cache_key is not None:
+            body["prompt_cache_key"] = request.cache_key
+        if stream:
+            body["stream"] = True
+        return Outgoing("/responses", body | dict(config.extra_body or {}), {})
+
+    def assembler(self, shows_thoughts: bool) -> ResponsesAssembler:
+        return ResponsesAssembler(self, shows_thoughts)
+
+    def fault(self, body: Mapping[str, Any]) -> Fault | None:
+        """The failure of a body, of an `error` event, or of a response that has failed."""
+        kind = body.get("type")
+        if kind == "error" and body.get("error") is None:
+            return fault_in({"code": body.get("code"), "message": body.get("message")})
+        found = super().fault(object_in(body.get("response")) if kind == "response.failed" else body)
+        if kind == "response.failed" and found is None:
+            return Fault("server_error", "", 500)
+        if found is not None and found.status is None and _OF_INPUT.search(found.code):
+            return found._replace(status=400)
+        return found
+
+    def fault_in(self, error: Mapping[str, Any]) -> Fault:
+        return fault_in(error)
+
+    # --- settings
+
+    def _reasons(self, model: str) -> bool:
+        return self._reasoning if self._reasoning is not None else _WITHOUT_REASONING.match(model) is None
+
+    def _choice(self, config: GenerateContentConfig) -> dict[str, Any]:
+        choice = choice_of(config)
+        if choice is None:
+            return {}
+        if choice.mode == "VALIDATED" and self.leaves_out("tool_config", "mode VALIDATED"):
+            return {}
+        mode = {"AUTO": "auto", "ANY": "required", "NONE": "none"}[choice.mode]
+        named = [{"type": "function", "name": name} for name in choice.names]
+        if len(named) == 1:
+            return {"tool_choice": named[0]}
+        return {"tool_choice": {"type": "allowed_tools", "mode": mode, "tools": named} if named else mode}
+
+    def _form(self, config: GenerateContentConfig) -> dict[str, Any]:
+        if config.response_schema is not None:
+            schema = closed(config.response_schema)
+            form = {"type": "json_schema", "name": "response", "schema": schema, "strict": is_strict(schema)}
+            return {"text": {"format": form}}
+        if config.response_mime_type in (None, "text/plain"):
+            return {}
+        if config.response_mime_type == "application/json":
+            return {"text": {"format": {"type": "json_object"}}}
+        self.leaves_out("response_mime_type", config.response_mime_type or "")
+        return {}
+
+    def _thinking(self, config: GenerateContentConfig) -> dict[str, Any]:
+        effort = effort_of(self, config)
+        reasoning = {"effort": effort} if effort is not None else {}
+        if thinking_of(config).is_shown:
+            reasoning["summary"] = "auto"
+        return {"reasoning": reasoning} if reasoning else {}
+
+
+def _sampling(config: GenerateContentConfig) -> dict[str, Any]:
+    given = {
+        "temperature": config.temperature,
+        "top_p": config.top_p,
+        "max_output_tokens": config.max_output_tokens,
+        "metadata": dict(config.labels) if config.labels else None,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _tool(tool: Any) -> dict[str, Any]:
+    # Not strict: that takes a part of JSON schema only, and minirun checks the arguments in any case.
+    described = {"description": tool.description} if tool.description else {}
+    parameters = tool.parameters or {"type": "object", "properties": {}}
+    return {"type": "function", "name": tool.name, **described, "parameters": parameters, "strict": False}
+
+
+# --- items ------------------------------------------------------------------------------------------------------------
+
+
+def _items(content: Content, path: str) -> Iterator[dict[str, Any]]:
+    if content.role == "model":
+        items = [item for part in content.parts for item in _item_of_model(part)]
+        while items and items[-1].get("type") == "reasoning":
+            items.pop()  # the API refuses one that is not followed by what it led to
+        yield from items
+        return
+    said: list[dict[str, Any]] = []
+    for index, part in enumerate(content.parts):
+        if part.function_response is not None:
+            yield _output(part.function_response, f"{path}.parts[{index}].function_response")
+        elif not part.thought:
+            said += _pieces(part, f"{path}.parts[{index}]")
+    if said or not content.responses:
+        yield {"role": "user", "content": said or [{"type": "input_text", "text": ""}]}
+
+
+def _item_of_model(part: Part) -> Iterator[dict[str, Any]]:
+    call, seal = part.function_call, opened(part.thought_signature, ResponsesWire.provider)
+    if part.thought:
+        if seal is not None and seal.kind == "item":
+            yield dict(object_of(seal.payload))
+    elif call is not None:
+        made = {"call_id": call.id or "", "name": name_sent(call.name), "arguments": dumps(call.args)}
+        yield {"type": "function_call", **made}
+    elif text := text_of_other(part):
+        phase = {"phase": seal.payload} if seal is not None and seal.kind == "phase" else {}
+        yield {"role": "assistant", "content": text, **phase}
+
+
+def _output(answer: FunctionResponse, path: str) -> dict[str, Any]:
+    output: Any = dumps(answer.response)
+    if answer.parts:
+        output = [{"type": "input_text", "text": output}]
+        for index, part in enumerate(answer.parts):
+            output += _pieces_of_tool(part, f"{path}.parts[{index}]")
+    return {"type": "function_call_output", "call_id": answer.id or "", "output": output}
+
+
+def _pieces_of_tool(part: Part, path: str) -> list[dict[str, Any]]:
+    """What a tool has returned is in the log for good: where the API cannot show it, it is told in words."""
+    if part.inline_data is None or part.inline_data.data:
+        try:
+            return _pieces(part, path)
+        except NotSupportedError:
+            pass
+    return [{"type": "input_text", "text": text_of_other(part) or ""}]
+
+
+def _pieces(part: Part, path: str) -> list[dict[str, Any]]:
+    if part.inline_data is not None:
+        return [_media(part.inline_data, path)]
+    if part.file_data is not None:
+        return [_file(part.file_data, path)]
+    text = text_of_other(part)
+    return [{"type": "input_text", "text": text}] if text is not None else []
+
+
+def _media(blob: Blob, path: str) -> dict[str, Any]:
+    kind = blob.mime_type.partition(";")[0].strip().lower()
+    if kind.startswith("text/") or kind == "application/json":
+        return {"type": "input_text", "text": clean(blob.data.decode("utf-8", "replace"))}
+    data = f"data:{kind};base64,{base64.b64encode(blob.data).decode()}"
+    if kind.startswith("image/"):
+        return {"type": "input_image", "detail": "auto", "image_url": data}
+    if kind == "application/pdf":
+        return {"type": "input_file", "filename": blob.display_name or "file.pdf", "file_data": data}
+    expected = "expected an image, a text or a PDF, which responses take"
+    raise NotSupportedError(f"{path}: {expected}, found {kind!r}; leave it out, or tell the model what is in it")
+
+
+def _file(file: FileData, path: str) -> dict[str, Any]:
+    is_image = (file.mime_type or "").lower().startswith("image/")
+    is_web = file.file_uri.startswith(("http://", "https://"))
+    if file.file_uri.startswith("file-"):
+        if is_image:
+            return {"type": "input_image", "detail": "auto", "file_id": file.file_uri}
+        return {"type": "input_file", "file_id": file.file_uri}
+    if is_image and (is_web or file.file_uri.startswith("data:")):
+        return {"type": "input_image", "detail": "auto", "image_url": file.file_uri}
+    if is_web:
+        return {"type": "input_file", "file_url": file.file_uri}
+    expected = "expected the address of a file on the web, or the id of an uploaded file ('file-…')"
+    raise NotSupportedError(f"{path}: {expected}, found {file.file_uri!r} of type {file.mime_type!r}")
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+class ResponsesAssembler(Assembler):
+    """
+    Named events: a response is created, items are added, grow and are done by index, the response is completed.
+
+    What is done repeats what has come in pieces, and the end repeats everything. Each is taken once, so that servers
+    that leave the pieces out are understood, too.
+    """
+
+    def __init__(self, wire: Wire, shows_thoughts: bool) -> None:
+        super().__init__(wire, shows_thoughts)
+        self._refusal = ""
+        self._summaries: dict[object, object] = {}  # by item, the part of its summary that grows
+        self._told: set[object] = set()  # the items whose arguments have come in pieces
+        self._done: set[object] = set()
+
+    def _take(self, data: Mapping[str, Any]) -> list[Part]:
+        kind, index = data.get("type"), data.get("output_index")
+        if kind == "response.output_text.delta":
+            return self.text((index, data.get("content_index")), text_in(data.get("delta")))
+        if kind == "response.function_call_arguments.delta":
+            if self.has((index, "call")):
+                self._told.add(index)
+                self.arguments((index, "call"), text_in(data.get("delta")))
+        elif kind == "response.reasoning_summary_text.delta":
+            return self._think(index, ("summary", data.get("summary_index")), text_in(data.get("delta")))
+        elif kind == "response.reasoning_text.delta":
+            return self._think(index, ("content", data.get("content_index")), text_in(data.get("delta")))
+        elif kind == "response.output_item.added":
+            self._begin(index, object_in(data.get("item")))
+        elif kind == "response.output_item.done":
+            return self._take_item(index, object_in(data.get("item")))
+        elif kind in ("response.created", "response.in_progress"):
+            self._take_head(object_in(data.get("response")))
+        elif kind in ("response.completed", "response.incomplete"):
+            return self._take_response(object_in(data.get("response")))
+        return []
+
+    def _take_whole(self, body: Mapping[str, Any]) -> None:
+        self._take_response(body)
+
+    def _take_head(self, response: Mapping[str, Any]) -> None:
+        self.response_id = text_in(response.get("id")) or self.response_id
+        self.model_version = text_in(response.get("model")) or self.model_version
+
+    def _take_response(self, response: Mapping[str, Any]) -> list[Part]:
+        self._take_head(response)
+        output, shown = response.get("output"), []
+        for index, item in enumerate(output if isinstance(output, list) else ()):
+            shown += self._take_item(index, object_in(item))
+        if isinstance(usage := response.get("usage"), Mapping):
+            self.usage = usage_of(usage, "input_tokens", "output_tokens")
+        self._finish(response)
+        return shown
+
+    def _begin(self, index: object, item: Mapping[str, Any]) -> None:
+        if item.get("type") == "function_call" and not self.has((index, "call")):
+            self.call((index, "call"), text_in(item.get("name")), text_in(item.get("call_id")) or None)
+
+    def _take_item(self, index: object, item: Mapping[str, Any]) -> list[Part]:
+        """Take an item that is done; return what of it has not been shown yet."""
+        if index in self._done:
+            return []
+        self._done.add(index)
+        kind = item.get("type")
+        if kind == "message":
+            return self._take_message(index, item)
+        if kind == "reasoning":
+            return self._take_reasoning(index, item)
+        if kind == "function_call":
+            self._begin(index, item)
+            if index not in self._told:
+                self.arguments((index, "call"), text_in(item.get("arguments")))
+        return []
+
+    def _take_message(self, index: object, item: Mapping[str, Any]) -> list[Part]:
+        shown: list[Part] = []
+        for place, piece in enumerate(items_of(item.get("content"))):
+            if piece.get("type") == "refusal":
+                self._refusal += text_in(piece.get("refusal"))
+            elif piece.get("type") == "output_text":
+                if not self.has((index, place)):
+                    shown += self.text((index, place), text_in(piece.get("text")))
+                if text_in(item.get("phase")):
+                    self.seal((index, place), "phase", text_in(item.get("phase")), thought=False)
+                self.cite(*items_of(piece.get("annotations")))
+        return shown
+
+    def _take_reasoning(self, index: object, item: Mapping[str, Any]) -> list[Part]:
+        shown: list[Part] = []
+        if not self.has((index, "reasoning")):
+            for source in ("summary", "content"):
+                for place, piece in enumerate(items_of(item.get(source))):
+                    shown += self._think(index, (source, place), text_in(piece.get("text")))
+        if text_in(item.get("encrypted_content")):  # without it the item names what is not stored
+            whole = {name: value for name, value in item.items() if value is not None}
+            self.seal((index, "reasoning"), "item", dumps(whole))
+        return shown
+
+    def _think(self, index: object, place: object, text: str) -> list[Part]:
+        key = (index, "reasoning")
+        before = self._summaries.setdefault(index, place)
+        if before != place:
+            self._summaries[index] = place
+            text = f"\n\n{text}"
+        return self.text(key, text, thought=True)
+
+    def _finish(self, response: Mapping[str, Any]) -> None:
+        status = response.get("status")
+        if status not in ("completed", "incomplete", "cancelled"):
+            return
+        reason = text_in(object_in(response.get("incomplete_details")).get("reason"))
+        self.finish_reason = "STOP" if status == "completed" else _REASONS.get(reason, "OTHER")
+        if self._refusal or self.finish_reason == "SAFETY":
+            self.finish_reason = self.error_code = "SAFETY"
+            self.error_message = clean(self._refusal) or "the provider's policy has stopped the answer"
+        elif self.finish_reason == "OTHER":
+            self.error_code, self.error_message = "OTHER", f"the answer is {status} ({reason or 'no reason is given'})"

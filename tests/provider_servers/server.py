@@ -1,0 +1,172 @@
+"""
+What the servers have in common: a script of replies, and a log of what was asked.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+from hypercorn.config import Config
+from hypercorn.trio import serve
+
+__all__ = ["FIXTURES", "FakeProvider", "Reply", "fixture", "in_pieces", "served"]
+
+FIXTURES = Path(__file__).parent.parent / "fixtures" / "wire"
+
+
+def fixture(name: str) -> bytes:
+    """The bytes of a file of the wire."""
+    return (FIXTURES / name).read_bytes()
+
+
+def in_pieces(data: bytes, size: int) -> list[bytes]:
+    """The bytes in pieces of that size."""
+    return [data[start : start + size] for start in range(0, len(data), size)]
+
+
+@attrs.frozen
+class Reply:
+    """What is answered: the pieces are sent one by one; then the connection ends well, breaks, or stays silent."""
+
+    pieces: Sequence[bytes] = ()
+    status: int = 200
+    headers: dict[str, str] = attrs.field(factory=dict)
+    content_type: str = "text/event-stream"
+    breaks: bool = False  # before the body has ended
+    stalls: bool = False  # before the body has ended, until the client leaves
+    stalls_first: bool = False  # before the head, until the client leaves
+    endless: bytes = b""  # is sent over and over, until the client leaves
+
+
+@attrs.define
+class Asked:
+    """One request."""
+
+    path: str
+    query: str
+    headers: dict[str, str]
+    body: Any
+    port: int  # of the client: one for each connection
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether a stream is asked for, in the body or, as Google has it, in the path."""
+        return bool(self.body.get("stream")) or self.path.endswith(":streamGenerateContent")
+
+
+class FakeProvider:
+    """
+    An ASGI application with a script. It refuses what the real API refuses, and then the script does not go on.
+
+    Args:
+        refusal: Given a request, what is wrong with it: a status and an error's body; None: nothing.
+    """
+
+    def __init__(self, refusal: Callable[[Asked], tuple[int, Any] | None]) -> None:
+        self.script: list[Reply] = []
+        self.asked: list[Asked] = []
+        self.came = trio.Event()  # a request has come
+        self.left = trio.Event()  # a client has left before its response had ended
+        self.bytes_sent = 0
+        self._refusal = refusal
+
+    async def __call__(
+        self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
+    ) -> None:
+        if scope["type"] == "lifespan":
+            while (await receive())["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        body = b""
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        asked = Asked(scope["path"], scope["query_string"].decode(), headers, json.loads(body), scope["client"][1])
+        self.asked.append(asked)
+        self.came.set()
+        refusal = self._refusal(asked)
+        if refusal is not None:
+            status, error = refusal
+            reply = Reply([json.dumps(error).encode()], status, content_type="application/json")
+        else:
+            reply = self.script.pop(0)
+        await self._reply(reply, receive, send)
+
+    async def _reply(
+        self, reply: Reply, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
+    ) -> None:
+        if reply.stalls_first:
+            await self._wait_for_leaving(receive)
+            return
+        headers = {"content-type": reply.content_type, **reply.headers}
+        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": reply.status, "headers": raw})
+        for piece in reply.pieces:
+            await self._send(send, piece)
+            await trio.lowlevel.checkpoint()
+        if reply.endless:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._send_endlessly, send, reply.endless)
+                await self._wait_for_leaving(receive)
+                nursery.cancel_scope.cancel()
+            return
+        if reply.stalls:
+            await self._wait_for_leaving(receive)
+            return
+        if reply.breaks:
+            raise ConnectionAbortedError("the script breaks the connection here")
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send(self, send: Callable[[Any], Awaitable[None]], piece: bytes) -> None:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+        self.bytes_sent += len(piece)
+
+    async def _send_endlessly(self, send: Callable[[Any], Awaitable[None]], piece: bytes) -> None:
+        while True:
+            await self._send(send, piece)
+            await trio.lowlevel.checkpoint()
+
+    async def _wait_for_leaving(self, receive: Callable[[], Awaitable[Any]]) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.left.set()
+
+
+@asynccontextmanager
+async def served(app: FakeProvider) -> AsyncGenerator[str, None]:
+    """The address at which an application is served, until the block ends."""
+    config, over = Config(), trio.Event()
+    quiet = logging.getLogger("fake provider")  # what the script breaks is no news
+    quiet.addHandler(logging.NullHandler())
+    quiet.propagate = False
+    config.errorlog = config.accesslog = quiet
+    config.graceful_timeout = 0
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
+        config.bind = [f"fd://{listener.detach()}"]
+        async with trio.open_nursery() as nursery:
+            task = trio.CancelScope()
+
+            async def run(task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED) -> None:
+                with task:
+                    await serve(app, config, shutdown_trigger=over.wait, mode="asgi", task_status=task_status)
+
+            (address,) = await nursery.start(run)
+            try:
+                yield str(address)
+            finally:
+                over.set()
+                task.cancel()

@@ -1,0 +1,192 @@
+"""
+What is said beside the order of an agent's logic, and whom a replay waits for: one small program for each rule.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from minirun import (
+    AgentTool,
+    BaseAgent,
+    Event,
+    EventActions,
+    InvocationContext,
+    LlmAgent,
+    LoopAgent,
+    ParallelAgent,
+    RunConfig,
+    SequentialAgent,
+)
+from minirun.testing import call
+from minirun.types import Content, Part
+
+from .helpers import PLACE, Logic, run_to_end, runner_for
+from .resuming import steps
+from .test_replay_order import Pause, a_second, at_once, first_run, go_on, one, speaker, texts, until, very_long
+
+
+async def test_what_is_said_on_the_way_to_a_pause_is_not_missed_when_somebody_looks() -> None:
+    """A `finally` around a question emits; going on without an answer pauses again, as often as it is tried."""
+
+    async def ask(ctx: InvocationContext) -> None:
+        try:
+            await ctx.request_input("?")
+        finally:
+            await ctx.emit(Event(message="bye"))
+
+    runner = runner_for(ask)
+    _, run = await run_to_end(runner)
+    for _ in range(2):
+        async with runner.run_async(**PLACE, invocation_id=run.invocation_id) as again:
+            await again.wait()
+        assert again.status == "paused"
+
+
+async def test_what_the_runtime_has_answered_is_not_expected_of_an_agent(autojump_clock: MockClock) -> None:
+    """A turn whose time was up is answered by the runtime: nobody who goes on has to come to that."""
+
+    async def work() -> None:
+        """Work."""
+        await trio.sleep(1000)
+
+    def agent(pause: Pause) -> BaseAgent:
+        model = LlmAgent(name="model", model=steps(call("work")), tools=[work])
+
+        async def give_up(ctx: InvocationContext) -> None:
+            with trio.move_on_after(2):
+                await pause()
+                await model.run_async(ctx)
+
+        works = Logic(name="works", logic=give_up, sub_agents=[model])
+        sides = ParallelAgent(name="sides", sub_agents=[works, speaker("speaks", 1, a_second)])
+        return SequentialAgent(name="all", sub_agents=[sides, speaker("last", 1, at_once)])
+
+    log = await first_run(agent(at_once))
+    answer = next(number for number, event in enumerate(log, 1) if event.get_function_responses())
+    assert texts(log[:answer]) == ["speaks 0"]
+    run, found = await go_on(agent(very_long), log, answer)
+    assert (run.status, texts(found)) == ("completed", ["speaks 0", "last 0"])
+
+
+async def test_whom_an_escalation_has_ended_does_all_that_it_had_done_then(autojump_clock: MockClock) -> None:
+    """What it has left for the others in `temp:` keys, which are in no log, is there again at any pace."""
+
+    def agent(fast: Pause, other: Pause) -> BaseAgent:
+        async def escalate(ctx: InvocationContext) -> None:
+            await fast()
+            await ctx.emit(Event(message="over", actions=EventActions(escalate=True)))
+
+        async def speak(ctx: InvocationContext) -> None:
+            for number in range(9):
+                await other()
+                await ctx.emit(Event(message=f"speaks {number}", state={"temp:said": number + 1}))
+
+        async def tell(ctx: InvocationContext) -> None:
+            await ctx.emit(Event(message=f"said {ctx.state.get('temp:said')}"))
+
+        sides = ParallelAgent(name="sides", sub_agents=[one("ends", escalate), one("speaks", speak)])
+        return SequentialAgent(name="all", sub_agents=[LoopAgent(name="loop", sub_agents=[sides]), one("tells", tell)])
+
+    log = await first_run(agent(partial(trio.sleep, 2.5), a_second))
+    assert texts(log) == ["speaks 0", "speaks 1", "over", "said 2"]
+    _, found = await go_on(agent(at_once, very_long), log, until(log, "over"))
+    assert texts(found) == texts(log)
+
+
+@pytest.mark.parametrize("instead", ["a step", "an agent below", "its end"])
+async def test_who_does_not_escalate_any_more_is_not_waited_for(instead: str, autojump_clock: MockClock) -> None:
+    """Another agent waits for an escalation that is recorded: it goes on as soon as something else is done instead."""
+
+    def agent(now: bool) -> BaseAgent:
+        has_gone_on = trio.Event()
+
+        async def work() -> None:
+            pass
+
+        async def below(ctx: InvocationContext) -> None:
+            if now and instead == "an agent below":
+                await trio.sleep(10)
+                await ctx.emit(Event(message="instead"))
+
+        async def escalate(ctx: InvocationContext) -> None:
+            await trio.sleep(10)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.sleep, 1)
+                if not now:
+                    await ctx.emit(Event(message="over", actions=EventActions(escalate=True)))
+                elif instead == "a step":
+                    await ctx.step("work", work)
+            if now and instead != "its end":
+                await has_gone_on.wait()
+
+        async def speak(ctx: InvocationContext) -> None:
+            await ctx.emit(Event(message="speaks 0"))
+            await trio.sleep(0 if now else 1000)
+            await ctx.emit(Event(message="speaks 1"))
+            has_gone_on.set()
+
+        inner = ParallelAgent(name="inner", sub_agents=[one("below", below)])
+        ends = SequentialAgent(name="ends", sub_agents=[inner, one("escalates", escalate)])
+        sides = ParallelAgent(name="sides", sub_agents=[ends, one("speaks", speak)])
+        return LoopAgent(name="loop", sub_agents=[sides], max_iterations=1)
+
+    log = await first_run(agent(now=False))
+    assert texts(log) == ["speaks 0", "over"]
+    run, found = await go_on(agent(now=True), log, len(log), RunConfig(deadline_s=100))
+    assert (run.status, texts(found)[-1]) == ("completed", "speaks 1")
+
+
+async def test_an_agent_inside_of_a_call_that_has_only_spoken_has_asked_nothing() -> None:
+    """After a crash its call is settled as `on_interrupted` says; it is not gone on with."""
+
+    def agent() -> BaseAgent:
+        tool = AgentTool(speaker("inner", 2, at_once), on_interrupted="report")
+        return LlmAgent(name="root", model=steps(call("inner", request="go"), "done"), tools=[tool])
+
+    log = await first_run(agent())
+    run, found = await go_on(agent(), log, until(log, "inner 0"))
+    assert (run.status, texts(found)) == ("completed", ["inner 0", "done"])
+    [answer] = [one for event in found for one in event.get_function_responses()]
+    assert answer.response["error"]["type"] == "outcome_unknown"
+
+
+async def test_who_had_time_for_something_new_is_not_missed_where_others_were_stopped(
+    autojump_clock: MockClock,
+) -> None:
+    """One branch goes on, and a time limit ends both before the other comes to what it had said: the run is over."""
+
+    def agent(pause: Pause, lines: int) -> BaseAgent:
+        sides = ParallelAgent(name="sides", sub_agents=[speaker("quick", lines, at_once), speaker("slow", 1, pause)])
+
+        async def in_time(ctx: InvocationContext) -> None:
+            with trio.move_on_after(5):
+                await sides.run_async(ctx)
+
+        return Logic(name="limits", logic=in_time, sub_agents=[sides])
+
+    log = await first_run(agent(at_once, 1))
+    run, found = await go_on(agent(very_long, 2), log, len(log))
+    assert (run.status, texts(found)[-1]) == ("completed", "quick 1")
+
+
+async def test_hooks_of_an_agent_that_was_cut_off_behind_its_last_event_run() -> None:
+    """It had said everything, but had not come to its end: what follows is not taken for done."""
+
+    async def say(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message="said"))
+
+    async def after(callback_context: InvocationContext) -> Content:
+        return Content(role="model", parts=[Part(text="after")])
+
+    def agent() -> BaseAgent:
+        return Logic(name="a", logic=say, after_agent_callback=after)
+
+    log = await first_run(agent())
+    assert texts(log) == ["said", "after"]
+    _, found = await go_on(agent(), log, until(log, "said"))
+    assert texts(found) == ["said", "after"]
