@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from ._model_errors import ModelRefusedError as ModelRefusedError
     from ._model_errors import ModelRequestError as ModelRequestError
     from ._model_errors import ModelTimeoutError as ModelTimeoutError
-    from ._workflow_errors import RouteError as RouteError
-    from ._workflow_errors import WorkflowConfigurationError as WorkflowConfigurationError
-    from ._workflow_errors import WorkflowError as WorkflowError
+    from ._workflow_errors import RouteError, WorkflowConfigurationError, WorkflowError
 else:
     __getattr__, __dir__, _ = names_of(
         globals(),

@@ -102,7 +102,7 @@ def _chain(stages: list[_Stage], where: str) -> list[Arc]:
     arcs: list[Arc] = []
     for at, (before, after) in enumerate(pairwise(stages)):
         if before.is_map and after.is_map:
-            msg = f"{where}[{at + 1}]: expected a node between two maps of routes; put the one there that gives the route"
+            msg = f"{where}[{at + 1}]: a node stands between two maps of routes; put the one there that gives the route"
             raise WorkflowConfigurationError(msg)
         # After a map the chain goes on from its targets, each once; a branch that ends there does not go on.
         sources = dict.fromkeys(end for end, _ in before.ends if not (before.is_map and end is END))
