@@ -35,8 +35,8 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "values",
         (
-            "types events errors _json _fields _frozen _frozen_error _odd_notes _values _copies _codec _record _window "
-            "_adk _genai _misuse _model_errors _request_types _workflow_errors",
+            "types events errors _json _fields _frozen _frozen_error _odd_notes _replay_checks _routes _values _copies "
+            "_codec _record _window _adk _genai _misuse _model_errors _request_types _workflow_errors",
         ),
     ),
     (
@@ -124,7 +124,9 @@ LATER = frozenset(
         "_frozen_error",
         "_misuse",
         "_odd_notes",
+        "_replay_checks",
         "_request_types",
+        "_routes",
         "agents._caching",
         "agents._call_ids",
         "agents._callbacks",
