@@ -26,13 +26,15 @@ if TYPE_CHECKING:
     from ._model_errors import ModelRefusedError as ModelRefusedError
     from ._model_errors import ModelRequestError as ModelRequestError
     from ._model_errors import ModelTimeoutError as ModelTimeoutError
+    from ._workflow_errors import RouteError, WorkflowConfigurationError, WorkflowError
 else:
     __getattr__, __dir__, _ = names_of(
         globals(),
         {
             "minirun._model_errors": "CassetteError ContextTooLongError ModelAuthenticationError ModelConnectionError "
             "ModelError ModelOverloadedError ModelRateLimitedError ModelRefusedError ModelRequestError "
-            "ModelTimeoutError"
+            "ModelTimeoutError",
+            "minirun._workflow_errors": "RouteError WorkflowConfigurationError WorkflowError",
         },
     )
 
@@ -46,12 +48,12 @@ __all__ = [
     "ModelAuthenticationError", "ModelConnectionError", "ModelContractError", "ModelError", "ModelOverloadedError",
     "ModelRateLimitedError", "ModelRefusedError", "ModelRequestError", "ModelTimeoutError",
     "NotSupportedAttributeError", "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError",
-    "RetriesExceededError", "ScriptError", "SecretError", "ServiceClosedError", "ServiceInUseError",
+    "RetriesExceededError", "RouteError", "ScriptError", "SecretError", "ServiceClosedError", "ServiceInUseError",
     "ServiceNotConfiguredError", "SessionBusyError", "SessionNotFoundError", "StaleSessionError", "StorageBusyError",
     "StorageCorruptError", "StorageError", "StorageFormatError", "StorageFullError", "StorageMissingError",
     "StorageReadOnlyError", "StorageRolledBackError", "StorageUncertainError", "ThreadsExhaustedError",
     "TokensLimitExceededError", "ToolCallsLimitExceededError", "ToolTimeoutError", "TransfersLimitExceededError",
-    "UnfinishedAgentError", "UnknownToolError",
+    "UnfinishedAgentError", "UnknownToolError", "WorkflowConfigurationError", "WorkflowError",
 ]
 
 

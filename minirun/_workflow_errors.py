@@ -1,0 +1,23 @@
+"""
+What a workflow fails with.
+
+`minirun.errors` has these names; they are loaded when one of them is asked for.
+"""
+
+from __future__ import annotations
+
+from .errors import ConfigurationError, MinirunError
+
+__all__ = ["RouteError", "WorkflowConfigurationError", "WorkflowError"]
+
+
+class WorkflowError(MinirunError):
+    """A run of a workflow has come to what its graph forbids, such as a second output. Nothing of that was stored."""
+
+
+class RouteError(WorkflowError):
+    """A node ended with a route that leads nowhere, and it has no `DEFAULT_ROUTE`. Its outcome was not stored."""
+
+
+class WorkflowConfigurationError(ConfigurationError):
+    """The edges of a workflow make no graph that can run to its end."""
