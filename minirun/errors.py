@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from ._model_errors import ModelRefusedError as ModelRefusedError
     from ._model_errors import ModelRequestError as ModelRequestError
     from ._model_errors import ModelTimeoutError as ModelTimeoutError
-    from ._workflow_errors import RouteError, WorkflowConfigurationError, WorkflowError
+    from ._workflow_errors import NodeInputError, NodeRejectedError, NodeTimeoutError, RouteError
+    from ._workflow_errors import WorkflowConfigurationError, WorkflowError
 else:
     __getattr__, __dir__, _ = names_of(
         globals(),
@@ -34,7 +35,8 @@ else:
             "minirun._model_errors": "CassetteError ContextTooLongError ModelAuthenticationError ModelConnectionError "
             "ModelError ModelOverloadedError ModelRateLimitedError ModelRefusedError ModelRequestError "
             "ModelTimeoutError",
-            "minirun._workflow_errors": "RouteError WorkflowConfigurationError WorkflowError",
+            "minirun._workflow_errors": "NodeInputError NodeRejectedError NodeTimeoutError RouteError "
+            "WorkflowConfigurationError WorkflowError",
         },
     )
 
@@ -47,7 +49,8 @@ __all__ = [
     "LlmCallsLimitExceededError", "MinirunError", "MissingArtifactError", "MissingDepsError", "MissingStateKeyError",
     "ModelAuthenticationError", "ModelConnectionError", "ModelContractError", "ModelError", "ModelOverloadedError",
     "ModelRateLimitedError", "ModelRefusedError", "ModelRequestError", "ModelTimeoutError",
-    "NotSupportedAttributeError", "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError",
+    "NodeInputError",
+    "NodeRejectedError", "NodeRunsLimitExceededError", "NodeTimeoutError", "NotSupportedAttributeError", "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError",
     "RetriesExceededError", "RouteError", "ScriptError", "SecretError", "ServiceClosedError", "ServiceInUseError",
     "ServiceNotConfiguredError", "SessionBusyError", "SessionNotFoundError", "StaleSessionError", "StorageBusyError",
     "StorageCorruptError", "StorageError", "StorageFormatError", "StorageFullError", "StorageMissingError",
@@ -178,6 +181,10 @@ class ToolCallsLimitExceededError(FatalError):
 
 class TransfersLimitExceededError(FatalError):
     """The invocation has handed over from agent to agent `RunConfig.max_transfers` times."""
+
+
+class NodeRunsLimitExceededError(FatalError):
+    """The invocation has run nodes of workflows, and by `ctx.run_node`, `RunConfig.max_node_runs` times."""
 
 
 class TokensLimitExceededError(FatalError):

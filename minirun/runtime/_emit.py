@@ -344,6 +344,7 @@ def completed(
         metadata = freeze({**added, **(metadata or {})})
     branch = event.branch or context._position.branch
     is_as_before = actions is event.actions and content is event.content and metadata is event.custom_metadata
+    is_as_before = is_as_before and (bool(event.node_info.path) or not context._position.node_info.path)
     if is_as_before and event.id == event_id and event.author and event.invocation_id and event.branch == branch:
         return event
     return changed(
@@ -355,6 +356,7 @@ def completed(
         content=content,
         actions=actions,
         custom_metadata=metadata,
+        node_info=event.node_info if event.node_info.path else context._position.node_info,
     )
 
 

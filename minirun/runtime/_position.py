@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
+from ..events import NO_NODE, NodeInfo
 from ..sessions._concurrent import ConcurrentWrites
 from ..sessions._reads import Reads
 from ..types import Content
@@ -20,6 +21,7 @@ from ._escalation import Escalation
 if TYPE_CHECKING:
     from ..agents._tree import AgentTree
     from ..models import BaseLlm
+    from ..workflow._scope import NodeScope
 
 __all__ = ["CallScope", "Handover", "Position"]
 
@@ -35,7 +37,7 @@ class Handover:
 
 @attrs.frozen(eq=False, repr=False)
 class CallScope:
-    """The inside of a call: what an agent that is used as a tool was asked, and where its own history begins."""
+    """The inside of a call, or of a node: what the agent there was asked, and where its own history begins."""
 
     content: Content
     start_seq: int
@@ -62,3 +64,7 @@ class Position:
     """The task in which everything here happens, one thing after the other, unless an agent's logic starts others."""
     readers: tuple[Reads, ...] = ()
     """What the logic here, and around here, has read of the state: an event from here carries it."""
+    node_info: NodeInfo = NO_NODE
+    """What events from here say of where they come from."""
+    node: NodeScope | None = None
+    """The innermost run of a node that this is inside of."""

@@ -24,7 +24,8 @@ from ..events import Event
 from ..runtime import InvocationContext
 from ..tools import RetryConfig
 from ..types import Content
-from ._binding import Binding, Collected
+from ._binding import Binding
+from ._collected import Collected
 from ._request_input import RequestInput
 from ._scope import NodeScope
 

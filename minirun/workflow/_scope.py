@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from .._values import changed
 from ..events import Event
 from ._slots import Place
 
@@ -37,3 +38,9 @@ class NodeScope:
     """The stored event that has ended the run."""
     output: Any = None
     """What a workflow that is the node has come to."""
+
+    def with_mark(self, answer: Event) -> Event:
+        """The last answer of the agent that the node is, as the event that ends the run."""
+        if answer.output is None:
+            answer = changed(answer, node_info=changed(answer.node_info, message_as_output=True))
+        return self.marked(answer)

@@ -15,13 +15,16 @@ from ..agents._base import refusing
 from ..agents._lanes import ON_FAILURE
 from ..errors import ConfigurationError
 from ..runtime import InvocationContext
-from ..tools import RetryConfig
+from ..agents._tree import AgentTree
+from ..tools import BaseTool, RetryConfig
 from ..types import Content
+from ._agent_node import AgentNode
 from ._draw import describe, mermaid
 from ._arcs import FAILED, GraphNode
 from ._edges import read_edges
 from ._graph import Graph
 from ._nodes import JoinNode, Node, aliased, is_limit, is_seconds
+from ._tool_node import ToolNode
 from ._wrap import as_node
 
 __all__ = ["Workflow"]
@@ -123,7 +126,21 @@ class Workflow(BaseAgent):
     def _handles_failure(self, name: str) -> bool:
         return FAILED in self._graph.routes_of(name)
 
+    @property
+    def node_trees(self) -> list[AgentTree]:
+        """The trees of the agents that are nodes."""
+        return [node.tree for node in self._nodes.values() if isinstance(node, AgentNode)]
+
+    @property
+    def node_tools(self) -> list[BaseTool]:
+        """The tools that are nodes."""
+        return [node.tool for node in self._nodes.values() if isinstance(node, ToolNode)]
+
     # --- a run
+
+    def _second_output(self, first: str, second: str) -> WorkflowError:
+        msg = f"workflow {self.name!r}: expected one output, and {first!r} is about to give one, and {second!r} another"
+        return WorkflowError(f"{msg}; lead both into one node, or say Workflow(output=...) whose output counts")
 
     @property
     def _has_own_logic(self) -> bool:
