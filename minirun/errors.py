@@ -26,8 +26,14 @@ if TYPE_CHECKING:
     from ._model_errors import ModelRefusedError as ModelRefusedError
     from ._model_errors import ModelRequestError as ModelRequestError
     from ._model_errors import ModelTimeoutError as ModelTimeoutError
-    from ._workflow_errors import NodeInputError, NodeRejectedError, NodeTimeoutError, RouteError
-    from ._workflow_errors import WorkflowConfigurationError, WorkflowError
+    from ._workflow_errors import (
+        NodeInputError,
+        NodeRejectedError,
+        NodeTimeoutError,
+        RouteError,
+        WorkflowConfigurationError,
+        WorkflowError,
+    )
 else:
     __getattr__, __dir__, _ = names_of(
         globals(),

@@ -430,7 +430,7 @@ VALUES: dict[Any, st.SearchStrategy[Any]] = {
     float: st.floats(allow_nan=False, allow_infinity=False),
     str: st.text(),
     bool | None: st.none() | st.booleans(),
-    datetime.datetime: st.datetimes(timezones=st.just(datetime.timezone.utc)),
+    datetime.datetime: st.datetimes(timezones=st.just(datetime.UTC)),
     Color: st.sampled_from(Color),
     Ticket: st.builds(Ticket, st.text(), st.booleans(), st.sampled_from(Color)),
     Order: st.builds(Order, st.lists(st.builds(Ticket, st.text())), st.dates(), st.sets(st.text())),

@@ -74,8 +74,10 @@ class AgentTree:
     def inner(self) -> Iterator[AgentTree]:
         """The trees of agents that are tools of these, or nodes."""
         for agent in self._by_name.values():
-            tools = agent.tools if isinstance(agent, LlmAgent) else ()
-            yield from (tool.tree for tool in tools if isinstance(getattr(tool, "tree", None), AgentTree))
+            for tool in agent.tools if isinstance(agent, LlmAgent) else ():
+                tree = getattr(tool, "tree", None)
+                if isinstance(tree, AgentTree):
+                    yield tree
             yield from getattr(agent, "node_trees", ())
 
     def parent_of(self, agent: BaseAgent) -> BaseAgent | None:

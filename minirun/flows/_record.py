@@ -104,8 +104,9 @@ class Record:
         for event in self.events:
             path = event.actions.replay.ended
             if path is not None:
-                self.ended[path.rpartition("~")[0] or path] = event
-                self._ended_below.setdefault(path.rpartition("/")[0], []).append(event)
+                above, _, run = path.rpartition("/")
+                self.ended[f"{above}/{run.partition('~')[0]}"] = event
+                self._ended_below.setdefault(above, []).append(event)
                 self._ended_in[event.branch or ""] = event.seq or 0
 
     def _is_of_ended(self, event: Event) -> bool:

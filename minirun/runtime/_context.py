@@ -179,15 +179,26 @@ class WorkingContext(ContextBase):
         own. *on_failure* is `"cancel_others"`, or `"collect"`, which lets those that run come to their end; the failure
         is raised in both cases.
         """
-        return await self._invocation.program.nodes().map_nodes(
-            self, node, items, name=name, max_concurrency=max_concurrency, on_failure=on_failure
-        )
+        nodes = self._invocation.program.nodes()
+        outputs: list[Any] = await nodes.map_nodes(self, node, items, name, max_concurrency, on_failure)
+        return outputs
 
     @property
     def node_input(self) -> Any:
         """What the node was given that this is inside of: JSON, or the user's Content; None outside of nodes."""
         node = self._position.node
         return None if node is None else node.input
+
+    @property
+    def attempt_count(self) -> int:
+        """Which attempt of the node this is, from 1; see `minirun.workflow.Node(retry=...)`."""
+        node = self._position.node
+        return 1 if node is None else node.attempt
+
+    @property
+    def node_path(self) -> str:
+        """What events from here have as `node_info.path`."""
+        return self._position.node_info.path
 
     # --- artifacts
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
 from .._json import dumps, freeze
 from .._values import changed
 from ..agents import BaseAgent, LlmAgent
@@ -38,7 +36,8 @@ class AgentNode(Node):
     agent: BaseAgent
 
     def __init__(self, agent: BaseAgent, name: str | None = None, **fields: Any) -> None:
-        super().__init__(agent=agent, name=agent.name if name is None else name, **fields)
+        given: dict[str, Any] = {"agent": agent, **fields}
+        super().__init__(name=agent.name if name is None else name, **given)
 
     @cached_property
     def tree(self) -> AgentTree:
@@ -55,11 +54,6 @@ class AgentNode(Node):
             return None
         follows = any(plugins.get(name) for name in ("after_agent_callback", "on_agent_error_callback"))
         return None if follows or self.require_confirmation or self.parallel_worker else agent
-
-    def _changed(self, **changes: Any) -> AgentNode:
-        fields = {field.name: getattr(self, field.name) for field in attrs.fields(type(self))}
-        fields.update(changes, retry_config=None, timeout=None)
-        return type(self)(**fields)
 
     async def _once(self, context: InvocationContext, scope: NodeScope) -> Event:
         invocation, position = context._invocation, context._position

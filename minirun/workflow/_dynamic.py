@@ -46,7 +46,6 @@ async def map_nodes(
     context: WorkingContext,
     value: Any,
     items: Iterable[Any],
-    *,
     name: str | None = None,
     max_concurrency: int | None = None,
     on_failure: str = "cancel_others",

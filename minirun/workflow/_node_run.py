@@ -83,10 +83,11 @@ class NodeExecution:
             await self._repeat_failed(noted)
             attempt, start_seq, failed = attempt + 1, (noted.seq or 0) + 1, noted
         while True:
+            if failed is not None:
+                context, _ = self._context(attempt, start_seq)
+                await _wait_until_due(context._at(context.state, path=f"{self.path}!{attempt}"), failed)
             context, scope = self._context(attempt, start_seq)
             try:
-                if failed is not None:
-                    await _wait_until_due(context, failed)
                 last = await self._within_time(context, scope)
                 context._check_awaited()
                 break

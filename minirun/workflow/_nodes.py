@@ -10,11 +10,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from .._json import FrozenDict, brief, freeze, thaw
+from .._json import brief, freeze, thaw
 from .._values import changed
 from .._workflow_errors import NodeRejectedError, WorkflowError
 from ..agents._base import _AgentFields, _is_name, refusing
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FunctionNode", "JoinNode", "Node", "aliased", "is_seconds"]
 
-T = TypeVar("T")
 _END = object()
 
 
@@ -161,12 +160,13 @@ class Node(_AgentFields):
     @cached_property
     def _single(self) -> Node:
         """The same, for one item."""
-        return self._changed(parallel_worker=False, max_parallel_workers=None, require_confirmation=False)
+        single: Node = self._changed(parallel_worker=False, max_parallel_workers=None, require_confirmation=False)
+        return single
 
     def _changed(self, **changes: Any) -> Any:
-        fields = {field.name: getattr(self, field.name) for field in attrs.fields(type(self))}  # type: ignore[arg-type]  # an attrs class
-        fields.update(changes, retry_config=None, timeout=None)
-        return type(self)(**fields)
+        kind: Any = type(self)
+        fields = {field.name: getattr(self, field.name) for field in attrs.fields(kind)}
+        return kind(**{**fields, "retry_config": None, "timeout": None, **changes})
 
     async def _ask_first(self, context: InvocationContext, scope: NodeScope) -> None:
         payload = scope.input if not isinstance(scope.input, Content) else scope.input.text
@@ -242,12 +242,13 @@ class FunctionNode(Node):
     """
 
     func: Callable[..., Any]
-    parameter_binding: str = "state"
+    parameter_binding: Literal["state", "node_input"] = "state"
     input_schema: Any = None
     output_schema: Any = None
 
     def __init__(self, func: Callable[..., Any], name: str | None = None, **fields: Any) -> None:
-        super().__init__(func=func, name=_name_of(func) if name is None else name, **fields)
+        given: dict[str, Any] = {"func": func, **fields}
+        super().__init__(name=_name_of(func) if name is None else name, **given)
         self._binding  # noqa: B018 # what cannot be a node is refused when it is made
 
     @cached_property

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from .._json import EMPTY_DICT, freeze
+from .._json import freeze
 from .._values import changed
 from ..agents._lanes import Lanes
 from ..events import Event, NodeInfo

@@ -31,7 +31,8 @@ class ToolNode(Node):
     tool: BaseTool
 
     def __init__(self, tool: BaseTool, name: str | None = None, **fields: Any) -> None:
-        super().__init__(tool=tool, name=tool.name if name is None else name, **fields)
+        given: dict[str, Any] = {"tool": tool, **fields}
+        super().__init__(name=tool.name if name is None else name, **given)
 
     async def _once(self, context: InvocationContext, scope: NodeScope) -> Event:
         tool, replayer = self.tool, context._invocation.replayer

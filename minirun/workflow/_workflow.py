@@ -13,14 +13,14 @@ from .._workflow_errors import NodeInputError, WorkflowConfigurationError, Workf
 from ..agents import BaseAgent
 from ..agents._base import refusing
 from ..agents._lanes import ON_FAILURE
+from ..agents._tree import AgentTree
 from ..errors import ConfigurationError
 from ..runtime import InvocationContext
-from ..agents._tree import AgentTree
 from ..tools import BaseTool, RetryConfig
 from ..types import Content
 from ._agent_node import AgentNode
-from ._draw import describe, mermaid
 from ._arcs import FAILED, GraphNode
+from ._draw import describe, mermaid
 from ._edges import read_edges
 from ._graph import Graph
 from ._nodes import JoinNode, Node, aliased, is_limit, is_seconds
