@@ -9,7 +9,8 @@ from __future__ import annotations
 from .errors import ArgumentError, ConfigurationError, MinirunError
 
 __all__ = [
-    "NodeInputError", "NodeRejectedError", "NodeTimeoutError", "RouteError", "WorkflowConfigurationError", "WorkflowError",
+    "NodeInputError", "NodeRejectedError", "NodeTimeoutError", "RouteError", "WorkflowConfigurationError",
+    "WorkflowError",
 ]
 
 

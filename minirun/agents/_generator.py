@@ -58,7 +58,7 @@ async def emit_from(
         await trio.lowlevel.checkpoint_if_cancelled()
     if failed:
         raise failed[0]
-    if not (finished or is_enough):  # a cancel scope around a `yield` has ended the generator, which looks like success here
+    if not (finished or is_enough):  # a cancel scope around a `yield` has ended it, which looks like success
         msg = (
             f"the generator of {name} was stopped inside a `yield`, by a cancel scope around it or by "
             "itself; in such a place write `await ctx.emit(event)` in a coroutine instead"

@@ -26,7 +26,7 @@ class Lanes:
     """
     The lanes below the agent of this *name*, which runs in *ctx*.
 
-    *on_failure* is one of `ON_FAILURE`. `branch_of` says in which branch a lane is, `within` with what their names begin.
+    *on_failure* is one of `ON_FAILURE`. The branch of each lane begins with `within`.
     """
 
     def __init__(self, ctx: InvocationContext, name: str, on_failure: str) -> None:

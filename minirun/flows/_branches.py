@@ -1,8 +1,8 @@
 """
 Branches: where in the tree of agents something is said, as dotted paths that grow where agents set out side by side.
 
-None is the root. A part with an `@` (`helper@<call id>`) is the inside of a call, of an agent that is used as a tool; one
-with a `~` (`helper~1`) that of a node that was run by `ctx.run_node`.
+None is the root. A part with an `@` (`helper@<call id>`) is the inside of a call, of an agent that is used as a tool;
+one with a `~` (`helper~1`) that of a node that was run by `ctx.run_node`.
 """
 
 from __future__ import annotations

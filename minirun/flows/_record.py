@@ -75,7 +75,7 @@ class Record:
         self._by_id = {event.id: event for event in events}
         self.was_paused = self._was_at_rest(was_paused)
         self.ended: dict[str, Event] = {}
-        """The events with which runs of nodes have ended, by their paths, those that `ctx.run_node` ran without a hash."""
+        """The events with which runs of nodes have ended, by their paths, without the hash that `ctx.run_node` adds."""
         self._ended_below: dict[str, list[Event]] = {}
         self._note_ended()
         self._first_below: dict[str, int] | None = None

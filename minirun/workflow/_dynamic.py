@@ -52,7 +52,8 @@ async def map_nodes(
 ) -> list[Any]:
     """See `InvocationContext.map`."""
     if not is_limit(max_concurrency):
-        raise ConfigurationError(f"expected max_concurrency from 1 up, or None for no limit, found {brief(max_concurrency)}")
+        found = brief(max_concurrency)
+        raise ConfigurationError(f"expected max_concurrency from 1 up, or None for no limit, found {found}")
     if on_failure not in ON_FAILURE:
         raise ConfigurationError(f"expected on_failure 'cancel_others' or 'collect', found {brief(on_failure)}")
     node = _named(as_node(value), name)

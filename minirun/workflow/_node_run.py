@@ -171,8 +171,9 @@ class NodeExecution:
     async def _repeat_failed(self, noted: Event) -> None:
         """Take an attempt from the log that has failed: what it has said is behind this run."""
         invocation = self.above._invocation
-        assert invocation.replayer is not None and noted.actions.replay.attempt is not None
         note = noted.actions.replay.attempt
+        assert invocation.replayer is not None
+        assert note is not None
         context, _ = self._context(note["number"], 0)
         await invocation.replayer.repeat(context, noted, EMPTY_DICT)
         invocation.ids.counts[self.path] = note["said"]

@@ -181,7 +181,7 @@ class Node(_AgentFields):
 
         async def take(item: Any) -> bool:
             """Returns whether that was the end."""
-            for what, said in collected.add(item):
+            for _, said in collected.add(item):
                 if isinstance(said, RequestInput):
                     collected.add(await self._asked(context, said))
                     return True
@@ -291,7 +291,7 @@ class JoinNode(Node):
 
     require_all: bool = attrs.field(default=False, validator=_flag)
     reduce: Callable[[Any, Any], Any] | None = attrs.field(
-        default=None, validator=refusing("reduce to be a function or None", lambda value: value is None or callable(value))
+        default=None, validator=refusing("reduce to be a function or None", lambda f: f is None or callable(f))
     )
     initial: Any = None
 

@@ -1,4 +1,4 @@
-"""A tool as a node: it is called as a model would call it, with the hooks around calls, and its result is the output."""
+"""A tool as a node: it is called as a model would call it, hooks included, and its result is the output."""
 
 from __future__ import annotations
 

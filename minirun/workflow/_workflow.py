@@ -97,8 +97,8 @@ class Workflow(BaseAgent):
             if node is None:
                 node = made[id(value)] = as_node(value)
             if nodes.setdefault(node.name, node) is not node:
-                msg = f"workflow {self.name!r}: two nodes are called {node.name!r}; rename one, with node(x, name='...')"
-                raise WorkflowConfigurationError(msg)
+                msg = f"workflow {self.name!r}: two nodes are called {node.name!r}"
+                raise WorkflowConfigurationError(f"{msg}; rename one, with node(x, name='...')")
             return node.name
 
         names, arcs = read_edges(self.edges, name_of, name=self.name)
