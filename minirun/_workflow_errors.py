@@ -6,9 +6,9 @@ What a workflow fails with.
 
 from __future__ import annotations
 
-from .errors import ConfigurationError, MinirunError
+from .errors import ArgumentError, ConfigurationError, MinirunError
 
-__all__ = ["RouteError", "WorkflowConfigurationError", "WorkflowError"]
+__all__ = ["NodeInputError", "RouteError", "WorkflowConfigurationError", "WorkflowError"]
 
 
 class WorkflowError(MinirunError):
@@ -21,3 +21,7 @@ class RouteError(WorkflowError):
 
 class WorkflowConfigurationError(ConfigurationError):
     """The edges of a workflow make no graph that can run to its end."""
+
+
+class NodeInputError(ArgumentError):
+    """What a node was given, or what stands in the state, does not fit its function; the function was not called."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ._model_errors import ModelRefusedError as ModelRefusedError
     from ._model_errors import ModelRequestError as ModelRequestError
     from ._model_errors import ModelTimeoutError as ModelTimeoutError
-    from ._workflow_errors import RouteError, WorkflowConfigurationError, WorkflowError
+    from ._workflow_errors import NodeInputError, RouteError, WorkflowConfigurationError, WorkflowError
 else:
     __getattr__, __dir__, _ = names_of(
         globals(),
@@ -34,7 +34,7 @@ else:
             "minirun._model_errors": "CassetteError ContextTooLongError ModelAuthenticationError ModelConnectionError "
             "ModelError ModelOverloadedError ModelRateLimitedError ModelRefusedError ModelRequestError "
             "ModelTimeoutError",
-            "minirun._workflow_errors": "RouteError WorkflowConfigurationError WorkflowError",
+            "minirun._workflow_errors": "NodeInputError RouteError WorkflowConfigurationError WorkflowError",
         },
     )
 
@@ -46,7 +46,7 @@ __all__ = [
     "InvalidEventError", "InvalidMessageError", "InvalidValueError", "InvocationEndedError", "InvocationNotFoundError",
     "LlmCallsLimitExceededError", "MinirunError", "MissingArtifactError", "MissingDepsError", "MissingStateKeyError",
     "ModelAuthenticationError", "ModelConnectionError", "ModelContractError", "ModelError", "ModelOverloadedError",
-    "ModelRateLimitedError", "ModelRefusedError", "ModelRequestError", "ModelTimeoutError",
+    "ModelRateLimitedError", "ModelRefusedError", "ModelRequestError", "ModelTimeoutError", "NodeInputError",
     "NotSupportedAttributeError", "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError",
     "RetriesExceededError", "RouteError", "ScriptError", "SecretError", "ServiceClosedError", "ServiceInUseError",
     "ServiceNotConfiguredError", "SessionBusyError", "SessionNotFoundError", "StaleSessionError", "StorageBusyError",

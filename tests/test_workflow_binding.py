@@ -9,7 +9,6 @@ import datetime
 import enum
 import functools
 import json
-import sys
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
@@ -85,7 +84,7 @@ class Row(TypedDict):
 class Sheet(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid")
 
-    rows: list[Row] = []
+    rows: list[dict[str, int]] = []
     rate: float = 0.5
 
     @pydantic.computed_field  # type: ignore[prop-decorator]  # as pydantic's documents say
@@ -239,7 +238,6 @@ def test_how_functions_are_called() -> None:
     assert Binding.of(Caller()).kind == "async generator"
     assert Binding.of(Caller()).name == "Caller"
     assert Binding.of(Caller().method).kind == "async"
-    assert Binding.of(len, name="size").kind == "sync" if sys.version_info < (3, 0) else True
     assert Binding.of(lambda node_input: node_input, name="same").kind == "sync"
 
 
@@ -430,13 +428,15 @@ VALUES: dict[Any, st.SearchStrategy[Any]] = {
     float: st.floats(allow_nan=False, allow_infinity=False),
     str: st.text(),
     bool | None: st.none() | st.booleans(),
-    datetime.datetime: st.datetimes(timezones=st.just(datetime.timezone.utc)),
+    datetime.datetime: st.datetimes(timezones=st.just(datetime.UTC)),
     Color: st.sampled_from(Color),
     Ticket: st.builds(Ticket, st.text(), st.booleans(), st.sampled_from(Color)),
     Order: st.builds(Order, st.lists(st.builds(Ticket, st.text())), st.dates(), st.sets(st.text())),
     Row: st.fixed_dictionaries({"id": st.integers()}, optional={"note": st.none() | st.text()}),
-    Sheet: st.builds(Sheet, st.lists(st.fixed_dictionaries({"id": st.integers(-9, 9)})), st.floats(0, 1)),
-    Any: st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)),
+    Sheet: st.builds(Sheet, rows=st.lists(st.fixed_dictionaries({"id": st.integers(-9, 9)})), rate=st.floats(0, 1)),
+    Any: st.recursive(
+        st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    ),
 }
 
 
@@ -563,7 +563,7 @@ def test_parameters_that_come_from_nowhere() -> None:
     def with_default(text: str = "") -> None: ...
 
     fields = {"city": str}
-    assert arguments(one, "x", {"text": "y"} and {}, state_schema_fields=fields) == {"text": "x"}
+    assert arguments(one, "x", state_schema_fields=fields) == {"text": "x"}
     assert arguments(two, "x", {"city": "Rome"}, state_schema_fields=fields) == {"text": "x", "city": "Rome"}
     for func, names in ((two, "'text', 'city'"), (with_input, "'text'"), (with_default, "'text'")):
         with pytest.raises(WorkflowConfigurationError, match=rf"fields of the state \(town\), found {names};"):

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from ._arcs import FAILED as FAILED
     from ._arcs import START as START
     from ._edges import Edge as Edge
+    from ._request_input import RequestInput as RequestInput
 else:
     __getattr__, __dir__, __all__ = names_of(
         globals(),
         {
             "._arcs": "DEFAULT_ROUTE END FAILED START",
             "._edges": "Edge",
+            "._request_input": "RequestInput",
         },
     )

@@ -121,7 +121,8 @@ def _json_in(message: Content, kinds: frozenset[str], path: str) -> tuple[JSON, 
     if "string" in kinds:
         return message.text, []
     value, problems = parsed(message.text.strip())
-    return value, [f"{path}: {problem}; the message has to be JSON, for no text is expected here" for problem in problems]
+    why = "the message is read as JSON, since no text is expected"
+    return value, [f"{path}: {problem}; {why}" for problem in problems]
 
 
 def _parameter(parameter: inspect.Parameter, where: str, namespace: dict[str, Any]) -> Parameter:
