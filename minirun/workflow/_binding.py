@@ -17,7 +17,7 @@ How a value is read:
 
 * By the annotation, with the types and the strictness of tools' arguments: a string is no number, and an object becomes
   the class that is named. What is made that way belongs to the function, which may change it.
-* Without an annotation (or as `Any` or `object`) it is the frozen value itself. So no function can change what is
+* Without an annotation (or with `Any` or `object`) it is the frozen value itself. So no function can change what is
   recorded of the node before it.
 * The first nodes are given the message of the user. A parameter that takes text gets its text, one annotated with
   `Content` or without annotation the message itself; for any other type the text is read as JSON.
@@ -40,7 +40,7 @@ from typing import Any, Literal, NoReturn, TypeAlias, get_args, get_origin
 
 import attrs
 
-from .._json import JSON, brief, freeze, shown
+from .._json import JSON, FrozenDict, FrozenList, brief, freeze, shown
 from ..errors import InvalidValueError, NodeInputError, WorkflowConfigurationError
 from ..events import Event
 from ..flows._output import OutputSchema, parsed
@@ -331,7 +331,9 @@ class Binding:
         if isinstance(value, (Content, Part)):
             found = f"expected a value that JSON has a form for, found {type(value).__name__}"
             raise InvalidValueError(path, f"{found}; return its text, or say it with `Event(message=...)`")
-        output = freeze(written(value, path, _fields_of_values, _OUTPUT_LEVEL), path, _OUTPUT_LEVEL)
+        if type(value) not in (FrozenDict, FrozenList):  # those are JSON already: the output of an event
+            value = written(value, path, _fields_of_values, _OUTPUT_LEVEL)
+        output = freeze(value, path, _OUTPUT_LEVEL)
         problems = [] if self._output_form is None else self._output_form.problems(output)
         if problems:
             raise InvalidValueError(path, f"expected what output_schema says; {'; '.join(problems)}")
