@@ -30,6 +30,8 @@ from minirun.errors import (
     WorkflowError,
 )
 from minirun.events import EventActions
+from minirun.flows._schema import Compiler
+from minirun.flows._types import Field
 from minirun.types import Blob, Content, Part
 from minirun.workflow._binding import Binding
 from minirun.workflow._collected import Collected
@@ -394,6 +396,8 @@ def test_what_is_no_json_is_told_with_its_path() -> None:
         with pytest.raises(InvalidValueError) as caught:
             lookup.written(value)
         assert caught.value.path == path[:200]
+    with pytest.raises(InvalidValueError, match=r"found Content; return its text, or say it with"):
+        lookup.written(user("hi"))
 
 
 def test_an_output_cannot_be_changed() -> None:
@@ -613,9 +617,13 @@ def test_an_annotation_that_contradicts_the_field(annotation: Any, field: Any, f
 
     node.__annotations__["city"] = annotation
     binding = Binding.of(node)
+    compiled = Field(Compiler().compile(field, "city"), required=True)
     if fits:
         binding.with_state_fields({"city": field})
+        binding.with_state_fields({"city": compiled})
     else:
+        with pytest.raises(WorkflowConfigurationError, match=r"node 'node': expected parameter 'city' to take"):
+            binding.with_state_fields({"city": compiled})
         with pytest.raises(WorkflowConfigurationError, match="parameter 'city' to take values of the field 'city'"):
             binding.with_state_fields({"city": field})
 
@@ -707,6 +715,16 @@ def test_what_is_said_keeps_its_order() -> None:
     assert run.add(ask) == (("emit", Event(message="C")), ("ask", ask))
     assert run.add(routed("y", message="D")) == ()
     assert (run.output, run.route, run.event) == (1, "y", Event(message="D"))
+
+
+def test_of_two_outcomes_the_last_one_keeps_its_words() -> None:
+    """
+    What the first one says is an event of its own then; its output counts, and its route if the second has none.
+    """
+    run = collected()
+    assert run.add(routed("x", output=1, message="A")) == ()
+    assert run.add(routed("y", message="B", state={"a": 1})) == (("emit", Event(message="A")),)
+    assert (run.output, run.route, run.event) == (1, "y", Event(message="B", state={"a": 1}))
 
 
 def test_partial_events() -> None:
