@@ -8,6 +8,7 @@ fail, wait, or go round for ever whatever its nodes give.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 
 from .._json import check_id
 from ..errors import InvalidValueError, WorkflowConfigurationError
@@ -33,7 +34,7 @@ def check_graph(nodes: Sequence[GraphNode], arcs: Sequence[Arc], output: str | N
     _check_reached(nodes, arcs, where)
     _check_joins(nodes, arcs, where)
     always = _always(arcs)
-    _check_cycles(nodes, always, where)
+    _check_cycles(always, where)
     if output is not None:
         if output not in by_name:
             raise _refused(where, f"expected output= to name one of its nodes, {_listed(by_name)}; found {output!r}")
@@ -127,20 +128,18 @@ def _check_joins(nodes: Sequence[GraphNode], arcs: Sequence[Arc], where: str) ->
             raise _refused(where, problem)
 
 
-def _check_cycles(nodes: Sequence[GraphNode], always: Mapping[str | Marker, list[str | Marker]], where: str) -> None:
+def _check_cycles(always: Mapping[str | Marker, list[str | Marker]], where: str) -> None:
     """Refuse a cycle of arcs that are always taken: nothing in it could end it."""
-    left = _closure({node.name for node in nodes}, always) - {END}
-    while free := {name for name in left if not left & {*always.get(name, ())}}:
-        left -= free
-    if not left:
-        return
-    names = [node.name for node in nodes if node.name in left]
-    way: list[str | Marker] = [names[0]]
-    while way.count(way[-1]) < 2:
-        way.append(next(target for target in always[way[-1]] if target in left))
-    cycle = " → ".join(map(str, way[way.index(way[-1]) :]))
-    problem = f"the cycle {cycle} has no edge with a route, so it never ends; give one of its edges a route"
-    raise _refused(where, problem)
+    order: TopologicalSorter[str | Marker] = TopologicalSorter()
+    for source, targets in always.items():
+        for target in targets:
+            order.add(target, source)
+    try:
+        order.prepare()
+    except CycleError as error:
+        cycle = " → ".join(map(str, error.args[1]))
+        problem = f"the cycle {cycle} has no edge with a route, so it never ends; give one of its edges a route"
+        raise _refused(where, problem) from None
 
 
 def _check_terminals(

@@ -82,6 +82,12 @@ class NodeRun:
         return f"{self.name}@{self.number}"
 
 
+def _routes(outcome: Outcome) -> tuple[Route, ...]:
+    """The routes of an outcome; an empty list is none."""
+    route = outcome.route
+    return tuple(route) if isinstance(route, (list, tuple)) else () if route is None else (route,)
+
+
 class _Exits:
     """The arcs from one node, by what takes them; each is known by its place among them."""
 
@@ -108,10 +114,9 @@ class _Exits:
             return self._at(self.failed) or None
         if not self.by_route and not self.default:
             return self._at(self.plain)
-        route = outcome.route
-        routes = route if isinstance(route, (list, tuple)) else () if route is None else (route,)
+        routes = _routes(outcome)
         matched = [place for each in routes for place in self.by_route.get(route_key(each), ())] or self.default
-        if not matched and not (route is None and self.plain):
+        if not matched and (routes or not self.plain):
             return None
         return self._at(sorted({*self.plain, *matched}))
 
@@ -228,6 +233,16 @@ class Plan:
         return tuple(sorted(self._ready.values(), key=_serial_of))
 
     @property
+    def queued(self) -> tuple[NodeRun, ...]:
+        """What will be ready when the run before it at its node has ended, in the order of the triggers."""
+        return tuple(sorted((run for runs in self._queued.values() for run in runs), key=_serial_of))
+
+    @property
+    def waiting(self) -> dict[str, tuple[str, ...]]:
+        """The joins that have something and wait, in order of declaration, each with the predecessors it lacks."""
+        return self.graph._joins.lacking({join: held.have for join, held in self._held.items()})
+
+    @property
     def is_over(self) -> bool:
         """Whether nothing is left to run."""
         return not self._ready
@@ -311,7 +326,7 @@ class Plan:
         if outcome.failed is not None:
             return WorkflowError(f"{where} has failed, and no edge with route=FAILED leads on from it")
         routes = ", ".join(map(repr, self.graph.routes_of(run.name)))
-        found = "no route" if outcome.route is None else f"the route {brief(outcome.route)}"
+        found = f"the route {brief(outcome.route)}" if _routes(outcome) else "no route"
         return RouteError(
             f"{where}: expected one of the routes {routes}; found {found}; give one of them (type and value count), "
             f"or add an edge for it, or DEFAULT_ROUTE to a node or to END"
@@ -327,7 +342,7 @@ def _handed_on(run: NodeRun, outcome: Outcome) -> JSON:
         return outcome.failed
     if outcome.has_output:
         return outcome.output
-    return None if outcome.route is None else run.input
+    return run.input if _routes(outcome) else None
 
 
 class _Fold:

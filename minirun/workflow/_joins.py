@@ -25,13 +25,14 @@ __all__ = ["Joins"]
 class Joins:
     """The joins of one graph. What leads to their predecessors is found out when it is first asked for, and kept."""
 
-    __slots__ = ("_bits", "_index", "_predecessors", "_sources", "_ways")
+    __slots__ = ("_all", "_bits", "_index", "_predecessors", "_sources", "_ways")
 
     def __init__(self, nodes: Sequence[GraphNode], arcs: Sequence[Arc]) -> None:
         self._index: dict[str, int] = {node.name: index for index, node in enumerate(nodes)}
         self._bits = {name: 1 << index for name, index in self._index.items()}
         self._bits["START"] = 1 << len(nodes)  # a predecessor of joins, to which nothing leads
         self._predecessors: dict[str, tuple[str, ...]] = {}
+        self._all: dict[str, int] = {}  # the predecessors of each join, as bits
         self._sources: dict[str, list[str]] = {}
         self._ways: dict[tuple[str, str], int] = {}
         for arc in arcs:
@@ -40,6 +41,7 @@ class Joins:
         for node in nodes:
             if node.is_join:
                 self._predecessors[node.name] = tuple(dict.fromkeys(self._sources.get(node.name, ())))
+                self._all[node.name] = sum(self._bits[name] for name in self._predecessors[node.name])
 
     def __contains__(self, name: str) -> bool:
         return name in self._predecessors
@@ -62,7 +64,7 @@ class Joins:
         """
         holding = sorted(have, key=self._index.__getitem__)
         for join in holding:
-            if not any(self._missing(join, have[join])):
+            if not self._all[join] & ~have[join]:
                 return join
         waiting = [join for join in holding if not self._run_leads_to(join, have[join], active)]
         if not waiting:
@@ -75,13 +77,17 @@ class Joins:
                 return join
         return None
 
+    def lacking(self, have: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
+        """Return for each join that has something, in order of declaration, the predecessors of which it lacks it."""
+        return {join: tuple(self._missing(join, have[join])) for join in sorted(have, key=self._index.__getitem__)}
+
     def _missing(self, join: str, have: int) -> Iterator[str]:
         return (name for name in self._predecessors[join] if not have & self._bits[name])
 
     def _run_leads_to(self, join: str, have: int, active: int) -> bool:
-        return any(
-            active & self._bits[name] or active & self._leading_to(join, name) for name in self._missing(join, have)
-        )
+        if active & self._all[join] & ~have:
+            return True  # one of those it lacks runs: what most joins wait for
+        return any(active & self._leading_to(join, name) for name in self._missing(join, have))
 
     def _awaited(self, holding: list[str], have: Mapping[str, int]) -> dict[str, set[str]]:
         """Return for each join that has something the others it waits for, directly or through others."""
