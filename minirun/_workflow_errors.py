@@ -23,7 +23,7 @@ class RouteError(WorkflowError):
 
 
 class WorkflowConfigurationError(ConfigurationError):
-    """The edges of a workflow make no graph that can run to its end."""
+    """The edges of a workflow make no graph that can run to its end, or a function cannot be a node of one."""
 
 
 class NodeInputError(ArgumentError):

@@ -9,9 +9,9 @@ import datetime
 import enum
 import functools
 import json
-import sys
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from decimal import Decimal
+from types import GenericAlias
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
 
 import attrs
@@ -30,6 +30,8 @@ from minirun.errors import (
     WorkflowError,
 )
 from minirun.events import EventActions
+from minirun.flows._schema import Compiler
+from minirun.flows._types import Field
 from minirun.types import Blob, Content, Part
 from minirun.workflow._binding import Binding
 from minirun.workflow._collected import Collected
@@ -38,7 +40,7 @@ from minirun.workflow._request_input import RequestInput
 if TYPE_CHECKING:
     from decimal import Decimal as Unseen
 
-    from minirun import CallbackContext
+    from minirun.agents import CallbackContext
 
 CTX = object()  # a binding hands the context on, whatever it is
 
@@ -85,7 +87,7 @@ class Row(TypedDict):
 class Sheet(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid")
 
-    rows: list[Row] = []
+    rows: list[dict[str, int]] = []
     rate: float = 0.5
 
     @pydantic.computed_field  # type: ignore[prop-decorator]  # as pydantic's documents say
@@ -239,7 +241,6 @@ def test_how_functions_are_called() -> None:
     assert Binding.of(Caller()).kind == "async generator"
     assert Binding.of(Caller()).name == "Caller"
     assert Binding.of(Caller().method).kind == "async"
-    assert Binding.of(len, name="size").kind == "sync" if sys.version_info < (3, 0) else True
     assert Binding.of(lambda node_input: node_input, name="same").kind == "sync"
 
 
@@ -379,6 +380,8 @@ def test_what_is_no_json_is_told_with_its_path() -> None:
     class Hit:
         when: object
 
+    endless: list[Any] = []
+    endless.append(endless)
     for value, path in (
         ([0, 1, 2, Hit(b"now")], "output of 'lookup'[3].when"),
         ({"a": {"b": Decimal(1)}}, "output of 'lookup'['a']['b']"),
@@ -388,10 +391,13 @@ def test_what_is_no_json_is_told_with_its_path() -> None:
         ({"a": RequestInput()}, "output of 'lookup'['a']"),
         (user("hi"), "output of 'lookup'"),
         ((each for each in "ab"), "output of 'lookup'"),
+        (endless, "output of 'lookup'" + "[0]" * 100),
     ):
         with pytest.raises(InvalidValueError) as caught:
             lookup.written(value)
-        assert caught.value.path == path
+        assert caught.value.path == path[:200]
+    with pytest.raises(InvalidValueError, match=r"found Content; return its text, or say it with"):
+        lookup.written(user("hi"))
 
 
 def test_an_output_cannot_be_changed() -> None:
@@ -435,8 +441,10 @@ VALUES: dict[Any, st.SearchStrategy[Any]] = {
     Ticket: st.builds(Ticket, st.text(), st.booleans(), st.sampled_from(Color)),
     Order: st.builds(Order, st.lists(st.builds(Ticket, st.text())), st.dates(), st.sets(st.text())),
     Row: st.fixed_dictionaries({"id": st.integers()}, optional={"note": st.none() | st.text()}),
-    Sheet: st.builds(Sheet, st.lists(st.fixed_dictionaries({"id": st.integers(-9, 9)})), st.floats(0, 1)),
-    Any: st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)),
+    Sheet: st.builds(Sheet, rows=st.lists(st.fixed_dictionaries({"id": st.integers(-9, 9)})), rate=st.floats(0, 1)),
+    Any: st.recursive(
+        st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    ),
 }
 
 
@@ -446,11 +454,11 @@ def typed_values(draw: st.DrawFn) -> tuple[Any, Any]:
     annotation, values = draw(st.sampled_from(list(VALUES.items())))
     shape = draw(st.sampled_from(["alone", "list", "dict", "tuple"]))
     if shape == "list":
-        annotation, values = list[annotation], st.lists(values, max_size=4)
+        annotation, values = GenericAlias(list, (annotation,)), st.lists(values, max_size=4)
     elif shape == "dict":
-        annotation, values = dict[str, annotation], st.dictionaries(st.text(), values, max_size=4)
+        annotation, values = GenericAlias(dict, (str, annotation)), st.dictionaries(st.text(), values, max_size=4)
     elif shape == "tuple":
-        annotation, values = tuple[annotation, ...], st.lists(values, max_size=4).map(tuple)
+        annotation, values = GenericAlias(tuple, (annotation, ...)), st.lists(values, max_size=4).map(tuple)
     return annotation, draw(values)
 
 
@@ -483,7 +491,10 @@ def positional(a: int, /) -> None: ...
 def unreadable(a: Decimal) -> None: ...
 def unknown(a: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F821 # what is tested
 def no_json() -> list[bytes]: ...  # type: ignore[empty-body]
-def no_python() -> "no python": ...  # type: ignore[syntax]  # noqa: F722 # what is tested
+def no_python() -> None: ...
+
+
+no_python.__annotations__["return"] = "no python"
 
 
 def bad_yield() -> Generator[Event | bytes, None, None]:
@@ -563,7 +574,7 @@ def test_parameters_that_come_from_nowhere() -> None:
     def with_default(text: str = "") -> None: ...
 
     fields = {"city": str}
-    assert arguments(one, "x", {"text": "y"} and {}, state_schema_fields=fields) == {"text": "x"}
+    assert arguments(one, "x", state_schema_fields=fields) == {"text": "x"}
     assert arguments(two, "x", {"city": "Rome"}, state_schema_fields=fields) == {"text": "x", "city": "Rome"}
     for func, names in ((two, "'text', 'city'"), (with_input, "'text'"), (with_default, "'text'")):
         with pytest.raises(WorkflowConfigurationError, match=rf"fields of the state \(town\), found {names};"):
@@ -606,9 +617,13 @@ def test_an_annotation_that_contradicts_the_field(annotation: Any, field: Any, f
 
     node.__annotations__["city"] = annotation
     binding = Binding.of(node)
+    compiled = Field(Compiler().compile(field, "city"), required=True)
     if fits:
         binding.with_state_fields({"city": field})
+        binding.with_state_fields({"city": compiled})
     else:
+        with pytest.raises(WorkflowConfigurationError, match=r"node 'node': expected parameter 'city' to take"):
+            binding.with_state_fields({"city": compiled})
         with pytest.raises(WorkflowConfigurationError, match="parameter 'city' to take values of the field 'city'"):
             binding.with_state_fields({"city": field})
 
@@ -702,6 +717,16 @@ def test_what_is_said_keeps_its_order() -> None:
     assert (run.output, run.route, run.event) == (1, "y", Event(message="D"))
 
 
+def test_of_two_outcomes_the_last_one_keeps_its_words() -> None:
+    """
+    What the first one says is an event of its own then; its output counts, and its route if the second has none.
+    """
+    run = collected()
+    assert run.add(routed("x", output=1, message="A")) == ()
+    assert run.add(routed("y", message="B", state={"a": 1})) == (("emit", Event(message="A")),)
+    assert (run.output, run.route, run.event) == (1, "y", Event(message="B", state={"a": 1}))
+
+
 def test_partial_events() -> None:
     """
     They are shown as they come, and cannot carry what has to be stored (W37).
@@ -732,6 +757,6 @@ def test_questions_are_values() -> None:
     assert RequestInput() == RequestInput(payload=None)
     for wrong in ({"interrupt_id": ""}, {"message": 3}, {"payload": b""}):
         with pytest.raises(InvalidValueError, match=f"RequestInput.{next(iter(wrong))}"):
-            RequestInput(**wrong)  # type: ignore[arg-type]
+            RequestInput(**wrong)
     with pytest.raises(AttributeError):
         ask.message = "Send it?"  # type: ignore[misc]

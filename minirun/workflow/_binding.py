@@ -17,7 +17,7 @@ How a value is read:
 
 * By the annotation, with the types and the strictness of tools' arguments: a string is no number, and an object becomes
   the class that is named. What is made that way belongs to the function, which may change it.
-* Without an annotation (or as `Any` or `object`) it is the frozen value itself. So no function can change what is
+* Without an annotation (or with `Any` or `object`) it is the frozen value itself. So no function can change what is
   recorded of the node before it.
 * The first nodes are given the message of the user. A parameter that takes text gets its text, one annotated with
   `Content` or without annotation the message itself; for any other type the text is read as JSON.
@@ -40,14 +40,14 @@ from typing import Any, Literal, NoReturn, TypeAlias, get_args, get_origin
 
 import attrs
 
-from .._json import JSON, brief, freeze, shown
+from .._json import JSON, FrozenDict, FrozenList, brief, freeze, shown
 from ..errors import InvalidValueError, NodeInputError, WorkflowConfigurationError
 from ..events import Event
 from ..flows._output import OutputSchema, parsed
 from ..flows._parameters import EMPTY, parameters_of, resolved
 from ..flows._schema import Compiler
 from ..flows._signature import function_behind
-from ..flows._types import SCALARS, Type, bounded, mismatch, read_value
+from ..flows._types import SCALARS, Field, Type, bounded, mismatch, read_value
 from ..flows._written import check_result, fields_shown, written
 from ..runtime import ReadonlyContext
 from ..types import Blob, Content, FileData, Part
@@ -121,7 +121,8 @@ def _json_in(message: Content, kinds: frozenset[str], path: str) -> tuple[JSON, 
     if "string" in kinds:
         return message.text, []
     value, problems = parsed(message.text.strip())
-    return value, [f"{path}: {problem}; the message has to be JSON, for no text is expected here" for problem in problems]
+    why = "the message is read as JSON, since no text is expected"
+    return value, [f"{path}: {problem}; {why}" for problem in problems]
 
 
 def _parameter(parameter: inspect.Parameter, where: str, namespace: dict[str, Any]) -> Parameter:
@@ -227,7 +228,8 @@ class Binding:
             name: The name of the node, an identifier; by default the function's.
             parameter_binding: Where parameters come from besides `ctx` and `node_input`: the `"state"`, or the fields
                 of the `"node_input"`.
-            state_schema_fields: The fields of the schema of the state, and their annotations; None: there is none.
+            state_schema_fields: The fields of the schema of the state, each with its annotation or as a `Field`; None:
+                there is no schema.
             input_schema: What every input has to be: a type or a JSON schema. Inputs are handed on as JSON of this
                 form, defaults filled in, and read by the annotations then.
             output_schema: What every output has to be: a type or a JSON schema.
@@ -269,7 +271,7 @@ class Binding:
 
     def with_state_fields(self, fields: Mapping[str, Any]) -> Binding:
         """
-        Return the binding in a workflow whose state has these fields, with these annotations.
+        Return the binding in a workflow whose state has these fields, as `state_schema_fields` of `of`.
 
         Raises:
             WorkflowConfigurationError: A parameter is no field and cannot be the input; or its annotation and that of
@@ -330,7 +332,9 @@ class Binding:
         if isinstance(value, (Content, Part)):
             found = f"expected a value that JSON has a form for, found {type(value).__name__}"
             raise InvalidValueError(path, f"{found}; return its text, or say it with `Event(message=...)`")
-        output = freeze(written(value, path, _fields_of_values, _OUTPUT_LEVEL), path, _OUTPUT_LEVEL)
+        if type(value) not in (FrozenDict, FrozenList):  # those are JSON already: the output of an event
+            value = written(value, path, _fields_of_values, _OUTPUT_LEVEL)
+        output = freeze(value, path, _OUTPUT_LEVEL)
         problems = [] if self._output_form is None else self._output_form.problems(output)
         if problems:
             raise InvalidValueError(path, f"expected what output_schema says; {'; '.join(problems)}")
@@ -352,12 +356,12 @@ class Binding:
                 self._check_field(parameter, fields[parameter.name])
 
     def _check_field(self, parameter: Parameter, annotation: Any) -> None:
-        spot = f"field {parameter.name!r} of the state"
+        spot, compiler = f"field {parameter.name!r} of the state", Compiler()
         try:
-            compiler = Compiler()
-            kinds = _kinds(compiler.finish(compiler.compile(annotation, spot).schema))
+            field = annotation.type if isinstance(annotation, Field) else compiler.compile(annotation, spot)
         except TypeError as error:
             raise WorkflowConfigurationError(f"node {self.name!r}: {error}") from None
+        kinds = _kinds(compiler.finish(field.schema))
         common = kinds & parameter.kinds
         if not common or (common == {"null"} and kinds != common != parameter.kinds):
             msg = (
@@ -464,7 +468,7 @@ def _parameters(
 
 def _check_annotation(function: Any, kind: FunctionKind, where: str) -> None:
     """
-    Check what the annotation says of outputs: what `check_result` says of a tool's result, without events, questions.
+    Check what the annotation says of outputs, as `check_result` does for tools. Events and questions may be among them.
 
     Raises:
         TypeError: It names a type whose values have no JSON form, or is no Python.
@@ -485,6 +489,4 @@ def _check_annotation(function: Any, kind: FunctionKind, where: str) -> None:
         if not args and isinstance(hint, str):
             hints = [hint]
     for each in hints:
-        rest, is_mixed = _without(each, (Event, RequestInput))
-        if not (is_mixed and rest is None):
-            check_result(rest, where, namespace)
+        check_result(each, where, namespace)
