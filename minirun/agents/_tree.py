@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .._json import brief
-from ..errors import ConfigurationError, InvalidEventError
+from ..errors import ConfigurationError
 from ..events import Event
 from ..models import BaseLlm
 from ._base import BaseAgent
@@ -101,18 +100,6 @@ class AgentTree:
             return None
         return next((other for other in self.targets(agent) if other.name == name), None)
 
-    def check_transfer(self, agent: BaseAgent, target: str) -> None:
-        """
-        Check that *agent* may hand over to the agent of this name.
-
-        Raises:
-            InvalidEventError: It may not, or there is no such agent.
-        """
-        if self.target(agent, target) is None:
-            known = ", ".join(other.name for other in self.targets(agent)) or "none"
-            msg = f"expected transfer_to_agent to be one of the agents {agent.name!r} can hand over to ({known})"
-            raise InvalidEventError(f"{msg}, found {brief(target)}")
-
     def model_of(self, agent: BaseAgent) -> BaseLlm | None:
         """The model of *agent*, or of the nearest LlmAgent above it that has one, or the default one, if there is."""
         at: BaseAgent | None = agent
@@ -148,10 +135,6 @@ class AgentTree:
         from ._speaker import last_speaker  # few agents have others beside them
 
         return last_speaker(self, events, before)
-
-    def parent(self, agent: BaseAgent) -> BaseAgent | None:
-        """The agent above *agent*; None at the root."""
-        return self._parents.get(agent.name)
 
 
 def _by_name(name: str) -> BaseLlm:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
+from ..events import NO_NODE, NodeInfo
 from ..sessions._concurrent import ConcurrentWrites
 from ..sessions._reads import Reads
 from ..types import Content
 from ._escalation import Escalation
 
 if TYPE_CHECKING:
+    from ..agents import BaseAgent
     from ..agents._tree import AgentTree
     from ..models import BaseLlm
 
@@ -53,6 +55,10 @@ class Position:
     tree: AgentTree
     """The agents that this one can see."""
     branch: str | None = None
+    node_info: NodeInfo = NO_NODE
+    """What is filled into each event that is said here and has none. In a node run its `output_for` is empty."""
+    node_of: BaseAgent | None = None
+    """The agent that `node_info` names already, where it is run from here: one used as a tool, or as a node."""
     escalation: Escalation = attrs.field(factory=Escalation)
     handover: Handover = attrs.field(factory=Handover)
     concurrent: tuple[tuple[ConcurrentWrites, int], ...] = ()
