@@ -119,8 +119,9 @@ async def test_what_is_complete_is_not_copied_to_be_prepared(
         return changed(value, **changes)
 
     async def logic(ctx: InvocationContext) -> None:
-        await ctx.emit(Event(message="first"))
-        complete = Event(message="x", id="mine", author="agent", invocation_id=ctx.invocation_id, state={"a": 1})
+        first = await ctx.emit(Event(message="first"))
+        place = {"author": "agent", "invocation_id": ctx.invocation_id, "node_info": first.node_info}
+        complete = Event(message="x", id="mine", state={"a": 1}, **place)
         copies.clear()
         stored = await ctx.emit(complete)
         assert [copied is complete for copied in copies] in ([], [True])
