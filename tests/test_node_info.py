@@ -242,6 +242,18 @@ async def test_inside_of_a_call_the_run_is_the_call() -> None:
     assert {event.node_info.path for event in events if event.branch is None} == {"root@1"}
 
 
+async def test_inside_of_a_call_each_level_stands_once() -> None:
+    """Only the agent that is the tool is named by the call; those that it runs are as elsewhere."""
+    middle = SequentialAgent(name="middle", sub_agents=[llm("leaf", "found")])
+    helper = SequentialAgent(name="helper", sub_agents=[middle])
+    root = llm("root", call("helper", request="x"), "done", tools=[AgentTool(helper)])
+    events, _ = await run_to_end(runner_for(root))
+    [made] = events[0].get_function_calls()
+    assert [event.node_info.path for event in events if event.author == "leaf"] == [
+        f"root@1/helper@{made.id}/middle@1/leaf@1"
+    ]
+
+
 async def test_an_agent_that_is_in_no_tree_stands_below_who_runs_it() -> None:
     """Agents that are made at run time, and agents of another place, are simply run by the one that calls them."""
 
