@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._json import brief, dumps, freeze
+from .._values import changed
 from ..errors import ArgumentError, ConfigurationError
 from ..flows._output import OutputSchema
 from ..flows._prompts import Prompts
@@ -117,6 +118,8 @@ def _inside(above: ToolContext, tree: AgentTree, content: Content, model: BaseLl
         path=here.path,
         tree=tree,
         branch=f"{here.branch}.{name}" if here.branch else name,
+        node_info=changed(here.node_info, path=f"{here.node_info.path}/{name}"),
+        node_of=tree.root,
         concurrent=here.concurrent,
         inside=CallScope(content, call.seq + 1, model),
         readers=here.readers,

@@ -439,6 +439,7 @@ def _event(ctx: InvocationContext, response: LlmResponse, event_id: str, *, part
         invocation_id=ctx.invocation_id,
         author=ctx.agent_name,
         branch=ctx.branch,
+        node_info=ctx._position.node_info,
         content=content,
         partial=partial,
         turn_complete=response.turn_complete,

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from .._json import brief
-from ..errors import ConfigurationError, InvalidEventError
+from ..errors import ConfigurationError
 from ..events import Event
 from ..models import BaseLlm
 from ._base import BaseAgent
@@ -109,18 +108,6 @@ class AgentTree:
         if name is None:
             return None
         return next((other for other in self.targets(agent) if other.name == name), None)
-
-    def check_transfer(self, agent: BaseAgent, target: str) -> None:
-        """
-        Check that *agent* may hand over to the agent of this name.
-
-        Raises:
-            InvalidEventError: It may not, or there is no such agent.
-        """
-        if self.target(agent, target) is None:
-            known = ", ".join(other.name for other in self.targets(agent)) or "none"
-            msg = f"expected transfer_to_agent to be one of the agents {agent.name!r} can hand over to ({known})"
-            raise InvalidEventError(f"{msg}, found {brief(target)}")
 
     def model_of(self, agent: BaseAgent) -> BaseLlm | None:
         """The model of *agent*, or of the nearest LlmAgent above it that has one, or the default one, if there is."""

@@ -17,7 +17,7 @@ from .._json import brief, freeze
 from .._threads import LateOutcome
 from .._values import changed
 from ..errors import ConfigurationError, InvocationEndedError
-from ..events import Event
+from ..events import Event, NodeInfo
 from ..flows._questions import ToolConfirmation
 from ..sessions import InvocationStatus
 from ..sessions._concurrent import ConcurrentWrites
@@ -471,12 +471,24 @@ class InvocationContext(WorkingContext):
 
     def _for_agent(self, agent: BaseAgent) -> InvocationContext:
         """The context of an agent that this one calls."""
-        path = self._invocation.ids.path_of_run(f"{self._path}/{agent.name}")
-        main_task = self._position.main_task or trio.lowlevel.current_task()
-        position = changed(self._position, path=path, handover=Handover(), main_task=main_task)
+        around = self._position
+        path, run = self._invocation.ids.next_run(f"{around.path}/{agent.name}")
+        node = around.node_info if agent is around.node_of else self._node_below(agent, run)
+        main_task = around.main_task or trio.lowlevel.current_task()
+        position = changed(around, path=path, node_info=node, node_of=None, handover=Handover(), main_task=main_task)
         if not agent._has_own_logic:
             return InvocationContext(self._invocation, agent, position, self._state.layer())
         return InvocationContext(self._invocation, agent, position, self._state, self._invocation.reads_of(path))
+
+    def _node_below(self, agent: BaseAgent, run: int) -> NodeInfo:
+        """Which run this is of an agent that this one calls, or that was handed to in the place of such an agent."""
+        here = self._position
+        path, around = here.node_info.path, here.node_of or (self._agent if here.node_info.path else None)
+        if here.tree.parent_of(agent) is not around:
+            from ..flows._node_paths import path_above  # few agents hand over
+
+            path = path_above(here, self._invocation.ids, agent, around)
+        return changed(here.node_info, path=f"{path}/{agent.name}@{run}".removeprefix("/"))
 
     def _in_branch(self, concurrent: ConcurrentWrites, index: int, branch: str) -> InvocationContext:
         """The same context, for an agent that runs in a branch of its own, beside others."""

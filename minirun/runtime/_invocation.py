@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ..models import ContextCacheConfig
     from ..runners._compactor import Compactor
     from ..sessions import PendingCall
+    from ..sessions._state import Write
     from ..tools._limits import ToolLimits
     from ._commits import CommitWatcher
     from ._replay import Replayer
@@ -173,6 +174,12 @@ class Invocation:
         if self.ended:
             raise InvocationEndedError(self.ended)
         self.secrets.check_write(key, value)
+
+    def keep_temp(self, writes: Mapping[str, Write]) -> None:
+        """Apply writes to `temp:` keys."""
+        from ..sessions._temp import keep_temp  # few programs write any
+
+        keep_temp(self.values, writes)
 
     # --- calls and questions
 

@@ -19,6 +19,7 @@ from ..types import Content
 from ._escalation import Escalation
 
 if TYPE_CHECKING:
+    from ..agents import BaseAgent
     from ..agents._tree import AgentTree
     from ..models import BaseLlm
     from ..workflow._scope import NodeScope
@@ -55,6 +56,10 @@ class Position:
     tree: AgentTree
     """The agents that this one can see."""
     branch: str | None = None
+    node_info: NodeInfo = NO_NODE
+    """What is filled into each event that is said here and has none. In a node run its `output_for` is empty."""
+    node_of: BaseAgent | None = None
+    """The agent that `node_info` names already, where it is run from here: one used as a tool, or as a node."""
     escalation: Escalation = attrs.field(factory=Escalation)
     handover: Handover = attrs.field(factory=Handover)
     concurrent: tuple[tuple[ConcurrentWrites, int], ...] = ()
@@ -64,7 +69,5 @@ class Position:
     """The task in which everything here happens, one thing after the other, unless an agent's logic starts others."""
     readers: tuple[Reads, ...] = ()
     """What the logic here, and around here, has read of the state: an event from here carries it."""
-    node_info: NodeInfo = NO_NODE
-    """What events from here say of where they come from."""
     node: NodeScope | None = None
     """The innermost run of a node that this is inside of."""

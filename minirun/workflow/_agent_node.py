@@ -60,7 +60,8 @@ class AgentNode(Node):
         suffix = "" if scope.attempt == 1 else f"*{scope.attempt}"
         model = find_model(context.agent, context)
         inside = CallScope(_message(scope.input), scope.start_seq, model)
-        position = changed(position, tree=self.tree, inside=inside, path=f"{position.path}{suffix}")
+        path = f"{position.path}{suffix}"
+        position = changed(position, tree=self.tree, inside=inside, path=path, node_of=self.agent)
         below = InvocationContext(invocation, context.agent, position, context._state)
         await self.agent.run_async(below)
         if scope.ended_by is not None:
