@@ -225,6 +225,12 @@ def test_fences_are_of_known_kinds() -> None:
             assert not re.search(r"^\$ (?!python )", block.text, re.MULTILINE), f"{block.file.name}:{block.line}"
 
 
+@pytest.mark.parametrize("page", CHAPTERS.values(), ids=CHAPTERS)
+def test_prose_has_short_lines(page: Page) -> None:
+    """A chapter can be read in a terminal: outside of tables and blocks no line is longer than those of the code."""
+    assert [line for line in page.prose.splitlines() if len(line) > 120 and not line.startswith("|")] == []
+
+
 def has_await_outside(block: Block) -> bool:
     """Whether a program needs something around it to be run."""
     try:
