@@ -111,7 +111,8 @@ def test_a_correction_is_not_shown_as_an_answer(tmp_path: Path) -> None:
     lines = printed("run", str(program), "--db", str(tmp_path / "a.db"), "hi").output.splitlines()
     assert [line.partition(told)[0][:4] for line in lines] == ["  to", "    ", "    ", "[1]"]
     log = printed("sessions", "show", "--db", str(tmp_path / "a.db"), "cook", "local", "default").output
-    assert "2 cook: soup\n3 cook was told: Your answer" in log
+    assert "2 cook: soup\n  INVALID_OUTPUT: " in log
+    assert f"3 cook was told: {told}" in log
     assert "4 cook: [1]" in log
 
 
