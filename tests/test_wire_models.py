@@ -4,8 +4,6 @@ What all models behind HTTP promise, each against a fake server of its API.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -151,23 +149,6 @@ def test_one_object_serves_one_trio_run_after_another(api: Api) -> None:
         return response.content.text
 
     assert [trio.run(main), trio.run(main)] == [TEXT, TEXT]
-
-
-def test_without_the_extra_it_is_named() -> None:
-    """
-    A model that is made where no HTTP client is installed says which extra brings one.
-    """
-    program = """
-import sys
-sys.modules["httpx2"] = None
-from minirun.models.openai import OpenAIChat
-try:
-    OpenAIChat("qwen3", base_url="http://localhost:11434/v1")
-except ImportError as error:
-    print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == 'the adapters for model providers need httpx2; run: pip install "minirun[models]"'
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
