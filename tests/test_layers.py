@@ -36,7 +36,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "values",
         (
             "types events errors _json _fields _frozen _frozen_error _odd_notes _replay_checks _routes _values _copies "
-            "_codec _record _window _adk _genai _misuse _model_errors _request_types",
+            "_codec _record _window _adk _genai _misuse _model_errors _request_types _workflow_errors",
         ),
     ),
     (
@@ -45,7 +45,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "sessions._state sessions._read_only sessions._concurrent sessions._fold",
             "credentials._values",
             "flows",
-            "workflow._graph",
+            "workflow._arcs workflow._checks workflow._draw workflow._edges workflow._graph workflow._joins",
         ),
     ),
     ("env", ("env _threads _abandoned",)),

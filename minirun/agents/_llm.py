@@ -371,6 +371,11 @@ class LlmAgent(BaseAgent):
             event = changed(event, error_code=NO_CONTENT, error_message=message)
         elif input_of(event) is Input.TEXT and not event.error_code:
             event, problems = self._with_checked_output(event)
+            node = ctx._position.node
+            if node is not None and node.agent is self and not problems:
+                event = node.with_mark(event)
+                node.ended_by = await ctx.emit(event)
+                return node.ended_by, []
         return await ctx.emit(event), problems
 
     def _with_checked_output(self, event: Event) -> tuple[Event, list[str]]:

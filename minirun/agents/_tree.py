@@ -6,7 +6,7 @@ An agent does not know where it stands; one tree, made once from its root, knows
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigurationError
@@ -65,10 +65,19 @@ class AgentTree:
         for agent in self._by_name.values():
             for tool in agent.tools if isinstance(agent, LlmAgent) else ():
                 found[tool] = None  # type: ignore[index]  # no plain function: the field's converter sees to it
-                inner = getattr(tool, "tree", None)
-                if isinstance(inner, AgentTree):
-                    found.update(dict.fromkeys(inner.tools()))
+            found.update(dict.fromkeys(getattr(agent, "node_tools", ())))
+        for tree in self.inner():
+            found.update(dict.fromkeys(tree.tools()))
         return list(found)
+
+    def inner(self) -> Iterator[AgentTree]:
+        """The trees of agents that are tools of these, or nodes."""
+        for agent in self._by_name.values():
+            for tool in agent.tools if isinstance(agent, LlmAgent) else ():
+                tree = getattr(tool, "tree", None)
+                if isinstance(tree, AgentTree):
+                    yield tree
+            yield from getattr(agent, "node_trees", ())
 
     def parent_of(self, agent: BaseAgent) -> BaseAgent | None:
         """The agent above *agent*, or None."""
@@ -121,6 +130,9 @@ class AgentTree:
             if isinstance(agent, LlmAgent) and self.model_of(agent) is None:
                 found = "found none in it nor in an LlmAgent above it; give one, or App(default_model=...)"
                 raise ConfigurationError(f"expected a model for agent {agent.name!r}, {found}")
+            if self.model_of(agent) is None:
+                for tree in getattr(agent, "node_trees", ()):
+                    tree.check_models()
 
     def speaker(self, events: Sequence[Event], before: str | None = None) -> BaseAgent:
         """

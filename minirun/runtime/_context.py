@@ -139,6 +139,67 @@ class WorkingContext(ContextBase):
 
         return await ask_for_input(self, message, response_schema, payload)
 
+    # --- nodes
+
+    async def run_node(self, node: Any, node_input: Any = None, *, name: str | None = None) -> Any:
+        """
+        Run a function, an agent, a tool or a workflow with an input, and return its output.
+
+            summary = await ctx.run_node(summarizer, {"text": text})
+
+        It speaks in a branch of its own, which no prompt outside shows; an agent sees its input as the user's message,
+        and nothing else. Its end is stored as one event, and an invocation that is resumed takes the output from there.
+        Runs are told apart as steps are: by the place of the context, the node's name, its input, and how often the
+        same was asked for there. Several may run side by side, in tasks of a nursery; see `map`.
+
+        Returns:
+            The output, frozen JSON: the same object shape as after a resume.
+
+        Raises:
+            ConfigurationError: *node* is nothing that can be run.
+            InvalidValueError: The input, or the output, is no JSON.
+            ReplayError: It is recorded with another input in its place.
+            NodeRunsLimitExceededError: The invocation has run as many nodes as `RunConfig.max_node_runs` allows.
+        """
+        return await self._invocation.program.nodes().run_node(self, node, node_input, name)
+
+    async def map(
+        self,
+        node: Any,
+        items: Iterable[Any],
+        *,
+        name: str | None = None,
+        max_concurrency: int | None = None,
+        on_failure: str = "cancel_others",
+    ) -> list[Any]:
+        """
+        Run a node for each item, side by side, and return the outputs in the order of the items; see `run_node`.
+
+        What has ended is kept if the process dies. *max_concurrency* is how many run at once, None for no limit of its
+        own. *on_failure* is `"cancel_others"`, or `"collect"`, which lets those that run come to their end; the failure
+        is raised in both cases.
+        """
+        nodes = self._invocation.program.nodes()
+        outputs: list[Any] = await nodes.map_nodes(self, node, items, name, max_concurrency, on_failure)
+        return outputs
+
+    @property
+    def node_input(self) -> Any:
+        """What the node was given that this is inside of: JSON, or the user's Content; None outside of nodes."""
+        node = self._position.node
+        return None if node is None else node.input
+
+    @property
+    def attempt_count(self) -> int:
+        """Which attempt of the node this is, from 1; see `minirun.workflow.Node(retry=...)`."""
+        node = self._position.node
+        return 1 if node is None else node.attempt
+
+    @property
+    def node_path(self) -> str:
+        """What events from here have as `node_info.path`."""
+        return self._position.node_info.path
+
     # --- artifacts
 
     async def save_artifact(

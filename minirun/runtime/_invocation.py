@@ -9,6 +9,7 @@ and `_committer`, ids in `_ids`, limits in `flows._budgets`, the past in `sessio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from .._threads import LateOutcome, in_thread
@@ -76,6 +77,8 @@ class Program(NamedTuple):
     """How long a cleanup hook may take once its run is cancelled, in seconds."""
     compactor: Compactor | None
     """Makes summaries; None: there are none."""
+    nodes: Callable[[], ModuleType]
+    """Loads what runs nodes for contexts."""
     cache_config: ContextCacheConfig | None
     """What requests say of caching; None: nothing."""
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..agents import BaseAgent
     from ..agents._tree import AgentTree
     from ..models import BaseLlm
+    from ..workflow._scope import NodeScope
 
 __all__ = ["CallScope", "Handover", "Position"]
 
@@ -37,7 +38,7 @@ class Handover:
 
 @attrs.frozen(eq=False, repr=False)
 class CallScope:
-    """The inside of a call: what an agent that is used as a tool was asked, and where its own history begins."""
+    """The inside of a call, or of a node: what the agent there was asked, and where its own history begins."""
 
     content: Content
     start_seq: int
@@ -68,3 +69,5 @@ class Position:
     """The task in which everything here happens, one thing after the other, unless an agent's logic starts others."""
     readers: tuple[Reads, ...] = ()
     """What the logic here, and around here, has read of the state: an event from here carries it."""
+    node: NodeScope | None = None
+    """The innermost run of a node that this is inside of."""
