@@ -236,6 +236,11 @@ LATER = frozenset(
         "tools._unknown",
         "tools._unreadable",
         "tools._waiting",
+        "workflow._agent_node",
+        "workflow._dynamic",
+        "workflow._root",
+        "workflow._running",
+        "workflow._tool_node",
     }
 )
 
