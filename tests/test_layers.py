@@ -150,6 +150,7 @@ LATER = frozenset(
         "credentials._secrets",
         "credentials._service",
         "credentials._values",
+        "flows._deps",
         "flows._json_schema",
         "flows._output",
         "flows._parameter_docs",
