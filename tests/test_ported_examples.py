@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import textwrap
 from pathlib import Path
 
@@ -119,6 +120,13 @@ def test_every_ported_sample_is_run() -> None:
     """The table has all programs of this kind, which are at least twelve."""
     assert {path.stem.removeprefix("adk_") for path in FOLDER.glob("adk_*.py")} == EXPECTED.keys()
     assert len(EXPECTED) >= 12
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_ported_sample_names_its_sample_and_the_differences(name: str) -> None:
+    """Its first lines say after which sample of ADK it is written, and what is different."""
+    told = " ".join((importlib.import_module(f"examples.adk_{name}").__doc__ or "").split())
+    assert re.search(r"After .*google/adk-(python|docs)\b.*\. Different: \w.*\.$", told), told
 
 
 @pytest.mark.parametrize("name", EXPECTED)
