@@ -7,8 +7,10 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -22,7 +24,7 @@ from hypercorn.config import Config
 from starlette.applications import Starlette
 from starlette.routing import WebSocketRoute
 
-from examples import fastapi_chat, websocket_chat
+from examples import fastapi_chat, load_test, websocket_chat
 from minirun import Event, InMemoryRunner, LlmAgent, Runner, SqliteSessionService
 from minirun.sessions import InvocationStatus
 
@@ -215,6 +217,22 @@ def test_the_notebook_is_kept_without_outputs() -> None:
     notebook = json.loads((EXAMPLES / "jupyter.ipynb").read_text("utf-8"))
     assert notebook["nbformat"] == 4
     assert all(cell.get("outputs", []) == [] for cell in notebook["cells"])
+
+
+async def test_a_client_counts_a_connection_that_is_broken() -> None:
+    """A service that resets a connection has failed a request of the load test, and ends no other client."""
+
+    async def reset(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.send_all(b"data: ")
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    counts = Counter[str]()
+    async with trio.open_nursery() as nursery:
+        [listener] = await nursery.start(partial(trio.serve_tcp, reset, 0, host="127.0.0.1"))
+        await load_test.client(listener.socket.getsockname()[1], 0, 2, counts)
+        nursery.cancel_scope.cancel()
+    assert counts == {"failed": 2}
 
 
 @pytest.mark.parametrize(
