@@ -152,6 +152,7 @@ LATER = frozenset(
         "credentials._secrets",
         "credentials._service",
         "credentials._values",
+        "flows._deps",
         "flows._json_schema",
         "flows._node_paths",
         "flows._output",
