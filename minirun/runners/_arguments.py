@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..memory import BaseMemoryService
     from ..plugins import BasePlugin
     from ..runtime._hooks import PluginHooks
+    from ..workflow._nodes import NodeLike
     from ._compactor import Compactor
     from ._runner import Runner
 
@@ -36,7 +37,11 @@ _DEFAULT_CONFIG = RunConfig()
 
 
 def app_of(
-    app: App | None, app_name: str | None, agent: BaseAgent | None, node: Any, plugins: Sequence[BasePlugin] | None
+    app: App | None,
+    app_name: str | None,
+    agent: BaseAgent | None,
+    node: NodeLike | None,
+    plugins: Sequence[BasePlugin] | None,
 ) -> App:
     """Return the app that a Runner was given, or one of the agent or node that it was given instead."""
     given = {"app": app, "agent": agent, "node": node}
