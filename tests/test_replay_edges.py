@@ -27,7 +27,19 @@ from minirun.types import Content, Part
 
 from .helpers import PLACE, Logic, run_to_end, runner_for
 from .resuming import steps
-from .test_replay_order import Pause, a_second, at_once, first_run, go_on, one, speaker, texts, until, very_long
+from .test_replay_order import (
+    Pause,
+    a_second,
+    at_once,
+    first_run,
+    go_on,
+    one,
+    side_by_side,
+    speaker,
+    texts,
+    until,
+    very_long,
+)
 
 
 async def test_what_is_said_on_the_way_to_a_pause_is_not_missed_when_somebody_looks() -> None:
@@ -139,6 +151,27 @@ async def test_who_does_not_escalate_any_more_is_not_waited_for(instead: str, au
     assert texts(log) == ["speaks 0", "over"]
     run, found = await go_on(agent(now=True), log, len(log), RunConfig(deadline_s=100))
     assert (run.status, texts(found)[-1]) == ("completed", "speaks 1")
+
+async def test_a_call_that_has_ended_is_not_waited_for(autojump_clock: MockClock) -> None:
+    """Inside of a call an agent had escalated, and does not any more: another call of the turn goes on at its end."""
+
+    def agent(now: bool) -> BaseAgent:
+        async def escalate(ctx: InvocationContext) -> None:
+            await trio.sleep(10)
+            if not now:
+                await ctx.emit(Event(message="over", actions=EventActions(escalate=True)))
+
+        async def speak(ctx: InvocationContext) -> None:
+            await ctx.emit(Event(message="speaks 0"))
+            await trio.sleep(0 if now else 1000)
+            await ctx.emit(Event(message="speaks 1"))
+
+        return side_by_side("tools of one turn", one("escalates", escalate), one("speaks", speak))
+
+    log = await first_run(agent(now=False))
+    run, found = await go_on(agent(now=True), log, until(log, "over"), RunConfig(deadline_s=100))
+    assert (run.status, texts(found)[:3]) == ("completed", ["speaks 0", "over", "speaks 1"])
+
 
 
 async def test_an_agent_inside_of_a_call_that_has_only_spoken_has_asked_nothing() -> None:
