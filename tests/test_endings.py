@@ -430,8 +430,9 @@ async def test_what_fails_before_anything_new_is_done_ends_nothing(
     assert found == attrs.evolve(expected, raised=ReplayError)
 
 
+@pytest.mark.parametrize("in_a_group", [False, True])
 async def test_what_goes_on_and_fails_before_the_end_of_the_record_keeps_its_status(
-    desk: Desk, autojump_clock: MockClock
+    desk: Desk, autojump_clock: MockClock, in_a_group: bool
 ) -> None:
     """An exception of the agent's own counts no more than that it is not there: the call is repeated, then it fails."""
     before = await desk.run(program(hang, asks=True), supervised=True)
@@ -439,7 +440,8 @@ async def test_what_goes_on_and_fails_before_the_end_of_the_record_keeps_its_sta
     [invocation] = await desk.service.list_invocations(app_name="app")
 
     async def fail(ctx: InvocationContext) -> None:
-        raise LlmCallsLimitExceededError("before anything is repeated")
+        error = LlmCallsLimitExceededError("before anything is repeated")
+        raise BaseExceptionGroup("of a nursery", [Pause("beside it"), error]) if in_a_group else error
 
     found = await desk.run(Logic(name="both", logic=fail), invocation_id=invocation.invocation_id)
     question_open = kept(PAUSED, asks=True, raised=LlmCallsLimitExceededError)
@@ -516,6 +518,16 @@ async def test_every_exception_of_a_group_stands_in_the_log(desk: Desk, autojump
     ]
     found = await desk.run(ParallelAgent(name="both", sub_agents=both, on_failure="collect"))
     assert (found.status, found.raised, found.errors) == (FAILED, ValueError, ["ValueError", "OSError"])
+
+
+async def test_who_waits_beside_a_failure_does_not_stand_in_the_log_as_one(desk: Desk) -> None:
+    """An agent that asks in a nursery of its own leaves a pause in the group: that is nothing that has failed."""
+
+    async def logic(ctx: InvocationContext) -> None:
+        raise BaseExceptionGroup("of a nursery", [Pause("beside it"), OSError("no luck")])
+
+    found = await desk.run(Logic(name="agent", logic=logic))
+    assert (found.status, found.raised, found.errors) == (FAILED, OSError, ["OSError"])
 
 
 def _fail_with(error: type[Exception]) -> Callable[[InvocationContext], Awaitable[None]]:
