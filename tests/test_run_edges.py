@@ -25,7 +25,7 @@ from minirun.apps import EventsCompactionConfig, FirstLinesSummarizer
 from minirun.errors import SessionBusyError, StaleSessionError
 from minirun.plugins import BasePlugin
 from minirun.sessions import GetSessionConfig, InvocationStatus, LiveSession, SessionKey, SessionWriter
-from minirun.testing import ScriptedLlm
+from minirun.testing import ScriptedLlm, call
 from minirun.types import Content, FunctionCall, Part
 
 from .helpers import PLACE, Logic, run_to_end, stored_events
@@ -71,8 +71,8 @@ async def test_a_run_that_is_cancelled_while_it_enters_gives_the_lease_back(auto
     dead = await service.open_writer(SessionKey("app", "u", "s"), "dead", None, reject=False)
     assert dead is not None
     await dead.append(Event(author="user", message="go", invocation_id="dead"), begins=True)
-    call = Content(role="model", parts=[Part(function_call=FunctionCall(id="c", name="work", args={}))])
-    await dead.append(Event(author="agent", content=call, invocation_id="dead"))
+    asked = Content(role="model", parts=[Part(function_call=FunctionCall(id="c", name="work", args={}))])
+    await dead.append(Event(author="agent", content=asked, invocation_id="dead"))
     await dead.finish(None)
     service.given_back.clear()
     with trio.move_on_after(5) as scope:
@@ -120,17 +120,33 @@ async def test_a_run_that_does_not_wait_does_not_wait_for_who_has_overtaken_it(a
     assert (await stored_events(runner), trio.current_time() - start) == ([], 0)
 
 
+def summed_up(agent: LlmAgent) -> App:
+    """An app that makes summaries, but not so soon."""
+    compaction = EventsCompactionConfig(compaction_interval=9, overlap_size=0, summarizer=FirstLinesSummarizer())
+    return App(name="app", root_agent=agent, events_compaction_config=compaction)
+
+
 async def test_a_run_shows_the_past_that_it_asks_for_whatever_its_prompts_show() -> None:
     """Where summaries are made, prompts show all that none covers; `session.events` begins with the run's window."""
-    compaction = EventsCompactionConfig(compaction_interval=9, overlap_size=0, summarizer=FirstLinesSummarizer())
     agent = LlmAgent(name="agent", model=ScriptedLlm(["one", "two", "three"]))
-    app = App(name="app", root_agent=agent, events_compaction_config=compaction)
-    runner = Runner(app=app, session_service=InMemorySessionService(), auto_create_session=True)
+    runner = Runner(app=summed_up(agent), session_service=InMemorySessionService(), auto_create_session=True)
     for message in ("first", "second"):
         await run_to_end(runner, message)
     config = RunConfig(get_session_config=GetSessionConfig(num_recent_events=1))
     _, run = await run_to_end(runner, "third", run_config=config)
     assert [event.text for event in run.session.events] == ["two", "third", "three"]
+
+
+async def test_who_answers_follows_from_what_prompts_show_whatever_the_window_of_the_run() -> None:
+    """Where summaries are made: an agent that was handed the conversation goes on, in a run that asks for no past."""
+    script = [call("transfer_to_agent", agent_name="second")]
+    second = LlmAgent(name="second", model=ScriptedLlm(["one", "two"]))
+    root = LlmAgent(name="root", model=ScriptedLlm(script), sub_agents=[second])
+    runner = Runner(app=summed_up(root), session_service=InMemorySessionService(), auto_create_session=True)
+    await run_to_end(runner, "first")
+    config = RunConfig(get_session_config=GetSessionConfig(num_recent_events=0))
+    events, _ = await run_to_end(runner, "second", run_config=config)
+    assert [(event.author, event.text) for event in events] == [("second", "two")]
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------
