@@ -45,6 +45,7 @@ from .test_replay_order import (
     until,
     very_long,
 )
+from .test_resume import cut_after
 
 
 async def test_what_is_said_on_the_way_to_a_pause_is_not_missed_when_somebody_looks() -> None:
@@ -316,3 +317,23 @@ async def test_a_partial_event_that_is_not_shown_again_is_a_checkpoint() -> None
     log = await first_run(one("streams", stream))
     await go_on(one("streams", stream), log, len(log))
     assert cancelled == [True, True]
+
+
+async def test_a_hook_that_fails_after_something_new_fails_the_invocation_although_nothing_was_replayed() -> None:
+    """It has taken a step before the agents: that was done, so the invocation is not left as it was."""
+
+    async def nothing() -> None:
+        pass
+
+    class Greeter(BasePlugin):
+        async def before_run_callback(self, *, invocation_context: InvocationContext) -> None:
+            await invocation_context.step("greet", nothing)
+            raise OSError("after that")
+
+    log = await first_run(speaker("speaks", 2, at_once))
+    app = App(name="app", root_agent=speaker("speaks", 2, at_once), plugins=[Greeter("greeter")])
+    runner = Runner(app=app, session_service=await cut_after(log, until(log, "speaks 0")))
+    with pytest.raises(OSError, match="after that"):
+        async with runner.run_async(**PLACE, invocation_id=log[0].invocation_id) as run:
+            await run.wait()
+    assert run.status == "failed"

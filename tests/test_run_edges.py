@@ -28,7 +28,7 @@ from minirun.sessions import GetSessionConfig, InvocationStatus, LiveSession, Se
 from minirun.testing import ScriptedLlm, call
 from minirun.types import Content, FunctionCall, Part
 
-from .helpers import PLACE, Logic, run_to_end, stored_events
+from .helpers import PLACE, Logic, run_to_end, runner_for, stored_events
 
 
 def runner_over(service: InMemorySessionService, *plugins: BasePlugin) -> Runner:
@@ -169,3 +169,27 @@ async def test_what_fails_between_the_message_and_the_agents_is_what_the_run_fai
     assert getattr(info.value, "__notes__", []) == []
     log = await stored_events(runner)
     assert [(event.text, event.error_code) for event in log] == [("go", None), ("", "ConnectionError")]
+
+
+# --- ends -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ends_by", ["deadline", "leaving"])
+async def test_agents_that_come_to_their_end_although_they_are_cancelled_have_ended(
+    ends_by: str, autojump_clock: MockClock
+) -> None:
+    """What they do last is shielded, and no cancellation comes to them: the invocation is completed."""
+
+    async def work(ctx: InvocationContext) -> None:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(10)
+
+    runner = runner_for(work)
+    config = RunConfig(deadline_s=5 if ends_by == "deadline" else None)
+    async with runner.run_async(**PLACE, new_message="go", run_config=config) as run:
+        if ends_by == "deadline":
+            await run.wait()
+        else:
+            await trio.sleep(1)
+    assert run.status == "completed"
+    assert [event.error_code for event in await stored_events(runner)] == [None]
