@@ -26,13 +26,15 @@ if TYPE_CHECKING:
     from ._model_errors import ModelRefusedError as ModelRefusedError
     from ._model_errors import ModelRequestError as ModelRequestError
     from ._model_errors import ModelTimeoutError as ModelTimeoutError
+    from ._state_schema_error import StateSchemaError as StateSchemaError
 else:
     __getattr__, __dir__, _ = names_of(
         globals(),
         {
             "minirun._model_errors": "CassetteError ContextTooLongError ModelAuthenticationError ModelConnectionError "
             "ModelError ModelOverloadedError ModelRateLimitedError ModelRefusedError ModelRequestError "
-            "ModelTimeoutError"
+            "ModelTimeoutError",
+            "minirun._state_schema_error": "StateSchemaError",
         },
     )
 
@@ -47,11 +49,11 @@ __all__ = [
     "ModelRateLimitedError", "ModelRefusedError", "ModelRequestError", "ModelTimeoutError",
     "NotSupportedAttributeError", "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError",
     "RetriesExceededError", "ScriptError", "SecretError", "ServiceClosedError", "ServiceInUseError",
-    "ServiceNotConfiguredError", "SessionBusyError", "SessionNotFoundError", "StaleSessionError", "StorageBusyError",
-    "StorageCorruptError", "StorageError", "StorageFormatError", "StorageFullError", "StorageMissingError",
-    "StorageReadOnlyError", "StorageRolledBackError", "StorageUncertainError", "ThreadsExhaustedError",
-    "TokensLimitExceededError", "ToolCallsLimitExceededError", "ToolTimeoutError", "TransfersLimitExceededError",
-    "UnfinishedAgentError", "UnknownToolError",
+    "ServiceNotConfiguredError", "SessionBusyError", "SessionNotFoundError", "StaleSessionError", "StateSchemaError",
+    "StorageBusyError", "StorageCorruptError", "StorageError", "StorageFormatError", "StorageFullError",
+    "StorageMissingError", "StorageReadOnlyError", "StorageRolledBackError", "StorageUncertainError",
+    "ThreadsExhaustedError", "TokensLimitExceededError", "ToolCallsLimitExceededError", "ToolTimeoutError",
+    "TransfersLimitExceededError", "UnfinishedAgentError", "UnknownToolError",
 ]
 
 

@@ -36,13 +36,13 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "values",
         (
             "types events errors _json _fields _frozen _frozen_error _odd_notes _values _copies _codec _record _window "
-            "_adk _genai _misuse _model_errors _request_types",
+            "_adk _genai _misuse _model_errors _state_schema_error _request_types",
         ),
     ),
     (
         "pure logic",
         (
-            "sessions._state sessions._read_only sessions._concurrent sessions._fold",
+            "sessions._state sessions._state_schema sessions._read_only sessions._concurrent sessions._fold",
             "credentials._values",
             "flows",
             "workflow._graph",
@@ -143,6 +143,7 @@ LATER = frozenset(
         "agents._turn_notes",
         "apps._compaction",
         "apps._resumability",
+        "apps._settings",
         "artifacts._in_memory",
         "artifacts._run",
         "artifacts._service",
@@ -158,6 +159,7 @@ LATER = frozenset(
         "flows._results",
         "flows._retold",
         "flows._schema",
+        "flows._state_schema",
         "flows._words",
         "flows._written",
         "memory._in_memory",
@@ -172,6 +174,7 @@ LATER = frozenset(
         "runners._compactor",
         "runners._credentials",
         "runners._debug",
+        "runners._odd_arguments",
         "runners._resume",
         "runners._rewind",
         "runners._overrides",
@@ -214,6 +217,7 @@ LATER = frozenset(
         "sessions._sqlite._lost_file",
         "sessions._sqlite._queries",
         "sessions._sqlite._rewind",
+        "sessions._state_schema",
         "testing._cassettes",
         "tools._failed",
         "sessions._wire",

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ..models import ContextCacheConfig
     from ..runners._compactor import Compactor
     from ..sessions import PendingCall
+    from ..sessions._state_schema import StateSchemas
     from ..tools._limits import ToolLimits
     from ._commits import CommitWatcher
     from ._replay import Replayer
@@ -77,6 +78,8 @@ class Program(NamedTuple):
     """Makes summaries; None: there are none."""
     cache_config: ContextCacheConfig | None
     """What requests say of caching; None: nothing."""
+    schemas: StateSchemas | None
+    """What the session's own state may hold; None: anything."""
 
 
 class Invocation:
@@ -165,11 +168,11 @@ class Invocation:
             self.secrets = Secrets()
         self.secrets.know(credential)
 
-    def check_write(self, key: object, value: Any) -> None:
+    def check_write(self, key: object, write: Any) -> None:
         """Raise if nothing is written any more, or a secret is in a key of the state or in what is written there."""
         if self.ended:
             raise InvocationEndedError(self.ended)
-        self.secrets.check_write(key, value)
+        self.secrets.check_write(key, write)
 
     # --- calls and questions
 
