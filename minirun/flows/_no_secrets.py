@@ -42,7 +42,7 @@ class NoSecrets:
     def check_keys(self, value: Any, what: str) -> None:
         """Raise if one is a key somewhere in *value*."""
 
-    def check_write(self, key: object, write: Any) -> None:
+    def check_write(self, key: object, value: Any) -> None:
         """Raise if one is in a write to the state."""
 
     def check_event(self, event: Event, *own_names: str | None) -> None:

@@ -168,11 +168,11 @@ class Invocation:
             self.secrets = Secrets()
         self.secrets.know(credential)
 
-    def check_write(self, key: object, write: Any) -> None:
+    def check_write(self, key: object, value: Any) -> None:
         """Raise if nothing is written any more, or a secret is in a key of the state or in what is written there."""
         if self.ended:
             raise InvocationEndedError(self.ended)
-        self.secrets.check_write(key, write)
+        self.secrets.check_write(key, value)
 
     # --- calls and questions
 
