@@ -285,6 +285,30 @@ async def test_every_kind_of_class_is_a_schema(schema: Any) -> None:
     assert await state_of(runner) == {"count": 5}
 
 
+def test_strictness_reaches_what_is_inside() -> None:
+    """
+    Unions, literals and models inside of a schema take no 3.0 for an int and no text for a number either.
+    """
+
+    @attrs.define
+    class Nest:
+        model: DeskModel
+        union: int | list[int]
+        one: Literal[1]
+        either: float | str = 0.0
+
+    nest = StateSchema.of(Nest)
+    for key, fits, wrong in (
+        ("model", {"count": 1}, {"count": "1"}),
+        ("union", [1], [1.0]),
+        ("union", 1, 1.0),
+        ("one", 1, 1.0),
+        ("either", 1, True),
+    ):
+        assert nest.problems(key, fits) == []
+        assert nest.problems(key, wrong) != [], (key, wrong)
+
+
 async def test_other_scopes_are_not_looked_at(sessions: BaseSessionService) -> None:
     """
     `app:`, `user:` and `temp:` keys bypass the schema, in every way to write them.
@@ -516,6 +540,23 @@ async def test_an_event_that_closes_a_call_is_stored_whatever_a_plugin_does() ->
     assert "StateSchemaError" in "".join(caught.value.__notes__)
     assert [each.name for event in await stored(runner) for each in event.get_function_responses()] == ["look"]
     assert await state_of(runner) == {}
+
+
+async def test_an_agent_that_fails_leaves_no_state_that_does_not_fit() -> None:
+    """
+    What an agent has added too much is not stored by its failure either: the next run begins.
+    """
+
+    async def logic(ctx: InvocationContext) -> None:
+        ctx.state.add("level", 2)
+        await ctx.emit(Event(message="full"))
+        ctx.state.add("level", 1)
+        raise LookupError
+
+    runner = runner_of(logic)
+    with pytest.raises(LookupError):
+        await run(runner)
+    assert await state_of(runner) == {"level": 2}
 
 
 async def test_what_a_callback_and_its_tool_add_is_checked_together() -> None:

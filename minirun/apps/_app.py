@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -19,7 +19,6 @@ from ..sessions._key import check_app_name
 if TYPE_CHECKING:
     from ..models import BaseLlm, ContextCacheConfig
     from ..plugins import BasePlugin
-    from ..sessions._state_schema import StateSchemas
     from ._compaction import EventsCompactionConfig
     from ._resumability import ResumabilityConfig
 
@@ -61,7 +60,7 @@ class App(Record):
     context_cache_config: ContextCacheConfig | None
     state_schema: type | None
     _tree: AgentTree = attrs.field(init=False, repr=False, eq=False)
-    _schemas: StateSchemas | None = attrs.field(init=False, repr=False, eq=False)
+    _schema: Any = attrs.field(init=False, repr=False, eq=False)  # StateSchemas, which is private, or None
 
     def __init__(
         self,
@@ -96,7 +95,7 @@ class App(Record):
         given["plugins"] = _checked_plugins(plugins)
         self.__attrs_init__(**{field.name: given[field.name] for field in attrs.fields(App) if field.init})
         object.__setattr__(self, "_tree", tree)
-        object.__setattr__(self, "_schemas", schemas)
+        object.__setattr__(self, "_schema", schemas)
 
     def _renamed(self, name: str) -> App:
         """The same app under another name."""

@@ -126,7 +126,7 @@ class Runner:
             cleanup_timeout_s=self.cleanup_timeout_s,
             compactor=self._compactor,
             cache_config=self.app.context_cache_config,
-            schemas=self.app._schemas,
+            schemas=self.app._schema,
         )
 
     @property

@@ -405,7 +405,8 @@ class InvocationContext(WorkingContext):
     def root(cls, invocation: Invocation) -> InvocationContext:
         """The context that a run begins with."""
         tree = invocation.program.tree
-        state = State(invocation.values, check=invocation.check_write, schemas=invocation.program.schemas)
+        state = State(invocation.values, check=invocation.check_write)
+        state.schemas = invocation.program.schemas
         return cls(invocation, tree.root, Position("run", tree), state)
 
     def _for_agent(self, agent: BaseAgent) -> InvocationContext:

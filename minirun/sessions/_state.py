@@ -322,18 +322,16 @@ class State(MutableMapping[str, Any]):
     __slots__ = ("_below", "_check", "_closed", "_seen", "_taken", "_writes", "schemas")
     APP_PREFIX, USER_PREFIX, TEMP_PREFIX = _PREFIXES
     _check: Callable[[str, Any], None] | None
-    schemas: StateSchemas | None
 
     def __init__(
         self,
         below: State | Values,
         seen: Callable[[str, Any], Any] | None = None,
         check: Callable[[str, Any], None] | None = None,
-        schemas: StateSchemas | None = None,
     ) -> None:
         self._below = below
         self._check = below._check if isinstance(below, State) else check  # raises if this must not be written
-        self.schemas = below.schemas if isinstance(below, State) else schemas
+        self.schemas: StateSchemas | None = below.schemas if isinstance(below, State) else None
         """What the session's own keys may hold; None: anything. A layer has those of the layer below it."""
         self._seen = seen  # is told what is read of what is committed, key by key, and says what to return
         self._writes: dict[str, Write] = {}

@@ -57,7 +57,7 @@ class StateSchemas:
             self._check_removal(key, is_there=True)
         elif self._is_own(key):
             operand = write.amount if type(write) is Add else write.items
-            if self._wrong(key, operand) and self._wrong(key, _after(state, key, write)):
+            if self._wrong(key, _after(state, key, write)):
                 self._check(key, operand)
 
     def check_merge(self, state: State, key: str, write: Write) -> None:
