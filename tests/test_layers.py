@@ -35,8 +35,9 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "values",
         (
-            "types events errors _json _fields _frozen _frozen_error _odd_notes _values _copies _codec _record _window "
-            "_adk _genai _misuse _model_errors _state_schema_error _request_types",
+            "types events errors _json _fields _frozen _frozen_error _odd_notes _replay_checks _routes _values _copies "
+            "_codec _record _window _adk _genai _misuse _model_errors _request_types _state_schema_error "
+            "_workflow_errors",
         ),
     ),
     (
@@ -45,7 +46,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "sessions._state sessions._state_schema sessions._read_only sessions._concurrent sessions._fold",
             "credentials._values",
             "flows",
-            "workflow._graph",
+            "workflow._arcs workflow._checks workflow._draw workflow._edges workflow._graph workflow._joins",
         ),
     ),
     ("env", ("env _threads _abandoned",)),
@@ -124,7 +125,9 @@ LATER = frozenset(
         "_frozen_error",
         "_misuse",
         "_odd_notes",
+        "_replay_checks",
         "_request_types",
+        "_routes",
         "agents._caching",
         "agents._call_ids",
         "agents._callbacks",
@@ -152,6 +155,7 @@ LATER = frozenset(
         "credentials._service",
         "credentials._values",
         "flows._json_schema",
+        "flows._node_paths",
         "flows._output",
         "flows._parameter_docs",
         "flows._patterns",
@@ -160,6 +164,7 @@ LATER = frozenset(
         "flows._retold",
         "flows._schema",
         "flows._state_schema",
+        "flows._transfers",
         "flows._words",
         "flows._written",
         "memory._in_memory",
@@ -220,6 +225,7 @@ LATER = frozenset(
         "sessions._state_schema",
         "testing._cassettes",
         "tools._failed",
+        "sessions._temp",
         "sessions._wire",
         "tools._function",
         "tools._handover",

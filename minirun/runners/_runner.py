@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
@@ -125,6 +125,7 @@ class Runner:
             env=self._env,
             cleanup_timeout_s=self.cleanup_timeout_s,
             compactor=self._compactor,
+            nodes=_nodes,
             cache_config=self.app.context_cache_config,
             schemas=self.app._schema,
         )
@@ -445,3 +446,9 @@ class Runner:
             )
             events += await print_events(scope, message, quiet=quiet, verbose=verbose)
         return events
+
+
+def _nodes() -> ModuleType:
+    from ..workflow import _dynamic  # few programs run nodes
+
+    return _dynamic

@@ -29,7 +29,6 @@ from ..sessions._run_session import run_session
 from ..sessions._state import State, parted, writes_of
 from ..types import Content
 from ._config import RunConfig
-from ._emit import keep_temp
 from ._failure import is_pause
 from ._ids import STEP_ID
 from ._invocation import Invocation
@@ -354,7 +353,7 @@ class ContextBase(ReadonlyContext):
             await self._invocation.emitter.emit(self, Event(), closing=closing)
         elif temp:
             self._state.take({}).commit()
-            keep_temp(self._invocation, temp)
+            self._invocation.keep_temp(temp)
 
     def _check_awaited(self) -> None:
         """Raise if something was said here, or an agent run, without an `await`: it has not happened."""
