@@ -141,6 +141,6 @@ def constrain(state: State, schema: StateSchema) -> None:
     """
     Have a layer, and those that are put on it from here on, keep to *schema*, too.
 
-    For whoever runs something inside of which a schema holds: what is below the layer does not see it.
+    What runs an agent under a schema calls this with the state of its context. What is below the layer is not checked.
     """
     state.schemas = StateSchemas(schema) if state.schemas is None else state.schemas.within(schema)
