@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..artifacts import ArtifactReader, ArtifactVersion, Chunks
     from ..credentials import AuthConfig, AuthCredential
     from ..memory import MemoryEntry, SearchMemoryResponse
-    from ._commits import CommitWatcher
+    from ._commits import Commit
 
 __all__ = ["CallbackContext", "InvocationContext", "ReadonlyContext", "ToolContext"]
 
@@ -447,7 +447,7 @@ class InvocationContext(WorkingContext):
         """`running`; for the hooks at the end of a run, how it ends, unless something else fails after them."""
         return self._invocation.status
 
-    def watch_commits(self, watcher: CommitWatcher) -> None:
+    def watch_commits(self, watcher: Callable[[Commit], None]) -> None:
         """
         Have *watcher* called with a `Commit` for each event that is emitted in this run from now on, once it is stored.
 

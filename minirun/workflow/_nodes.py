@@ -134,11 +134,8 @@ class Node(_AgentFields):
         if self.require_confirmation:
             await self._ask_first(context, scope)
         if self.parallel_worker:
-            from ._dynamic import map_nodes  # few nodes are run for each item
-
             items = scope.input if isinstance(scope.input, (list, tuple)) else [scope.input]
-            inner = self._single
-            return Event(output=await map_nodes(context, inner, items, max_concurrency=self.max_parallel_workers))
+            return Event(output=await context.map(self._single, items, max_concurrency=self.max_parallel_workers))
         return await self._once(context, scope)
 
     async def _once(self, context: InvocationContext, scope: NodeScope) -> Event:
