@@ -50,7 +50,8 @@ class LlmResponse(Record):
     `model_version` is the model that has answered, as its provider calls it; `grounding_metadata` and
     `citation_metadata` say what the answer rests on, as JSON objects of the provider's form. The event has them, too.
 
-    With an `error_code` it is the model's own way to say that there is no answer; it ends the turn.
+    With an `error_code` it is the model's own way to say that there is no answer; it ends the turn. Calls in it are
+    neither made nor stored: they may be half.
 
     `finish_reason` says why the model has stopped, in the words of `minirun.types.FinishReason`: of an answer that the
     limit of tokens has cut off (`MAX_TOKENS`) no call is made. `model_version` is which model has answered, as the
