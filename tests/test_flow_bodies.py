@@ -137,8 +137,9 @@ def test_bodies_of_real_runs_are_what_the_apis_take(
     answers: list[LlmResponse], steps: list[Any], is_summarised: bool
 ) -> None:
     """
-    Every request of agents that call, hand over, work side by side, fail, are undone and summarised can be sent, to each
-    of the four APIs, whoever has sealed what is in it, and whatever the user has sent.
+    Every request of agents that call, hand over, work side by side, fail, are undone and summarised can be sent.
+
+    To each of the four APIs, whoever has sealed what is in it, and whatever the user has sent.
     """
     for request in trio.run(requests_of, answers, steps, is_summarised):
         for wire, problem_with, types in WIRES.values():

@@ -31,7 +31,8 @@ class LlmRequest(Record):
     Requests of one agent in one session are stable: the tools and the system instruction stay equal, and the contents
     of each begin with those of the one before, until a compaction, a rewind, or a value in the instruction changes
     them. `cache_config` says that the provider is to use that, and `cache_key` is the same for all requests that share
-    a beginning; both are None unless the app has a `context_cache_config`.
+    a beginning; both are None unless the app has a `context_cache_config`. `cache_metadata` is what the log has of the
+    provider's cache: the `custom_metadata["context_cache"]` of the agent's last answer that had one.
     """
 
     contents: Sequence[Content]
@@ -39,6 +40,7 @@ class LlmRequest(Record):
     model: str | None = None
     cache_config: ContextCacheConfig | None = None
     cache_key: str | None = None
+    cache_metadata: Mapping[str, Any] | None = None
 
 
 @constructed
