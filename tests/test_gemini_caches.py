@@ -23,12 +23,13 @@ from .provider_servers.server import FakeProvider, Reply, served
 from .wire_models import APIS, request, streamed, whole
 
 API = APIS["gemini"]
-ANSWER = {"candidates": [{"content": {"role": "model", "parts": [{"text": "ok"}]}, "finishReason": "STOP"}]}
-CALL = {
-    "candidates": [
-        {"content": {"role": "model", "parts": [{"functionCall": {"name": "look", "args": {}}}]}, "finishReason": "STOP"}
-    ]
-}
+
+
+def said(**part: Any) -> dict[str, Any]:
+    return {"candidates": [{"content": {"role": "model", "parts": [part]}, "finishReason": "STOP"}]}
+
+
+ANSWER, CALL = said(text="ok"), said(functionCall={"name": "look", "args": {}})
 
 
 class Clock(Env):
@@ -205,7 +206,9 @@ async def test_what_is_too_small_is_asked_for_again_at_twice_the_size(tmp_path: 
     assert other.asked == ["answer"] * 3 + ["make", "cachedContents/made-1"]
 
 
-@pytest.mark.parametrize("answer", [{}, {"name": "cachedContents/x"}, {"name": 7, "expireTime": "2999-01-01T00:00:00Z"}])
+@pytest.mark.parametrize(
+    "answer", [{}, {"name": "cachedContents/x"}, {"name": 7, "expireTime": "2999-01-01T00:00:00Z"}]
+)
 async def test_an_odd_answer_makes_no_cache(tmp_path: Path, answer: Any) -> None:
     """
     Where the provider does not say what the cache is called, or until when it is there, the whole request is sent.
@@ -249,11 +252,11 @@ async def test_a_note_that_is_none_is_read_over(told: dict[str, Any]) -> None:
     assert server.asked[0].body == {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
 
 
-async def test_a_callback_sees_what_is_known_of_the_cache() -> None:
+def test_a_callback_sees_what_is_known_of_the_cache() -> None:
     """
     The draft of a request has it, and refuses what it cannot be.
     """
-    draft = LlmRequestDraft.of(LlmRequest(contents=(), cache_metadata={"name": "x"}))
+    draft = LlmRequestDraft.of(LlmRequest(contents=request("hi").contents, cache_metadata={"name": "x"}))
     assert draft.frozen().cache_metadata == {"name": "x"}
     with pytest.raises(InvalidValueError, match=r"LlmRequest\.cache_metadata"):
         draft.cache_metadata = "x"  # type: ignore[assignment]  # on purpose
