@@ -181,6 +181,29 @@ async def test_other_lost_requests_are_not_sent_again(head: bytes) -> None:
     assert requests == 1
 
 
+async def test_requests_do_not_wait_for_each_other_s_connections() -> None:
+    """
+    However many requests are under way, the next one gets a connection of its own: there is no time-out of a pool.
+    """
+    count, read, all_read = 110, 0, trio.Event()  # more than are kept when they are done
+
+    async def handle(stream: trio.SocketStream, number: int) -> None:
+        nonlocal read
+        await has_request(stream)
+        read += 1
+        if read == count:
+            all_read.set()
+        await all_read.wait()
+        await stream.send_all(response(STREAM))
+
+    async with serving(handle) as (model, server):
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                for _ in range(count):
+                    nursery.start_soon(ask, model)
+    assert server.connections == count
+
+
 async def test_an_answer_that_comes_before_the_request_was_read_counts() -> None:
     """
     A server may refuse a long request at its first bytes and read no more of it.
