@@ -16,7 +16,13 @@ import pytest
 import trio
 import trio.testing
 
-from minirun.errors import ContextTooLongError, ModelAuthenticationError, ModelConnectionError, ModelRequestError
+from minirun.errors import (
+    ContextTooLongError,
+    ModelAuthenticationError,
+    ModelConnectionError,
+    ModelError,
+    ModelRequestError,
+)
 from minirun.models import LlmResponse
 from minirun.models.openai import OpenAIChat
 
@@ -219,6 +225,31 @@ async def test_an_answer_that_comes_before_the_request_was_read_counts() -> None
     async with serving(handle) as (model, _):
         with pytest.raises(ContextTooLongError, match="too large"):
             await ask(model, "x" * 3_000_000)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_response_is_bounded(monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
+    """
+    A server that never comes to an end is given up when its response is too long, streamed or not.
+    """
+    monkeypatch.setattr("minirun.models._http.BODY_BYTES_MAX", 2**20)
+    sent = 0
+
+    async def handle(connection: trio.SocketStream, number: int) -> None:
+        nonlocal sent
+        await has_request(connection)
+        kind = b"text/event-stream" if stream else b"application/json"
+        await connection.send_all(b"HTTP/1.1 200 OK\r\ncontent-type: " + kind + b"\r\n\r\n")
+        while True:
+            await connection.send_all(b": nothing yet\n\n" * 4096)
+            sent += 15 * 4096
+
+    async with serving(handle) as (model, _):
+        with pytest.raises(ModelError, match="at most 1048576 bytes"):
+            async with aclosing(model.generate_content_async(request("hi"), stream)) as responses:
+                async for _ in responses:
+                    pass
+    assert sent < 2**24
 
 
 async def test_the_key_goes_nowhere_else(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
