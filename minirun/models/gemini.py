@@ -15,7 +15,7 @@ from .._values import changed
 from ..errors import ConfigurationError, ModelAuthenticationError, ModelError, ModelRequestError
 from ._adapter import TIMEOUT_S, Key, WireLlm, host_of
 from ._base import LlmCapabilities, LlmRequest, LlmResponse
-from ._cache_config import CACHE
+from ._cache_config import CACHE, ContextCacheConfig
 from ._gemini_caches import LETTERS_PER_TOKEN, Beginning, Known, beginning_of, known_of, made_from, with_cache
 from ._wire import Outgoing
 from ._wire_gemini import GeminiWire
@@ -84,9 +84,7 @@ class Gemini(WireLlm):
         by_name = LlmCapabilities(output_schema_and_tools=is_new, media_in_tool_results=is_new)
         self.capabilities = capabilities if capabilities is not None else by_name
 
-    async def generate_content_async(
-        self, request: LlmRequest, stream: bool = False
-    ) -> AsyncGenerator[LlmResponse, None]:
+    def generate_content_async(self, request: LlmRequest, stream: bool = False) -> AsyncGenerator[LlmResponse, None]:
         """
         Answer *request*, with a cache of what it begins with if there is one.
 
@@ -96,7 +94,15 @@ class Gemini(WireLlm):
             NotSupportedError: It asks for what the provider does not have; nothing was sent.
             ModelError: The provider has failed; its subclasses say how.
         """
-        known = await self._known(request)
+        config = request.cache_config
+        if not self._explicit_caches or config is None or request.config.cached_content is not None:
+            return super().generate_content_async(request, stream)
+        return self._with_caches(request, config, stream)
+
+    async def _with_caches(
+        self, request: LlmRequest, config: ContextCacheConfig, stream: bool
+    ) -> AsyncGenerator[LlmResponse, None]:
+        known = await self._known(request, config)
         asked = request if known is None or known.name is None else with_cache(request, known)
         while True:
             try:
@@ -110,11 +116,9 @@ class Gemini(WireLlm):
                 assert known is not None, "it had a name"
                 asked, known = request, known._replace(name=None, expires_at=None)
 
-    async def _known(self, request: LlmRequest) -> Known | None:
+    async def _known(self, request: LlmRequest, config: ContextCacheConfig) -> Known | None:
         """What is known of the cache of what *request* begins with, which is made if it is time to; None: nothing."""
-        config, model, known = request.cache_config, self._model_of(request), known_of(request)
-        if not self._explicit_caches or config is None or request.config.cached_content is not None:
-            return None
+        model, known = self._model_of(request), known_of(request)
         key, now = request.cache_key or "", beginning_of(self._gemini, request, model)
         before = beginning_of(self._gemini, request, model, known.contents) if known is not None else None
         if known is None or before is None or before.fingerprint != known.fingerprint:
@@ -123,12 +127,11 @@ class Gemini(WireLlm):
             return known
         letters_min = max(config.min_tokens * LETTERS_PER_TOKEN, 2 * known.refused_letters)
         if now is not None and now.letters >= letters_min:
-            return await self._make(request, now, key)
+            return await self._make(request, now, f"{config.ttl_seconds}s")
         return known
 
-    async def _make(self, request: LlmRequest, beginning: Beginning, key: str) -> Known:
-        assert request.cache_config is not None, "whoever calls this has looked"
-        body = {**beginning.body, "ttl": f"{request.cache_config.ttl_seconds}s"}
+    async def _make(self, request: LlmRequest, beginning: Beginning, ttl: str) -> Known:
+        key, body = request.cache_key or "", {**beginning.body, "ttl": ttl}
         try:
             answer = await self._posted(Outgoing("/cachedContents", body, {}), request)
         except ModelError:
