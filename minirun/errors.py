@@ -26,13 +26,23 @@ if TYPE_CHECKING:
     from ._model_errors import ModelRefusedError as ModelRefusedError
     from ._model_errors import ModelRequestError as ModelRequestError
     from ._model_errors import ModelTimeoutError as ModelTimeoutError
+    from ._workflow_errors import (
+        NodeInputError,
+        NodeRejectedError,
+        NodeTimeoutError,
+        RouteError,
+        WorkflowConfigurationError,
+        WorkflowError,
+    )
 else:
     __getattr__, __dir__, _ = names_of(
         globals(),
         {
             "minirun._model_errors": "CassetteError ContextTooLongError ModelAuthenticationError ModelConnectionError "
             "ModelError ModelOverloadedError ModelRateLimitedError ModelRefusedError ModelRequestError "
-            "ModelTimeoutError"
+            "ModelTimeoutError",
+            "minirun._workflow_errors": "NodeInputError NodeRejectedError NodeTimeoutError RouteError "
+            "WorkflowConfigurationError WorkflowError",
         },
     )
 
@@ -44,14 +54,15 @@ __all__ = [
     "InvalidEventError", "InvalidMessageError", "InvalidValueError", "InvocationEndedError", "InvocationNotFoundError",
     "LlmCallsLimitExceededError", "MinirunError", "MissingArtifactError", "MissingDepsError", "MissingStateKeyError",
     "ModelAuthenticationError", "ModelConnectionError", "ModelContractError", "ModelError", "ModelOverloadedError",
-    "ModelRateLimitedError", "ModelRefusedError", "ModelRequestError", "ModelTimeoutError",
-    "NotSupportedAttributeError", "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError",
-    "RetriesExceededError", "ScriptError", "SecretError", "ServiceClosedError", "ServiceInUseError",
-    "ServiceNotConfiguredError", "SessionBusyError", "SessionNotFoundError", "StaleSessionError", "StorageBusyError",
-    "StorageCorruptError", "StorageError", "StorageFormatError", "StorageFullError", "StorageMissingError",
-    "StorageReadOnlyError", "StorageRolledBackError", "StorageUncertainError", "ThreadsExhaustedError",
-    "TokensLimitExceededError", "ToolCallsLimitExceededError", "ToolTimeoutError", "TransfersLimitExceededError",
-    "UnfinishedAgentError", "UnknownToolError",
+    "ModelRateLimitedError", "ModelRefusedError", "ModelRequestError", "ModelTimeoutError", "NodeInputError",
+    "NodeRejectedError", "NodeRunsLimitExceededError", "NodeTimeoutError", "NotSupportedAttributeError",
+    "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError", "RetriesExceededError",
+    "RouteError", "ScriptError", "SecretError", "ServiceClosedError", "ServiceInUseError", "ServiceNotConfiguredError",
+    "SessionBusyError", "SessionNotFoundError", "StaleSessionError", "StorageBusyError", "StorageCorruptError",
+    "StorageError", "StorageFormatError", "StorageFullError", "StorageMissingError", "StorageReadOnlyError",
+    "StorageRolledBackError", "StorageUncertainError", "ThreadsExhaustedError", "TokensLimitExceededError",
+    "ToolCallsLimitExceededError", "ToolTimeoutError", "TransfersLimitExceededError", "UnfinishedAgentError",
+    "UnknownToolError", "WorkflowConfigurationError", "WorkflowError",
 ]
 
 
@@ -176,6 +187,10 @@ class ToolCallsLimitExceededError(FatalError):
 
 class TransfersLimitExceededError(FatalError):
     """The invocation has handed over from agent to agent `RunConfig.max_transfers` times."""
+
+
+class NodeRunsLimitExceededError(FatalError):
+    """The invocation has run nodes of workflows, and by `ctx.run_node`, `RunConfig.max_node_runs` times."""
 
 
 class TokensLimitExceededError(FatalError):

@@ -16,7 +16,7 @@ import attrs
 
 from ._fields import EMPTY_LIST, FLAG, JSON_VALUE, NAME_SET, NAMES, OBJECT, TEXT, checked, instance_of, integer
 from ._json import EMPTY_DICT, JSON, finite, freeze, shown
-from ._values import Memoized, Value, changed, constructed, unknown_field
+from ._values import Memoized, Value, constructed, unknown_field
 from .errors import InvalidValueError
 from .types import Content, FunctionCall, FunctionResponse, Part, UsageMetadata
 
@@ -79,25 +79,16 @@ class RecordedFailure(Value):
 READS_LEVEL: Final = -2
 
 
-def _reads(value: object, path: str) -> JSON:
-    # A place without a value: there was no such key.
-    seen = list(value.values()) if isinstance(value, dict) else [None]
-    if not all(isinstance(keys, dict) and all(map(_is_record, keys.values())) for keys in seen):
-        expected = "{reader: {key: [count, [place, value], ...]}}"
-        raise InvalidValueError(path, f"expected {expected}, found {shown(value)}")
-    return freeze(value, path, READS_LEVEL)
-
-
-def _is_record(record: object) -> bool:
-    if not isinstance(record, (list, tuple)) or not record or type(record[0]) is not int:
-        return False
-    return all(isinstance(item, (list, tuple)) and len(item) in (1, 2) and type(item[0]) is int for item in record[1:])
-
-
 def _saves(value: object, path: str) -> JSON:
-    if not isinstance(value, dict) or not all(type(version) is int for version in value.values()):
-        raise InvalidValueError(path, f"expected a dict of integers, found {shown(value)}")
-    return freeze(value, path)
+    from ._replay_checks import saves  # few events have notes
+
+    return saves(value, path)
+
+
+def _reads(value: object, path: str) -> JSON:
+    from ._replay_checks import reads
+
+    return reads(value, path, READS_LEVEL)
 
 
 @constructed
@@ -132,6 +123,13 @@ class Replay(Value):
     """The answer was not accepted, and the model was told this."""
     aside: bool | None = attrs.field(default=None, metadata=FLAG)
     """True: the event is detached from its agent's logic, which does not emit it again."""
+    ended: str | None = attrs.field(default=None, metadata=TEXT)
+    """The event is the outcome of the node run on this path of ids: it has ended with what the event says, or None."""
+    attempt: Mapping[str, Any] | None = attrs.field(default=None, metadata=OBJECT)
+    """
+    An attempt of a node run has failed: `{"run": path of ids, "number": from 1, "due": when the next one begins, in
+    seconds since the epoch}`, and what else it says of the failure.
+    """
     saves: Mapping[str, int] = attrs.field(default=EMPTY_DICT, metadata=checked(_saves))
     """
     What a tool saved before it said the event, while its call was open: versions by the id of the save. All versions
@@ -170,13 +168,9 @@ def _replay_in_json(notes: Any, _: Any) -> Replay:
     try:
         return replay_of(notes)
     except InvalidValueError:
-        if not isinstance(notes, dict):
-            raise
-    from ._odd_notes import parted  # few logs were written by somebody else
+        from ._odd_notes import without_odd  # few logs were written by somebody else
 
-    known, odd = parted(notes, replay_of)
-    read = replay_of(known)
-    return changed(read, unknown_fields=freeze({**read.unknown_fields, **odd}, "EventActions.replay"))
+        return without_odd(notes, replay_of)
 
 
 # Read by hand, which takes less time than cattrs does to compile it for three more classes.
@@ -213,6 +207,8 @@ class EventActions(Memoized):
 
     `compaction` is set by runs of an app with an `events_compaction_config`: the event covers those from `start_seq` to
     `end_seq` (places in the log, both inclusive), and `compacted_content` is what models are told of them.
+
+    `route` says where a workflow goes on after a node run; of what is said elsewhere it is refused.
 
     `rewind_before_invocation_id` and `rewind_before_seq` are set by `Runner.rewind_async`: the events from that `seq`
     on, up to this event, are undone.
@@ -286,17 +282,24 @@ NO_ACTIONS = EventActions()
 @attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
 class NodeInfo(Value):
     """
-    Which execution of which workflow node made the event, as a path: `my_wf/classify@1/billing@2`.
+    Which run of which agent, or of which node of a workflow, has made the event, as a path: `my_wf@1/billing@2`.
 
-    The path is empty where it was none: what other agents say is told apart by `author` and `branch`.
+    It is empty where none has: in what users say, and in what earlier versions have stored.
     """
 
     path: str = attrs.field(metadata=TEXT)
+    output_for: Sequence[str] | None = attrs.field(default=None, metadata=NAMES)
+    """
+    None: said outside of node runs. Else whose outcome the event is, as paths: of none, where it is empty; or of its
+    own node run, and second of the outermost workflow around it, if that ends with this outcome.
+    """
+    message_as_output: bool | None = attrs.field(default=None, metadata=FLAG)
+    """True: the text of the event is the output of its node run, as it is of an agent without `output_schema`."""
     unknown_fields: Mapping[str, Any] = unknown_field()
 
     @property
     def name(self) -> str:
-        """The node's name, without its run."""
+        """The name of the node or agent, without its run."""
         return self.path.rpartition("/")[2].partition("@")[0]
 
     @property
@@ -305,8 +308,13 @@ class NodeInfo(Value):
         return self.path.rpartition("/")[2].partition("@")[2]
 
     @property
+    def parent_run_id(self) -> str:
+        """Which run it was of what it was run by; empty for what nothing has run."""
+        return self.path.rpartition("/")[0].rpartition("@")[2]
+
+    @property
     def is_empty(self) -> bool:
-        """Whether it was no node."""
+        """Whether nothing is said."""
         return self == NO_NODE
 
 
@@ -335,7 +343,8 @@ class Event(Value):
     One thing that was said or done in a session.
 
     `id`, `seq` and `timestamp` are None until the event is emitted or appended; what the runtime returns has them.
-    `Event(author="x", message="hi", state={"k": 1})` is short for the content and for `actions.state_delta`.
+    `Event(author="x", message="hi", state={"k": 1})` is short for the content and for `actions.state_delta`, and
+    `route=` for `actions.route`: the route that a node of a workflow takes, a bool, an int, a string or a list of them.
     `timestamp` is in seconds since the epoch; it tells people when, and orders nothing. `model_version` is which model
     has said it, as its provider calls it; `grounding_metadata` and `citation_metadata` are what it says of its sources.
     """
@@ -376,6 +385,7 @@ class Event(Value):
         message: Content | str | None = None,
         actions: EventActions = NO_ACTIONS,
         state: Mapping[str, object] | None = None,
+        route: object = None,
         branch: str | None = None,
         partial: bool | None = None,
         turn_complete: bool | None = None,
@@ -402,6 +412,10 @@ class Event(Value):
                 raise InvalidValueError("Event.state", "it is short for actions.state_delta; give one of the two")
             fresh = actions is NO_ACTIONS  # the usual case, and evolving takes twice as long
             actions = EventActions(state_delta=state) if fresh else attrs.evolve(actions, state_delta=state)
+        if route is not None and isinstance(actions, EventActions):
+            from ._routes import with_route  # only nodes of workflows take routes
+
+            actions = with_route(actions, route)
         construct: Any = Event.__attrs_init__  # a subclass may have another one; mypy takes the types of the fields
         construct(
             self,
@@ -456,8 +470,15 @@ class Event(Value):
         that one waits; else when it is not partial, holds no function call and no function response, does not end in a
         code execution result, and is not the record of a step. So an event that only changes the state is final too,
         and one run may have several: `run.answer` is the answer.
+
+        Of what the node runs of a workflow say, only the outcome is final that the outermost workflow ends with, beside
+        the calls that wait (`node_info.output_for`).
         """
-        if self.actions.skip_summarization or self.long_running_tool_ids:
+        if self.long_running_tool_ids:
+            return True
+        if self.node_info.output_for is not None:
+            return len(self.node_info.output_for) > 1
+        if self.actions.skip_summarization:
             return True
         content = self.content
         if self.partial or content is None:

@@ -97,6 +97,8 @@ replays = st.builds(
     again=maybe(texts),
     aside=flags,
     saves=st.dictionaries(texts, st.integers(0, 9), max_size=2),
+    ended=maybe(texts),
+    attempt=maybe(json_objects),
     reads=st.dictionaries(texts, st.dictionaries(texts, records, max_size=2), max_size=2),
     unknown_fields=unknown(),
 )
@@ -143,7 +145,15 @@ events = st.builds(
     interrupted=flags,
     long_running_tool_ids=maybe(st.sets(ids, max_size=2)),
     output=json_values,
-    node_info=maybe(st.builds(NodeInfo, path=texts, unknown_fields=unknown())),
+    node_info=maybe(
+        st.builds(
+            NodeInfo,
+            path=texts,
+            output_for=maybe(st.lists(texts, max_size=2)),
+            message_as_output=flags,
+            unknown_fields=unknown(),
+        )
+    ),
     usage_metadata=maybe(st.builds(UsageMetadata, total_token_count=maybe(numbers), unknown_fields=unknown())),
     custom_metadata=maybe(json_objects),
     model_version=maybe(texts),

@@ -64,7 +64,7 @@ async def test_what_an_agent_tells_itself_is_no_answer_of_the_run() -> None:
 
 async def test_every_event_says_which_node_it_is_of() -> None:
     """
-    `event.node_info.path` can be asked of each; outside of workflows it is empty, and nothing of it is stored.
+    `event.node_info.path` can be asked of each; where nobody has run anything it is empty, and not stored.
     """
     assert Event(author="a").node_info.path == ""
     event = Event(author="a", message="hi")
@@ -103,7 +103,7 @@ async def test_the_event_that_asks_for_a_confirmation_says_of_which_call() -> No
 @pytest.mark.parametrize("name", ["route", "render_ui_widgets"])
 async def test_actions_without_effect_are_refused_by_name(name: str, value: Any) -> None:
     """
-    A route, before there are workflows, and widgets, which nobody renders, are not stored as if they were followed.
+    A route outside of a workflow, and widgets, which nobody renders, are not stored as if they were followed.
     """
     runner = InMemoryRunner(LlmAgent(name="a", model=ScriptedLlm([])), app_name="app")
     session = await runner.session_service.create_session(app_name="app", user_id="u", session_id="s")

@@ -29,7 +29,7 @@ from minirun import (
     ToolContext,
 )
 from minirun.agents import CallbackContext
-from minirun.apps import Prompts
+from minirun.apps import FirstLinesSummarizer, Prompts
 from minirun.errors import ConfigurationError, InvalidEventError, NotSupportedError, OutputSchemaError
 from minirun.flows._transcript import Transcript
 from minirun.models import LlmCapabilities, LLMRegistry, LlmRequest, RequestChecker
@@ -123,6 +123,27 @@ async def test_what_the_framework_says_can_be_said_otherwise() -> None:
         Prompts(transfer="{agents}")
     with pytest.raises(ConfigurationError, match="go_on"):
         Prompts(go_on=None)  # type: ignore[arg-type]  # the point of the test
+
+
+async def test_a_correction_is_told_to_others_as_such() -> None:
+    """
+    Other agents, and summaries, are told whom a correction was said to; the agent itself reads it as it is.
+    """
+    models = [ScriptedLlm(["Ulm", '["Ulm"]']), ScriptedLlm(["fine"])]
+    first = LlmAgent(name="first", model=models[0], output_schema=list[str])
+    second = LlmAgent(name="second", model=models[1])
+    told = "Your answer does not have the form"
+    events = await run(SequentialAgent(name="both", sub_agents=[first, second]))
+    assert [line for line in shown(models[0]) if told in line] == [shown(models[0])[-1]]
+    assert shown(models[0])[-1].startswith(f"user:{told}")
+    assert [line.partition(told)[0] for line in shown(models[1])] == [
+        "user:hi", "user:[first] said: Ulm", "user:[first] was told: ", 'user:[first] said: ["Ulm"]'
+    ]  # fmt: skip
+    summary = await FirstLinesSummarizer().maybe_summarize_events(events=events)
+    assert summary is not None
+    assert [line.partition(told)[0] for line in summary.text.splitlines()] == [
+        "first: Ulm", "first was told: ", 'first: ["Ulm"]', "second: fine"
+    ]  # fmt: skip
 
 
 # --- models and their settings ----------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -314,6 +315,39 @@ def test_the_guide_is_listed_shown_and_searched(folder: Path) -> None:
         assert minirun(folder, "docs", name).stdout == (GUIDE / "adk.md").read_text("utf-8")
     found = minirun(folder, "docs", "outcome-unknown", "thread").stdout
     assert re.search(r"^promises\.md:\d+ ", found, re.MULTILINE)
+
+
+def test_the_list_of_chapters_says_how_to_go_on(folder: Path) -> None:
+    """Below the chapters stands how one is shown, and how all are searched; not on stdout, which is for programs."""
+    assert "`minirun docs WORDS` searches" in minirun(folder, "docs").stderr
+
+
+def test_the_command_says_its_version(folder: Path) -> None:
+    """`minirun --version` names the installed version."""
+    assert minirun(folder, "--version").stdout.strip().endswith(version("minirun"))
+
+
+@pytest.mark.parametrize(
+    ("words", "chapter"),
+    [
+        ("approval", "waiting"),
+        ("human in the loop", "waiting"),
+        ("chat history", "long_conversations"),
+        ("context window", "long_conversations"),
+        ("structured output", "agents"),
+        ("handoff", "agents"),
+        ("multi-agent", "agents"),
+        ("rate limit", "models"),
+        ("dependency injection", "tools"),
+        ("knowledge base", "artifacts"),
+        ("unit test", "getting_started"),
+        ("cron", "waiting"),
+        ("limit cost", "embedding"),
+    ],
+)
+def test_the_guide_is_found_by_the_words_of_the_field(folder: Path, words: str, chapter: str) -> None:
+    """What readers who come from elsewhere call a thing leads to where the guide explains it."""
+    assert f"{chapter}.md" in [name for name, _ in hits(folder, words)]
 
 
 def hits(folder: Path, *words: str) -> list[tuple[str, str]]:

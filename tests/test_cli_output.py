@@ -98,6 +98,24 @@ def test_nothing_that_is_printed_steers_the_terminal(path: Path) -> None:
         assert not UNSAFE.search(output.replace("\n", "")), command
 
 
+def test_a_correction_is_not_shown_as_an_answer(tmp_path: Path) -> None:
+    """
+    What an agent was told about a wrong answer is shown as such, in a run and in a session.
+    """
+    program = tmp_path / "cook.py"
+    program.write_text(
+        "from minirun import LlmAgent\nfrom minirun.testing import ScriptedLlm\n"
+        "agent = LlmAgent(name='cook', model=ScriptedLlm(['soup', '[1]']), output_schema=list[int])\n"
+    )
+    told = "Your answer does not have the form"
+    lines = printed("run", str(program), "--db", str(tmp_path / "a.db"), "hi").output.splitlines()
+    assert [line.partition(told)[0][:4] for line in lines] == ["  to", "    ", "    ", "[1]"]
+    log = printed("sessions", "show", "--db", str(tmp_path / "a.db"), "cook", "local", "default").output
+    assert "2 cook: soup\n  INVALID_OUTPUT: " in log
+    assert f"3 cook was told: {told}" in log
+    assert "4 cook: [1]" in log
+
+
 def test_every_event_of_a_session_says_what_it_is_for(tmp_path: Path) -> None:
     """
     A rewind, a summary and the going on of an invocation have no text; `sessions show` tells them by a line each.

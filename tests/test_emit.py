@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from minirun import App, BaseAgent, Event, EventActions, InvocationContext, Runner
+from minirun import App, BaseAgent, Event, EventActions, InvocationContext, LlmAgent, Runner
 from minirun._codec import to_json
 from minirun._values import changed
 from minirun.artifacts import InMemoryArtifactService
@@ -22,7 +22,7 @@ from minirun.runtime._emit import Emission, prepare
 from minirun.sessions import BaseSessionService, InMemorySessionService, SqliteSessionService
 from minirun.sessions._event_checks import checked_event
 from minirun.sessions._state import writes_of
-from minirun.testing import call
+from minirun.testing import ScriptedLlm, call
 from minirun.types import Content, FunctionCall, Part
 
 from .helpers import PLACE, Logic
@@ -119,8 +119,9 @@ async def test_what_is_complete_is_not_copied_to_be_prepared(
         return changed(value, **changes)
 
     async def logic(ctx: InvocationContext) -> None:
-        await ctx.emit(Event(message="first"))
-        complete = Event(message="x", id="mine", author="agent", invocation_id=ctx.invocation_id, state={"a": 1})
+        first = await ctx.emit(Event(message="first"))
+        place: dict[str, Any] = {"author": "agent", "invocation_id": ctx.invocation_id, "node_info": first.node_info}
+        complete = Event(message="x", id="mine", state={"a": 1}, **place)
         copies.clear()
         stored = await ctx.emit(complete)
         assert [copied is complete for copied in copies] in ([], [True])
@@ -128,6 +129,26 @@ async def test_what_is_complete_is_not_copied_to_be_prepared(
 
     everywhere(monkeypatch, changed, counting)
     await run_logic(service, logic)
+
+
+async def test_what_a_model_says_is_not_copied_to_be_prepared(
+    service: BaseSessionService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An LlmAgent makes the events of its model's answers complete: only the store copies one, to give it its place."""
+    copies: list[Event] = []
+
+    def counting(value: Any, **changes: Any) -> Any:
+        if isinstance(value, Event) and value.author == "writer":
+            copies.append(value)
+        return changed(value, **changes)
+
+    async def logic(ctx: InvocationContext) -> None:
+        await LlmAgent(name="writer", model=ScriptedLlm(["words"])).run_async(ctx)
+
+    everywhere(monkeypatch, changed, counting)
+    await run_logic(service, logic)
+    assert [(event.id is None, event.seq) for event in copies] in ([], [(False, None)])
+    assert [event.node_info.path for event in copies] in ([], ["agent@1/writer@1"])
 
 
 @pytest.mark.parametrize("what", EVENTS)

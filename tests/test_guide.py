@@ -22,6 +22,7 @@ import re
 import shlex
 import subprocess
 import sys
+from ast import literal_eval
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -35,6 +36,7 @@ import trio
 import minirun
 from minirun import App, GetSessionConfig, InMemoryRunner, RunConfig, Runner, StreamingMode, errors
 from minirun.cli._commands import cli
+from minirun.tools import RetryConfig
 
 from .provider_servers.local import local_server
 from .test_public_lists import LISTS
@@ -45,6 +47,10 @@ README = PROJECT / "README.md"
 GUIDE = PACKAGE / "docs"
 INDEX = PROJECT / "examples" / "README.md"
 README_LINES_MAX = 300
+# What stands at the head of a chapter with programs that no file can hold as they are.
+AWAIT_OUTSIDE = (
+    "To run a block that has an `await` outside a function, put it into `async def main():` and call `trio.run(main)`."
+)
 # Where Ollama is on a reader's machine.
 LOCAL_MODELS = "http://localhost:11434"
 # What the server of the tests answers.
@@ -219,6 +225,29 @@ def test_fences_are_of_known_kinds() -> None:
             assert not re.search(r"^\$ (?!python )", block.text, re.MULTILINE), f"{block.file.name}:{block.line}"
 
 
+@pytest.mark.parametrize("page", CHAPTERS.values(), ids=CHAPTERS)
+def test_prose_has_short_lines(page: Page) -> None:
+    """A chapter can be read in a terminal: outside of tables and blocks no line is longer than those of the code."""
+    assert [line for line in page.prose.splitlines() if len(line) > 120 and not line.startswith("|")] == []
+
+
+def has_await_outside(block: Block) -> bool:
+    """Whether a program needs something around it to be run."""
+    try:
+        compile(block.text, block.file.name, "exec")
+    except SyntaxError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("page", CHAPTERS.values(), ids=CHAPTERS)
+def test_a_chapter_says_how_its_programs_are_run(page: Page) -> None:
+    """A chapter has the note about `await` outside of functions at its head if, and only if, a program needs it."""
+    needed = any(block.kind == "python" and has_await_outside(block) for block in page.blocks)
+    head = " ".join(page.text.partition("\n## ")[0].split())
+    assert (AWAIT_OUTSIDE in head) == needed
+
+
 def links() -> Iterator[Any]:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)\s]+)\)", page.prose):
@@ -268,6 +297,18 @@ def test_every_field_of_run_config_is_explained() -> None:
     assert {name: eval(default, names) for name, default in rows.items()} == {
         field.name: getattr(RunConfig(), field.name) for field in attrs.fields(RunConfig)
     }
+
+
+def test_the_defaults_that_are_told_elsewhere_hold() -> None:
+    """The promises and the chapter about tools name the defaults of budgets, threads and retries as they are."""
+    promises = CHAPTERS["promises"].section("# Promises")
+    told = {name: float(number) for name, number in re.findall(r"`(\w+)=([\d.]+)`", promises)}
+    budgets = ("max_llm_calls", "max_tool_calls", "max_transfers", "deadline_s")
+    assert told == {name: getattr(RunConfig(), name) for name in budgets}
+    assert RunConfig().max_tokens == 0
+    assert f"`thread_grace_s` seconds ({RunConfig().thread_grace_s:g} by default)" in " ".join(promises.split())
+    rows = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", CHAPTERS["tools"].text, re.MULTILINE))
+    assert {name: literal_eval(default) for name, default in rows.items()} == attrs.asdict(RetryConfig())
 
 
 def test_every_field_of_get_session_config_is_named() -> None:

@@ -35,8 +35,8 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "values",
         (
-            "types events errors _json _fields _frozen _frozen_error _odd_notes _values _copies _codec _record _window "
-            "_adk _genai _misuse _model_errors _request_types",
+            "types events errors _json _fields _frozen _frozen_error _odd_notes _replay_checks _routes _values _copies "
+            "_codec _record _window _adk _genai _misuse _model_errors _request_types _workflow_errors",
         ),
     ),
     (
@@ -45,7 +45,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "sessions._state sessions._read_only sessions._concurrent sessions._fold",
             "credentials._values",
             "flows",
-            "workflow._graph",
+            "workflow._arcs workflow._checks workflow._draw workflow._edges workflow._graph workflow._joins",
         ),
     ),
     ("env", ("env _threads _abandoned",)),
@@ -124,7 +124,9 @@ LATER = frozenset(
         "_frozen_error",
         "_misuse",
         "_odd_notes",
+        "_replay_checks",
         "_request_types",
+        "_routes",
         "agents._caching",
         "agents._call_ids",
         "agents._callbacks",
@@ -149,7 +151,9 @@ LATER = frozenset(
         "credentials._secrets",
         "credentials._service",
         "credentials._values",
+        "flows._deps",
         "flows._json_schema",
+        "flows._node_paths",
         "flows._output",
         "flows._parameter_docs",
         "flows._patterns",
@@ -157,6 +161,7 @@ LATER = frozenset(
         "flows._results",
         "flows._retold",
         "flows._schema",
+        "flows._transfers",
         "flows._words",
         "flows._written",
         "memory._in_memory",
@@ -216,6 +221,7 @@ LATER = frozenset(
         "sessions._sqlite._rewind",
         "testing._cassettes",
         "tools._failed",
+        "sessions._temp",
         "sessions._wire",
         "tools._function",
         "tools._handover",
@@ -231,6 +237,11 @@ LATER = frozenset(
         "tools._unknown",
         "tools._unreadable",
         "tools._waiting",
+        "workflow._agent_node",
+        "workflow._dynamic",
+        "workflow._root",
+        "workflow._running",
+        "workflow._tool_node",
     }
 )
 

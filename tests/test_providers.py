@@ -174,3 +174,20 @@ async def test_a_runner_closes_the_model_of_a_summarizer() -> None:
     async with InMemoryRunner(app=app):
         LLMRegistry.unregister("closable-.*")
     assert closed == ["own", "closable-3"]
+
+
+def test_without_an_http_client_the_extra_is_named() -> None:
+    """
+    A model that is made where no HTTP client is installed says which extra brings one.
+    """
+    program = """
+import sys
+sys.modules["httpx2"] = None
+from minirun.models.openai import OpenAIChat
+try:
+    OpenAIChat("qwen3", base_url="http://localhost:11434/v1")
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == 'the adapters for model providers need httpx2; run: pip install "minirun[models]"'

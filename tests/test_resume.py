@@ -59,7 +59,7 @@ async def cut_after(log: Sequence[Event], count: int) -> InMemorySessionService:
 def said(log: Sequence[Event]) -> list[Any]:
     """What stands in a log, without what a recovery has added."""
     return [
-        (event.author, event.branch, event.content, event.actions, event.output)
+        (event.author, event.branch, event.node_info, event.content, event.actions, event.output)
         for event in log
         if event.author != "user" or event.content is not None
     ]

@@ -179,7 +179,8 @@ async def test_a_setting_that_the_api_has_not_is_refused(api: Api) -> None:
     """
     asked, first = request(**api.lacking), next(iter(api.lacking))
     async with playing(api) as (model, server):
-        with pytest.raises(NotSupportedError, match=rf"GenerateContentConfig\.{first}.* .*ignore=\{{'{first}.*'\}}"):
+        refused = rf"GenerateContentConfig\.{first}\S* is not supported by .* API\b.*; .*ignore=\{{'{first}.*'\}}"
+        with pytest.raises(NotSupportedError, match=refused):
             await ask(model, asked)
     assert server.asked == []
     async with playing(api, *[streamed(api.text)] * 2, ignore=set(api.lacking)) as (model, server):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from .._json import brief, dumps, freeze
-from ..errors import ArgumentError, ConfigurationError, ModelError
-from ..events import Event
-from ..flows._answer import is_answer, shown_result
-from ..flows._output import Outcome, OutputSchema
+from .._values import changed
+from ..errors import ArgumentError, ConfigurationError
+from ..flows._output import OutputSchema
 from ..flows._prompts import Prompts
 from ..models import BaseLlm
 from ..runtime import InvocationContext, ToolContext
@@ -16,6 +15,7 @@ from ..runtime._position import CallScope, Position
 from ..tools import BaseTool
 from ..tools._declared import declared
 from ..types import Content, FunctionDeclaration, Part
+from ._answers import last_answer, value_of
 from ._base import BaseAgent
 from ._request import find_model
 from ._tree import AgentTree
@@ -79,21 +79,9 @@ class AgentTool(BaseTool):
         await self.agent.run_async(context)
         if self.skip_summarization:
             tool_context.actions.skip_summarization = True
-        event = _last_answer(context)
-        return None if event is None else self._value_of(event)
-
-    def _value_of(self, event: Event) -> Any:
-        if event.error_code is not None:
-            raise ModelError(f"{event.error_code}: {event.error_message or 'the agent gave no answer'}")
-        if event.output is not None:
-            return event.output
-        result = shown_result(event)
-        if result is not None:
-            return result
-        form: OutputSchema | None = getattr(self.tree.find(event.author), "_output", None)
-        if form is not None and form.parse_text(event.text) == Outcome():
-            return None  # an output that is null
-        return event.text
+        assert context._position.inside is not None
+        event = last_answer(context, context._position.inside.start_seq)
+        return None if event is None else value_of(event, self.tree)
 
     def _request(self, args: dict[str, Any]) -> str:
         if self._input is not None:
@@ -130,23 +118,10 @@ def _inside(above: ToolContext, tree: AgentTree, content: Content, model: BaseLl
         path=here.path,
         tree=tree,
         branch=f"{here.branch}.{name}" if here.branch else name,
+        node_info=changed(here.node_info, path=f"{here.node_info.path}/{name}"),
+        node_of=tree.root,
         concurrent=here.concurrent,
         inside=CallScope(content, call.seq + 1, model),
         readers=here.readers,
     )
     return InvocationContext(invocation, above.agent, position, above.state)
-
-
-def _last_answer(context: InvocationContext) -> Event | None:
-    """The last answer in the branch of *context*, or what was told instead of one, but not inside of further calls."""
-    live, branch, inside = context._invocation.live, context.branch or "", context._position.inside
-    assert inside is not None
-    for event in reversed(live.events[live.index_of(inside.start_seq) :]):
-        within = event.branch or ""
-        if within != branch and not within.startswith(f"{branch}."):
-            continue
-        is_step = event.actions.replay.step is not None
-        is_failure = event.error_code is not None and not is_step
-        if "@" not in within[len(branch) :] and (is_failure or is_answer(event)):
-            return event
-    return None

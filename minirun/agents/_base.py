@@ -242,7 +242,7 @@ class BaseAgent(_AgentFields):
                 if isinstance(logic, AsyncGenerator):
                     from ._generator import emit_from  # most logic awaits `emit` itself
 
-                    await emit_from(self, context, logic)
+                    await emit_from(f"agent {self.name!r}", context, logic, context.emit)
                 elif isinstance(logic, Awaitable):
                     result: Any = await logic  # type: ignore[func-returns-value]  # it should have none
                     if isinstance(result, Event) and result.seq is None and not result.partial:

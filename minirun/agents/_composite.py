@@ -19,9 +19,8 @@ import trio
 
 from .._json import is_count
 from ..runtime import InvocationContext
-from ..runtime._failure import first_failure, is_pause
-from ..sessions._concurrent import ConcurrentWrites
 from ._base import BaseAgent, refusing
+from ._lanes import ON_FAILURE, Lanes
 
 __all__ = ["LoopAgent", "ParallelAgent", "SequentialAgent"]
 
@@ -52,65 +51,24 @@ class ParallelAgent(BaseAgent):
 
     on_failure: str = attrs.field(
         default="cancel_others",
-        validator=refusing("on_failure 'cancel_others' or 'collect'", ("cancel_others", "collect").__contains__),
+        validator=refusing("on_failure 'cancel_others' or 'collect'", ON_FAILURE.__contains__),
     )
 
     async def _run_async_impl(self, ctx: InvocationContext) -> None:
-        failures: list[Exception] = []
-        pauses: list[BaseException] = []
-        within = f"{ctx.branch}.{self.name}." if ctx.branch else f"{self.name}."
-        concurrent, replayer = ConcurrentWrites(), ctx._invocation.replayer
+        lanes, replayer = Lanes(ctx, self.name, self.on_failure), ctx._invocation.replayer
 
         async def run(index: int, agent: BaseAgent) -> None:
-            branch, escalation = f"{within}{agent.name}", ctx._position.escalation
-            with trio.CancelScope() as scope:
-                token = escalation.enter(scope)
-                try:
-                    await agent.run_async(ctx._in_branch(concurrent, index, branch))
-                except Exception as error:
-                    if self.on_failure == "cancel_others":
-                        raise
-                    failures.append(error)
-                except BaseException as error:  # one that waits lets the others come to their end
-                    if not is_pause(error):
-                        raise
-                    pauses.append(error)
-                finally:
-                    escalation.leave(scope, token)
-                    if replayer is not None:
-                        replayer.end_branch(branch)
+            branch = f"{lanes.within}{agent.name}"
+            below = ctx._in_branch(lanes.concurrent, index, branch)
+            await lanes.lane(branch, lambda: agent.run_async(below))
 
-        message = f"branches of {self.name!r} failed"
-        try:
-            async with trio.open_nursery() as nursery:
-                if replayer is not None:
-                    replayer.record.start_branches(f"{within}{agent.name}" for agent in self.sub_agents)
-                for index, agent in enumerate(self.sub_agents):
-                    nursery.start_soon(run, index, agent, name=f"branch {agent.name}")
-        except BaseException as error:
-            if isinstance(first_failure(error), Exception):
-                await self._withdraw(ctx, within)
-            if failures:  # a cancellation does not hide them
-                raise BaseExceptionGroup(message, [*failures, error]) from None
-            raise
-        if pauses and not (failures or ctx.escalated):
-            raise pauses[0]
-        await self._withdraw(ctx, within)
-        if failures:
-            raise failures[0] if len(failures) == 1 else ExceptionGroup(message, failures)
+        def begin(nursery: trio.Nursery) -> None:
+            if replayer is not None:
+                replayer.record.start_branches(f"{lanes.within}{agent.name}" for agent in self.sub_agents)
+            for index, agent in enumerate(self.sub_agents):
+                nursery.start_soon(run, index, agent, name=f"branch {agent.name}")
 
-    async def _withdraw(self, ctx: InvocationContext, within: str) -> None:
-        """Nobody waits any more for what a branch has asked: the others have ended them all."""
-        replayer = ctx._invocation.replayer
-        if replayer is not None:
-            replayer.join(ctx.branch, within)
-            if replayer.record.next_in(ctx.branch) is not None:
-                return  # that was then; what is open is of a later round
-        still_open = [call for call in ctx._invocation.open_calls() if (call.branch or "").startswith(within)]
-        if still_open:
-            from ..runtime._closing import close_calls  # few branches leave something open
-
-            await close_calls(ctx, still_open)
+        await lanes.run(begin)
 
 
 def _is_limit(rounds: Any) -> bool:

@@ -371,6 +371,11 @@ class LlmAgent(BaseAgent):
             event = changed(event, error_code=NO_CONTENT, error_message=message)
         elif input_of(event) is Input.TEXT:
             event, problems = self._with_checked_output(event)
+            node = ctx._position.node
+            if node is not None and node.agent is self and not problems:
+                event = node.with_mark(event)
+                node.ended_by = await ctx.emit(event)
+                return node.ended_by, []
         return await ctx.emit(event), problems
 
     def _with_checked_output(self, event: Event) -> tuple[Event, list[str]]:
@@ -434,6 +439,7 @@ def _event(ctx: InvocationContext, response: LlmResponse, event_id: str, *, part
         invocation_id=ctx.invocation_id,
         author=ctx.agent_name,
         branch=ctx.branch,
+        node_info=ctx._position.node_info,
         content=content,
         partial=partial,
         turn_complete=response.turn_complete,

@@ -36,5 +36,5 @@ def _keeps_control(tree: AgentTree, agent: BaseAgent) -> bool:
     while at is not None and at is not tree.root:
         if not isinstance(at, LlmAgent) or at.disallow_transfer_to_parent:
             return False
-        at = tree.parent(at)
+        at = tree.parent_of(at)
     return isinstance(agent, LlmAgent)

@@ -6,11 +6,10 @@ An agent does not know where it stands; one tree, made once from its root, knows
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from .._json import brief
-from ..errors import ConfigurationError, InvalidEventError
+from ..errors import ConfigurationError
 from ..events import Event
 from ..models import BaseLlm
 from ._base import BaseAgent
@@ -66,10 +65,19 @@ class AgentTree:
         for agent in self._by_name.values():
             for tool in agent.tools if isinstance(agent, LlmAgent) else ():
                 found[tool] = None  # type: ignore[index]  # no plain function: the field's converter sees to it
-                inner = getattr(tool, "tree", None)
-                if isinstance(inner, AgentTree):
-                    found.update(dict.fromkeys(inner.tools()))
+            found.update(dict.fromkeys(getattr(agent, "node_tools", ())))
+        for tree in self.inner():
+            found.update(dict.fromkeys(tree.tools()))
         return list(found)
+
+    def inner(self) -> Iterator[AgentTree]:
+        """The trees of agents that are tools of these, or nodes."""
+        for agent in self._by_name.values():
+            for tool in agent.tools if isinstance(agent, LlmAgent) else ():
+                tree = getattr(tool, "tree", None)
+                if isinstance(tree, AgentTree):
+                    yield tree
+            yield from getattr(agent, "node_trees", ())
 
     def parent_of(self, agent: BaseAgent) -> BaseAgent | None:
         """The agent above *agent*, or None."""
@@ -101,18 +109,6 @@ class AgentTree:
             return None
         return next((other for other in self.targets(agent) if other.name == name), None)
 
-    def check_transfer(self, agent: BaseAgent, target: str) -> None:
-        """
-        Check that *agent* may hand over to the agent of this name.
-
-        Raises:
-            InvalidEventError: It may not, or there is no such agent.
-        """
-        if self.target(agent, target) is None:
-            known = ", ".join(other.name for other in self.targets(agent)) or "none"
-            msg = f"expected transfer_to_agent to be one of the agents {agent.name!r} can hand over to ({known})"
-            raise InvalidEventError(f"{msg}, found {brief(target)}")
-
     def model_of(self, agent: BaseAgent) -> BaseLlm | None:
         """The model of *agent*, or of the nearest LlmAgent above it that has one, or the default one, if there is."""
         at: BaseAgent | None = agent
@@ -134,6 +130,9 @@ class AgentTree:
             if isinstance(agent, LlmAgent) and self.model_of(agent) is None:
                 found = "found none in it nor in an LlmAgent above it; give one, or App(default_model=...)"
                 raise ConfigurationError(f"expected a model for agent {agent.name!r}, {found}")
+            if self.model_of(agent) is None:
+                for tree in getattr(agent, "node_trees", ()):
+                    tree.check_models()
 
     def speaker(self, events: Sequence[Event], before: str | None = None) -> BaseAgent:
         """
@@ -148,10 +147,6 @@ class AgentTree:
         from ._speaker import last_speaker  # few agents have others beside them
 
         return last_speaker(self, events, before)
-
-    def parent(self, agent: BaseAgent) -> BaseAgent | None:
-        """The agent above *agent*; None at the root."""
-        return self._parents.get(agent.name)
 
 
 def _by_name(name: str) -> BaseLlm:

@@ -17,15 +17,20 @@ __all__ = ["close_all", "models_of"]
 
 def models_of(tree: AgentTree) -> list[BaseLlm]:
     """The models of all agents, and of the agents that are tools of theirs; each once."""
-    inner = (getattr(tool, "tree", None) for tool in tree.tools())
     found: dict[BaseLlm | None, None] = {}
-    for each in (tree, *(other for other in inner if isinstance(other, AgentTree))):
+    for each in _all_trees(tree):
         for agent in each._by_name.values():
             try:
                 found[each.model_of(agent) if isinstance(agent, LlmAgent) else None] = None
             except ConfigurationError:
                 pass  # a name whose registration has gone since
     return [model for model in found if model is not None]
+
+
+def _all_trees(tree: AgentTree) -> Iterator[AgentTree]:
+    yield tree
+    for inner in tree.inner():
+        yield from _all_trees(inner)
 
 
 def _closings(plugins: Iterable[Any], tree: AgentTree) -> Iterator[tuple[str, Callable[[], Awaitable[None]]]]:

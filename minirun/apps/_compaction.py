@@ -126,7 +126,8 @@ LEFT_OUT = "(Earlier lines are left out.)"
 
 
 def _only(event: Event, part: Part) -> Event:
-    return Event(author=event.author, content=Content(parts=[part]))
+    assert event.content is not None
+    return Event(author=event.author, content=Content(role=event.content.role, parts=[part]))
 
 
 def _checked_llm(instance: object, attribute: attrs.Attribute[BaseLlm | str], llm: object) -> None:

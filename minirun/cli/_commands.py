@@ -36,7 +36,17 @@ from ..sessions import (
 from ..types import Content
 from ._load import load_app
 from ._services import runner_of
-from ._show import EventPrinter, answer_line, detail_lines, plain, plain_json, question_line, time_of, write
+from ._show import (
+    EventPrinter,
+    answer_line,
+    detail_lines,
+    is_told,
+    plain,
+    plain_json,
+    question_line,
+    time_of,
+    write,
+)
 
 __all__ = ["cli"]
 
@@ -75,6 +85,7 @@ class _Commands(click.Group):
 
 
 @click.group(cls=_Commands)
+@click.version_option(package_name="minirun")
 def cli() -> None:
     """Run agents, look at what their sessions hold, and simulate them."""
 
@@ -255,7 +266,8 @@ def show(db: Path, app: str, user: str, session: str) -> None:
     found = with_service(db, lambda service: _one_session(service, app, user, session))
     console = Console()
     for event in found.events:
-        write(console, f"{event.seq} {event.author}: {event.text}".rstrip(), "bold")
+        said = " was told" if is_told(event) else ""
+        write(console, f"{event.seq} {event.author}{said}: {event.text}".rstrip(), "bold")
         lines = detail_lines(event)
         if event.author == "user" and not (event.text or lines):
             lines = ["  goes on with the invocation"]

@@ -58,6 +58,8 @@ def docs(words: tuple[str, ...]) -> None:
     if not words:
         for chapter in chapters:
             write(console, f"{chapter.name:20}{chapter.title}")
+        hint = "`minirun docs TOPIC` shows a chapter, `minirun docs WORDS` searches all of them"
+        write(Console(stderr=True), hint, "dim")
         return
     topic = _plain(" ".join(words))
     for chapter in chapters:

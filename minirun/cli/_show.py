@@ -21,7 +21,17 @@ from ..events import Event
 from ..flows._questions import QUESTIONS, SLEEP_UNTIL
 from ..sessions import PendingCall
 
-__all__ = ["EventPrinter", "answer_line", "detail_lines", "plain", "plain_json", "question_line", "time_of", "write"]
+__all__ = [
+    "EventPrinter",
+    "answer_line",
+    "detail_lines",
+    "is_told",
+    "plain",
+    "plain_json",
+    "question_line",
+    "time_of",
+    "write",
+]
 
 
 # Enough to see what a tool did while the conversation goes on; `minirun sessions show` has all of it.
@@ -77,7 +87,9 @@ class EventPrinter:
                 self._continue(event)
             return
         self.end_line()
-        if event.text and event.id not in self._streamed:
+        if is_told(event):
+            write(self._console, "  told: " + event.text.replace("\n", "\n    "), "dim")
+        elif event.text and event.id not in self._streamed:
             write(self._console, event.text)
         self._streamed.discard(event.id)
         for line in detail_lines(event, hide=ASKED_AT_THE_END):
@@ -100,6 +112,11 @@ class EventPrinter:
         write(self._console, event.text, end="")
         self._streamed.add(event.id)
         self._open = event.id
+
+
+def is_told(event: Event) -> bool:
+    """Whether the event's text was said to its agent, and not by it: what an answer lacks, for example."""
+    return bool(event.text) and event.author != "user" and event.content is not None and event.content.role == "user"
 
 
 def detail_lines(event: Event, hide: Collection[str] = ()) -> list[str]:

@@ -84,6 +84,8 @@ _FREE: Final[Mapping[type, tuple[str, ...]]] = {
 }
 # In the questions of the framework itself: what says how they are to be answered, and by whom.
 _FORM = frozenset({"response_schema", "functionCallId", "authConfig", "id", "name", "until"})
+# In the record of an attempt of a node run: what says of which, and when the next one begins.
+_OF_ATTEMPTS = frozenset({"run", "number", "due"})
 # What is no text in what is stored beside events.
 _NAMES = frozenset({"id", "author", "role", "session_id", "mime_type", "timestamp", "score"})
 
@@ -191,11 +193,16 @@ class Secrets(NoSecrets):
         return freeze({**args, **changes}) if changes else args
 
     def _out_of_replay(self, replay: Replay) -> Replay:
-        """What agents are served again: what they have read of the state, and what a step has failed with."""
+        """What agents are served again: what they have read of the state, what a step or attempt has failed with."""
         changes: dict[str, Any] = {}
         failed = replay.failed
         if failed is not None and (args := self.out_of(failed.args)) is not failed.args:
             changes["failed"] = changed(failed, args=args)
+        attempt = replay.attempt
+        if attempt is not None:
+            told = self._out_of_items(attempt, [item for item in attempt.items() if item[0] not in _OF_ATTEMPTS])
+            if told is not attempt:
+                changes["attempt"] = told
         reads = {
             reader: self._out_of_items(seen, [item for item in seen.items() if not item[0].startswith("temp:")])
             for reader, seen in replay.reads.items()

@@ -1,7 +1,8 @@
 """
 Branches: where in the tree of agents something is said, as dotted paths that grow where agents set out side by side.
 
-None is the root. A part with an `@` (`helper@<call id>`) is the inside of a call, of an agent that is used as a tool.
+None is the root. A part with an `@` (`helper@<call id>`) is the inside of a call, of an agent that is used as a tool;
+one with a `~` (`helper~1`) that of a node that was run by `ctx.run_node`.
 """
 
 from __future__ import annotations
@@ -33,4 +34,5 @@ def is_visible(branch: str | None, mine: str | None) -> bool:
         shorter, longer = own, theirs
     if shorter and longer != shorter and not longer.startswith(f"{shorter}."):
         return False  # beside each other
-    return "@" not in longer[len(shorter) :]
+    inside = longer[len(shorter) :]
+    return "@" not in inside and "~" not in inside

@@ -10,6 +10,7 @@ What would exceed one is refused before it is done (promise P12). `BUDGETS` is t
 | max_tokens | with an answer; the next request is refused | the answer's usage |
 | max_tool_calls | before the calls of a turn, all of them | the answer that makes them, for those that are answered |
 | max_transfers | before the event that hands over is stored | that event |
+| max_node_runs | before a run of a node begins | the event that it has ended with |
 
 A call that is open when its invocation is resumed is made again, and is spent then.
 
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Literal
 from ..errors import (
     FatalError,
     LlmCallsLimitExceededError,
+    NodeRunsLimitExceededError,
     TokensLimitExceededError,
     ToolCallsLimitExceededError,
     TransfersLimitExceededError,
@@ -38,13 +40,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Budget", "Budgets"]
 
-Budget = Literal["max_llm_calls", "max_tokens", "max_tool_calls", "max_transfers"]
+Budget = Literal["max_llm_calls", "max_tokens", "max_tool_calls", "max_transfers", "max_node_runs"]
 
 BUDGETS: dict[Budget, tuple[type[FatalError], str]] = {
     "max_llm_calls": (LlmCallsLimitExceededError, "has asked models {limit} times"),
     "max_tokens": (TokensLimitExceededError, "has used {used} tokens, of {limit}"),
     "max_tool_calls": (ToolCallsLimitExceededError, "may call tools {limit} times"),
     "max_transfers": (TransfersLimitExceededError, "has transferred {limit} times"),
+    "max_node_runs": (NodeRunsLimitExceededError, "has run nodes {limit} times"),
 }
 """By the field of the RunConfig: what is raised when it is met, and what the invocation has done then."""
 
@@ -94,6 +97,7 @@ class Budgets:
         """
         for event in events:
             self._used["max_transfers"] += event.actions.transfer_to_agent is not None
+            self._used["max_node_runs"] += event.actions.replay.ended is not None
             if _is_marked(event):
                 self._add_answer(event, answered)
 

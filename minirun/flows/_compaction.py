@@ -164,12 +164,16 @@ def is_told(event: Event) -> bool:
 
 def told(event: Event) -> list[str]:
     """What *event* tells, as texts: what was said, which tools were called, and with which results; see `indented`."""
-    texts = (_told(part) for part in (event.content.parts if event.content is not None else ()))
+    if event.content is None:
+        return []
+    # what stands in the user's role among the events of an agent, it was told: what its answer lacks, for example
+    said = " was told" if event.content.role == "user" and event.author != "user" else ""
+    texts = (_told(part, said) for part in event.content.parts)
     author = " ".join((event.author or "").splitlines())
     return [indented(f"{author}{text}") for text in texts if text]
 
 
-def _told(part: Part) -> str:
+def _told(part: Part, said: str) -> str:
     call = part.function_call or part.function_response
     if call is not None and call.name in QUESTIONS:
         return ""
@@ -178,7 +182,7 @@ def _told(part: Part) -> str:
     if part.function_response is not None:
         return f" got from {part.function_response.name}: {dumps(part.function_response.response)}"
     if part.text is not None:
-        return f": {part.text}" if part.text.strip() and not part.thought else ""
+        return f"{said}: {part.text}" if part.text.strip() and not part.thought else ""
     data = part.inline_data or part.file_data
     return "" if data is None else f" showed a file of type {data.mime_type or 'unknown'}"
 

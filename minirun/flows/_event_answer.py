@@ -18,7 +18,7 @@ from ..events import Event
 
 __all__ = ["reconciled"]
 
-_KEPT = ("id", "invocation_id", "timestamp", "seq", "partial")
+_KEPT = ("id", "invocation_id", "timestamp", "seq", "partial", "node_info")
 
 
 def reconciled(event: Event, answer: Event | None) -> Event:
@@ -32,8 +32,11 @@ def reconciled(event: Event, answer: Event | None) -> Event:
         given = {field.name: getattr(answer, field.name) for field in fields}
         defaults = {field.name: field.default for field in fields}
         other = changed(event, **{name: value for name, value in given.items() if value != defaults[name]})
-    if other.actions.replay != event.actions.replay:
-        other = changed(other, actions=changed(other.actions, replay=event.actions.replay))
+    kept = {"replay": event.actions.replay}
+    if event.node_info.output_for is not None:
+        kept["route"] = event.actions.route  # nobody else says where its workflow goes on
+    if any(getattr(other.actions, name) != value for name, value in kept.items()):
+        other = changed(other, actions=changed(other.actions, **kept))
     if event.partial:
         return other
     if _calls_of(other) != _calls_of(event):

@@ -34,7 +34,7 @@ from ._schema import reader_of
 from ._types import bounded
 from ._written import written
 
-__all__ = ["Outcome", "OutputSchema"]
+__all__ = ["Outcome", "OutputSchema", "parsed"]
 
 # The argument under which a tool takes a value that is no object.
 RESULT = "result"
@@ -91,7 +91,7 @@ class OutputSchema:
 
     def parse_text(self, text: str) -> Outcome:
         """Read an answer that is JSON, perhaps in one Markdown fence."""
-        value, problems = _parsed(_without_fence(text))
+        value, problems = parsed(_without_fence(text))
         return Outcome(problems=bounded(problems)) if problems else self._of_value(value)
 
     def parse_args(self, args: Mapping[str, Any]) -> Outcome:
@@ -101,6 +101,10 @@ class OutputSchema:
         except InvalidValueError as error:
             return Outcome(problems=bounded([str(error)]))
         return self._of_arguments(frozen)
+
+    def parse_value(self, value: Any) -> Outcome:
+        """Read an answer that is frozen JSON."""
+        return self._of_value(value)
 
     def problems(self, value: Any) -> list[str]:
         """Return what is wrong with an answer that is frozen JSON: also what the schema alone does not say."""
@@ -202,7 +206,7 @@ def _without_fence(text: str) -> str:
     return body.strip()
 
 
-def _parsed(text: str) -> tuple[Any, list[str]]:
+def parsed(text: str) -> tuple[Any, list[str]]:
     """Return the frozen value of a JSON text, and no problems; or None and problems."""
     if not text:
         return None, ["expected JSON, found nothing"]

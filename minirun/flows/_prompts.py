@@ -14,8 +14,7 @@ __all__ = ["Prompts"]
 
 
 def _text(*names: str, default: str) -> str:
-    field: str = attrs.field(default=default, metadata={"names": names})
-    return field
+    return attrs.field(default=default, metadata={"names": names})
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -36,11 +35,13 @@ class Prompts(Record):
     go_on: str = _text(default="Go on.")
     """The user's side, when it is the agent itself that spoke last and its model is asked all the same."""
     other_said: str = _text("author", "text", default="[{author}] said: {text}")
+    other_told: str = _text("author", "text", default="[{author}] was told: {text}")
     other_called: str = _text("author", "name", "args", default="[{author}] called {name} with {args}")
     other_got: str = _text("author", "name", "response", default="[{author}] got from {name}: {response}")
     """
-    What another agent has done, told by the user's side: a model takes what it reads in its own role for its own. All
-    lines after the first are indented, so that nothing in them looks like what somebody else has done.
+    What another agent has done, told by the user's side: a model takes what it reads in its own role for its own. What
+    an agent was told is the correction of a wrong answer, for example. All lines after the first are indented, so that
+    nothing in them looks like what somebody else has done.
     """
     identity: str = _text(
         "name", "description", default="You are one of several agents. Your name is {name}. {description}"

@@ -74,7 +74,12 @@ class Record:
             self.saves.update(event.actions.replay.saves)
         self._by_id = {event.id: event for event in events}
         self.was_paused = self._was_at_rest(was_paused)
-        self._said = [event for event in events if _is_said(event)]
+        self.ended: dict[str, Event] = {}
+        """The events with which runs of nodes have ended, by their paths, without the hash that `ctx.run_node` adds."""
+        self._ended_below: dict[str, list[Event]] = {}
+        self._note_ended()
+        self._first_below: dict[str, int] | None = None
+        self._said = [event for event in events if _is_said(event) and not self._is_of_ended(event)]
         self._next = 0  # in the said: everything before it is replayed
         self._replayed: dict[str | None, int] = {}  # by branch: the newest event that was replayed there
         self._left: set[str | None] = set()  # the branches in which something new was done
@@ -92,6 +97,41 @@ class Record:
             if _is_said(event):
                 break
         return was_paused
+
+    def _note_ended(self) -> None:
+        """Note which runs of nodes have ended: what was said in them is behind everybody."""
+        self._ended_in: dict[str, int] = {}  # by branch: where the last that ran there has ended
+        for event in self.events:
+            path = event.actions.replay.ended
+            if path is not None:
+                above, _, run = path.rpartition("/")
+                self.ended[f"{above}/{run.partition('~')[0]}"] = event
+                self._ended_below.setdefault(above, []).append(event)
+                self._ended_in[event.branch or ""] = event.seq or 0
+
+    def _is_of_ended(self, event: Event) -> bool:
+        """Whether *event* was said in a run of a node that has ended since."""
+        branch = event.branch if self._ended_in else None
+        while branch:
+            if self._ended_in.get(branch, 0) >= (event.seq or 0):
+                return True
+            branch = branch.rpartition(".")[0]
+        return False
+
+    def ended_below(self, path: str) -> Sequence[Event]:
+        """The events with which runs of nodes of the workflow on *path* have ended, in order."""
+        return self._ended_below.get(path, ())
+
+    def first_below(self, branch: str) -> int | None:
+        """Where the first thing stands that is recorded in *branch*."""
+        if self._first_below is None:
+            self._first_below = {}
+            for event in self.events:
+                at = event.branch
+                while at:
+                    self._first_below.setdefault(at, event.seq or 0)
+                    at = at.rpartition(".")[0]
+        return self._first_below.get(branch)
 
     def find(self, event_id: str) -> Event | None:
         """The event of this id, if it was recorded."""

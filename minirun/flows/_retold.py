@@ -10,12 +10,17 @@ __all__ = ["indented", "retold"]
 
 
 def retold(prompts: Prompts, author: str | None, content: Content) -> list[Part]:
-    """Return what another agent said and did, as texts whose first lines say whose; its thoughts stay its own."""
+    """
+    Return what another agent said and did, as texts whose first lines say whose; its thoughts stay its own.
+
+    What stands in the user's role among its events it was told: what its answer lacks, for example.
+    """
+    words = prompts.other_told if content.role == "user" else prompts.other_said
     parts: list[Part] = []
     for part in content.parts:
         if part.text is not None:
             if part.text and not part.thought:
-                parts.append(Part(text=indented(prompts.other_said.format(author=author, text=part.text))))
+                parts.append(Part(text=indented(words.format(author=author, text=part.text))))
         elif part.function_call is not None:
             call = part.function_call
             text = prompts.other_called.format(author=author, name=call.name, args=dumps(call.args))

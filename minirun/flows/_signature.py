@@ -16,7 +16,7 @@ from ._docstring import documentation_of
 from ._parameters import described, field_of, parameters_of, resolved
 from ._types import SCALARS, Field, Type, convert, object_of, plain
 
-__all__ = ["Signature", "signature_of"]
+__all__ = ["Signature", "function_behind", "signature_of"]
 
 # The names of annotations of results that JSON has a form for, as they stand in most functions.
 PLAIN_RESULTS = (None, "None", "bool", "dict", "float", "int", "list", "str")
@@ -61,7 +61,7 @@ def signature_of(func: Callable[..., object], *, skip: Container[str]) -> Signat
         TypeError: A parameter cannot be filled from JSON, or its annotation cannot be resolved; or the annotation of
             the result can, and says that there will be none that JSON has a form for.
     """
-    function = _function_behind(func)
+    function = function_behind(func)
     where = f"{getattr(function, '__qualname__', type(function).__qualname__)}()"
     namespace = getattr(function, "__globals__", {})
     fixed = func.keywords if isinstance(func, functools.partial) else {}
@@ -106,11 +106,11 @@ def signature_of(func: Callable[..., object], *, skip: Container[str]) -> Signat
     return Signature(schema, arguments, positional)
 
 
-def _function_behind(func: Any) -> Any:
+def function_behind(func: Any) -> Any:
     """The function whose module the annotations belong to."""
     if isinstance(func, functools.partial):
-        return _function_behind(func.func)
+        return function_behind(func.func)
     if inspect.ismethod(func):
-        return _function_behind(func.__func__)
+        return function_behind(func.__func__)
     call = type(func).__call__
-    return _function_behind(call) if inspect.isfunction(call) else inspect.unwrap(func)
+    return function_behind(call) if inspect.isfunction(call) else inspect.unwrap(func)

@@ -17,7 +17,6 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
-import httpx2
 import trio
 
 from .._json import brief, dumps
@@ -25,6 +24,12 @@ from ..errors import ConfigurationError, ModelConnectionError, ModelError, Model
 from ._reading import object_of
 from ._sse import EventTooLongError, SseReader
 from ._wire import Outgoing
+
+try:
+    import httpx2
+except ModuleNotFoundError as _error:
+    _msg = f'the adapters for model providers need {_error.name}; run: pip install "minirun[models]"'
+    raise ModuleNotFoundError(_msg, name=_error.name) from None
 
 __all__ = ["HttpTransport"]
 

@@ -109,6 +109,7 @@ class Wire(ABC):
     """
 
     provider: ClassVar[str]  # whose seals it reads
+    api: ClassVar[str]  # what its errors call it
     request_id_header: ClassVar[str]
     settings: ClassVar[frozenset[str]]  # the fields of GenerateContentConfig that the API has, beside those of all
 
@@ -157,7 +158,7 @@ class Wire(ABC):
         """The error for a setting that the API does not have."""
         reason = f" ({why})" if why else ""
         todo = f"leave it out, or give the model `ignore={{{name!r}}}`"
-        return NotSupportedError(f"GenerateContentConfig.{name} is nothing that {self.provider} has{reason}; {todo}")
+        return NotSupportedError(f"GenerateContentConfig.{name} is not supported by {self.api}{reason}; {todo}")
 
     def leaves_out(self, name: str, why: str = "") -> bool:
         """Whether a setting that the API does not have is ignored; raise NotSupportedError if it is not."""

@@ -62,6 +62,7 @@ class MessagesWire(Wire):
     """`POST /v1/messages`."""
 
     provider = "anthropic"
+    api = "Anthropic's messages API"
     request_id_header = "request-id"
     settings = frozenset({"stop_sequences", "response_schema", "response_mime_type", "tool_config", "thinking_config"})
 

@@ -69,6 +69,7 @@ class GeminiWire(Wire):
     """`POST /models/NAME:generateContent`, or `:streamGenerateContent?alt=sse`."""
 
     provider = "gemini"
+    api = "the Gemini API"
     request_id_header = "x-request-id"  # the API itself names its answers in their bodies only
     settings = frozenset(
         {

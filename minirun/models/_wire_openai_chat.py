@@ -44,6 +44,7 @@ class ChatWire(Wire):
     """`POST /chat/completions`."""
 
     provider = "openai"
+    api = "the chat completions API"
     request_id_header = "x-request-id"
     settings = frozenset(
         {

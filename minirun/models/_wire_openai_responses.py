@@ -42,6 +42,7 @@ class ResponsesWire(Wire):
     """`POST /responses`."""
 
     provider = "openai"
+    api = "OpenAI's responses API"
     request_id_header = "x-request-id"
     settings = frozenset(
         {"temperature", "top_p", "response_mime_type", "response_schema", "tool_config", "thinking_config", "labels"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..agents import BaseAgent
 from ..apps import App
@@ -24,6 +24,7 @@ class InMemoryRunner(Runner):
         agent: BaseAgent | None = None,
         *,
         app_name: str | None = None,
+        node: Any = None,
         plugins: Sequence[BasePlugin] | None = None,
         app: App | None = None,
         cleanup_timeout_s: float | None = None,
@@ -40,6 +41,7 @@ class InMemoryRunner(Runner):
         super().__init__(
             app=app,
             agent=agent,
+            node=node,
             plugins=plugins,
             app_name="InMemoryRunner" if app is None and app_name is None else app_name,
             session_service=InMemorySessionService(env=env),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
@@ -65,6 +65,7 @@ class Runner:
         app: The app to run.
         app_name: With *agent*: the name that sessions are kept under.
         agent: The root agent.
+        node: A workflow, or what can be a node of one, as the root instead of *agent*.
         plugins: With *agent*: the plugins of its app.
         session_service: Where sessions are kept. The runner closes none of its services.
         artifact_service: Where artifacts are kept, for contexts that save and load them. One that shares the session
@@ -92,6 +93,7 @@ class Runner:
         app: App | None = None,
         app_name: str | None = None,
         agent: BaseAgent | None = None,
+        node: Any = None,
         plugins: Sequence[BasePlugin] | None = None,
         session_service: BaseSessionService,
         artifact_service: BaseArtifactService | None = None,
@@ -103,7 +105,7 @@ class Runner:
         env: Env | None = None,
     ) -> None:
         self._services = checked_services(session_service, artifact_service, memory_service, credential_service, env)
-        self.app = app_of(app, app_name, agent, plugins)
+        self.app = app_of(app, app_name, agent, node, plugins)
         self.session_service = session_service
         self.artifact_service = artifact_service
         self.memory_service = memory_service
@@ -125,6 +127,7 @@ class Runner:
             env=self._env,
             cleanup_timeout_s=self.cleanup_timeout_s,
             compactor=self._compactor,
+            nodes=_nodes,
             cache_config=self.app.context_cache_config,
         )
 
@@ -445,3 +448,9 @@ class Runner:
             )
             events += await print_events(scope, message, quiet=quiet, verbose=verbose)
         return events
+
+
+def _nodes() -> ModuleType:
+    from ..workflow import _dynamic  # few programs run nodes
+
+    return _dynamic

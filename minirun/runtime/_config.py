@@ -60,6 +60,7 @@ class RunConfig(Record):
         max_llm_calls: How often the invocation may ask models; 0 or less: no limit.
         max_tool_calls: How many function calls it may make; 0 or less: no limit.
         max_transfers: How often its agents may hand over to each other; 0 or less: no limit.
+        max_node_runs: How often it may run nodes, of workflows or by `ctx.run_node`; 0 or less: no limit.
         max_tokens: How many tokens its models may use, as they tell: once it is as many, none is asked again. 0 or
             less: no limit.
         deadline_s: How long the run may take, in seconds, the time its caller holds events included; None: no limit.
@@ -79,6 +80,7 @@ class RunConfig(Record):
     max_llm_calls: int = _field("an integer", _is_limit)
     max_tool_calls: int = _field("an integer", _is_limit)
     max_transfers: int = _field("an integer", _is_limit)
+    max_node_runs: int = _field("an integer", _is_limit)
     max_tokens: int = _field("an integer", _is_limit)
     deadline_s: float | None = _field("seconds above 0, or None", lambda s: s is None or is_seconds(s, above=0))
     thread_grace_s: float = _field("seconds from 0 up", is_seconds)
@@ -96,6 +98,7 @@ class RunConfig(Record):
         max_llm_calls: int = 500,
         max_tool_calls: int = 1000,
         max_transfers: int = 50,
+        max_node_runs: int = 1000,
         max_tokens: int = 0,
         deadline_s: float | None = 3600.0,
         thread_grace_s: float = 10.0,

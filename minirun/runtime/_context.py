@@ -17,7 +17,7 @@ from .._json import brief, freeze
 from .._threads import LateOutcome
 from .._values import changed
 from ..errors import ConfigurationError, InvocationEndedError
-from ..events import Event
+from ..events import Event, NodeInfo
 from ..flows._questions import ToolConfirmation
 from ..sessions import InvocationStatus
 from ..sessions._concurrent import ConcurrentWrites
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..artifacts import ArtifactReader, ArtifactVersion, Chunks
     from ..credentials import AuthConfig, AuthCredential
     from ..memory import MemoryEntry, SearchMemoryResponse
-    from ._commits import CommitWatcher
+    from ._commits import Commit
 
 __all__ = ["CallbackContext", "InvocationContext", "ReadonlyContext", "ToolContext"]
 
@@ -138,6 +138,67 @@ class WorkingContext(ContextBase):
         from ._questions import ask_for_input
 
         return await ask_for_input(self, message, response_schema, payload)
+
+    # --- nodes
+
+    async def run_node(self, node: Any, node_input: Any = None, *, name: str | None = None) -> Any:
+        """
+        Run a function, an agent, a tool or a workflow with an input, and return its output.
+
+            summary = await ctx.run_node(summarizer, {"text": text})
+
+        It speaks in a branch of its own, which no prompt outside shows; an agent sees its input as the user's message,
+        and nothing else. Its end is stored as one event, and an invocation that is resumed takes the output from there.
+        Runs are told apart as steps are: by the place of the context, the node's name, its input, and how often the
+        same was asked for there. Several may run side by side, in tasks of a nursery; see `map`.
+
+        Returns:
+            The output, frozen JSON: the same object shape as after a resume.
+
+        Raises:
+            ConfigurationError: *node* is nothing that can be run.
+            InvalidValueError: The input, or the output, is no JSON.
+            ReplayError: It is recorded with another input in its place.
+            NodeRunsLimitExceededError: The invocation has run as many nodes as `RunConfig.max_node_runs` allows.
+        """
+        return await self._invocation.program.nodes().run_node(self, node, node_input, name)
+
+    async def map(
+        self,
+        node: Any,
+        items: Iterable[Any],
+        *,
+        name: str | None = None,
+        max_concurrency: int | None = None,
+        on_failure: str = "cancel_others",
+    ) -> list[Any]:
+        """
+        Run a node for each item, side by side, and return the outputs in the order of the items; see `run_node`.
+
+        What has ended is kept if the process dies. *max_concurrency* is how many run at once, None for no limit of its
+        own. *on_failure* is `"cancel_others"`, or `"collect"`, which lets those that run come to their end; the failure
+        is raised in both cases.
+        """
+        nodes = self._invocation.program.nodes()
+        outputs: list[Any] = await nodes.map_nodes(self, node, items, name, max_concurrency, on_failure)
+        return outputs
+
+    @property
+    def node_input(self) -> Any:
+        """What the node was given that this is inside of: JSON, or the user's Content; None outside of nodes."""
+        node = self._position.node
+        return None if node is None else node.input
+
+    @property
+    def attempt_count(self) -> int:
+        """Which attempt of the node this is, from 1; see `minirun.workflow.Node(retry=...)`."""
+        node = self._position.node
+        return 1 if node is None else node.attempt
+
+    @property
+    def node_path(self) -> str:
+        """What events from here have as `node_info.path`."""
+        return self._position.node_info.path
 
     # --- artifacts
 
@@ -386,7 +447,7 @@ class InvocationContext(WorkingContext):
         """`running`; for the hooks at the end of a run, how it ends, unless something else fails after them."""
         return self._invocation.status
 
-    def watch_commits(self, watcher: CommitWatcher) -> None:
+    def watch_commits(self, watcher: Callable[[Commit], None]) -> None:
         """
         Have *watcher* called with a `Commit` for each event that is emitted in this run from now on, once it is stored.
 
@@ -410,12 +471,24 @@ class InvocationContext(WorkingContext):
 
     def _for_agent(self, agent: BaseAgent) -> InvocationContext:
         """The context of an agent that this one calls."""
-        path = self._invocation.ids.path_of_run(f"{self._path}/{agent.name}")
-        main_task = self._position.main_task or trio.lowlevel.current_task()
-        position = changed(self._position, path=path, handover=Handover(), main_task=main_task)
+        around = self._position
+        path, run = self._invocation.ids.next_run(f"{around.path}/{agent.name}")
+        node = around.node_info if agent is around.node_of else self._node_below(agent, run)
+        main_task = around.main_task or trio.lowlevel.current_task()
+        position = changed(around, path=path, node_info=node, node_of=None, handover=Handover(), main_task=main_task)
         if not agent._has_own_logic:
             return InvocationContext(self._invocation, agent, position, self._state.layer())
         return InvocationContext(self._invocation, agent, position, self._state, self._invocation.reads_of(path))
+
+    def _node_below(self, agent: BaseAgent, run: int) -> NodeInfo:
+        """Which run this is of an agent that this one calls, or that was handed to in the place of such an agent."""
+        here = self._position
+        path, around = here.node_info.path, here.node_of or (self._agent if here.node_info.path else None)
+        if here.tree.parent_of(agent) is not around:
+            from ..flows._node_paths import path_above  # few agents hand over
+
+            path = path_above(here, self._invocation.ids, agent, around)
+        return changed(here.node_info, path=f"{path}/{agent.name}@{run}".removeprefix("/"))
 
     def _in_branch(self, concurrent: ConcurrentWrites, index: int, branch: str) -> InvocationContext:
         """The same context, for an agent that runs in a branch of its own, beside others."""

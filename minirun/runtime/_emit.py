@@ -31,10 +31,10 @@ import trio
 from .._json import FrozenTuple, freeze
 from .._values import changed
 from ..env import derived_id
-from ..errors import InvalidEventError, InvalidValueError
+from ..errors import InvalidEventError
 from ..events import READS_LEVEL, Event, EventActions, Replay
 from ..sessions._event_checks import checked_event
-from ..sessions._state import TEMP_PREFIX, TakenWrites, Write, apply_write, layered, parted, with_writes, writes_of
+from ..sessions._state import TEMP_PREFIX, TakenWrites, Write, apply_write, parted, with_writes, writes_of
 from ..types import NO_CALLS, Content, FunctionCall, Part
 from ._failure import is_pause
 from ._ids import STEP_ID
@@ -86,11 +86,16 @@ class Emitter:
                     emission.reads[reader] = reader.unrecorded()
             complete = prepare(context, event, event_id, emission, detached=is_detached(context, closing=closing))
             if "on_event_callback" in invocation.program.plugins:
-                complete = await self._after_hooks(context, complete, emission, closing=closing)
+                from ._on_event import after_hooks  # few programs have a plugin that looks at events
+
+                complete = await after_hooks(context, complete, emission, closing=closing)
             if complete.actions.artifact_delta or complete.actions.artifact_versions:
                 complete = changed(complete, actions=await invocation.artifacts.checked(complete.actions))
             if complete.actions.transfer_to_agent is not None and not closing:
-                _check_transfer(context, complete)
+                from ..flows._transfers import check_handover  # few events hand over
+
+                check_handover(context._position.tree, context._agent, complete.actions)
+                invocation.budgets.spend("max_transfers")
             if complete.actions.escalate:
                 emission.escalates_from = context._position.escalation.own_branches()
             emission.event = complete
@@ -123,7 +128,7 @@ class Emitter:
     def _take_over(self, context: ContextBase, recorded: Event, own: Mapping[str, Write]) -> None:
         pending = context._state.take(own)
         pending.commit()
-        keep_temp(context._invocation, parted(pending.writes)[1])
+        context._invocation.keep_temp(parted(pending.writes)[1])
         if context._draft is not None:
             context._draft.take()
         context._after_commit(recorded, closing=False)
@@ -143,17 +148,6 @@ class Emitter:
         await invocation.committer.emit_partial(shown)
         return shown
 
-    async def _after_hooks(self, context: ContextBase, event: Event, emission: Emission, *, closing: bool) -> Event:
-        """What the plugins make of the event; what they write goes with it."""
-        from ._on_event import apply_on_event  # few programs have a plugin that looks at events
-
-        hook_context = context._for_on_event(context._state.layer())
-        event, writes = await apply_on_event(hook_context, event, closing=closing)
-        emission.writes, temp = parted(writes)
-        emission.temp = layered(emission.temp, temp)
-        actions = with_writes(event.actions, emission.writes)
-        return event if actions is event.actions else changed(event, actions=actions)
-
 
 LIVE = Emitter()
 """Of every invocation that is not resumed."""
@@ -164,17 +158,6 @@ def is_detached(context: ContextBase, *, closing: bool) -> bool:
     handled = sys.exception()
     unwinds = handled is not None and is_pause(handled)
     return closing or context._is_detached or STEP_ID.get() is not None or unwinds
-
-
-def _check_transfer(context: ContextBase, event: Event) -> None:
-    """Refuse a transfer that cannot be, and count it; nothing is stored yet."""
-    target = event.actions.transfer_to_agent
-    assert target is not None
-    if event.actions.escalate:
-        msg = "expected an event that escalates or hands over, found one that does both; nobody takes over"
-        raise InvalidEventError(msg)
-    context._position.tree.check_transfer(context._agent, target)
-    context._invocation.budgets.spend("max_transfers")
 
 
 def _new_timer() -> CommitTimer:
@@ -245,7 +228,7 @@ class Emission:
         for reader, recorded in self.reads.items():
             reader.settle(recorded)
         if self.temp:
-            keep_temp(self._invocation, self.temp)
+            self._invocation.keep_temp(self.temp)
         for others, index in self._position.concurrent:
             others.add(index, self.writes)
         if self._invocation.run_artifacts is not None:
@@ -343,8 +326,10 @@ def completed(
     if added:
         metadata = freeze({**added, **(metadata or {})})
     branch = event.branch or context._position.branch
+    node = event.node_info if event.node_info.path else context._position.node_info
     is_as_before = actions is event.actions and content is event.content and metadata is event.custom_metadata
-    if is_as_before and event.id == event_id and event.author and event.invocation_id and event.branch == branch:
+    is_complete = event.id == event_id and event.author and event.invocation_id and event.branch == branch
+    if is_as_before and is_complete and node is event.node_info:
         return event
     return changed(
         event,
@@ -354,6 +339,7 @@ def completed(
         branch=branch,
         content=content,
         actions=actions,
+        node_info=node,
         custom_metadata=metadata,
     )
 
@@ -380,16 +366,3 @@ def _with_notes(
     if reads:
         notes["reads"] = freeze({reader.path: recorded for reader, recorded in reads.items()}, "reads", READS_LEVEL)
     return changed(replay, **notes)
-
-
-# --- `temp:` keys, which live for this run ----------------------------------------------------------------------------
-
-
-def keep_temp(invocation: Invocation, writes: Mapping[str, Write]) -> None:
-    """Apply writes to `temp:` keys."""
-    values = invocation.values
-    for key, write in writes.items():
-        try:
-            values.apply({key: apply_write(key, values.get(key), write)})
-        except InvalidValueError:
-            pass  # a sibling has changed its kind since this was checked; the event is stored

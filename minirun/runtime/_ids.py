@@ -44,7 +44,13 @@ class Ids:
         """Free ids: the logic that has claimed them is run again."""
         self.claimed.difference_update(claimed)
 
-    def path_of_run(self, path: str) -> str:
-        """Return the path of the next run of the agent on *path*: `path`, `path*2`, …, so that rounds stay apart."""
+    def next_run(self, path: str) -> tuple[str, int]:
+        """
+        Return the path of the next run of the agent on *path*, and its number: `path`, `path*2`, …: rounds stay apart.
+        """
         count = self._runs[path] = self._runs.get(path, 0) + 1
-        return path if count == 1 else f"{path}*{count}"
+        return path if count == 1 else f"{path}*{count}", count
+
+    def last_run(self, path: str) -> int:
+        """Return the number of the last run of the agent on *path*; of one that has not run, of its first."""
+        return self._runs.get(path, 1)

@@ -9,6 +9,7 @@ and `_committer`, ids in `_ids`, limits in `flows._budgets`, the past in `sessio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from .._threads import LateOutcome, in_thread
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from ..models import ContextCacheConfig
     from ..runners._compactor import Compactor
     from ..sessions import PendingCall
+    from ..sessions._state import Write
     from ..tools._limits import ToolLimits
     from ._commits import CommitWatcher
     from ._replay import Replayer
@@ -75,6 +77,8 @@ class Program(NamedTuple):
     """How long a cleanup hook may take once its run is cancelled, in seconds."""
     compactor: Compactor | None
     """Makes summaries; None: there are none."""
+    nodes: Callable[[], ModuleType]
+    """Loads what runs nodes for contexts."""
     cache_config: ContextCacheConfig | None
     """What requests say of caching; None: nothing."""
 
@@ -170,6 +174,12 @@ class Invocation:
         if self.ended:
             raise InvocationEndedError(self.ended)
         self.secrets.check_write(key, value)
+
+    def keep_temp(self, writes: Mapping[str, Write]) -> None:
+        """Apply writes to `temp:` keys."""
+        from ..sessions._temp import keep_temp  # few programs write any
+
+        keep_temp(self.values, writes)
 
     # --- calls and questions
 

@@ -17,14 +17,25 @@ from ..errors import CleanupTimeoutError
 from ..events import Event
 from ..flows._event_answer import reconciled
 from ..sessions._event_checks import checked_event
-from ..sessions._state import Write, layered, writes_of
+from ..sessions._state import Write, layered, parted, with_writes, writes_of
 from ._failure import leaves
 from ._hooks import ask, expect
 
 if TYPE_CHECKING:
     from ._base_context import ContextBase
+    from ._emit import Emission
 
-__all__ = ["apply_on_event"]
+__all__ = ["after_hooks", "apply_on_event"]
+
+
+async def after_hooks(context: ContextBase, event: Event, emission: Emission, *, closing: bool) -> Event:
+    """What the plugins make of the event; what they write goes with it."""
+    hook_context = context._for_on_event(context._state.layer())
+    event, writes = await apply_on_event(hook_context, event, closing=closing)
+    emission.writes, temp = parted(writes)
+    emission.temp = layered(emission.temp, temp)
+    actions = with_writes(event.actions, emission.writes)
+    return event if actions is event.actions else changed(event, actions=actions)
 
 
 async def apply_on_event(context: ContextBase, event: Event, *, closing: bool) -> tuple[Event, dict[str, Write]]:

@@ -9,7 +9,6 @@ from ..sessions._event_checks import checked_event
 from ..sessions._state import parted, with_writes, writes_of
 from ..types import Content
 from ._context import InvocationContext
-from ._emit import keep_temp
 from ._hooks import ask, expect
 
 __all__ = ["apply_on_user_message"]
@@ -31,7 +30,7 @@ async def apply_on_user_message(context: InvocationContext, message: Event) -> E
     pending = context.state.take(writes_of(message.actions))
     pending.commit()
     lasting, temp = parted(pending.writes)
-    keep_temp(invocation, temp)
+    invocation.keep_temp(temp)
     changes = context.actions.artifact_changes_to(message.actions)
     context.actions.forget_artifacts()
     return checked_event(changed(message, actions=with_writes(message.actions, lasting, **changes)))

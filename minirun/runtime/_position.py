@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
+from ..events import NO_NODE, NodeInfo
 from ..sessions._concurrent import ConcurrentWrites
 from ..sessions._reads import Reads
 from ..types import Content
 from ._escalation import Escalation
 
 if TYPE_CHECKING:
+    from ..agents import BaseAgent
     from ..agents._tree import AgentTree
     from ..models import BaseLlm
+    from ..workflow._scope import NodeScope
 
 __all__ = ["CallScope", "Handover", "Position"]
 
@@ -35,7 +38,7 @@ class Handover:
 
 @attrs.frozen(eq=False, repr=False)
 class CallScope:
-    """The inside of a call: what an agent that is used as a tool was asked, and where its own history begins."""
+    """The inside of a call, or of a node: what the agent there was asked, and where its own history begins."""
 
     content: Content
     start_seq: int
@@ -53,6 +56,10 @@ class Position:
     tree: AgentTree
     """The agents that this one can see."""
     branch: str | None = None
+    node_info: NodeInfo = NO_NODE
+    """What is filled into each event that is said here and has none. In a node run its `output_for` is empty."""
+    node_of: BaseAgent | None = None
+    """The agent that `node_info` names already, where it is run from here: one used as a tool, or as a node."""
     escalation: Escalation = attrs.field(factory=Escalation)
     handover: Handover = attrs.field(factory=Handover)
     concurrent: tuple[tuple[ConcurrentWrites, int], ...] = ()
@@ -62,3 +69,5 @@ class Position:
     """The task in which everything here happens, one thing after the other, unless an agent's logic starts others."""
     readers: tuple[Reads, ...] = ()
     """What the logic here, and around here, has read of the state: an event from here carries it."""
+    node: NodeScope | None = None
+    """The innermost run of a node that this is inside of."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .._json import brief
+from .._routes import check_route
 from ..errors import InvalidEventError, InvalidValueError, NotSupportedError
 from ..events import Event
 from ..flows._questions import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL
@@ -36,19 +37,29 @@ def check_references(event: Event, *, history: bool) -> None:
 
     Raises:
         InvalidEventError: It cannot, or the event covers or undoes others and is not of a *history*.
-        InvalidValueError: What it says of credentials is malformed.
+        InvalidValueError: What it says of credentials is malformed, or its route is none.
         NotSupportedError: It asks for something that this version would ignore.
     """
     for name in _WITHOUT_EFFECT:
         value, is_new = getattr(event.actions, name), name in _STORED_BEFORE
         if (not history and value is not None) if is_new else value:
-            msg = f"EventActions.{name} has no effect in this version of minirun; leave it out"
-            raise NotSupportedError(msg)
+            _refuse_without_effect(event, name)
     _check_edit(event, history=history)
     _check_marks(event)
     _check_artifacts(event)
     _check_auth_configs(event)
     _check_confirmations(event)
+
+
+def _refuse_without_effect(event: Event, name: str) -> None:
+    """Raise, unless it is the route of a node run, which a workflow follows."""
+    if name != "route":
+        msg = f"EventActions.{name} has no effect in this version of minirun; leave it out"
+        raise NotSupportedError(msg)
+    if event.node_info.output_for is None:
+        msg = "EventActions.route has no effect outside of a Workflow: only its nodes take routes; leave it out"
+        raise NotSupportedError(msg)
+    check_route(event.actions.route, "EventActions.route")
 
 
 def check_time(seconds: float, path: str) -> None:

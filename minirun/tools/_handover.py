@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import InvalidEventError, TransfersLimitExceededError
+from ..flows._transfers import check_transfer
 from ..runtime import InvocationContext
 from ._call import ToolCall
 from ._outcome import Result
@@ -31,7 +32,7 @@ def choose_target(context: InvocationContext, batch: Sequence[ToolCall]) -> None
                 raise InvalidEventError("a call of this agent ends what it works in (escalate); nobody takes over")
             if has_answer:
                 raise InvalidEventError("a call of this turn gives the final answer; nobody takes over")
-            context._position.tree.check_transfer(context.agent, target)
+            check_transfer(context._position.tree, context.agent, target)
             context._invocation.budgets.check("max_transfers")
             chosen = target
         except (InvalidEventError, TransfersLimitExceededError) as error:

@@ -1,0 +1,49 @@
+"""
+What a workflow fails with.
+
+`minirun.errors` has these names; they are loaded when one of them is asked for.
+"""
+
+from __future__ import annotations
+
+from .errors import ArgumentError, ConfigurationError, MinirunError
+
+__all__ = [
+    "NodeInputError", "NodeRejectedError", "NodeTimeoutError", "RouteError", "WorkflowConfigurationError",
+    "WorkflowError",
+]
+
+
+class WorkflowError(MinirunError):
+    """A run of a workflow has come to what its graph forbids, such as a second output. Nothing of that was stored."""
+
+
+class RouteError(WorkflowError):
+    """A node ended with a route that leads nowhere, and it has no `DEFAULT_ROUTE`. Its outcome was not stored."""
+
+
+class WorkflowConfigurationError(ConfigurationError):
+    """The edges of a workflow make no graph that can run to its end, or a function cannot be a node of one."""
+
+
+class NodeInputError(ArgumentError):
+    """What a node was given, or what stands in the state, does not fit its function; the function was not called."""
+
+
+class NodeRejectedError(WorkflowError):
+    """Somebody was asked whether a node may run (`require_confirmation`), and has said no."""
+
+
+class NodeTimeoutError(WorkflowError, TimeoutError):
+    """
+    An attempt of a node took longer than its `timeout_s`, and was cancelled.
+
+    Args:
+        node_name: The node.
+        timeout: The limit, in seconds.
+    """
+
+    def __init__(self, node_name: str, timeout: float) -> None:
+        super().__init__(f"the node {node_name!r} took longer than timeout_s={timeout} seconds")
+        self.node_name = node_name
+        self.timeout = timeout

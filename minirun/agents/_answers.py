@@ -1,0 +1,51 @@
+"""What an agent has answered that was run as a part of something: the last answer in its branch, and its value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._values import changed
+from ..errors import ModelError
+from ..events import NO_NODE, Event
+from ..flows._answer import is_answer, shown_result
+from ..flows._output import Outcome, OutputSchema
+from ..runtime import InvocationContext
+from ._tree import AgentTree
+
+__all__ = ["last_answer", "value_of"]
+
+
+def last_answer(context: InvocationContext, start_seq: int) -> Event | None:
+    """The last answer in the branch of *context*, or what was told instead of one, but not inside of further calls."""
+    live, branch = context._invocation.live, context.branch or ""
+    for event in reversed(live.events[live.index_of(start_seq) :]):
+        within = event.branch or ""
+        if within != branch and not within.startswith(f"{branch}."):
+            continue
+        if "@" in within[len(branch) :] or "~" in within[len(branch) :]:
+            continue
+        is_step = event.actions.replay.step is not None
+        is_failure = event.error_code is not None and not is_step
+        if is_failure or is_answer(changed(event, node_info=NO_NODE)):  # whether it is final for the run, or not
+            return event
+    return None
+
+
+def value_of(event: Event, tree: AgentTree) -> Any:
+    """
+    What an answer comes to: an output, a result that is shown as it is, or the text.
+
+    Raises:
+        ModelError: A failure was told in its place.
+    """
+    if event.error_code is not None:
+        raise ModelError(f"{event.error_code}: {event.error_message or 'the agent gave no answer'}")
+    if event.output is not None:
+        return event.output
+    result = shown_result(event)
+    if result is not None:
+        return result
+    form: OutputSchema | None = getattr(tree.find(event.author), "_output", None)
+    if form is not None and form.parse_text(event.text) == Outcome():
+        return None  # an output that is null
+    return event.text

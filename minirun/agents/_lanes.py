@@ -1,0 +1,94 @@
+"""
+Lanes: what runs side by side below one agent, each in a branch of its own.
+
+A ParallelAgent has one for each of its agents, a Workflow one for each run of a node. What is written in two of them is
+noted as a conflict; what waits in one lets the others come to their end; what fails in one ends the others, at once or
+when they have come to theirs; and when all have ended, nobody waits for what one of them has asked, unless the
+invocation is paused by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from ..runtime import InvocationContext
+from ..runtime._failure import first_failure, is_pause
+from ..sessions._concurrent import ConcurrentWrites
+
+__all__ = ["ON_FAILURE", "Lanes"]
+
+ON_FAILURE = ("cancel_others", "collect")
+
+
+class Lanes:
+    """
+    The lanes below the agent of this *name*, which runs in *ctx*.
+
+    *on_failure* is one of `ON_FAILURE`. The branch of each lane begins with `within`.
+    """
+
+    def __init__(self, ctx: InvocationContext, name: str, on_failure: str) -> None:
+        self.within = f"{ctx.branch}.{name}." if ctx.branch else f"{name}."
+        self.concurrent = ConcurrentWrites()
+        self.failures: list[Exception] = []
+        self.pauses: list[BaseException] = []
+        self._ctx = ctx
+        self._name = name
+        self._on_failure = on_failure
+
+    async def run(self, begin: Callable[[trio.Nursery], None]) -> None:
+        """
+        Let *begin* start lanes in a nursery, by `lane`, and wait until they, and those that they start, have ended.
+
+        Raises what has failed in them; Pause, if nothing has and one waits.
+        """
+        failures, message = self.failures, f"branches of {self._name!r} failed"
+        try:
+            async with trio.open_nursery() as nursery:
+                begin(nursery)
+        except BaseException as error:
+            if isinstance(first_failure(error), Exception):
+                await self._withdraw()
+            if failures:  # a cancellation does not hide them
+                raise BaseExceptionGroup(message, [*failures, error]) from None
+            raise
+        if self.pauses and not (failures or self._ctx.escalated):
+            raise self.pauses[0]
+        await self._withdraw()
+        if failures:
+            raise failures[0] if len(failures) == 1 else ExceptionGroup(message, failures)
+
+    async def lane(self, branch: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Do *work*, which says what it says in *branch*, as one of the lanes: in a task of its own."""
+        escalation, replayer = self._ctx._position.escalation, self._ctx._invocation.replayer
+        with trio.CancelScope() as scope:
+            token = escalation.enter(scope)
+            try:
+                await work()
+            except Exception as error:
+                if self._on_failure == "cancel_others":
+                    raise
+                self.failures.append(error)
+            except BaseException as error:  # one that waits lets the others come to their end
+                if not is_pause(error):
+                    raise
+                self.pauses.append(error)
+            finally:
+                escalation.leave(scope, token)
+                if replayer is not None:
+                    replayer.end_branch(branch)
+
+    async def _withdraw(self) -> None:
+        """Nobody waits any more for what a lane has asked: the others have ended them all."""
+        ctx, replayer = self._ctx, self._ctx._invocation.replayer
+        if replayer is not None:
+            replayer.join(ctx.branch, self.within)
+            if replayer.record.next_in(ctx.branch) is not None:
+                return  # that was then; what is open is of a later round
+        still_open = [call for call in ctx._invocation.open_calls() if (call.branch or "").startswith(self.within)]
+        if still_open:
+            from ..runtime._closing import close_calls  # few lanes leave something open
+
+            await close_calls(ctx, still_open)

@@ -1,0 +1,81 @@
+"""An agent as a node: what it is given is the user's message there, what it answers is the output."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from .._json import dumps, freeze
+from .._values import changed
+from ..agents import BaseAgent, LlmAgent
+from ..agents._answers import last_answer, value_of
+from ..agents._request import find_model
+from ..agents._tree import AgentTree
+from ..events import Event
+from ..runtime import InvocationContext
+from ..runtime._position import CallScope
+from ..types import Content, Part
+from ._nodes import Node
+from ._scope import NodeScope
+
+if TYPE_CHECKING:
+    from ..runtime._hooks import PluginHooks
+
+__all__ = ["AgentNode"]
+
+
+class AgentNode(Node):
+    """
+    An agent as a node, which is what an agent in `edges` becomes.
+
+    Its input is the user's message there, and all that it sees of the conversation: what was said before, or is said
+    beside it, is not shown to its model. Its output is its answer: the `output` of an agent with an `output_schema`,
+    else the text. To whom it hands over stays inside of the node. What it answers with an error fails the node.
+    """
+
+    agent: BaseAgent
+
+    def __init__(self, agent: BaseAgent, name: str | None = None, **fields: Any) -> None:
+        given: dict[str, Any] = {"agent": agent, **fields}
+        super().__init__(name=agent.name if name is None else name, **given)
+
+    @cached_property
+    def tree(self) -> AgentTree:
+        """The agent and those below it."""
+        return AgentTree(self.agent)
+
+    @property
+    def agents(self) -> tuple[BaseAgent, ...]:
+        return (self.agent,)
+
+    def agent_that_ends(self, plugins: PluginHooks) -> BaseAgent | None:
+        agent = self.agent
+        if not isinstance(agent, LlmAgent) or agent.after_agent_callback or agent.code_executor is not None:
+            return None
+        follows = any(plugins.get(name) for name in ("after_agent_callback", "on_agent_error_callback"))
+        return None if follows or self.require_confirmation or self.parallel_worker else agent
+
+    async def _once(self, context: InvocationContext, scope: NodeScope) -> Event:
+        invocation, position = context._invocation, context._position
+        suffix = "" if scope.attempt == 1 else f"*{scope.attempt}"
+        model = find_model(context.agent, context)
+        inside = CallScope(_message(scope.input), scope.start_seq, model)
+        path = f"{position.path}{suffix}"
+        position = changed(position, tree=self.tree, inside=inside, path=path, node_of=self.agent)
+        below = InvocationContext(invocation, context.agent, position, context._state)
+        await self.agent.run_async(below)
+        if scope.ended_by is not None:
+            return scope.ended_by
+        if scope.output is not None:  # of a workflow
+            return Event(author=self.agent.name, output=scope.output)
+        answer = last_answer(below, scope.start_seq)
+        value = None if answer is None else value_of(answer, self.tree)
+        return Event(author=self.agent.name, output=freeze(value or None, f"output of {self.name!r}"))
+
+
+def _message(value: Any) -> Content:
+    """What an agent is given as the user's message."""
+    if isinstance(value, Content):
+        return changed(value, role="user")
+    text = value if isinstance(value, str) else dumps(value)
+    return Content(role="user", parts=[Part(text=text)])

@@ -1,0 +1,180 @@
+"""
+Nodes that are run by other logic: `ctx.run_node` and `ctx.map`.
+
+What is run is found again by where it is asked for: the path of who asks, the node's name, what it is given, and how
+often the same was asked for there. So it is with steps, and what is recorded of another input in the same place is
+refused as theirs is. It speaks in a branch of its own (`helper~1`), which no prompt outside shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import trio
+
+from .._json import brief, dumps, freeze
+from .._values import changed
+from ..agents._lanes import ON_FAILURE
+from ..errors import ConfigurationError, ReplayError
+from ..events import Event, NodeInfo
+from ..runtime._failure import is_pause
+from ..sessions._concurrent import ConcurrentWrites
+from ..types import Content
+from ._node_run import NodeExecution
+from ._nodes import Node, is_limit
+from ._running import outcome_of
+from ._wrap import as_node
+
+if TYPE_CHECKING:
+    from ..runtime._context import WorkingContext
+    from ..runtime._replay import Replayer
+
+__all__ = ["map_nodes", "run_node"]
+
+
+async def run_node(context: WorkingContext, value: Any, given: Any, name: str | None = None) -> Any:
+    """See `InvocationContext.run_node`."""
+    node = _named(as_node(value), name)
+    return await _run(context, _claimed(context, node, _frozen(given, node)))
+
+
+async def map_nodes(
+    context: WorkingContext,
+    value: Any,
+    items: Iterable[Any],
+    name: str | None = None,
+    max_concurrency: int | None = None,
+    on_failure: str = "cancel_others",
+) -> list[Any]:
+    """See `InvocationContext.map`."""
+    if not is_limit(max_concurrency):
+        found = brief(max_concurrency)
+        raise ConfigurationError(f"expected max_concurrency from 1 up, or None for no limit, found {found}")
+    if on_failure not in ON_FAILURE:
+        raise ConfigurationError(f"expected on_failure 'cancel_others' or 'collect', found {brief(on_failure)}")
+    node = _named(as_node(value), name)
+    concurrent = ConcurrentWrites()
+    runs = [_claimed(context, node, _frozen(item, node), (concurrent, place)) for place, item in enumerate(items)]
+    results: list[Any] = [None] * len(runs)
+    failures: list[Exception] = []
+    pauses: list[BaseException] = []
+    left = iter(enumerate(runs))
+
+    async def work() -> None:
+        for place, run in left:
+            if failures or pauses:
+                return  # what has not begun does not begin; an invocation that goes on comes to it
+            try:
+                results[place] = await _run(context, run)
+            except Exception as error:
+                if on_failure == "cancel_others":
+                    raise
+                failures.append(error)
+            except BaseException as error:  # what waits lets the others come to their end
+                if not is_pause(error):
+                    raise
+                pauses.append(error)
+
+    workers = len(runs) if max_concurrency is None else min(max_concurrency, len(runs))
+    async with trio.open_nursery() as nursery:
+        for _ in range(workers):
+            nursery.start_soon(work)
+    if failures:
+        raise failures[0] if len(failures) == 1 else ExceptionGroup(f"items of {node.name!r} failed", failures)
+    if pauses:
+        raise pauses[0]
+    return results
+
+
+def _named(node: Node, name: str | None) -> Node:
+    return node if name is None else node._changed(name=name)
+
+
+def _frozen(given: Any, node: Node) -> Any:
+    return given if isinstance(given, Content) else freeze(given, f"input of {node.name!r}")
+
+
+def _claimed(
+    context: WorkingContext, node: Node, given: Any, lane: tuple[ConcurrentWrites, int] | None = None
+) -> NodeExecution:
+    """The run of *node* that *context* asks for now."""
+    invocation = context._invocation
+    context._check_writable()
+    invocation.secrets.check_name(node.name, "name of the node")
+    told = given.text if isinstance(given, Content) else given
+    ids, base = invocation.ids, f"{context._path}/{node.name}"
+    claimed = context._claim(f"{base} {dumps(told)}")
+    if context._is_in_order():
+        count = ids.counts[base] = ids.counts.get(base, 0) + 1
+        label = str(count)
+    else:  # of several tasks trio chooses which is first
+        label = claimed[:8]
+    scope = context._position.node
+    attempt = f"*{scope.attempt}" if scope is not None and scope.attempt > 1 else ""
+    info_path = f"{context._position.node_info.path}/{node.name}@{label}".lstrip("/")
+    return NodeExecution(
+        above=context,
+        agent=context.agent,
+        node=node,
+        path=f"{base}@{label}~{claimed[:8]}{attempt}",
+        branch=f"{_branch(context)}{node.name}~{label}{attempt}",
+        info_path=info_path,
+        input=given,
+        place=None if scope is None else scope.place,
+        lane=lane,
+        ending=partial(_ending, info_path),
+    )
+
+
+def _branch(context: WorkingContext) -> str:
+    """What the name of the branch begins with: what a tool runs is inside of its call."""
+    call_id, branch = context._call_id, f"{context.branch}." if context.branch else ""
+    if call_id is None:
+        return branch
+    context._invocation.inside.add(call_id)
+    name = context._path.rpartition("/")[2].partition("#")[0]
+    return f"{branch}{name}@{call_id}."
+
+
+def _ending(info_path: str, last: Event) -> Event:
+    as_output = last.output is None and last.content is not None and last.node_info.message_as_output
+    info = NodeInfo(path=info_path, output_for=(info_path,), message_as_output=as_output or None)
+    return changed(last, node_info=info)
+
+
+async def _run(context: WorkingContext, execution: NodeExecution) -> Any:
+    invocation = context._invocation
+    replayer, path = invocation.replayer, execution.path.rpartition("*")[0] or execution.path
+    memo = f"ended {path}"
+    ended = invocation.tool_events.get(memo)
+    if ended is None and replayer is not None:
+        ended = _recorded(replayer, path)
+    if ended is None:
+        async with AsyncExitStack() as stack:
+            if execution.place is not None:
+                place = await stack.enter_async_context(execution.place.below())
+                execution = attrs.evolve(execution, place=place)
+            ended = await execution.run()
+    else:
+        await trio.lowlevel.checkpoint()
+    invocation.tool_events[memo] = ended  # an attempt that comes to it again finds it
+    return outcome_of(ended, execution.input).output
+
+
+def _recorded(replayer: Replayer, path: str) -> Event | None:
+    """
+    The event with which an earlier run has ended what runs on *path*, if one has.
+
+    Raises:
+        ReplayError: Something else has run in this place.
+    """
+    place = path.rpartition("~")[0]
+    ended = replayer.record.ended.get(place)
+    if ended is not None and not (ended.actions.replay.ended or "").startswith(path):
+        msg = f"expected the node of {place} to be given what it was given before, found another input"
+        raise ReplayError(f"{msg}; logic that is resumed has to run the same nodes with the same inputs")
+    return ended

@@ -1,0 +1,314 @@
+"""
+Nodes: functions, joins, agents and tools, each with how it is run.
+
+A node is a value, like an agent: running it changes nothing. What runs it (`_node_run`) makes the context, repeats what
+has failed and stores the end; a node does one attempt, and returns the event that the run is to end with.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import attrs
+
+from .._json import brief, freeze, thaw
+from .._values import changed
+from .._workflow_errors import NodeRejectedError, WorkflowError
+from ..agents._base import _AgentFields, _is_name, refusing
+from ..agents._generator import emit_from
+from ..errors import ConfigurationError
+from ..events import Event
+from ..runtime import InvocationContext
+from ..tools import RetryConfig
+from ..types import Content
+from ._binding import Binding
+from ._collected import Collected
+from ._request_input import RequestInput
+from ._scope import NodeScope
+
+if TYPE_CHECKING:
+    from ..agents import BaseAgent
+    from ..runtime._hooks import PluginHooks
+
+__all__ = ["FunctionNode", "JoinNode", "Node", "aliased", "is_seconds"]
+
+_END = object()
+
+
+def is_seconds(value: object) -> bool:
+    """Whether *value* can be a limit of time: None, or seconds above 0."""
+    if value is None:
+        return True
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+
+
+def is_limit(value: object) -> bool:
+    """Whether *value* can be a limit of a number: None, or an integer from 1 up."""
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1)
+
+
+def aliased(instance: Any) -> None:
+    """Read ADK's names of the fields for attempts: `retry_config` is `retry`, `timeout` is `timeout_s`."""
+    for adk, name in (("retry_config", "retry"), ("timeout", "timeout_s")):
+        given = getattr(instance, adk)
+        if given is None:
+            continue
+        if getattr(instance, name) not in (None, given):
+            raise ConfigurationError(f"expected {name} or {adk}, which is the same, found both; leave {adk} out")
+        object.__setattr__(instance, name, given)
+
+
+_retry = refusing("retry to be a RetryConfig or None", lambda value: value is None or isinstance(value, RetryConfig))
+_timeout = refusing("timeout_s to be seconds above 0, or None", is_seconds)
+_flag = attrs.validators.instance_of(bool)
+
+
+class Node(_AgentFields):
+    """
+    A node of a workflow. Subclass it, with annotated fields as for an agent, and override `run_node_impl`:
+
+        class Fetch(Node):
+            url: str
+
+            async def run_node_impl(self, *, ctx, node_input):
+                return await fetch(self.url, node_input)
+
+    Args:
+        name: An identifier, unique in its workflow.
+        description: What it does, for people.
+        retry: How often a failed attempt is made again, and when. The delays are in the log: a process that dies counts
+            on. A delay of more than a minute pauses the invocation (see `Runner.supervise`). What a failed attempt
+            has emitted and its steps stay; what it has written and not emitted is gone.
+        timeout_s: How long one attempt may take, in seconds: then it is cancelled and has failed with NodeTimeoutError.
+        require_confirmation: Somebody has to allow each run first, by `run.pending`; else it fails with
+            NodeRejectedError.
+        parallel_worker: Its input is a list, and it is run for each item, side by side; the output is the list of the
+            outputs, in the order of the items. What is no list is one item.
+        max_parallel_workers: How many of them at once; None for no limit of its own.
+        rerun_on_resume: Accepted for ported programs: a node that was cut off is always run again from its start,
+            what it has done so far taken from the log.
+    """
+
+    name: str = attrs.field(validator=refusing("a node name that is an identifier and not 'user'", _is_name))
+    description: str = attrs.field(default="", validator=attrs.validators.instance_of(str))
+    retry: RetryConfig | None = attrs.field(default=None, validator=_retry)
+    timeout_s: float | None = attrs.field(default=None, validator=_timeout)
+    require_confirmation: bool = attrs.field(default=False, validator=_flag)
+    parallel_worker: bool = attrs.field(default=False, validator=_flag)
+    max_parallel_workers: int | None = attrs.field(
+        default=None, validator=refusing("max_parallel_workers from 1 up, or None", is_limit)
+    )
+    rerun_on_resume: bool = attrs.field(default=True, validator=_flag)
+    retry_config: RetryConfig | None = attrs.field(default=None, validator=_retry)
+    timeout: float | None = attrs.field(default=None, validator=_timeout)
+
+    def __attrs_post_init__(self) -> None:
+        aliased(self)
+        if self.max_parallel_workers is not None and not self.parallel_worker:
+            raise ConfigurationError(f"node {self.name!r}: max_parallel_workers has no effect without parallel_worker")
+
+    def run_node_impl(self, *, ctx: InvocationContext, node_input: Any) -> Any:
+        """
+        The node's logic; override it as `async def`, or as an async generator.
+
+        What it returns, or yields and is no event, is its output; see `FunctionNode`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no logic: override `async def run_node_impl`")
+
+    # --- for the runner
+
+    @property
+    def agents(self) -> tuple[BaseAgent, ...]:
+        """The agents in it."""
+        return ()
+
+    def agent_that_ends(self, plugins: PluginHooks) -> BaseAgent | None:
+        """The agent whose last answer may be the end of the run, as nothing can follow it."""
+        return None
+
+    async def _run(self, context: InvocationContext, scope: NodeScope) -> Event:
+        """Make one attempt; return what the run is to end with: an event that is not stored yet."""
+        if self.require_confirmation:
+            await self._ask_first(context, scope)
+        if self.parallel_worker:
+            items = scope.input if isinstance(scope.input, (list, tuple)) else [scope.input]
+            return Event(output=await context.map(self._single, items, max_concurrency=self.max_parallel_workers))
+        return await self._once(context, scope)
+
+    async def _once(self, context: InvocationContext, scope: NodeScope) -> Event:
+        binding = self._binding
+        call = partial(self._logic, **binding.arguments(context, scope.input, context.state))
+        collected = Collected(binding)
+        result = await _in_thread(context, call) if binding.kind == "sync" else call()
+        await self._collect(context, collected, result)
+        return _last(collected)
+
+    @property
+    def _logic(self) -> Callable[..., Any]:
+        return self.run_node_impl
+
+    @cached_property
+    def _binding(self) -> Binding:
+        return Binding.of(self._logic, name=self.name)
+
+    @cached_property
+    def _single(self) -> Node:
+        """The same, for one item."""
+        single: Node = self._changed(parallel_worker=False, max_parallel_workers=None, require_confirmation=False)
+        return single
+
+    def _changed(self, **changes: Any) -> Any:
+        kind: Any = type(self)
+        fields = {field.name: getattr(self, field.name) for field in attrs.fields(kind)}
+        return kind(**{**fields, "retry_config": None, "timeout": None, **changes})
+
+    async def _ask_first(self, context: InvocationContext, scope: NodeScope) -> None:
+        payload = scope.input if not isinstance(scope.input, Content) else scope.input.text
+        allowed = await context.request_input(
+            f"May the node {self.name!r} run?", response_schema={"type": "boolean"}, payload=payload
+        )
+        if not allowed:
+            raise NodeRejectedError(f"the node {scope.info_path} was not allowed to run")
+
+    async def _collect(self, context: InvocationContext, collected: Collected, result: Any) -> None:
+        """Do what the logic says in its *result*, one thing after the other, and keep what it ends with."""
+
+        async def take(item: Any) -> bool:
+            """Returns whether that was the end."""
+            for _, said in collected.add(item):
+                if isinstance(said, RequestInput):
+                    collected.add(await self._asked(context, said))
+                    return True
+                await context.emit(said)
+            return False
+
+        if isinstance(result, AsyncGenerator):
+            await emit_from(f"node {self.name!r}", context, result, take)
+        elif isinstance(result, Iterator) and inspect.isgenerator(result):
+            try:
+                while (item := await _in_thread(context, partial(next, result, _END))) is not _END:
+                    if await take(item):
+                        break
+            finally:
+                result.close()
+        else:
+            await take(await result if isinstance(result, Awaitable) else result)
+
+
+    async def _asked(self, context: InvocationContext, question: RequestInput) -> Any:
+        message = question.message or f"The node {self.name!r} asks for input."
+        return await context.request_input(
+            message, response_schema=question.response_schema, payload=question.payload
+        )
+
+
+def _last(collected: Collected) -> Event:
+    """The event that the run is to end with."""
+    event = Event() if collected.event is None else collected.event
+    route = collected.route
+    if route is not None:
+        event = changed(event, actions=changed(event.actions, route=list(route) if isinstance(route, tuple) else route))
+    return event if collected.output is None else changed(event, output=collected.output)
+
+
+async def _in_thread(context: InvocationContext, call: Callable[[], Any]) -> Any:
+    return await context._invocation.in_thread(call, lambda late: None)
+
+
+class FunctionNode(Node):
+    """
+    A function as a node: `FunctionNode(f)`, which is what a plain function in `edges` becomes.
+
+    Its parameters are `ctx`, `node_input`, and keys of the state by their names; one of another name, if there is one,
+    is the input. They are read by their annotations, as arguments of tools are. It is `async def`, or synchronous and
+    then run in a worker thread; or a generator of either kind, which yields.
+
+    What it returns or yields is, one by one: None, skipped; an Event without an output or a route, emitted; an Event
+    with one, which is the end of the run, with the state and content in it; a RequestInput, a question whose answer is
+    the output; anything else, the output. There is one output: JSON, or what its annotation writes as JSON.
+
+    Args:
+        func: The function.
+        name: By default its own.
+        parameter_binding: `"state"`, as above; `"node_input"`: the parameters are keys of the input, a dict.
+        input_schema: What the input has to be: a class or a JSON schema, as `LlmAgent(output_schema=...)`.
+        output_schema: What the output has to be.
+    """
+
+    func: Callable[..., Any]
+    parameter_binding: Literal["state", "node_input"] = "state"
+    input_schema: Any = None
+    output_schema: Any = None
+
+    def __init__(self, func: Callable[..., Any], name: str | None = None, **fields: Any) -> None:
+        given: dict[str, Any] = {"func": func, **fields}
+        super().__init__(name=_name_of(func) if name is None else name, **given)
+        self._binding  # noqa: B018 # what cannot be a node is refused when it is made
+
+    @cached_property
+    def _binding(self) -> Binding:
+        return Binding.of(
+            self.func,
+            name=self.name,
+            parameter_binding=self.parameter_binding,
+            input_schema=self.input_schema,
+            output_schema=self.output_schema,
+        )
+
+    @property
+    def _logic(self) -> Callable[..., Any]:
+        return self.func
+
+
+def _name_of(func: object) -> str:
+    at: Any = func
+    while isinstance(at, partial):
+        at = at.func
+    name = getattr(at, "__name__", None) or type(at).__name__
+    if not name.isidentifier():
+        raise ConfigurationError(f"expected a node to have a name, found {brief(func)}; write node(f, name='...')")
+    return str(name)
+
+
+class JoinNode(Node):
+    """
+    A node that waits for all of its predecessors that can still come, and gives `{name: output}`.
+
+    The names stand in the order in which their edges are declared. A predecessor that is not chosen by a route, or
+    cannot come for another reason, is left out; None stands only for one that has returned None.
+
+    Args:
+        require_all: Fail if one is left out, naming it.
+        reduce: `reduce(value, output)` is called for each output in that order; the first value is *initial*.
+        initial: What *reduce* begins with.
+    """
+
+    require_all: bool = attrs.field(default=False, validator=_flag)
+    reduce: Callable[[Any, Any], Any] | None = attrs.field(
+        default=None, validator=refusing("reduce to be a function or None", lambda f: f is None or callable(f))
+    )
+    initial: Any = None
+
+    async def _once(self, context: InvocationContext, scope: NodeScope) -> Event:
+        outputs: Mapping[str, Any] = scope.input
+        if self.reduce is None:
+            return Event(output=outputs)
+        value = thaw(freeze(self.initial, f"initial of {self.name!r}"))
+        for output in outputs.values():
+            value = self.reduce(value, output)
+        return Event(output=freeze(value, f"output of {self.name!r}"))
+
+
+def check_complete(node: Node, missing: tuple[str, ...], path: str) -> None:
+    """
+    Refuse to run a join that needs all of its predecessors, without those that are *missing*.
+
+    Raises:
+        WorkflowError: One is missing.
+    """
+    if missing and isinstance(node, JoinNode) and node.require_all:
+        names = ", ".join(map(repr, missing))
+        raise WorkflowError(f"the join {path} requires all of its predecessors, and {names} can come no more")

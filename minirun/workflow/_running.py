@@ -1,0 +1,166 @@
+"""
+A workflow at work: what is ready is started, what has ended is folded into the plan.
+
+The plan (`_graph`) knows nothing of tasks, and this nothing of routes and joins. One task runs each node, in a lane of
+its own. When the event that a run ends with is stored, its outcome is folded, in the same task and at once: so the plan
+is the fold of what is stored, at every event. Who resumes the invocation folds what is recorded, which runs nothing,
+and starts what is ready then.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from .._json import freeze
+from .._values import changed
+from ..agents._lanes import Lanes
+from ..events import Event, NodeInfo
+from ..runtime import InvocationContext
+from ..types import Content
+from ._graph import NodeRun, Outcome, Plan
+from ._node_run import NodeExecution
+from ._nodes import check_complete
+from ._slots import Place, Slots
+
+if TYPE_CHECKING:
+    from ._workflow import Workflow
+
+__all__ = ["outcome_of", "run_workflow"]
+
+
+def outcome_of(event: Event, given: Any) -> Outcome:
+    """What the event that a run has ended with says, which was *given* that."""
+    if event.error_code is not None:
+        told = given.text if isinstance(given, Content) else given
+        return Outcome(failed=freeze({"type": event.error_code, "message": event.error_message, "input": told}))
+    output = event.text if event.node_info.message_as_output else event.output
+    route = event.actions.route
+    return Outcome(output, output is not None or route is None, tuple(route) if isinstance(route, list) else route)
+
+
+async def run_workflow(workflow: Workflow, context: InvocationContext) -> Any:
+    """Run the graph from where the log has it, and return its output."""
+    return await _Running(workflow, context).run()
+
+
+class _Running:
+    def __init__(self, workflow: Workflow, context: InvocationContext) -> None:
+        self._workflow = workflow
+        self._context = context
+        node = context._position.node
+        self._input = workflow._read_input(context.user_content if node is None else node.input)
+        self._info_path = context._position.node_info.path
+        self._is_outermost = node is None
+        round_ = context._path.rpartition("/")[2].partition("*")[2]
+        self._lanes = Lanes(context, f"{workflow.name}#{round_}" if round_ else workflow.name, workflow.on_failure)
+        self._slots = Slots(workflow.max_concurrency, self._start_ready)
+        self._plan: Plan = workflow._graph.begin(self._input)
+        self._started: set[str] = set()
+        self._waiting: list[NodeRun] = []  # that are ready, and have no place yet
+        self._ending: str | None = None  # the run whose output is about to be that of the workflow
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self) -> Any:
+        self._fold_recorded()
+        await self._lanes.run(self._begin)
+        node = self._context._position.node
+        if node is not None and node.agent is None:
+            node.output = self._plan.output
+        return self._plan.output
+
+    def _fold_recorded(self) -> None:
+        """Fold what the log has of this workflow: nothing of it is run, nobody is shown it again."""
+        invocation, replayer = self._context._invocation, self._context._invocation.replayer
+        for event in () if replayer is None else replayer.record.ended_below(self._context._path):
+            run_id = (event.actions.replay.ended or "").rpartition("/")[2]
+            self._fold(run_id, event)
+            if event.actions.end_invocation:
+                invocation.end_invocation = True
+            if event.actions.escalate:
+                self._context._position.escalation.set()
+
+    def _fold(self, run_id: str, event: Event) -> None:
+        given = next((run.input for run in self._plan.ready if run.id == run_id), None)
+        self._plan = self._plan.ended(run_id, outcome_of(event, given))
+        self._waiting += self._plan.added
+
+    def _begin(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._waiting = list(self._plan.ready)
+        self._start_ready()
+
+    def _start_ready(self) -> None:
+        """Start what is ready, in the order of the triggers, as far as there are places."""
+        context, nursery = self._context, self._nursery
+        if nursery is None:
+            return
+        while self._waiting and not (context.escalated or context.end_invocation or self._lanes.failures):
+            if not self._slots.take():
+                return
+            run = self._waiting.pop(0)
+            nursery.start_soon(self._run_node, run, name=f"node {run.id}")
+
+    async def _run_node(self, run: NodeRun) -> None:
+        execution = self._execution(run)
+        replayer = self._context._invocation.replayer
+        if replayer is not None:
+            replayer.record.start_branches([execution.branch])
+        try:
+            await self._lanes.lane(execution.branch, partial(self._run_and_fold, run, execution))
+        finally:
+            self._slots.leave()
+
+    async def _run_and_fold(self, run: NodeRun, execution: NodeExecution) -> None:
+        check_complete(execution.node, run.missing, execution.info_path)
+        try:
+            event = await execution.run()
+        except BaseException:
+            if self._ending == run.id:
+                self._ending = None
+            raise
+        self._fold(run.id, event)
+        self._ending = None if self._ending == run.id else self._ending
+
+    def _execution(self, run: NodeRun) -> NodeExecution:
+        node = self._workflow._nodes[run.name]
+        branch = f"{self._lanes.within}{run.name}" + ("" if run.number == 1 else f"#{run.number}")
+        info_path = f"{self._info_path}/{run.id}"
+        has_handler = self._workflow._handles_failure(run.name)
+        return NodeExecution(
+            above=self._context,
+            agent=self._workflow,
+            node=node,
+            path=f"{self._context._path}/{run.id}",
+            branch=branch,
+            info_path=info_path,
+            input=run.input,
+            place=Place(self._slots),
+            lane=(self._lanes.concurrent, run.serial),
+            ending=partial(self._ended_by, run, info_path),
+            on_failure=partial(self._failed_with, info_path) if has_handler else None,
+        )
+
+    def _failed_with(self, info_path: str, error: Exception) -> Event:
+        text = self._context._invocation.secrets.text_of(error)
+        message = text.encode("utf-8", "replace").decode() if text else type(error).__name__
+        return Event(error_code=type(error).__name__, error_message=message)
+
+    def _ended_by(self, run: NodeRun, info_path: str, last: Event) -> Event:
+        """The event that the run ends with; raises if the graph cannot go on from there."""
+        as_output = last.output is None and last.content is not None and last.node_info.message_as_output
+        info = NodeInfo(path=info_path, output_for=(info_path,), message_as_output=as_output or None)
+        event = changed(last, node_info=info)
+        outcome = outcome_of(event, run.input)
+        self._plan.check(run, outcome)
+        if self._plan.is_terminal(run, outcome):
+            self._workflow._check_output(outcome.output)
+            if self._workflow.output is None:
+                if self._ending not in (None, run.id):
+                    raise self._workflow._second_output(self._ending or "", run.id)
+                self._ending = run.id
+            if self._is_outermost:
+                event = changed(event, node_info=changed(info, output_for=(info_path, self._info_path)))
+        return event

@@ -1,0 +1,102 @@
+"""How many runs of nodes go on at once: those of a workflow, and those that they run dynamically."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import trio
+
+__all__ = ["Place", "Slots"]
+
+
+class Slots:
+    """
+    The places of a workflow. *limit* is how many there are, None for as many as are asked for.
+
+    Nobody who has a place waits for one: a node that runs others lends its own place to one of them, as it only waits
+    meanwhile; so no limit can have all wait for each other. A place that nobody waits for is told *on_free*.
+    """
+
+    def __init__(self, limit: int | None, on_free: Callable[[], None]) -> None:
+        self._free = float("inf") if limit is None else limit
+        self._on_free = on_free
+        self._waiting: deque[_Waiting] = deque()
+
+    def take(self) -> bool:
+        """Take a place if one is free; those who wait come first."""
+        if self._free <= 0 or self._waiting:
+            return False
+        self._free -= 1
+        return True
+
+    def leave(self) -> None:
+        """Give a place to who waits for one longest, or free it."""
+        if self._waiting:
+            self._waiting[0].go_on(lent=False)
+        else:
+            self._free += 1
+            self._on_free()
+
+
+class Place:
+    """The place of one run of a node. What the run runs itself has this one, or further ones while that is lent."""
+
+    __slots__ = ("_is_lent", "_waiting", "slots")
+
+    def __init__(self, slots: Slots) -> None:
+        self.slots = slots
+        self._is_lent = False
+        self._waiting: deque[_Waiting] = deque()
+
+    @asynccontextmanager
+    async def below(self) -> AsyncIterator[Place]:
+        """A place for one run below this one: first come, first served."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if not self._is_lent:
+            self._is_lent = is_lent = True
+        else:
+            is_lent = not self.slots.take() and await _Waiting(self).answered()
+        try:
+            yield Place(self.slots)
+        finally:
+            if not is_lent:
+                self.slots.leave()
+            elif self._waiting:
+                self._waiting[0].go_on(lent=True)
+            else:
+                self._is_lent = False
+
+
+class _Waiting:
+    """One that waits for the place of who runs it, or for another one, whichever comes first."""
+
+    __slots__ = ("_is_lent", "_place", "_task")
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._task = trio.lowlevel.current_task()
+        self._is_lent = False
+
+    async def answered(self) -> bool:
+        """Wait; return whether it is the place of who runs it, lent."""
+        self._place._waiting.append(self)
+        self._place.slots._waiting.append(self)
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            self._forget()
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+        return self._is_lent
+
+    def go_on(self, *, lent: bool) -> None:
+        """It has a place now."""
+        self._forget()
+        self._is_lent = lent
+        trio.lowlevel.reschedule(self._task)
+
+    def _forget(self) -> None:
+        self._place._waiting.remove(self)
+        self._place.slots._waiting.remove(self)

@@ -1,0 +1,180 @@
+"""A graph of nodes as an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import attrs
+
+from .._json import FrozenTuple, brief
+from .._workflow_errors import NodeInputError, WorkflowConfigurationError, WorkflowError
+from ..agents import BaseAgent
+from ..agents._base import refusing
+from ..agents._lanes import ON_FAILURE
+from ..agents._tree import AgentTree
+from ..errors import ConfigurationError
+from ..runtime import InvocationContext
+from ..tools import BaseTool, RetryConfig
+from ..types import Content
+from ._agent_node import AgentNode
+from ._arcs import FAILED, GraphNode
+from ._draw import describe, mermaid
+from ._edges import read_edges
+from ._graph import Graph
+from ._nodes import JoinNode, Node, aliased, is_limit, is_seconds
+from ._tool_node import ToolNode
+from ._wrap import as_node
+
+__all__ = ["Workflow"]
+
+
+class Workflow(BaseAgent):
+    """
+    An agent that is a graph: functions, agents, tools, joins and other workflows, with edges between them.
+
+        desk = Workflow(
+            name="desk",
+            edges=[
+                (START, triage, {"urgent": (page, lookup), DEFAULT_ROUTE: lookup}),
+                ((page, lookup), JoinNode(name="found"), writer),
+            ],
+        )
+
+    Where it stands is not stored anywhere: it follows from the events that its nodes have ended with. A run that is
+    resumed folds them, in the order of the log, and goes on with what is ready then; no node that has ended is run
+    again. What is ready runs side by side; a node runs once at a time, in the order of what triggers it.
+
+    Args:
+        edges: Chains `(a, b, c)`, where an element is a node, a group `(a, b)` or a map `{route: node}`, and `Edge`s.
+        max_concurrency: How many nodes at once, those included that they run dynamically; None for no limit.
+        output: The node whose output is that of the workflow, the last one if it runs several times. None: the output
+            of the one run that leads nowhere and has one; a second is an error.
+        on_failure: What a failing node means for those beside it: `"cancel_others"`, or `"collect"`, which lets them
+            come to their end. Nothing new is started in both cases, and the failure is raised.
+        input_schema: What it is given has to be, as `LlmAgent(output_schema=...)`.
+        output_schema: What its output has to be.
+        retry: As a node of another workflow: see `Node`. It begins anew then.
+        timeout_s: The same.
+    """
+
+    edges: Sequence[Any] = attrs.field(default=(), converter=lambda value: _edges(value))
+    max_concurrency: int | None = attrs.field(
+        default=None, validator=refusing("max_concurrency from 1 up, or None for no limit", is_limit)
+    )
+    output: Any = None
+    on_failure: str = attrs.field(
+        default="cancel_others",
+        validator=refusing("on_failure 'cancel_others' or 'collect'", ON_FAILURE.__contains__),
+    )
+    input_schema: Any = None
+    output_schema: Any = None
+    state_schema: Any = None
+    retry: RetryConfig | None = None
+    timeout_s: float | None = attrs.field(
+        default=None, validator=refusing("timeout_s to be seconds above 0, or None", is_seconds)
+    )
+    retry_config: RetryConfig | None = None
+    timeout: float | None = None
+
+    # What is asked around a tool that is a node; plugins are asked, too.
+    before_tool_callback = after_tool_callback = on_tool_error_callback = ()
+
+    def __attrs_post_init__(self) -> None:
+        aliased(self)
+        self._graph  # noqa: B018 # what makes no graph is refused when it is made
+
+    # --- the graph
+
+    @cached_property
+    def _parts(self) -> tuple[dict[str, Node], Graph]:
+        nodes: dict[str, Node] = {}
+        made: dict[int, Node] = {}  # by what stands in `edges`: the same thing in two places is one node
+
+        def name_of(value: Any) -> str:
+            node = made.get(id(value))
+            if node is None:
+                node = made[id(value)] = as_node(value)
+            if nodes.setdefault(node.name, node) is not node:
+                msg = f"workflow {self.name!r}: two nodes are called {node.name!r}"
+                raise WorkflowConfigurationError(f"{msg}; rename one, with node(x, name='...')")
+            return node.name
+
+        names, arcs = read_edges(self.edges, name_of, name=self.name)
+        output = None if self.output is None else name_of(self.output)
+        joins = {name: node for name, node in nodes.items() if isinstance(node, JoinNode)}
+        graph_nodes = [GraphNode(name, name in joins, name in joins and joins[name].require_all) for name in names]
+        return nodes, Graph.of(graph_nodes, arcs, output=output, name=self.name)
+
+    @property
+    def _nodes(self) -> Mapping[str, Node]:
+        return self._parts[0]
+
+    @property
+    def _graph(self) -> Graph:
+        return self._parts[1]
+
+    def describe(self) -> str:
+        """Return the graph as a table: a line for each edge."""
+        return describe(self._graph)
+
+    def mermaid(self) -> str:
+        """Return the graph in Mermaid's notation, which editors and websites draw."""
+        return mermaid(self._graph)
+
+    def _handles_failure(self, name: str) -> bool:
+        return FAILED in self._graph.routes_of(name)
+
+    @property
+    def node_trees(self) -> list[AgentTree]:
+        """The trees of the agents that are nodes."""
+        return [node.tree for node in self._nodes.values() if isinstance(node, AgentNode)]
+
+    @property
+    def node_tools(self) -> list[BaseTool]:
+        """The tools that are nodes."""
+        return [node.tool for node in self._nodes.values() if isinstance(node, ToolNode)]
+
+    # --- a run
+
+    def _second_output(self, first: str, second: str) -> WorkflowError:
+        msg = f"workflow {self.name!r}: expected one output, and {first!r} is about to give one, and {second!r} another"
+        return WorkflowError(f"{msg}; lead both into one node, or say Workflow(output=...) whose output counts")
+
+    @property
+    def _has_own_logic(self) -> bool:
+        return type(self)._run_async_impl is not Workflow._run_async_impl
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        from ._running import run_workflow  # where it is run
+
+        await run_workflow(self, ctx)
+
+    def _read_input(self, value: Any) -> Any:
+        """What its first nodes are given: *value*, checked by the `input_schema`."""
+        if self.input_schema is None:
+            return value
+        from ..flows._output import OutputSchema
+
+        form = OutputSchema.of(self.input_schema, "input_schema")
+        outcome = form.parse_text(value.text) if isinstance(value, Content) else form.parse_args(value)
+        if outcome.problems:
+            raise NodeInputError(f"input of workflow {self.name!r}: {'; '.join(outcome.problems)}")
+        return outcome.value
+
+    def _check_output(self, value: Any) -> None:
+        """Refuse an output that the `output_schema` does not allow, before it is stored."""
+        if self.output_schema is None:
+            return
+        from ..flows._output import OutputSchema
+
+        problems = OutputSchema.of(self.output_schema, "output_schema").problems(value)
+        if problems:
+            raise WorkflowError(f"output of workflow {self.name!r}: {'; '.join(problems)}")
+
+
+def _edges(value: Any) -> Any:
+    if not isinstance(value, (list, tuple)):
+        raise ConfigurationError(f"expected edges to be a list of chains and Edges, found {brief(value)}")
+    return FrozenTuple(value)

@@ -1,0 +1,57 @@
+"""How what stands in `edges` becomes a node, and the decorator `node`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, overload
+
+from .._json import brief
+from ..agents import BaseAgent
+from ..errors import ConfigurationError
+from ..tools import BaseTool
+from ._nodes import FunctionNode, Node
+
+__all__ = ["as_node", "node"]
+
+
+def as_node(value: Any, **options: Any) -> Node:
+    """
+    Return the node that *value* is, or becomes, with these *options* changed.
+
+    Raises:
+        ConfigurationError: It is nothing that can be one, or does not take the options.
+    """
+    if isinstance(value, Node):
+        changed: Node = value._changed(**options) if options else value
+        return changed
+    if isinstance(value, BaseAgent):
+        from ._agent_node import AgentNode  # not every workflow has agents
+
+        own = {name: getattr(value, name) for name in ("retry", "timeout_s") if getattr(value, name, None) is not None}
+        return AgentNode(value, **{**own, **options})
+    if isinstance(value, BaseTool):
+        from ._tool_node import ToolNode  # few workflows have tools
+
+        return ToolNode(value, **options)
+    if callable(value):
+        return FunctionNode(value, **options)
+    expected = "expected a function, an agent, a tool or a node"
+    raise ConfigurationError(f"{expected}, found {brief(value)}")
+
+
+@overload
+def node(value: Any, /, **options: Any) -> Node: ...
+@overload
+def node(**options: Any) -> Callable[[Any], Node]: ...
+def node(value: Any = None, /, **options: Any) -> Any:
+    """
+    Make a node: as a decorator, `@node` or `@node(retry=...)`, or of what stands there, `node(agent, timeout_s=5)`.
+
+    The options are the fields of `Node`, and of a function those of `FunctionNode`; of a node a copy is made.
+
+    Raises:
+        ConfigurationError: It is nothing that can be one, or an option cannot be that.
+    """
+    if value is None:
+        return lambda found: as_node(found, **options)
+    return as_node(value, **options)

@@ -1,0 +1,47 @@
+"""Workflows at work: what comes of them, and that it comes of them whatever was cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from minirun import Event
+
+from .test_prefixes import bring_to_its_end, cut, open_calls, runner_of, store, whole_log
+from .test_resume import log_of
+from .workflows import WORKFLOWS
+
+
+def outcomes(log: Sequence[Event]) -> dict[str, Any]:
+    """What the runs of nodes have ended with, by their paths."""
+    found: dict[str, Any] = {}
+    for event in log:
+        path = event.actions.replay.ended
+        if path is not None:
+            assert path not in found, "a run ends once"
+            output = event.text if event.node_info.message_as_output else event.output
+            found[path] = (output, event.actions.route, dict(event.actions.state_delta), event.error_code)
+    return found
+
+
+def words(log: Sequence[Event]) -> list[str]:
+    """What was said, and the steps, in no order."""
+    said = (event for event in log if event.author != "user")
+    return sorted(f"{event.branch} {event.text} {event.output} {event.error_code}" for event in said)
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+async def test_whatever_is_cut_off_comes_to_the_same(name: str) -> None:
+    """After each event that was stored the process may die: outcomes, words and state are those of nobody disturbed."""
+    build = WORKFLOWS[name]
+    log = await whole_log(build)
+    for count in range(1, len(log)):
+        async with store() as service:
+            invocation_id = await cut(service, log[:count])
+            assert await bring_to_its_end(build, service, invocation_id) == "completed"
+            found = await log_of(runner_of(build(), service))
+        assert outcomes(found) == outcomes(log), count
+        assert words(found) == words(log), count
+        assert open_calls(found) == set()
