@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ..memory import BaseMemoryService
     from ..plugins import BasePlugin
     from ..sessions import PendingCall
+    from ..workflow._nodes import NodeLike
     from ._sync import SyncRun
 
 __all__ = ["Runner"]
@@ -93,7 +94,7 @@ class Runner:
         app: App | None = None,
         app_name: str | None = None,
         agent: BaseAgent | None = None,
-        node: Any = None,
+        node: NodeLike | None = None,
         plugins: Sequence[BasePlugin] | None = None,
         session_service: BaseSessionService,
         artifact_service: BaseArtifactService | None = None,
@@ -129,6 +130,7 @@ class Runner:
             compactor=self._compactor,
             nodes=_nodes,
             cache_config=self.app.context_cache_config,
+            schemas=self.app._schema,
         )
 
     @property

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ..artifacts import ArtifactReader, ArtifactVersion, Chunks
     from ..credentials import AuthConfig, AuthCredential
     from ..memory import MemoryEntry, SearchMemoryResponse
+    from ..workflow._nodes import NodeLike
     from ._commits import Commit
 
 __all__ = ["CallbackContext", "InvocationContext", "ReadonlyContext", "ToolContext"]
@@ -141,7 +142,7 @@ class WorkingContext(ContextBase):
 
     # --- nodes
 
-    async def run_node(self, node: Any, node_input: Any = None, *, name: str | None = None) -> Any:
+    async def run_node(self, node: NodeLike, node_input: Any = None, *, name: str | None = None) -> Any:
         """
         Run a function, an agent, a tool or a workflow with an input, and return its output.
 
@@ -165,7 +166,7 @@ class WorkingContext(ContextBase):
 
     async def map(
         self,
-        node: Any,
+        node: NodeLike,
         items: Iterable[Any],
         *,
         name: str | None = None,
@@ -467,6 +468,7 @@ class InvocationContext(WorkingContext):
         """The context that a run begins with."""
         tree = invocation.program.tree
         state = State(invocation.values, check=invocation.check_write)
+        state.schemas = invocation.program.schemas
         return cls(invocation, tree.root, Position("run", tree), state)
 
     def _for_agent(self, agent: BaseAgent) -> InvocationContext:
