@@ -152,6 +152,7 @@ LATER = frozenset(
         "credentials._secrets",
         "credentials._service",
         "credentials._values",
+        "flows._deps",
         "flows._json_schema",
         "flows._node_paths",
         "flows._output",
@@ -236,6 +237,11 @@ LATER = frozenset(
         "tools._unknown",
         "tools._unreadable",
         "tools._waiting",
+        "workflow._agent_node",
+        "workflow._dynamic",
+        "workflow._root",
+        "workflow._running",
+        "workflow._tool_node",
     }
 )
 

@@ -72,8 +72,9 @@ class App(Record):
     ) -> None:
         check_app_name(name)
         if not isinstance(root_agent, BaseAgent):
-            msg = f"expected root_agent to be an agent, found {brief(root_agent)}"
-            raise ConfigurationError(msg)
+            from ..workflow._root import root_of  # few apps have a node as their root
+
+            root_agent = root_of(root_agent, "root_agent")
         if not isinstance(prompts, Prompts):
             raise ConfigurationError(f"expected prompts to be Prompts, found {brief(prompts)}")
         if resumability_config is not None:

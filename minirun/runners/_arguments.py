@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..memory import BaseMemoryService
     from ..plugins import BasePlugin
     from ..runtime._hooks import PluginHooks
+    from ..workflow._nodes import NodeLike
     from ._compactor import Compactor
     from ._runner import Runner
 
@@ -35,11 +36,23 @@ CLEANUP_TIMEOUT_S = 5.0
 _DEFAULT_CONFIG = RunConfig()
 
 
-def app_of(app: App | None, app_name: str | None, agent: BaseAgent | None, plugins: Sequence[BasePlugin] | None) -> App:
-    """Return the app that a Runner was given, or one of the agent that it was given instead."""
-    if (app is None) == (agent is None):
-        msg = f"expected exactly one of app= and agent=, found {'neither' if app is None else 'both'}"
+def app_of(
+    app: App | None,
+    app_name: str | None,
+    agent: BaseAgent | None,
+    node: NodeLike | None,
+    plugins: Sequence[BasePlugin] | None,
+) -> App:
+    """Return the app that a Runner was given, or one of the agent or node that it was given instead."""
+    given = {"app": app, "agent": agent, "node": node}
+    named = [f"{name}=" for name, value in given.items() if value is not None]
+    if len(named) != 1:
+        msg = f"expected exactly one of app=, agent= and node=, found {' and '.join(named) or 'none'}"
         raise ConfigurationError(msg)
+    if node is not None:
+        from ..workflow._root import root_of  # few runners are given one
+
+        agent = root_of(node, "node")
     if app is not None:
         if not isinstance(app, App):
             raise ConfigurationError(f"expected app to be an App, found {brief(app)}")

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ..memory import BaseMemoryService
     from ..plugins import BasePlugin
     from ..sessions import PendingCall
+    from ..workflow._nodes import NodeLike
     from ._sync import SyncRun
 
 __all__ = ["Runner"]
@@ -65,6 +66,7 @@ class Runner:
         app: The app to run.
         app_name: With *agent*: the name that sessions are kept under.
         agent: The root agent.
+        node: A workflow, or what can be a node of one, as the root instead of *agent*.
         plugins: With *agent*: the plugins of its app.
         session_service: Where sessions are kept. The runner closes none of its services.
         artifact_service: Where artifacts are kept, for contexts that save and load them. One that shares the session
@@ -92,6 +94,7 @@ class Runner:
         app: App | None = None,
         app_name: str | None = None,
         agent: BaseAgent | None = None,
+        node: NodeLike | None = None,
         plugins: Sequence[BasePlugin] | None = None,
         session_service: BaseSessionService,
         artifact_service: BaseArtifactService | None = None,
@@ -103,7 +106,7 @@ class Runner:
         env: Env | None = None,
     ) -> None:
         self._services = checked_services(session_service, artifact_service, memory_service, credential_service, env)
-        self.app = app_of(app, app_name, agent, plugins)
+        self.app = app_of(app, app_name, agent, node, plugins)
         self.session_service = session_service
         self.artifact_service = artifact_service
         self.memory_service = memory_service

@@ -20,7 +20,7 @@ import trio
 from .._codec import to_json
 from .._values import changed
 from ..env import derived_id
-from ..errors import InvocationEndedError, MissingDepsError, NotSupportedError
+from ..errors import InvocationEndedError, NotSupportedError
 from ..events import NO_ACTIONS, Event
 from ..flows._actions import ActionsDraft
 from ..sessions import Session
@@ -125,12 +125,12 @@ class ReadonlyContext:
 
         Raises:
             MissingDepsError: The run was given nothing of this kind.
+            NotSupportedError: *kind* is no class (a union, `dict[str, int]`), or one that `isinstance` cannot ask for,
+                such as a protocol that is not `runtime_checkable`.
         """
-        deps = self._invocation.deps
-        if isinstance(deps, kind):
-            return deps
-        msg = f"expected the run to be given a {kind.__qualname__} as deps, found {type(deps).__qualname__}"
-        raise MissingDepsError(f"{msg}; they are not stored: give `deps=` to whatever begins or resumes a run")
+        from ..flows._deps import deps_of_kind  # few runs are given something
+
+        return deps_of_kind(self._invocation.deps, kind)
 
     @property
     def run_config(self) -> RunConfig:

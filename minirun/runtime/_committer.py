@@ -110,6 +110,8 @@ class Committer:
             with self._withdrawal:
                 if emission is not None and not emission.is_settled:
                     await self._commit(emission)
+                # A withdrawal that was asked for when the store had begun is left over, and cancels the next receive.
+                # That loses nothing: no event is taken then, and whoever hands one over waits for the next round.
                 async for emission in self._receive:
                     await self._commit(emission)
             if emission is not None:
@@ -229,6 +231,8 @@ class Committer:
                 await trio.lowlevel.checkpoint_if_cancelled()
             elif self._queue or self._ended:
                 await trio.lowlevel.checkpoint()
+            # Who asks after leaving is told nothing but the end: nothing is taken from the queue, no credit is given
+            # back, and the end of a run waits for no caller.
             while not self._queue or self._left:
                 if self._ended:
                     return None

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from ..artifacts import ArtifactReader, ArtifactVersion, Chunks
     from ..credentials import AuthConfig, AuthCredential
     from ..memory import MemoryEntry, SearchMemoryResponse
-    from ._commits import CommitWatcher
+    from ..workflow._nodes import NodeLike
+    from ._commits import Commit
 
 __all__ = ["CallbackContext", "InvocationContext", "ReadonlyContext", "ToolContext"]
 
@@ -141,7 +142,7 @@ class WorkingContext(ContextBase):
 
     # --- nodes
 
-    async def run_node(self, node: Any, node_input: Any = None, *, name: str | None = None) -> Any:
+    async def run_node(self, node: NodeLike, node_input: Any = None, *, name: str | None = None) -> Any:
         """
         Run a function, an agent, a tool or a workflow with an input, and return its output.
 
@@ -165,7 +166,7 @@ class WorkingContext(ContextBase):
 
     async def map(
         self,
-        node: Any,
+        node: NodeLike,
         items: Iterable[Any],
         *,
         name: str | None = None,
@@ -447,7 +448,7 @@ class InvocationContext(WorkingContext):
         """`running`; for the hooks at the end of a run, how it ends, unless something else fails after them."""
         return self._invocation.status
 
-    def watch_commits(self, watcher: CommitWatcher) -> None:
+    def watch_commits(self, watcher: Callable[[Commit], None]) -> None:
         """
         Have *watcher* called with a `Commit` for each event that is emitted in this run from now on, once it is stored.
 

@@ -101,6 +101,9 @@ class Emitter:
             emission.event = complete
             stored = await invocation.committer.emit(emission, closing=closing)
         finally:
+            # Withdrawn, or refused: what was pending is pending again, for the next event. After a StorageError that
+            # does not know (`stored` is None) it may be in the store as well. It is not stored twice: the committer
+            # refuses all that follows in this run, and a later run begins with what the store has.
             if emission.stored is None:
                 emission.pending.rollback()
                 if emission.draft is not None:

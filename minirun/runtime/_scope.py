@@ -126,6 +126,9 @@ class RunScope:
             raise RuntimeError(msg)
         self._has_entered = True
         await self._program.env.point("enter")
+        # Each further round is another process's doing, so they end with its work: it has deleted the session, which
+        # is made anew then or raises from `open`, or it was faster with the invocation that was named, which `open`
+        # finds ended, busy or to be resumed. Nothing of this run is stored meanwhile, and the wait can be cancelled.
         while True:
             try:
                 writer, request = await self._entrance.open(self._request)
@@ -165,6 +168,8 @@ class RunScope:
                 await writer.reload(request.window, reject=request.run_config.on_busy == "reject")
 
     async def _append_message(self, writer: SessionWriter, request: RunRequest) -> Event:
+        # No `on_event` hook sees this event: it goes to the store without the emitter, and a new message has a hook of
+        # its own. An answer to a question, or a run without a message, has none.
         invocation, message = self._invocation, request.message
         try:
             if "on_user_message_callback" in self._program.plugins and request.resumes is None:
