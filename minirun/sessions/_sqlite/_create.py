@@ -41,7 +41,7 @@ def create_session(
     current = current_values(transaction, cache.file.name, live)
     history = current.copy() if len(events) > 1 else None  # each event stands on those before it
     calls: CallFold | None = None
-    if len(events) > 1:
+    if history is not None:
         from .._call_fold import CallFold  # few programs import histories
 
         calls = CallFold()
