@@ -130,6 +130,7 @@ class Runner:
             compactor=self._compactor,
             nodes=_nodes,
             cache_config=self.app.context_cache_config,
+            schemas=self.app._schema,
         )
 
     @property
@@ -162,7 +163,8 @@ class Runner:
 
     async def close(self) -> None:
         """
-        Close the plugins, tools and models of the app, each within `cleanup_timeout_s`; closing twice is harmless.
+        Close the plugins, the summarizer, the tools and the models of the app, each within `cleanup_timeout_s`; closing
+        twice is harmless.
 
         The session service belongs to its maker and stays open. What a `close` raises is raised when all are
         closed: the first, with the others as notes.
@@ -174,9 +176,9 @@ class Runner:
         if self._opener.is_closed:
             return
         self._opener.is_closed = True
-        from ..agents._tree_models import close_all  # not every program closes its Runner
+        from ._close_app import close_app  # not every program closes its Runner
 
-        failures = await close_all(self.app.plugins, self.app._tree, self.cleanup_timeout_s)
+        failures = await close_app(self.app, self.cleanup_timeout_s)
         for other in failures[1:]:
             add_note(failures[0], other)
         if failures:
