@@ -11,7 +11,8 @@ from .._values import changed
 from ..events import Event, EventActions
 from ..models import LlmRequestDraft, LlmResponse
 from ..runtime import ToolContext
-from ..runtime._hooks import Hook, ask, expect
+from ..runtime._hook_calls import ask, expect
+from ..runtime._hooks import Hook
 from ..types import Content
 from ._request import ModelRequest
 

@@ -440,16 +440,10 @@ class Runner:
         The session is made if it does not exist, and goes on when called again. *verbose* also prints calls, responses
         and state changes; *quiet* prints nothing.
         """
-        from ._debug import print_events  # few programs print what is said
+        from ._debug import run_debug  # few programs print what is said
 
-        events: list[Event] = []
-        for message in [messages] if isinstance(messages, str) else messages:
-            await self._opener.create_if_missing(session_key(self.app_name, user_id, session_id))
-            scope = self.run_async(
-                user_id=user_id, session_id=session_id, new_message=message, run_config=run_config, deps=deps
-            )
-            events += await print_events(scope, message, quiet=quiet, verbose=verbose)
-        return events
+        said = [messages] if isinstance(messages, str) else messages
+        return await run_debug(self, said, user_id, session_id, run_config, deps, quiet=quiet, verbose=verbose)
 
 
 def _nodes() -> ModuleType:
