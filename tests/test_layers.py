@@ -36,13 +36,14 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "values",
         (
             "types events errors _json _fields _frozen _frozen_error _odd_notes _replay_checks _routes _values _copies "
-            "_codec _record _window _adk _genai _misuse _model_errors _request_types _workflow_errors",
+            "_codec _record _window _adk _genai _misuse _model_errors _request_types _state_schema_error "
+            "_workflow_errors",
         ),
     ),
     (
         "pure logic",
         (
-            "sessions._state sessions._read_only sessions._concurrent sessions._fold",
+            "sessions._state sessions._state_schema sessions._read_only sessions._concurrent sessions._fold",
             "credentials._values",
             "flows",
             "workflow._arcs workflow._checks workflow._draw workflow._edges workflow._graph workflow._joins",
@@ -145,6 +146,7 @@ LATER = frozenset(
         "agents._turn_notes",
         "apps._compaction",
         "apps._resumability",
+        "apps._settings",
         "artifacts._in_memory",
         "artifacts._run",
         "artifacts._service",
@@ -162,6 +164,7 @@ LATER = frozenset(
         "flows._results",
         "flows._retold",
         "flows._schema",
+        "flows._state_schema",
         "flows._transfers",
         "flows._words",
         "flows._written",
@@ -177,6 +180,7 @@ LATER = frozenset(
         "runners._compactor",
         "runners._credentials",
         "runners._debug",
+        "runners._odd_arguments",
         "runners._resume",
         "runners._rewind",
         "runners._overrides",
@@ -219,6 +223,7 @@ LATER = frozenset(
         "sessions._sqlite._lost_file",
         "sessions._sqlite._queries",
         "sessions._sqlite._rewind",
+        "sessions._state_schema",
         "testing._cassettes",
         "tools._failed",
         "sessions._temp",

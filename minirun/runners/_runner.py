@@ -130,6 +130,7 @@ class Runner:
             compactor=self._compactor,
             nodes=_nodes,
             cache_config=self.app.context_cache_config,
+            schemas=self.app._schema,
         )
 
     @property

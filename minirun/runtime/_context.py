@@ -468,6 +468,7 @@ class InvocationContext(WorkingContext):
         """The context that a run begins with."""
         tree = invocation.program.tree
         state = State(invocation.values, check=invocation.check_write)
+        state.schemas = invocation.program.schemas
         return cls(invocation, tree.root, Position("run", tree), state)
 
     def _for_agent(self, agent: BaseAgent) -> InvocationContext:

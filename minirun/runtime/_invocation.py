@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ..runners._compactor import Compactor
     from ..sessions import PendingCall
     from ..sessions._state import Write
+    from ..sessions._state_schema import StateSchemas
     from ..tools._limits import ToolLimits
     from ._commits import CommitWatcher
     from ._replay import Replayer
@@ -81,6 +82,8 @@ class Program(NamedTuple):
     """Loads what runs nodes for contexts."""
     cache_config: ContextCacheConfig | None
     """What requests say of caching; None: nothing."""
+    schemas: StateSchemas | None
+    """What the session's own state may hold; None: anything."""
 
 
 class Invocation:

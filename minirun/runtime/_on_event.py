@@ -59,7 +59,10 @@ async def apply_on_event(context: ContextBase, event: Event, *, closing: bool) -
                 changes = context.actions.changes_to(other.actions)
                 if changes:
                     other = changed(other, actions=changed(other.actions, **changes))
-                outcome = other, layered(writes_of(other.actions), context.state.pending())
+                writes = layered(writes_of(other.actions), context.state.pending())
+                if context.state.schemas is not None:
+                    context.state.schemas.check_event(context._invocation.values, writes)
+                outcome = other, writes
         except Exception as error:
             if not closing:
                 failures.of_hooks += leaves(error)

@@ -30,6 +30,7 @@ from ..events import Event
 from ..sessions import GetSessionConfig, InvocationStatus, SessionWriter
 from ..sessions import Invocation as StoredInvocation
 from ..sessions._run_session import run_session
+from ..sessions._state import writes_of
 from ._config import RunConfig
 from ._context import InvocationContext
 from ._failure import add_note, first_failure, is_only_cancelled
@@ -117,7 +118,7 @@ class RunScope:
     @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> Run:
         """
-        Wait for the session, recover it, and store the message.
+        Wait for the session, recover it, check its state if there is a schema, and store the message.
 
         If this raises, `Cancelled` included, the message is not stored.
         """
@@ -176,6 +177,8 @@ class RunScope:
                 from ._on_message import apply_on_user_message  # few programs have a plugin that looks at messages
 
                 message = await apply_on_user_message(self._context, message)
+            if self._program.schemas is not None:
+                self._program.schemas.check_session(invocation.values, writes_of(message.actions))
             await self._program.env.point("message")
             return await writer.append(message, begins=True)
         except BaseException:

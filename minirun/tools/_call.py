@@ -180,7 +180,7 @@ class ToolCall:
         try:
             writes = self.context.state.pending()
             context.state.merge(writes)
-        except InvalidValueError as error:
+        except (InvalidValueError, TypeError) as error:  # the latter by a schema
             from ._failed import tell_failed  # few tools write what does not fit
 
             tell_failed(self.context, self.call.name, error)
