@@ -12,11 +12,12 @@ log, and only the nodes behind the answer are run.
 from __future__ import annotations
 
 import sys
+from typing import TypedDict
 
 import attrs
 import trio
 
-from minirun import Event, InvocationContext, LlmAgent, Runner, SqliteSessionService
+from minirun import Content, Event, InvocationContext, LlmAgent, Runner, SqliteSessionService
 from minirun.models import LlmRequest
 from minirun.testing import ScriptedLlm
 from minirun.workflow import DEFAULT_ROUTE, START, JoinNode, RetryConfig, Workflow, node
@@ -27,6 +28,12 @@ class Letter:
     """What a node gives to the next."""
 
     text: str
+
+
+class Desk(TypedDict):
+    """What may be written to the state."""
+
+    city: str
 
 
 def triage(text: str) -> Event:
@@ -67,6 +74,7 @@ def mail(draft: str) -> str:
 writer = LlmAgent(name="writer", model=ScriptedLlm(write), instruction="Answer from what was found.")
 desk = Workflow(
     name="desk",
+    state_schema=Desk,
     max_concurrency=4,
     edges=[
         (START, triage, {"urgent": (page, lookup), DEFAULT_ROUTE: lookup}),
@@ -82,7 +90,7 @@ async def main() -> None:
         runner = Runner(agent=desk, app_name="desk", session_service=sessions)
         if await sessions.get_session(app_name="desk", user_id="ada", session_id="s") is None:
             await sessions.create_session(app_name="desk", user_id="ada", session_id="s", state={"city": "Bonn"})
-        message = "I need pens now"
+        message: str | Content = "I need pens now"
         if len(sys.argv) > 1:
             [question] = await sessions.list_pending(app_name="desk", user_id="ada")
             message = question.reply(sys.argv[1] == "yes")
