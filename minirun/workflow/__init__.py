@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from .._lazy import names_of
 
 if TYPE_CHECKING:
+    from .._workflow_errors import NodeTimeoutError as NodeTimeoutError
+    from ..tools import RetryConfig as RetryConfig
     from ._arcs import DEFAULT_ROUTE as DEFAULT_ROUTE
     from ._arcs import END as END
     from ._arcs import FAILED as FAILED
@@ -25,6 +27,8 @@ else:
     __getattr__, __dir__, __all__ = names_of(
         globals(),
         {
+            ".._workflow_errors": "NodeTimeoutError",
+            "..tools": "RetryConfig",
             "._arcs": "DEFAULT_ROUTE END FAILED START",
             "._edges": "Edge",
             "._nodes": "FunctionNode JoinNode Node",
