@@ -71,9 +71,9 @@ async def test_state_is_not_written_after_the_run(write: Callable[[Any], object]
 
 # What only looks at something: it goes on working, and shows what there was.
 READS = {
-    "agent", "agent_name", "app_name", "attempt_count", "branch", "deps", "escalated", "function_call_id", "idempotency_key",
-    "invocation_id", "is_resumed", "late", "node_input", "node_path", "parent_agent", "root_agent", "run_config", "session", "status",
-    "tool_confirmation", "user_content", "user_id",
+    "agent", "agent_name", "app_name", "attempt_count", "branch", "deps", "escalated", "function_call_id",
+    "idempotency_key", "invocation_id", "is_resumed", "late", "node_input", "node_path", "parent_agent", "root_agent",
+    "run_config", "session", "status", "tool_confirmation", "user_content", "user_id",
 }  # fmt: skip
 # The runtime's own.
 OTHERS = {"root"}
