@@ -7,9 +7,10 @@ from enum import StrEnum
 import attrs
 
 from .._record import Record
+from ..events import Event
 from ._key import SessionKey
 
-__all__ = ["Invocation", "InvocationStatus", "invocation_at", "invocation_of", "rewound_invocation"]
+__all__ = ["Invocation", "InvocationStatus", "invocation_at", "invocation_of", "may_begin", "rewound_invocation"]
 
 
 class InvocationStatus(StrEnum):
@@ -26,7 +27,7 @@ class InvocationStatus(StrEnum):
 
     @property
     def has_ended(self) -> bool:
-        """Whether nobody can go on with it."""
+        """Whether nobody goes on with it, unless somebody names one that has failed, or was cancelled."""
         return self in (InvocationStatus.COMPLETED, InvocationStatus.FAILED, InvocationStatus.CANCELLED)
 
 
@@ -46,6 +47,13 @@ class Invocation(Record):
     status: InvocationStatus
     seq: int
     end_seq: int | None = None
+
+
+def may_begin(found: Invocation | None, event: Event) -> bool:
+    """Whether a run of an invocation that is recorded so may begin with *event*, which says if it goes on after all."""
+    if found is None or not found.status.has_ended:
+        return True
+    return found.status is not InvocationStatus.COMPLETED and event.actions.replay.attempt is not None
 
 
 def invocation_at(found: Invocation, seq: int, *, waits: bool) -> Invocation:
