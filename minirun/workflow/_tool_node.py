@@ -37,8 +37,9 @@ class ToolNode(Node):
     async def _once(self, context: InvocationContext, scope: NodeScope) -> Event:
         number = 1
         while True:
-            place = ["tool", *([scope.attempt, number] if (scope.attempt, number) != (1, 1) else [])]
-            answer = await self._called(context, scope, f"call-{derived_id(context.invocation_id, context._path, *place)}")
+            place = ["tool"] if (scope.attempt, number) == (1, 1) else ["tool", scope.attempt, number]
+            call_id = f"call-{derived_id(context.invocation_id, context._path, *place)}"
+            answer = await self._called(context, scope, call_id)
             response, replayer = answer.get_function_responses()[0].response, context._invocation.replayer
             failure = response.get("error") if list(response) == ["error"] else None
             if not (isinstance(failure, Mapping) and "type" in failure):
