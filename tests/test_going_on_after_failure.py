@@ -204,6 +204,28 @@ async def test_a_failure_that_the_logic_has_dealt_with_is_not_tried_again(servic
     assert (again.status, world.effects) == ("completed", ["instead", "last"])
 
 
+async def test_a_step_that_is_taken_again_has_its_key(service: BaseSessionService) -> None:
+    """What another system may know of the first try is asked for by the same key; steps inside of it are not taken again."""
+    world, keys = World(2, 3), []
+
+    class Nests(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            async def outer() -> str:
+                keys.append(ctx.idempotency_key)
+                await ctx.step("inner", world.effect, "inner")
+                return await world.effect("outer")
+
+            await ctx.step("outer", outer)
+            await ctx.emit(Event(message="done"))
+
+    runner = runner_of(Nests(name="nests"), service)
+    run = await fails(runner)
+    await fails(runner, invocation_id=run.invocation_id)
+    again, _ = await gone_on(runner, run)
+    assert (again.status, world.effects) == ("completed", ["inner", "outer"])
+    assert (len(keys), len(set(keys))) == (3, 1)
+
+
 class Asks(BaseAgent):
     """Asks, and says what it has heard."""
 
@@ -500,6 +522,20 @@ async def test_logic_that_has_changed_leaves_it_failed(service: BaseSessionServi
     assert await status_of(service, run.invocation_id) == "failed"  # type: ignore[arg-type]
     again, _ = await gone_on(runner, run)
     assert (again.status, world.effects) == ("completed", ["s 0", "s 1", "s 2"])
+
+
+async def test_a_fork_has_its_own_end(service: BaseSessionService) -> None:
+    """A failed invocation is gone on with in the session and in a fork of it, each once."""
+    world = World(2)
+    runner = runner_of(Steps(name="s", world=world), service)
+    run = await fails(runner)
+    await service.fork_session(app_name="app", **PLACE, new_session_id="fork")
+    for session_id in ("fork", "s"):
+        place = {**PLACE, "session_id": session_id}
+        async with runner.run_async(**place, invocation_id=run.invocation_id) as again:
+            await again.wait()
+        assert again.status == "completed"
+    assert Counter(world.effects) == {"s 0": 1, "s 1": 2, "s 2": 2}
 
 
 async def test_of_two_processes_one_goes_on(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
@@ -854,7 +890,7 @@ async def log_of_tree(tree: Tree, world: World) -> list[Event]:
 
 
 @given(trees(), st.data())
-@settings(max_examples=250)
+@settings(max_examples=60)
 def test_random_trees_that_fail_come_to_the_same(tree: Tree, data: st.DataObject) -> None:
     """Wherever something fails, once or twice: what is said is what nobody disturbed says, each step done once."""
     undisturbed = World()

@@ -45,8 +45,10 @@ class TriedAgain:
     """
 
     def __init__(self, events: Sequence[Event]) -> None:
-        self.claimed: set[str] = set()
-        """The ids of steps and questions that are taken: who comes to the same place takes the next."""
+        self.steps: set[str] = set()
+        """The ids of steps that are taken again: who comes to one gives it the next id, and the same key."""
+        self.questions: set[str] = set()
+        """The ids of questions, as they are claimed: who comes to one asks it under the next."""
         self.events: set[str] = set()
         """The ids of the events of such steps and questions: nobody comes to them."""
         self.answers: set[str] = set()
@@ -71,7 +73,7 @@ class TriedAgain:
             replay, event_id = event.actions.replay, event.id or ""
             is_last = not any(is_within(event.branch, other) or is_within(other, event.branch) for other in later)
             if replay.step is not None and event.error_code is not None and is_last:
-                self.claimed.add(event_id)
+                self.steps.add(event_id)
                 self.events.add(event_id)
             elif is_last and _is_error(event):
                 self.answers.add(event_id)
@@ -79,7 +81,7 @@ class TriedAgain:
                 for response in event.get_function_responses():
                     asked = f"{response.id}-asked"
                     if asked in ids and "error" in response.response:
-                        self.claimed.add((response.id or "").removeprefix("q-"))
+                        self.questions.add((response.id or "").removeprefix("q-"))
                         self.events.add(asked)
             if is_said(event):
                 later.append(event.branch)

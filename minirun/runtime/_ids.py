@@ -28,7 +28,7 @@ class Ids:
         self.counts: dict[str, int] = {}
         """How often something was said below a path, where one thing follows another."""
         self.claimed: set[str] = set()  # of the steps, questions and events that `claim` has given out
-        self.failed_steps: set[str] = set()  # that have failed in an earlier attempt of their tool
+        self.failed_steps: set[str] = set()  # that have failed, and are taken again
         self.call_ids: set[str] = set()  # that models have given to calls, stored or on their way
         self._runs: dict[str, int] = {}
 
