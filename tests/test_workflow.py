@@ -33,6 +33,8 @@ from minirun.errors import (
     NodeRunsLimitExceededError,
     NodeTimeoutError,
     RouteError,
+    StateSchemaError,
+    WorkflowConfigurationError,
     WorkflowError,
 )
 from minirun.events import EventActions
@@ -647,3 +649,49 @@ async def test_a_route_outside_of_workflows_is_refused() -> None:
 
     with pytest.raises(MinirunError, match="route"):
         await run_of(Speaks(name="speaks"))
+
+
+# --- the state --------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Desk:
+    """What stands in the state of a desk."""
+
+    city: str = ""
+    count: int = 0
+
+
+async def test_a_state_has_a_schema() -> None:
+    """Parameters are its fields; what does not fit is not written; inside of another, fields of both are known."""
+
+    async def write(node_input: str, ctx: InvocationContext) -> int:
+        with pytest.raises(StateSchemaError, match=r"town.*city"):
+            ctx.state["town"] = "Rome"
+        with pytest.raises(StateSchemaError, match="count"):
+            ctx.state["count"] = "1"
+        ctx.state["city"] = node_input
+        return 1
+
+    async def read(text: int, city: str) -> str:
+        return f"{text} {city}"
+
+    wf = flow((START, write, read), state_schema=Desk)
+    assert await output_of(wf) == "1 go"
+
+    async def other(ctx: InvocationContext) -> str:
+        ctx.state["other"] = 1
+        return "done"
+
+    @attrs.frozen
+    class Other:
+        other: int = 0
+
+    inner = Workflow(name="inner", edges=[(START, write, other)], state_schema=Other)
+    assert await output_of(flow((START, inner), state_schema=Desk)) == "done"
+    with pytest.raises(WorkflowConfigurationError, match="town"):
+        flow((START, two_strangers), state_schema=Desk)
+
+
+async def two_strangers(town: str, village: str) -> None:
+    """Its parameters come from nowhere."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._json import brief, freeze, is_seconds, shown
+from .._json import brief, freeze, shown
 from .._service import BaseService
 from ..agents import BaseAgent
 from ..apps import App
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..memory import BaseMemoryService
     from ..plugins import BasePlugin
     from ..runtime._hooks import PluginHooks
+    from ..workflow._nodes import NodeLike
     from ._compactor import Compactor
     from ._runner import Runner
 
@@ -36,7 +37,11 @@ _DEFAULT_CONFIG = RunConfig()
 
 
 def app_of(
-    app: App | None, app_name: str | None, agent: BaseAgent | None, node: Any, plugins: Sequence[BasePlugin] | None
+    app: App | None,
+    app_name: str | None,
+    agent: BaseAgent | None,
+    node: NodeLike | None,
+    plugins: Sequence[BasePlugin] | None,
 ) -> App:
     """Return the app that a Runner was given, or one of the agent or node that it was given instead."""
     given = {"app": app, "agent": agent, "node": node}
@@ -140,15 +145,11 @@ def check_needs(runner: Runner) -> None:
 
 def checked_cleanup_timeout_s(seconds: float | None, seconds_by_adk_name: float | None) -> float:
     """Return how long cleanup may take: a finite number of seconds from 0 up, given by one of its two names."""
-    if seconds is not None and seconds_by_adk_name is not None:
-        msg = "expected one of cleanup_timeout_s= and plugin_close_timeout=, two names of one setting, found both"
-        raise ConfigurationError(msg)
-    if seconds is None:
-        seconds = CLEANUP_TIMEOUT_S if seconds_by_adk_name is None else seconds_by_adk_name
-    if not is_seconds(seconds):
-        msg = f"expected cleanup_timeout_s to be seconds from 0 up, and not for ever, found {shown(seconds)}"
-        raise ConfigurationError(msg)
-    return seconds
+    if seconds is None and seconds_by_adk_name is None:
+        return CLEANUP_TIMEOUT_S
+    from ._odd_arguments import chosen_timeout_s  # few programs give one
+
+    return chosen_timeout_s(seconds, seconds_by_adk_name)
 
 
 def checked_config(run_config: RunConfig | None) -> RunConfig:

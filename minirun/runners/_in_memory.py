@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..agents import BaseAgent
 from ..apps import App
@@ -12,6 +12,7 @@ from ._runner import Runner
 
 if TYPE_CHECKING:
     from ..plugins import BasePlugin
+    from ..workflow._nodes import NodeLike
 
 __all__ = ["InMemoryRunner"]
 
@@ -24,7 +25,7 @@ class InMemoryRunner(Runner):
         agent: BaseAgent | None = None,
         *,
         app_name: str | None = None,
-        node: Any = None,
+        node: NodeLike | None = None,
         plugins: Sequence[BasePlugin] | None = None,
         app: App | None = None,
         cleanup_timeout_s: float | None = None,

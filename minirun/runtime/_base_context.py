@@ -132,6 +132,21 @@ class ReadonlyContext:
 
         return deps_of_kind(self._invocation.deps, kind)
 
+    def state_as(self, schema: type[T]) -> T:
+        """
+        Return the state as an instance of *schema*, with its defaults: `desk = ctx.state_as(Desk)`.
+
+        It is a picture of the state as it is now, and cannot be changed. *schema* is an attrs class, a dataclass, a
+        TypedDict or a pydantic model; it needs not be a `state_schema`, and sees nothing but its own fields.
+
+        Raises:
+            ConfigurationError: *schema* is no such class.
+            StateSchemaError: A field without a default is missing in the state, or a value does not fit.
+        """
+        from ..flows._state_schema import instance_of  # few programs give their state a schema
+
+        return instance_of(schema, self.state)
+
     @property
     def run_config(self) -> RunConfig:
         """The settings of the run."""

@@ -15,7 +15,7 @@ class Slots:
     """
     The places of a workflow. *limit* is how many there are, None for as many as are asked for.
 
-    Nobody who has a place waits for one: a node that runs others lends its own place to one of them, as it only waits
+    Nothing that has a place waits for one: a node that runs others lends its own place to one of them, as it only waits
     meanwhile; so no limit can have all wait for each other. A place that nobody waits for is told *on_free*.
     """
 
@@ -25,14 +25,14 @@ class Slots:
         self._waiting: deque[_Waiting] = deque()
 
     def take(self) -> bool:
-        """Take a place if one is free; those who wait come first."""
+        """Take a place if one is free; those that wait come first."""
         if self._free <= 0 or self._waiting:
             return False
         self._free -= 1
         return True
 
     def leave(self) -> None:
-        """Give a place to who waits for one longest, or free it."""
+        """Give a place to what waits for one longest, or free it."""
         if self._waiting:
             self._waiting[0].go_on(lent=False)
         else:
@@ -70,7 +70,7 @@ class Place:
 
 
 class _Waiting:
-    """One that waits for the place of who runs it, or for another one, whichever comes first."""
+    """A run that waits for the place of the one above it, or for another place, whichever comes first."""
 
     __slots__ = ("_is_lent", "_place", "_task")
 
@@ -80,7 +80,7 @@ class _Waiting:
         self._is_lent = False
 
     async def answered(self) -> bool:
-        """Wait; return whether it is the place of who runs it, lent."""
+        """Wait; return whether it is the place of the run above it, lent."""
         self._place._waiting.append(self)
         self._place.slots._waiting.append(self)
 
