@@ -35,12 +35,24 @@ class ToolNode(Node):
         super().__init__(name=tool.name if name is None else name, **given)
 
     async def _once(self, context: InvocationContext, scope: NodeScope) -> Event:
+        number = 1
+        while True:
+            place = ["tool"] if (scope.attempt, number) == (1, 1) else ["tool", scope.attempt, number]
+            call_id = f"call-{derived_id(context.invocation_id, context._path, *place)}"
+            answer = await self._called(context, scope, call_id)
+            response, replayer = answer.get_function_responses()[0].response, context._invocation.replayer
+            failure = response.get("error") if list(response) == ["error"] else None
+            if not (isinstance(failure, Mapping) and "type" in failure):
+                return Event(output=response["result"] if list(response) == ["result"] else response)
+            if replayer is None or not replayer.record.tried_again.is_before(answer):
+                msg = f"the tool {self.tool.name!r} has failed: {failure['type']}: {failure.get('message')}"
+                raise ToolNodeError(msg)
+            number += 1  # somebody has gone on since: it is called again
+
+    async def _called(self, context: InvocationContext, scope: NodeScope, call_id: str) -> Event:
+        """Call the tool, unless that is recorded, and return the event with the response."""
         tool, replayer = self.tool, context._invocation.replayer
-        call = FunctionCall(
-            id=f"call-{derived_id(context.invocation_id, context._path, 'tool')}",
-            name=tool.name,
-            args=self._arguments(context, scope.input),
-        )
+        call = FunctionCall(id=call_id, name=tool.name, args=self._arguments(context, scope.input))
         made = await context.emit(Event(content=Content(role="model", parts=[Part(function_call=call)])))
         calls, event = made.get_function_calls(), None
         if replayer is not None:
@@ -48,11 +60,7 @@ class ToolNode(Node):
         if calls:
             event = await run_calls(context, calls, {tool.name: tool})
         assert event is not None
-        response = event.get_function_responses()[0].response
-        failure = response.get("error") if list(response) == ["error"] else None
-        if isinstance(failure, Mapping) and "type" in failure:
-            raise ToolNodeError(f"the tool {tool.name!r} has failed: {failure['type']}: {failure.get('message')}")
-        return Event(output=response["result"] if list(response) == ["result"] else response)
+        return event
 
     def _arguments(self, context: InvocationContext, given: Any) -> Mapping[str, Any]:
         value = given.text if isinstance(given, Content) else given
