@@ -582,7 +582,7 @@ async def test_a_tool_is_a_node() -> None:
     [
         (lambda: flow((given, ends)), "START"),
         (lambda: flow((START, given), (ends, given)), "ends"),
-        (lambda: flow((START, 5)), "expected a function, an agent, a tool or a node"),
+        (lambda: flow((START, 5)), "expected a function, an agent, a tool, a toolset or a node"),
         (lambda: flow((START, given), (START, given)), "given"),
         (lambda: flow((START, given), max_concurrency=0), "max_concurrency from 1 up"),
         (lambda: flow((START, given), on_failure="no"), "on_failure"),

@@ -26,6 +26,7 @@ from ..env import derived_id
 from ..errors import FatalError, StorageError
 from ..events import Event, EventActions, NodeInfo, Replay
 from ..runtime import InvocationContext
+from ..runtime._failure import leaves
 from ..runtime._steps import sleep_until
 from ..sessions._concurrent import ConcurrentWrites
 from ._scope import NodeScope
@@ -109,6 +110,9 @@ class NodeExecution:
         """What it ends with although all attempts have failed; raises *error* if there is nothing."""
         if self.on_failure is not None and not isinstance(error, (FatalError, StorageError)):
             return self.on_failure(error)
+        node = NodeInfo(path=self.info_path, output_for=())
+        for leaf in leaves(error):
+            self.above._invocation.failures.note_origin(leaf, self.agent.name, self.branch, node)
         try:
             error.add_note(f"in the node {self.info_path}")
         except Exception:  # a frozen one is raised as it is

@@ -16,7 +16,7 @@ from ..agents._lanes import ON_FAILURE
 from ..agents._tree import AgentTree
 from ..errors import ConfigurationError
 from ..runtime import InvocationContext
-from ..tools import BaseTool, RetryConfig
+from ..tools import BaseTool, BaseToolset, RetryConfig
 from ..types import Content
 from ._agent_node import AgentNode
 from ._arcs import FAILED, GraphNode
@@ -24,7 +24,7 @@ from ._draw import describe, mermaid
 from ._edges import read_edges
 from ._graph import Graph
 from ._nodes import FunctionNode, JoinNode, Node, aliased, is_limit, is_seconds
-from ._tool_node import ToolNode
+from ._tool_node import ToolNode, ToolsetNode
 from ._wrap import as_node
 
 if TYPE_CHECKING:
@@ -151,9 +151,11 @@ class Workflow(BaseAgent):
         return [node.tree for node in self._nodes.values() if isinstance(node, AgentNode)]
 
     @property
-    def node_tools(self) -> list[BaseTool]:
-        """The tools that are nodes."""
-        return [node.tool for node in self._nodes.values() if isinstance(node, ToolNode)]
+    def node_tools(self) -> list[BaseTool | BaseToolset]:
+        """The tools and toolsets that are nodes."""
+        nodes = self._nodes.values()
+        toolsets = [node.toolset for node in nodes if isinstance(node, ToolsetNode)]
+        return [*(node.tool for node in nodes if isinstance(node, ToolNode)), *toolsets]
 
     # --- a run
 
