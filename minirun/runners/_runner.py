@@ -163,7 +163,8 @@ class Runner:
 
     async def close(self) -> None:
         """
-        Close the plugins, tools and models of the app, each within `cleanup_timeout_s`; closing twice is harmless.
+        Close the plugins, the summarizer, the tools and the models of the app, each within `cleanup_timeout_s`; closing
+        twice is harmless.
 
         The session service belongs to its maker and stays open. What a `close` raises is raised when all are
         closed: the first, with the others as notes.
@@ -175,9 +176,9 @@ class Runner:
         if self._opener.is_closed:
             return
         self._opener.is_closed = True
-        from ..agents._tree_models import close_all  # not every program closes its Runner
+        from ._close_app import close_app  # not every program closes its Runner
 
-        failures = await close_all(self.app.plugins, self.app._tree, self.cleanup_timeout_s)
+        failures = await close_app(self.app, self.cleanup_timeout_s)
         for other in failures[1:]:
             add_note(failures[0], other)
         if failures:
@@ -439,16 +440,10 @@ class Runner:
         The session is made if it does not exist, and goes on when called again. *verbose* also prints calls, responses
         and state changes; *quiet* prints nothing.
         """
-        from ._debug import print_events  # few programs print what is said
+        from ._debug import run_debug  # few programs print what is said
 
-        events: list[Event] = []
-        for message in [messages] if isinstance(messages, str) else messages:
-            await self._opener.create_if_missing(session_key(self.app_name, user_id, session_id))
-            scope = self.run_async(
-                user_id=user_id, session_id=session_id, new_message=message, run_config=run_config, deps=deps
-            )
-            events += await print_events(scope, message, quiet=quiet, verbose=verbose)
-        return events
+        said = [messages] if isinstance(messages, str) else messages
+        return await run_debug(self, said, user_id, session_id, run_config, deps, quiet=quiet, verbose=verbose)
 
 
 def _nodes() -> ModuleType:
