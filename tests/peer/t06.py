@@ -169,6 +169,7 @@ async def dynamic(play: Stage) -> None:
     async def child(node_input: int) -> int:
         await trio.sleep(0.01 * node_input)
         play.note("child", i=node_input)
+        await trio.sleep(1)
         return node_input + 1
 
     async def parent(ctx: InvocationContext) -> list[Any]:

@@ -8,13 +8,14 @@ They are those of `columns`, and of each event:
     ends      it is what the workflow of the root ends with
     asks      it is a question
 
-Not taken over: `branch` and `role`; and `final`, which every event of a node is there, and here only the one that `ends`
+Not taken over: `branch` and `role`; and `final`, which each event of a node is there, here only the one that `ends`
 (W36). Branches have other names here (R14): what is isolated from what is shown by what the models are asked.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -72,13 +73,13 @@ def extract_workflows(trace: Iterable[str]) -> list[Played]:
 def _with_node(each: Line, entry: Mapping[str, Any]) -> Line:
     node = entry.get("node") or {}
     path = node.get("path") or None
-    root = path and path.partition("/")[0]
+    tops = [top for top in node.get("output_for") or () if top != path and re.fullmatch(r"[^/]+@1|.*@c\d", top)]
     called = [name for name, _ in each.get("calls", [])]
     return _columns(
         each,
         node=path,
         output=entry.get("output"),
-        ends=root in (node.get("output_for") or ()) and path != root,
+        ends=bool(tops),
         asks=_ASKS in called,
     )
 
@@ -87,6 +88,7 @@ def _columns(each: Line, *, node: str | None, output: Any, ends: bool, asks: boo
     """A line with what is said of nodes, and without what is not compared."""
     left_out = {"branch", "role", "final", "same_id", *(("calls",) if asks else ())}
     kept = {name: value for name, value in each.items() if name not in left_out}
+    node = node and re.sub(r"@(c\d|call-\w+)", "@call", node)
     return line(**kept, node=node, output=output, ends=ends, asks=asks)
 
 
