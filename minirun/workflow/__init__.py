@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ._nodes import FunctionNode as FunctionNode
     from ._nodes import JoinNode as JoinNode
     from ._nodes import Node as Node
+    from ._nodes import NodeLike as NodeLike
     from ._request_input import RequestInput as RequestInput
     from ._workflow import Workflow as Workflow
     from ._wrap import node as node
@@ -31,7 +32,7 @@ else:
             "..tools": "RetryConfig",
             "._arcs": "DEFAULT_ROUTE END FAILED START",
             "._edges": "Edge",
-            "._nodes": "FunctionNode JoinNode Node",
+            "._nodes": "FunctionNode JoinNode Node NodeLike",
             "._request_input": "RequestInput",
             "._workflow": "Workflow",
             "._wrap": "node",
