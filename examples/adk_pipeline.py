@@ -1,4 +1,9 @@
-"""A pipeline (ADK: workflow_agent_seq): write, review, rewrite; each reads what the one before left in the state."""
+"""
+A pipeline: code is written, reviewed and rewritten; each agent reads in the state what those before it have left.
+
+After workflow_agent_seq of google/adk-python. Different: the models follow scripts, the instructions are short, and the
+sample has no `main`, because `adk web` shows it.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +20,29 @@ def improve(request: LlmRequest) -> str:
 
 
 writer = LlmAgent(
-    name="code_writer",
+    name="CodeWriterAgent",
     model=ScriptedLlm(["def add(a, b): return a + b"]),
-    instruction="Write the code that is asked for.",
+    instruction="Write the Python code that is asked for.",
+    description="Writes the first version.",
     output_key="generated_code",
 )
 reviewer = LlmAgent(
-    name="code_reviewer",
+    name="CodeReviewerAgent",
     model=ScriptedLlm(["No docstring."]),
-    instruction="Review this. Code: {generated_code}",
+    instruction="Say what to improve in this. Code: {generated_code}",
+    description="Comments on it.",
     output_key="review_comments",
 )
 refactorer = LlmAgent(
-    name="code_refactorer",
+    name="CodeRefactorerAgent",
     model=ScriptedLlm(improve),
     instruction="Improve this. Code: {generated_code}\nComments: {review_comments}",
+    description="Rewrites it.",
     output_key="refactored_code",
 )
-root_agent = SequentialAgent(name="code_pipeline", sub_agents=[writer, reviewer, refactorer])
+root_agent = SequentialAgent(
+    name="CodePipelineAgent", sub_agents=[writer, reviewer, refactorer], description="Writes, reviews, rewrites."
+)
 
 
 async def main() -> None:

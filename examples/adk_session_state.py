@@ -1,6 +1,13 @@
-"""The life of state (ADK: session_state_agent): what callbacks write is seen at once, and stored later."""
+"""
+The life of state: what callbacks write is seen at once, and stored later.
+
+After session_state_agent of google/adk-python. Different: the model follows a script; keys are counted and printed, not
+asserted; the runner knows the service, as contexts have no private way to it; the sample has no `main`.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import trio
 
@@ -13,17 +20,16 @@ KEYS = ("before_agent", "before_model", "after_model", "after_agent")
 
 
 async def write(ctx: CallbackContext, title: str) -> None:
-    """Write a key, and print how many the context has, and how many of them are stored."""
     ctx.state[title] = 1
-    sessions = runner.session_service
-    stored = await sessions.get_session(app_name=ctx.app_name, user_id=ctx.user_id, session_id=ctx.session.id)
-    assert stored is not None
+    place: Any = {"app_name": ctx.app_name, "user_id": ctx.user_id, "session_id": ctx.session.id}
+    stored = await runner.session_service.get_session(**place)
+    assert stored
     print(f"{title}: seen {sum(key in ctx.state for key in KEYS)}, stored {sum(key in stored.state for key in KEYS)}")
 
 
 async def before_agent(callback_context: CallbackContext) -> Content | None:
     if "before_agent" in callback_context.state:
-        return types.ModelContent("Sorry, I can only reply once.")
+        return types.ModelContent("Once is enough.")
     await write(callback_context, "before_agent")
     return None
 
@@ -40,14 +46,8 @@ async def after_agent(callback_context: CallbackContext) -> None:
     await write(callback_context, "after_agent")
 
 
-root_agent = Agent(
-    name="root_agent",
-    model=ScriptedLlm(["Noted."]),
-    before_agent_callback=before_agent,
-    before_model_callback=before_model,
-    after_model_callback=after_model,
-    after_agent_callback=after_agent,
-)
+hooks: Any = {f"{hook.__name__}_callback": hook for hook in (before_agent, before_model, after_model, after_agent)}
+root_agent = Agent(name="root_agent", model=ScriptedLlm(["Noted."]), **hooks)
 runner = InMemoryRunner(agent=root_agent)
 
 

@@ -1,33 +1,57 @@
-"""Tokens and fragments (ADK: token_usage, streaming): what a run has used is added up from its events."""
+"""
+Tokens: what each turn has used is printed, and added up over a session.
+
+After token_usage of google/adk-python. Different: two models that follow scripts stand for those of four providers; the
+die is seeded; one message is sent, and no artifacts are listed, as there are none.
+"""
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+
 import trio
 
-from minirun import Agent, InMemoryRunner, RunConfig, StreamingMode
+from minirun import InMemoryRunner, LlmAgent, SequentialAgent
 from minirun.models import LlmResponse
-from minirun.testing import ScriptedLlm
-from minirun.types import ModelContent, UsageMetadata
+from minirun.testing import ScriptedLlm, call
+from minirun.tools import ToolContext
+from minirun.types import Content, Part, UsageMetadata
 
-usage = UsageMetadata(prompt_token_count=12, candidates_token_count=3, total_token_count=15)
-answer = [
-    LlmResponse(content=ModelContent("It is "), partial=True),
-    LlmResponse(content=ModelContent("It is a 4."), partial=False, usage_metadata=usage),
-]
-root_agent = Agent(name="dice", model=ScriptedLlm([answer, answer]))
+dice = random.Random(1)
+
+
+def roll_die(sides: int, tool_context: ToolContext) -> int:
+    """Roll a die."""
+    result = dice.randint(1, sides)
+    tool_context.state["rolls"] = [*tool_context.state.get("rolls", []), result]
+    return result
+
+
+def answer(part: Part, prompt: int, candidates: int) -> LlmResponse:
+    """What a model says, and what it says of its cost."""
+    usage = UsageMetadata(
+        prompt_token_count=prompt, candidates_token_count=candidates, total_token_count=prompt + candidates
+    )
+    return LlmResponse(content=Content(role="model", parts=[part]), usage_metadata=usage)
+
+
+def roll_agent(name: str, prompt: int) -> LlmAgent:
+    script = [answer(call("roll_die", sides=100), prompt, 3), answer(Part(text="Rolled."), prompt + 5, 2)]
+    return LlmAgent(name=name, model=ScriptedLlm(script), instruction="Roll with roll_die.", tools=[roll_die])
+
+
+root_agent = SequentialAgent(name="pipeline", sub_agents=[roll_agent("small_model", 12), roll_agent("large_model", 20)])
 
 
 async def main() -> None:
-    runner = InMemoryRunner(agent=root_agent, auto_create_session=True)
-    total_tokens = 0
-    for message in ("Roll.", "Again."):
-        config = RunConfig(streaming_mode=StreamingMode.SSE)
-        async with runner.run_async(user_id="u", session_id="s", new_message=message, run_config=config) as run:
-            async for event in run:
-                print("partial" if event.partial else "final", repr(event.text))
-                if event.usage_metadata:
-                    total_tokens += event.usage_metadata.total_token_count or 0
-    print("tokens:", total_tokens)
+    tokens = Counter[str]()
+    for event in await InMemoryRunner(agent=root_agent).run_debug("Roll a die with 100 sides.", quiet=True):
+        if used := event.usage_metadata:
+            print(f"{event.author}: {used.total_token_count} tokens")
+            tokens["prompt"] += used.prompt_token_count or 0
+            tokens["candidates"] += used.candidates_token_count or 0
+    print(f"session: {tokens.total()} tokens, {dict(tokens)}")
 
 
 if __name__ == "__main__":

@@ -113,9 +113,14 @@ def instance_of(kind: type) -> dict[str, Any]:
     return checked(check)
 
 
+def _bounded(what: str, least: float | None, most: float | None) -> str:
+    bounds = [f"at {word} {bound}" for word, bound in (("least", least), ("most", most)) if bound is not None]
+    return f"{what} of {' and '.join(bounds)}" if bounds else what
+
+
 def integer(least: int | None = None, most: int | None = None) -> dict[str, Any]:
     """An integer that can be stored, of at least *least*, and not beyond *most*, which nobody needs."""
-    expected = "an integer" if least is None or least < 0 else f"an integer of at least {least}"
+    expected = _bounded("an integer", least, most)
 
     def check(value: Any, path: str) -> int:
         is_integer = isinstance(value, int) and not isinstance(value, bool)
@@ -129,8 +134,7 @@ def integer(least: int | None = None, most: int | None = None) -> dict[str, Any]
 
 def number(least: float | None = None, most: float | None = None) -> dict[str, Any]:
     """A finite number within these bounds, as a float."""
-    bounds = [f"at {word} {bound}" for word, bound in (("least", least), ("most", most)) if bound is not None]
-    expected = f"a finite number of {' and '.join(bounds)}" if bounds else "a finite number"
+    expected = _bounded("a finite number", least, most)
     low = -sys.float_info.max if least is None else least
     high = sys.float_info.max if most is None else most
 

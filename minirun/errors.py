@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ._model_errors import ModelRefusedError as ModelRefusedError
     from ._model_errors import ModelRequestError as ModelRequestError
     from ._model_errors import ModelTimeoutError as ModelTimeoutError
+    from ._state_schema_error import StateSchemaError as StateSchemaError
     from ._workflow_errors import (
         NodeInputError,
         NodeRejectedError,
@@ -41,6 +42,7 @@ else:
             "minirun._model_errors": "CassetteError ContextTooLongError ModelAuthenticationError ModelConnectionError "
             "ModelError ModelOverloadedError ModelRateLimitedError ModelRefusedError ModelRequestError "
             "ModelTimeoutError",
+            "minirun._state_schema_error": "StateSchemaError",
             "minirun._workflow_errors": "NodeInputError NodeRejectedError NodeTimeoutError RouteError "
             "WorkflowConfigurationError WorkflowError",
         },
@@ -58,11 +60,11 @@ __all__ = [
     "NodeRejectedError", "NodeRunsLimitExceededError", "NodeTimeoutError", "NotSupportedAttributeError",
     "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError", "RetriesExceededError",
     "RouteError", "ScriptError", "SecretError", "ServiceClosedError", "ServiceInUseError", "ServiceNotConfiguredError",
-    "SessionBusyError", "SessionNotFoundError", "StaleSessionError", "StorageBusyError", "StorageCorruptError",
-    "StorageError", "StorageFormatError", "StorageFullError", "StorageMissingError", "StorageReadOnlyError",
-    "StorageRolledBackError", "StorageUncertainError", "ThreadsExhaustedError", "TokensLimitExceededError",
-    "ToolCallsLimitExceededError", "ToolTimeoutError", "TransfersLimitExceededError", "UnfinishedAgentError",
-    "UnknownToolError", "WorkflowConfigurationError", "WorkflowError",
+    "SessionBusyError", "SessionNotFoundError", "StaleSessionError", "StateSchemaError", "StorageBusyError",
+    "StorageCorruptError", "StorageError", "StorageFormatError", "StorageFullError", "StorageMissingError",
+    "StorageReadOnlyError", "StorageRolledBackError", "StorageUncertainError", "ThreadsExhaustedError",
+    "TokensLimitExceededError", "ToolCallsLimitExceededError", "ToolTimeoutError", "TransfersLimitExceededError",
+    "UnfinishedAgentError", "UnknownToolError", "WorkflowConfigurationError", "WorkflowError",
 ]
 
 

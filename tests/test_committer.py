@@ -79,21 +79,26 @@ async def test_whoever_is_cancelled_too_late_waits_for_the_store_and_not_for_the
     assert returned == [10]
 
 
-async def test_after_a_withdrawal_the_callers_cancellation_still_stops_no_store(autojump_clock: MockClock) -> None:
-    """What is said while an agent cleans up is stored, although the caller's block is cancelled around it."""
+@pytest.mark.parametrize("withdrawn", [0, 1, 2])
+async def test_the_callers_cancellation_stops_no_store(withdrawn: int, autojump_clock: MockClock) -> None:
+    """What is said while an agent cleans up is stored, although the caller's block was cancelled around it before."""
 
     async def logic(ctx: InvocationContext) -> None:
-        with trio.move_on_after(1):
-            await ctx.emit(Event(message="held"))
-        with trio.move_on_after(60, shield=True):  # whatever goes wrong, it does not wait for ever
-            await ctx.emit(Event(message="held"))
+        await ctx.emit(Event(message="first"))
+        for _ in range(withdrawn):
+            with trio.move_on_after(1):
+                await ctx.emit(Event(message="held"))
+        # The committer waits for an event when the cancellation comes: if that ends it, the emit ends with this scope.
+        with trio.move_on_after(60, shield=True):
+            await trio.sleep(10)
+            await ctx.emit(Event(message="last"))
 
     runner = slow_runner(logic)
     with trio.move_on_after(5) as scope:
         async with runner.run_async(**PLACE, new_message="go") as run:
             await run.wait()
     assert scope.cancelled_caught
-    assert [event.text for event in await stored_events(runner)] == ["go", "held"]
+    assert [event.text for event in await stored_events(runner)] == ["go", "first", "last"]
 
 
 async def test_a_bug_while_an_event_is_applied_fails_its_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal, Protocol, TypedDict
 
 import attrs
 import pytest
@@ -22,7 +22,7 @@ from minirun import (
 )
 from minirun.agents import CallbackContext, ReadonlyContext
 from minirun.env import Env
-from minirun.errors import MissingDepsError
+from minirun.errors import MissingDepsError, NotSupportedError
 from minirun.plugins import BasePlugin
 from minirun.testing import ScriptedLlm, call
 
@@ -94,6 +94,45 @@ async def test_what_was_not_given_is_an_error_that_says_so(given: Any) -> None:
     with pytest.raises(MissingDepsError, match=f"^expected .* a Deps as deps, found {kind}; .* give `deps=`"):
         await run_to_end(runner_for(logic), deps=given)
     assert found == [given]
+
+
+class Asks(Protocol):
+    """What Python cannot recognise an instance of."""
+
+    def ask(self, who: str) -> str: ...
+
+
+class Shape(TypedDict):
+    """A dict, and no class of its own."""
+
+    rows: int
+
+
+@pytest.mark.parametrize("given", [None, Database(), {"rows": 1}])
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        (Deps | Database, r"Deps \| .*Database"),
+        (Database | None, r"Database \| None"),
+        (dict[str, int], r"dict\[str, int\]"),
+        (Literal["a"], "Literal"),
+        ("Database", "'Database'"),
+        (None, "None"),
+        (Any, "Any"),
+        (Asks, "Asks"),
+        (Shape, "Shape"),
+    ],
+)
+async def test_a_kind_that_is_no_class_is_refused_by_name(kind: Any, named: str, given: Any) -> None:
+    """
+    `deps_as` takes a class. A union, a class with parameters and the like are refused, whatever the run was given.
+    """
+
+    async def logic(ctx: InvocationContext) -> None:
+        ctx.deps_as(kind)
+
+    with pytest.raises(NotSupportedError, match=f"^expected a class as the kind of deps, found .*{named}"):
+        await run_to_end(runner_for(logic), deps=given)
 
 
 def asker() -> Runner:

@@ -120,7 +120,7 @@ async def test_what_is_complete_is_not_copied_to_be_prepared(
 
     async def logic(ctx: InvocationContext) -> None:
         first = await ctx.emit(Event(message="first"))
-        place = {"author": "agent", "invocation_id": ctx.invocation_id, "node_info": first.node_info}
+        place: dict[str, Any] = {"author": "agent", "invocation_id": ctx.invocation_id, "node_info": first.node_info}
         complete = Event(message="x", id="mine", state={"a": 1}, **place)
         copies.clear()
         stored = await ctx.emit(complete)

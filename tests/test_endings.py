@@ -390,6 +390,53 @@ async def test_an_agent_that_fails_to_clean_up_at_the_deadline_has_met_the_deadl
     assert found.errors == ["DeadlineExceededError", "OSError"]
 
 
+async def test_who_fails_to_clean_up_in_a_time_of_its_own_has_not_met_the_deadline(
+    desk: Desk, autojump_clock: MockClock
+) -> None:
+    """The agent's own scope was cancelled, not the run: its error is raised, and nothing beside it."""
+
+    async def clean_up() -> None:
+        with trio.move_on_after(0.1):
+            try:
+                await trio.sleep_forever()
+            finally:
+                raise OSError("while it was cleaning up")
+
+    found = await desk.run(program(clean_up, asks=False), new_message="go", run_config=RunConfig(deadline_s=0.5))
+    assert found == closed(FAILED, asks=False, raised=OSError, errors=["OSError"])
+
+
+async def test_who_fails_by_itself_after_the_deadline_has_not_met_it(desk: Desk, autojump_clock: MockClock) -> None:
+    """It was shielded, and no cancellation has come to it: what it fails with has another cause, and is raised."""
+
+    async def fail_late() -> None:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(0.9)
+        raise OSError("by itself")
+
+    found = await desk.run(program(fail_late, asks=False), new_message="go", run_config=RunConfig(deadline_s=0.5))
+    assert found == closed(FAILED, asks=False, raised=OSError, errors=["OSError"])
+
+
+async def test_a_cancellation_of_somewhere_else_that_leaves_the_agents_fails_the_invocation(desk: Desk) -> None:
+    """Nobody has cancelled the run: what an agent has kept of its own scope, and raises, does not end it quietly."""
+
+    async def raise_kept(ctx: InvocationContext) -> None:
+        kept: list[BaseException] = []
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            try:
+                await trio.lowlevel.checkpoint()
+            except trio.Cancelled as error:
+                kept.append(error)
+        raise kept[0]
+
+    with pytest.raises(trio.Cancelled):
+        await desk.run(Logic(name="agent", logic=raise_kept))
+    [listed] = await desk.service.list_invocations(app_name="app")
+    assert [listed.status, *desk.told.statuses] == [FAILED, FAILED]
+
+
 async def test_an_agent_that_fails_while_the_caller_leaves_fails_the_invocation(
     desk: Desk, autojump_clock: MockClock
 ) -> None:
@@ -430,8 +477,9 @@ async def test_what_fails_before_anything_new_is_done_ends_nothing(
     assert found == attrs.evolve(expected, raised=ReplayError)
 
 
+@pytest.mark.parametrize("in_a_group", [False, True])
 async def test_what_goes_on_and_fails_before_the_end_of_the_record_keeps_its_status(
-    desk: Desk, autojump_clock: MockClock
+    desk: Desk, autojump_clock: MockClock, in_a_group: bool
 ) -> None:
     """An exception of the agent's own counts no more than that it is not there: the call is repeated, then it fails."""
     before = await desk.run(program(hang, asks=True), supervised=True)
@@ -439,7 +487,8 @@ async def test_what_goes_on_and_fails_before_the_end_of_the_record_keeps_its_sta
     [invocation] = await desk.service.list_invocations(app_name="app")
 
     async def fail(ctx: InvocationContext) -> None:
-        raise LlmCallsLimitExceededError("before anything is repeated")
+        error = LlmCallsLimitExceededError("before anything is repeated")
+        raise BaseExceptionGroup("of a nursery", [Pause("beside it"), error]) if in_a_group else error
 
     found = await desk.run(Logic(name="both", logic=fail), invocation_id=invocation.invocation_id)
     question_open = kept(PAUSED, asks=True, raised=LlmCallsLimitExceededError)
@@ -516,6 +565,16 @@ async def test_every_exception_of_a_group_stands_in_the_log(desk: Desk, autojump
     ]
     found = await desk.run(ParallelAgent(name="both", sub_agents=both, on_failure="collect"))
     assert (found.status, found.raised, found.errors) == (FAILED, ValueError, ["ValueError", "OSError"])
+
+
+async def test_who_waits_beside_a_failure_does_not_stand_in_the_log_as_one(desk: Desk) -> None:
+    """An agent that asks in a nursery of its own leaves a pause in the group: that is nothing that has failed."""
+
+    async def logic(ctx: InvocationContext) -> None:
+        raise BaseExceptionGroup("of a nursery", [Pause("beside it"), OSError("no luck")])
+
+    found = await desk.run(Logic(name="agent", logic=logic))
+    assert (found.status, found.raised, found.errors) == (FAILED, OSError, ["OSError"])
 
 
 def _fail_with(error: type[Exception]) -> Callable[[InvocationContext], Awaitable[None]]:

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import subprocess
 import sys
 import typing
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import attrs
@@ -26,6 +28,8 @@ LISTS = [
 UNLISTED = {"minirun.plugins": {"TracingPlugin"}}
 OUTSIDE = ("minirun.cli", "minirun.simulation", "minirun.testing")
 EXTRAS = {"KeyringCredentialService": "keyring"}
+# What the runtime is given of an app, and whoever takes it: no application's to make, or to call.
+FOR_THE_RUNTIME = {"Program", "agent_that_ends"}
 
 
 def seen_by_type_checkers(package: str) -> dict[str, str]:
@@ -84,17 +88,30 @@ def test_a_package_that_was_imported_anew_leaves_the_old_one_its_names() -> None
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_annotations_of_public_classes_are_understood_with_the_public_names() -> None:
+def functions_of(name: str, value: object) -> Iterator[tuple[str, Callable[..., object]]]:
+    """A function, or the public ones of a class: its methods and properties, and a constructor that it has written."""
+    if inspect.isfunction(value):
+        yield name, value
+    for method, found in vars(value).items() if isinstance(value, type) else ():
+        function = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
+        written = method == "__init__" and not attrs.has(typing.cast(type, value))
+        if inspect.isfunction(function) and (method[0] != "_" or written):
+            yield f"{name}.{method}", function
+
+
+def test_annotations_are_understood_with_the_public_names() -> None:
     """
-    `typing.get_type_hints(cls, localns=names)` resolves every public class: no annotation needs a private name.
+    `typing.get_type_hints(what, localns=names)` resolves every public class, method and function: none needs a private
+    name.
     """
     packages = [importlib.import_module(name) for name in LISTS if not name.startswith(OUTSIDE)]
+    packages += [importlib.import_module(f"minirun.{name}") for name in ("types", "events", "errors", "env")]
     listed = [(package, name) for package in packages for name in package.__all__ if name not in EXTRAS]
     names = {name: getattr(package, name) for package, name in listed}
-    # What the runtime is given of an app is no application's to make.
-    kinds = [kind for name, kind in names.items() if isinstance(kind, type) and name != "Program"]
-    assert {minirun.LlmAgent, minirun.App, minirun.Runner} <= set(kinds)
-    for kind in kinds:
-        typing.get_type_hints(kind, localns=names)
-        if "__init__" in vars(kind) and not attrs.has(kind):
-            typing.get_type_hints(vars(kind)["__init__"], localns=names)
+    kinds = {name: kind for name, kind in names.items() if isinstance(kind, type) and name not in FOR_THE_RUNTIME}
+    functions = dict(one for name, value in names.items() for one in functions_of(name, value))
+    functions = {name: one for name, one in functions.items() if name.rpartition(".")[2] not in FOR_THE_RUNTIME}
+    assert {minirun.LlmAgent, minirun.App, minirun.Runner} <= set(kinds.values())
+    assert {"Runner.run_async", "Run.usage", "BasePlugin.before_tool_callback", "run_once"} <= functions.keys()
+    for each in (*kinds.values(), *functions.values()):
+        typing.get_type_hints(each, localns=names)

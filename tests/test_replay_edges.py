@@ -12,22 +12,40 @@ from trio.testing import MockClock
 
 from minirun import (
     AgentTool,
+    App,
     BaseAgent,
     Event,
     EventActions,
+    InMemorySessionService,
     InvocationContext,
     LlmAgent,
     LoopAgent,
     ParallelAgent,
     RunConfig,
+    Runner,
     SequentialAgent,
 )
+from minirun.errors import ReplayError
+from minirun.plugins import BasePlugin
 from minirun.testing import call
 from minirun.types import Content, Part
 
 from .helpers import PLACE, Logic, run_to_end, runner_for
 from .resuming import steps
-from .test_replay_order import Pause, a_second, at_once, first_run, go_on, one, speaker, texts, until, very_long
+from .test_replay_order import (
+    Pause,
+    a_second,
+    at_once,
+    first_run,
+    go_on,
+    one,
+    side_by_side,
+    speaker,
+    texts,
+    until,
+    very_long,
+)
+from .test_resume import cut_after
 
 
 async def test_what_is_said_on_the_way_to_a_pause_is_not_missed_when_somebody_looks() -> None:
@@ -140,6 +158,27 @@ async def test_who_does_not_escalate_any_more_is_not_waited_for(instead: str, au
     run, found = await go_on(agent(now=True), log, len(log), RunConfig(deadline_s=100))
     assert (run.status, texts(found)[-1]) == ("completed", "speaks 1")
 
+async def test_a_call_that_has_ended_is_not_waited_for(autojump_clock: MockClock) -> None:
+    """Inside of a call an agent had escalated, and does not any more: another call of the turn goes on at its end."""
+
+    def agent(now: bool) -> BaseAgent:
+        async def escalate(ctx: InvocationContext) -> None:
+            await trio.sleep(10)
+            if not now:
+                await ctx.emit(Event(message="over", actions=EventActions(escalate=True)))
+
+        async def speak(ctx: InvocationContext) -> None:
+            await ctx.emit(Event(message="speaks 0"))
+            await trio.sleep(0 if now else 1000)
+            await ctx.emit(Event(message="speaks 1"))
+
+        return side_by_side("tools of one turn", one("escalates", escalate), one("speaks", speak))
+
+    log = await first_run(agent(now=False))
+    run, found = await go_on(agent(now=True), log, until(log, "over"), RunConfig(deadline_s=100))
+    assert (run.status, texts(found)[:3]) == ("completed", ["speaks 0", "over", "speaks 1"])
+
+
 
 async def test_an_agent_inside_of_a_call_that_has_only_spoken_has_asked_nothing() -> None:
     """After a crash its call is settled as `on_interrupted` says; it is not gone on with."""
@@ -190,3 +229,111 @@ async def test_hooks_of_an_agent_that_was_cut_off_behind_its_last_event_run() ->
     assert texts(log) == ["said", "after"]
     _, found = await go_on(agent(), log, until(log, "said"))
     assert texts(found) == ["said", "after"]
+
+
+async def test_whom_an_escalation_ends_before_it_does_something_new_has_done_nothing_new(
+    autojump_clock: MockClock,
+) -> None:
+    """It was about to go on, and is ended at once: of those who follow it is expected what they had done."""
+
+    def agent(now: bool) -> BaseAgent:
+        over = trio.Event()
+
+        async def nothing() -> None:
+            pass
+
+        async def escalate(ctx: InvocationContext) -> None:
+            await trio.sleep(0.5)
+            await ctx.emit(Event(message="over", actions=EventActions(escalate=True)))
+            over.set()
+
+        async def speak(ctx: InvocationContext) -> None:
+            await ctx.emit(Event(message="speaks 0"))
+            with trio.CancelScope(shield=True):
+                await over.wait()
+            await ctx.emit(Event(message="speaks 1"))
+
+        async def follow(ctx: InvocationContext) -> None:
+            if now:
+                await ctx.step("another", nothing)
+            await ctx.emit(Event(message="last 0"))
+
+        sides = ParallelAgent(name="sides", sub_agents=[one("ends", escalate), one("speaks", speak)])
+        loop = LoopAgent(name="loop", sub_agents=[sides])
+        return SequentialAgent(name="all", sub_agents=[loop, one("follows", follow)])
+
+    log = await first_run(agent(now=False))
+    assert texts(log) == ["speaks 0", "over", "last 0"]
+    with pytest.raises(ReplayError, match="step 'another'"):
+        await go_on(agent(now=True), log, len(log))
+
+
+async def test_what_a_hook_of_the_run_does_anew_says_nothing_about_the_agents() -> None:
+    """Each run takes a step of its own before the agents: they are replayed all the same, and expected to be."""
+
+    async def nothing() -> None:
+        pass
+
+    class Greeter(BasePlugin):
+        async def before_run_callback(self, *, invocation_context: InvocationContext) -> None:
+            await invocation_context.step("greet", nothing)
+
+    asked: list[str] = []
+
+    def agent(now: bool) -> BaseAgent:
+        async def speak(ctx: InvocationContext) -> None:
+            if now:
+                await ctx.step("another", nothing)
+            await ctx.emit(Event(message="speaks 0"))
+            await ctx.request_input("?")
+
+        return Logic(name="speaks", logic=speak, before_agent_callback=lambda callback_context: asked.append("before"))
+
+    def app(now: bool) -> App:
+        return App(name="app", root_agent=agent(now), plugins=[Greeter("greeter")])
+
+    runner = Runner(app=app(now=False), session_service=InMemorySessionService(), auto_create_session=True)
+    _, run = await run_to_end(runner)
+    async with runner.run_async(**PLACE, invocation_id=run.invocation_id) as again:
+        await again.wait()
+    assert (again.status, asked) == ("paused", ["before"])
+    other = Runner(app=app(now=True), session_service=runner.session_service)
+    with pytest.raises(ReplayError, match="step 'another'"):
+        async with other.run_async(**PLACE, invocation_id=run.invocation_id) as again:
+            await again.wait()
+
+
+async def test_a_partial_event_that_is_not_shown_again_is_a_checkpoint() -> None:
+    """While an agent is replayed, what it streams goes nowhere; a cancellation arrives there all the same."""
+    cancelled: list[bool] = []
+
+    async def stream(ctx: InvocationContext) -> None:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await ctx.emit(Event(message="sa", partial=True))
+        cancelled.append(scope.cancelled_caught)
+        await ctx.emit(Event(message="said"))
+
+    log = await first_run(one("streams", stream))
+    await go_on(one("streams", stream), log, len(log))
+    assert cancelled == [True, True]
+
+
+async def test_a_hook_that_fails_after_something_new_fails_the_invocation_although_nothing_was_replayed() -> None:
+    """It has taken a step before the agents: that was done, so the invocation is not left as it was."""
+
+    async def nothing() -> None:
+        pass
+
+    class Greeter(BasePlugin):
+        async def before_run_callback(self, *, invocation_context: InvocationContext) -> None:
+            await invocation_context.step("greet", nothing)
+            raise OSError("after that")
+
+    log = await first_run(speaker("speaks", 2, at_once))
+    app = App(name="app", root_agent=speaker("speaks", 2, at_once), plugins=[Greeter("greeter")])
+    runner = Runner(app=app, session_service=await cut_after(log, until(log, "speaks 0")))
+    with pytest.raises(OSError, match="after that"):
+        async with runner.run_async(**PLACE, invocation_id=log[0].invocation_id) as run:
+            await run.wait()
+    assert run.status == "failed"

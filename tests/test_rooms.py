@@ -41,7 +41,9 @@ PASSED_FILES_MAX = 15
 TYPED_UNITS = ("flows", "runtime", "tools", "agents", "apps", "runners")
 # Names of minirun's own things here and there, and elsewhere of what may be anything: JSON, what a hook answers or an
 # operation returns, and the class or schema that an application wants answers in.
-GENERAL_NAMES = frozenset({"answer", "arguments", "output", "output_schema", "result", "schema", "value", "what"})
+GENERAL_NAMES = frozenset(
+    {"answer", "arguments", "node_input", "output", "output_schema", "result", "schema", "value", "what"}
+)
 
 
 def sources() -> dict[str, str]:

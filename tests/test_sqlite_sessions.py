@@ -1137,6 +1137,25 @@ def test_an_owner_that_is_swept_up_while_it_comes_to_life_lives(
     assert owner_is_gone(database, "mine")
 
 
+def test_an_owner_outlives_somebody_who_sweeps_up_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who opened an owner's file, and locks it after another one has swept it up, takes nothing from that owner."""
+    database, take_lock, living = tmp_path / "a.db", fcntl.flock, list[OwnerLock]()
+    (tmp_path / "a.db-owner-mine").touch()  # the owner has made its file and has yet to lock it
+
+    def come_late(file: int, kind: int) -> None:
+        if kind & fcntl.LOCK_SH and not living:
+            monkeypatch.setattr(fcntl, "flock", take_lock)
+            remove_dead_locks(database)
+            living.append(OwnerLock(database, "mine"))
+        take_lock(file, kind)
+
+    monkeypatch.setattr(fcntl, "flock", come_late)
+    assert not owner_is_gone(database, "mine")
+    assert not owner_is_gone(database, "mine"), "its file is still there"
+    living.pop().release()
+    assert owner_is_gone(database, "mine")
+
+
 async def test_a_folder_that_takes_no_lock_file_is_a_storage_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

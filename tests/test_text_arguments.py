@@ -6,6 +6,7 @@ The arguments are found by looking at the signatures of the services: a new one 
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import re
 from collections.abc import AsyncIterator, Callable
@@ -23,8 +24,10 @@ from minirun.artifacts import BaseArtifactService, FileArtifactService, InMemory
 from minirun.credentials import AuthCredential, BaseCredentialService, InMemoryCredentialService
 from minirun.errors import InvalidValueError, MinirunError
 from minirun.memory import BaseMemoryService, InMemoryMemoryService, MemoryEntry, SqliteMemoryService
-from minirun.sessions import BaseSessionService
+from minirun.sessions import BaseSessionService, KeyValueSessionService
 from minirun.types import Content
+
+from .test_key_value_store import InMemory
 
 # Halves of characters, control characters, separators, and characters that look like nothing or like others.
 ODD = "\ud800\udfff\x00\x01\x1b\x1c\x7f\x85\x9b\u00a0\u2028\u2029\u200b\u202e\u3000\ufeff\ufffe\n\r\t /\\:.*?%'\"{}"
@@ -77,10 +80,10 @@ def text_arguments(kind: type) -> list[tuple[str, str]]:
 
 @asynccontextmanager
 async def services(folder: Path) -> AsyncIterator[dict[str, list[Any]]]:
-    """All services, one of each kind."""
+    """All services, one of each class."""
     sessions = SqliteSessionService(folder / "s.db")
     made: dict[str, list[Any]] = {
-        "sessions": [InMemorySessionService(), sessions],
+        "sessions": [InMemorySessionService(), sessions, KeyValueSessionService(InMemory())],
         "artifacts": [
             InMemoryArtifactService(),
             FileArtifactService(folder / "artifacts"),
@@ -89,6 +92,12 @@ async def services(folder: Path) -> AsyncIterator[dict[str, list[Any]]]:
         "memory": [InMemoryMemoryService(), SqliteMemoryService(folder / "m.db")],
         "credentials": [InMemoryCredentialService()],
     }
+    if importlib.util.find_spec("keyring"):  # an extra
+        from minirun.credentials import KeyringCredentialService
+
+        from .keyrings import DictKeyring
+
+        made["credentials"].append(KeyringCredentialService(DictKeyring()))
     try:
         yield made
     finally:

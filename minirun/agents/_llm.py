@@ -348,8 +348,8 @@ class LlmAgent(BaseAgent):
         event = _event(ctx, answer, request.event_id, partial=None)
         if not request.is_asked or event.branch is not None:  # for the budgets, see `flows._budgets`
             event = changed(event, actions=EventActions(replay=Replay(asked=request.is_asked)))
-        if answer.ask_again is not None:
-            from ._model_callbacks import not_taken  # few answers are refused by a hook
+        if event.error_code or answer.ask_again is not None:
+            from ._model_callbacks import not_taken  # few answers fail, or are refused by a hook
 
             return await ctx.emit(not_taken(event, answer.ask_again)), []
         invocation = ctx._invocation
@@ -365,11 +365,11 @@ class LlmAgent(BaseAgent):
 
             event = with_notes(event, tools, parallel=self.parallel_tool_calls)
         problems: list[str] = []
-        if not event.error_code and is_empty(event.content):
+        if is_empty(event.content):
             reason = f" ({event.finish_reason})" if event.finish_reason else ""
             message = f"the model {request.model.name!r} has said nothing{reason}"
             event = changed(event, error_code=NO_CONTENT, error_message=message)
-        elif input_of(event) is Input.TEXT and not event.error_code:
+        elif input_of(event) is Input.TEXT:
             event, problems = self._with_checked_output(event)
             node = ctx._position.node
             if node is not None and node.agent is self and not problems:

@@ -136,7 +136,7 @@ class AgentTree:
 
     def speaker(self, events: Sequence[Event], before: str | None = None) -> BaseAgent:
         """
-        The agent that answers the message at the end of *events*; *before* would have answered before them.
+        The agent that answers the message that follows *events*; *before* would have answered before them.
 
         It is the one that spoke last, or was handed to and did not speak yet: an agent that got control by transfers
         keeps it, until it gives it back. Only who may hand back keeps it: an LlmAgent whose

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from copy import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -40,11 +39,14 @@ class App(Record):
         events_compaction_config: When earlier events are told to models as a summary; None: never.
         context_cache_config: How providers are to cache what requests begin with; None: as they do by themselves.
         resumability_config: Accepted and not needed: every invocation can be resumed.
+        state_schema: Which keys the sessions' own state has, and what each may hold: an attrs class, a dataclass, a
+            TypedDict or a pydantic model. Keys of other scopes (`app:`, `user:`, `temp:`) are not looked at. None: any.
 
     Raises:
         InvalidValueError: The name is not such a name.
         ConfigurationError: The root is not an agent, its tree has a name or an agent twice, an agent has no model, two
-            plugins have one name, or a plugin has a hook that there is not, or that does not take its arguments.
+            plugins have one name, or a plugin has a hook that there is not, or that does not take its arguments. Or
+            the schema is none, or has a field that cannot be checked.
         NotSupportedError: For a documented field that would have no effect in this version.
     """
 
@@ -56,7 +58,9 @@ class App(Record):
     resumability_config: ResumabilityConfig | None
     events_compaction_config: EventsCompactionConfig | None
     context_cache_config: ContextCacheConfig | None
+    state_schema: type | None
     _tree: AgentTree = attrs.field(init=False, repr=False, eq=False)
+    _schema: Any = attrs.field(init=False, repr=False, eq=False)  # StateSchemas, which is private, or None
 
     def __init__(
         self,
@@ -69,49 +73,36 @@ class App(Record):
         resumability_config: ResumabilityConfig | None = None,
         events_compaction_config: EventsCompactionConfig | None = None,
         context_cache_config: ContextCacheConfig | None = None,
+        state_schema: type | None = None,
     ) -> None:
+        given = dict(locals())  # the fields by their names, as the signature has them
         check_app_name(name)
         if not isinstance(root_agent, BaseAgent):
-            msg = f"expected root_agent to be an agent, found {brief(root_agent)}"
-            raise ConfigurationError(msg)
+            from ..workflow._root import root_of  # few apps have a node as their root
+
+            root_agent = root_of(root_agent, "root_agent")
         if not isinstance(prompts, Prompts):
             raise ConfigurationError(f"expected prompts to be Prompts, found {brief(prompts)}")
-        if resumability_config is not None:
-            from ._resumability import check_resumability  # no app needs it
+        schemas, settings = None, (resumability_config, events_compaction_config, context_cache_config)
+        if any(each is not None for each in (*settings, state_schema, getattr(root_agent, "_state_schema", None))):
+            from ._settings import check_settings, schemas_of  # few apps have any
 
-            check_resumability(resumability_config)
-        if events_compaction_config is not None:
-            from ._compaction import EventsCompactionConfig  # few apps have one
-
-            if not isinstance(events_compaction_config, EventsCompactionConfig):
-                found = f"found {brief(events_compaction_config)}"
-                raise ConfigurationError(f"expected events_compaction_config to be an EventsCompactionConfig, {found}")
-        if context_cache_config is not None:
-            from ..models._cache_config import check_cache_config  # few apps have one
-
-            check_cache_config(context_cache_config)
+            check_settings(*settings)
+            schemas = schemas_of(state_schema, root_agent)
         if not is_model(default_model):
             raise ConfigurationError(f"expected default_model to be {A_MODEL}, found {shown(default_model)}")
         tree = AgentTree(root_agent, default_model)
         tree.check_models()
-        self.__attrs_init__(
-            name=name,
-            root_agent=root_agent,
-            plugins=_checked_plugins(plugins),
-            default_model=default_model,
-            prompts=prompts,
-            resumability_config=resumability_config,
-            events_compaction_config=events_compaction_config,
-            context_cache_config=context_cache_config,
-        )
+        given["plugins"] = _checked_plugins(plugins)
+        self.__attrs_init__(**{field.name: given[field.name] for field in attrs.fields(App) if field.init})
         object.__setattr__(self, "_tree", tree)
+        object.__setattr__(self, "_schema", schemas)
 
     def _renamed(self, name: str) -> App:
-        """The same app under another name; it shares the tree of agents, and whatever fields there are."""
-        check_app_name(name)
-        renamed = copy(self)
-        object.__setattr__(renamed, "name", name)
-        return renamed
+        """The same app under another name."""
+        from ._settings import renamed  # few Runners call their app otherwise
+
+        return renamed(self, name)
 
 
 def _checked_plugins(plugins: Iterable[BasePlugin]) -> tuple[BasePlugin, ...]:

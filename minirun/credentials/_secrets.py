@@ -30,6 +30,7 @@ from ..errors import SecretError
 from ..events import READS_LEVEL, Event, EventActions, Replay
 from ..flows._no_secrets import NoSecrets
 from ..flows._questions import QUESTIONS
+from ..sessions._state import NO_VALUES, Extend
 from ..types import CodeExecutionResult, Content, ExecutableCode, FileData, FunctionCall, FunctionResponse, Part
 
 if TYPE_CHECKING:
@@ -242,7 +243,8 @@ class Secrets(NoSecrets):
         """Raise SecretError if one is in a key of the state, or in what is written under it."""
         if self._whole:
             self.check_name(key, "state key")
-            self.check_value(value, f"state[{key!r}]")
+            held = value.items if type(value) is Extend else None if type(value) in NO_VALUES else value
+            self.check_value(held, f"state[{key!r}]")
 
     def check_event(self, event: Event, *own_names: str | None) -> None:
         """Raise SecretError if *event* brings a name with a secret in it; *own_names* are those that there are."""

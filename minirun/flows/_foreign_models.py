@@ -16,10 +16,11 @@ from typing import Any
 
 from .._json import brief
 from ..errors import InvalidValueError
-from ._types import PROBLEMS_MAX, Reading, Schema, Type, cut, plain, shown
+from ._types import PROBLEMS_MAX, Field, Reading, Schema, Type, cut, plain, shown
 
-__all__ = ["check_dump", "dumped", "is_model", "model_type"]
+__all__ = ["check_dump", "dumped", "is_model", "model_field", "model_fields", "model_type"]
 
+_STRICT = {"strict": True}
 _METHODS = ("model_json_schema", "model_validate_json", "model_dump")
 
 
@@ -85,12 +86,48 @@ def model_type(tp: Any, where: str, definitions: dict[str, Schema], taken: Colle
         if expected != name and not isinstance(value, dict):
             return reading.wrong(path, expected, value)
         try:
-            return tp.model_validate_json(json.dumps(value))
+            return tp.model_validate_json(json.dumps(value), **(_STRICT if reading.strict else {}))
         except (TypeError, ValueError) as error:
             reading.problems.extend(_problems(error, path))
             return None
 
     return Type(expected, schema, read)
+
+
+def model_fields(tp: Any, where: str) -> tuple[dict[str, Field], bool]:
+    """
+    Return what each field of a model may hold, by the name by which it is read; and whether it takes other names, too.
+
+    Raises:
+        TypeError: It has no JSON schema, or none of an object with fields. *where* begins the message.
+    """
+    schema = _schema_of(tp, where, "")
+    definitions = schema.pop("$defs", {})
+    body = definitions[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    if body.get("type") != "object":
+        msg = f"{where}: expected a model with fields, found {tp.__qualname__}, whose values are no objects"
+        raise TypeError(msg)
+    parts = {name: {**part, "$defs": definitions} for name, part in body.get("properties", {}).items()}
+    required = body.get("required", ())
+    fields = {name: Field(model_field(tp, name, part), name in required) for name, part in parts.items()}
+    return fields, bool(body.get("additionalProperties"))
+
+
+def model_field(tp: Any, name: str, schema: Schema) -> Type:
+    """
+    Return what the field of this name may hold: the model's own validator is asked about it alone, and strictly.
+
+    What the model says of fields together, and of those that are missing, is left out.
+    """
+
+    def read(value: object, path: str, reading: Reading) -> object:
+        try:
+            tp.model_validate_json(json.dumps({name: value}), **_STRICT)
+        except (TypeError, ValueError) as error:
+            reading.problems.extend(_problems(error, path, (name,)))
+        return value
+
+    return Type(f"what {tp.__name__} has as {name!r}", schema, read)
 
 
 def _schema_of(tp: Any, where: str, suffix: str) -> dict[str, Any]:
@@ -103,16 +140,17 @@ def _schema_of(tp: Any, where: str, suffix: str) -> dict[str, Any]:
     return plain({**schema, "$defs": definitions} if definitions else schema)  # type: ignore[no-any-return]
 
 
-def _problems(error: Exception, path: str) -> list[str]:
-    """What a validator has found wrong, a line for each problem with its path."""
+def _problems(error: Exception, path: str, below: tuple[str, ...] = ()) -> list[str]:
+    """What a validator has found wrong *below* a place, a line for each problem with its path."""
     told = getattr(error, "errors", None)
     if not callable(told):
         return [f"{path or 'the value'}: {error!s:.200}"]
-    return [_problem(each, path) for each in islice(told(include_url=False), PROBLEMS_MAX + 1)]
+    found = (each for each in told(include_url=False) if tuple(each["loc"][: len(below)]) == below)
+    return [_problem(each, path, len(below)) for each in islice(found, PROBLEMS_MAX + 1)]
 
 
-def _problem(found: Mapping[str, Any], path: str) -> str:
-    for step in found["loc"]:
+def _problem(found: Mapping[str, Any], path: str, level: int) -> str:
+    for step in found["loc"][level:]:
         dotted = isinstance(step, str) and step.isidentifier()
         path += f".{step}" if dotted and path else str(step) if dotted else f"[{brief(step, 60)}]"
     value = "" if found["type"] == "missing" else f", found {shown(found['input'])}"

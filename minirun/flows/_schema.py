@@ -112,7 +112,8 @@ def _choice(options: Sequence[tuple[object, object]]) -> Type:
 
     def read(value: object, path: str, reading: Reading) -> object:
         for option, result in options:
-            loose = not (reading.exact or isinstance(option, bool) or isinstance(value, bool))
+            exact = reading.exact or reading.strict
+            loose = not (exact or isinstance(option, bool) or isinstance(value, bool))
             if option == value and (loose or type(option) is type(value)):
                 return result
         return reading.wrong(path, expected, value)
@@ -130,7 +131,7 @@ def _union(members: Sequence[Type]) -> Type:
         for exact in (True,) if reading.exact else (True, False):
             near = []
             for member in members:
-                attempt = Reading(exact, [], reading.unions)
+                attempt = Reading(exact, [], reading.unions, reading.strict)
                 result = member.read(value, path, attempt)
                 if not attempt.problems:
                     return result, []
@@ -330,7 +331,14 @@ class Compiler:
                 self._types[tp] = built._replace(schema=inside.schema)
         return self._types[tp]
 
+    def fields_of(self, cls: Any, where: str) -> dict[str, Field]:
+        """Return what the fields of a TypedDict, dataclass or attrs class may hold, as its constructor calls them."""
+        return self._keys_of(cls, where) if typing.is_typeddict(cls) else self._parameters_of(cls, where)
+
     def _typed_dict(self, cls: Any, where: str) -> Type:
+        return object_of(cls.__name__, self._keys_of(cls, where), dict)
+
+    def _keys_of(self, cls: Any, where: str) -> dict[str, Field]:
         texts = _texts_of_fields(cls)
         fields = {}
         for name, hint in hints_of(cls, f"the annotations of {cls.__qualname__} in {where}").items():
@@ -338,9 +346,15 @@ class Compiler:
             required = typing.Required in marks or (name in cls.__required_keys__ and typing.NotRequired not in marks)
             kind = self.compile(hint, f"key {name!r} of {cls.__name__} in {where}")
             fields[name] = Field(described(kind, texts.get(name)), required)
-        return object_of(cls.__name__, fields, dict)
+        return fields
 
     def _record(self, cls: Any, where: str) -> Type:
+        fields = self._parameters_of(cls, where)
+        made = object_of(cls.__name__, fields, cls)
+        rest = {name: at for name, at in (fields_shown(cls) or {}).items() if name not in fields}
+        return _with_computed(made, rest) if rest else made
+
+    def _parameters_of(self, cls: Any, where: str) -> dict[str, Field]:
         hints = hints_of(cls, f"the annotations of {cls.__qualname__} in {where}")
         aliases = {field.alias: field.name for field in attrs.fields(cls)} if attrs.has(cls) else {}
         texts = _texts_of_fields(cls)
@@ -353,9 +367,7 @@ class Compiler:
                 hint = resolved(hint.type, what, module_of(cls))
             kind = self.compile(hint, f"field {name!r} of {cls.__name__} in {where}")
             fields[name] = field_of(described(kind, texts.get(name)), parameter.default)
-        made = object_of(cls.__name__, fields, cls)
-        rest = {name: at for name, at in (fields_shown(cls) or {}).items() if name not in fields}
-        return _with_computed(made, rest) if rest else made
+        return fields
 
 
 _UNSET = object()

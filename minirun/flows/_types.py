@@ -45,13 +45,18 @@ Schema: TypeAlias = dict[str, Any]
 
 
 class Reading(NamedTuple):
-    """One attempt at reading a value: what did not fit, and whether 3.0 may be an int (not when *exact*)."""
+    """
+    One attempt at reading a value: what did not fit, and how strict it is.
+
+    When *exact*, 3.0 is no int and 3 no float; when *strict*, 3.0 is never an int, and models read strictly.
+    """
 
     exact: bool
     problems: list[str]
     # What each union came to, by union, path and exactness: unions within unions are read once for each, not once for
     # every combination of their members, which a deep value would make a matter of hours.
     unions: dict[tuple[int, str, bool], tuple[object, list[str]]]
+    strict: bool = False
 
     def wrong(self, path: str, expected: str, value: object) -> object:
         """Note that *value* does not fit. What is returned means nothing."""
@@ -74,9 +79,9 @@ class Field(NamedTuple):
     required: bool
 
 
-def read_value(kind: Type, value: object, path: str) -> tuple[Any, list[str]]:
+def read_value(kind: Type, value: object, path: str, *, strict: bool = False) -> tuple[Any, list[str]]:
     """Return what the JSON *value* is as one of this type, and no problems; or all problems, and something."""
-    reading = Reading(False, [], {})
+    reading = Reading(False, [], {}, strict)
     try:
         return kind.read(value, path, reading), reading.problems
     except RecursionError:
@@ -146,7 +151,7 @@ def _just(kind: type, name: str) -> Type:
 def _read_integer(value: object, path: str, reading: Reading) -> object:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    if isinstance(value, float) and value.is_integer() and not reading.exact:
+    if isinstance(value, float) and value.is_integer() and not (reading.exact or reading.strict):
         return int(value)
     return reading.wrong(path, "integer", value)
 

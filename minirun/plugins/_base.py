@@ -88,7 +88,11 @@ class BasePlugin:
 
     async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> Event | None:
         """
-        Called with every event before it is stored or, if it is partial, shown. It cannot emit events itself.
+        Called with every event of agents and of a run's end before it is stored or, if it is partial, shown. It cannot
+        emit events itself.
+
+        It is not called with what the user sends (`on_user_message` is, with a new message), nor with what no agent
+        says: answers to calls that a dead run has left open, summaries, rewinds, and `append_event`.
 
         An Event with the id of *event* was made from it (`attrs.evolve(event, content=...)`) and is taken as it is, so
         that something can be taken away. Of any other what it says takes the place of what the event said, field by

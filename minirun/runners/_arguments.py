@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._json import brief, freeze, is_seconds, shown
+from .._json import brief, freeze, shown
 from .._service import BaseService
 from ..agents import BaseAgent
 from ..apps import App
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..memory import BaseMemoryService
     from ..plugins import BasePlugin
     from ..runtime._hooks import PluginHooks
+    from ..workflow._nodes import NodeLike
     from ._compactor import Compactor
     from ._runner import Runner
 
@@ -35,11 +36,23 @@ CLEANUP_TIMEOUT_S = 5.0
 _DEFAULT_CONFIG = RunConfig()
 
 
-def app_of(app: App | None, app_name: str | None, agent: BaseAgent | None, plugins: Sequence[BasePlugin] | None) -> App:
-    """Return the app that a Runner was given, or one of the agent that it was given instead."""
-    if (app is None) == (agent is None):
-        msg = f"expected exactly one of app= and agent=, found {'neither' if app is None else 'both'}"
+def app_of(
+    app: App | None,
+    app_name: str | None,
+    agent: BaseAgent | None,
+    node: NodeLike | None,
+    plugins: Sequence[BasePlugin] | None,
+) -> App:
+    """Return the app that a Runner was given, or one of the agent or node that it was given instead."""
+    given = {"app": app, "agent": agent, "node": node}
+    named = [f"{name}=" for name, value in given.items() if value is not None]
+    if len(named) != 1:
+        msg = f"expected exactly one of app=, agent= and node=, found {' and '.join(named) or 'none'}"
         raise ConfigurationError(msg)
+    if node is not None:
+        from ..workflow._root import root_of  # few runners are given one
+
+        agent = root_of(node, "node")
     if app is not None:
         if not isinstance(app, App):
             raise ConfigurationError(f"expected app to be an App, found {brief(app)}")
@@ -132,15 +145,11 @@ def check_needs(runner: Runner) -> None:
 
 def checked_cleanup_timeout_s(seconds: float | None, seconds_by_adk_name: float | None) -> float:
     """Return how long cleanup may take: a finite number of seconds from 0 up, given by one of its two names."""
-    if seconds is not None and seconds_by_adk_name is not None:
-        msg = "expected one of cleanup_timeout_s= and plugin_close_timeout=, two names of one setting, found both"
-        raise ConfigurationError(msg)
-    if seconds is None:
-        seconds = CLEANUP_TIMEOUT_S if seconds_by_adk_name is None else seconds_by_adk_name
-    if not is_seconds(seconds):
-        msg = f"expected cleanup_timeout_s to be seconds from 0 up, and not for ever, found {shown(seconds)}"
-        raise ConfigurationError(msg)
-    return seconds
+    if seconds is None and seconds_by_adk_name is None:
+        return CLEANUP_TIMEOUT_S
+    from ._odd_arguments import chosen_timeout_s  # few programs give one
+
+    return chosen_timeout_s(seconds, seconds_by_adk_name)
 
 
 def checked_config(run_config: RunConfig | None) -> RunConfig:

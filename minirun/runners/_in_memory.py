@@ -12,6 +12,7 @@ from ._runner import Runner
 
 if TYPE_CHECKING:
     from ..plugins import BasePlugin
+    from ..workflow._nodes import NodeLike
 
 __all__ = ["InMemoryRunner"]
 
@@ -24,6 +25,7 @@ class InMemoryRunner(Runner):
         agent: BaseAgent | None = None,
         *,
         app_name: str | None = None,
+        node: NodeLike | None = None,
         plugins: Sequence[BasePlugin] | None = None,
         app: App | None = None,
         cleanup_timeout_s: float | None = None,
@@ -40,6 +42,7 @@ class InMemoryRunner(Runner):
         super().__init__(
             app=app,
             agent=agent,
+            node=node,
             plugins=plugins,
             app_name="InMemoryRunner" if app is None and app_name is None else app_name,
             session_service=InMemorySessionService(env=env),

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from .._service import check_in_trio
 from ..apps import App
-from ..errors import AlreadyExistsError, ServiceClosedError, SessionNotFoundError
+from ..errors import AlreadyExistsError, ServiceClosedError
 from ..runtime import RunRequest
 from ..sessions import BaseSessionService, GetSessionConfig, SessionKey, SessionWriter
 
@@ -47,7 +47,9 @@ class SessionOpener:
                 return writer
             if not auto_create:
                 advice = "make it with create_session, or use Runner(auto_create_session=True)"
-                raise _hinted(await self.service._not_found(key, advice), self.app)
+                from ._odd_arguments import hinted  # few runs ask for a session that is not there
+
+                raise hinted(await self.service._not_found(key, advice), self.app)
             await self.create_if_missing(key)
 
     async def create_if_missing(self, key: SessionKey) -> None:
@@ -59,16 +61,6 @@ class SessionOpener:
                 await self.service.create_session(app_name=app, user_id=user, session_id=session)
             except AlreadyExistsError:
                 pass  # somebody else's first call was faster: the session is there
-
-
-def _hinted(error: SessionNotFoundError, app: App) -> SessionNotFoundError:
-    """The same error, with a hint where the class of the agent stands in a package of another name than the app."""
-    module = type(app.root_agent).__module__
-    package = module.rpartition(".")[0].rpartition(".")[2]  # ADK calls an app as the folder of its agent is called
-    if package in ("", app.name) or module.startswith("minirun."):
-        return error
-    hint = f"the agent is from the package {package!r}, and the app is called {app.name!r}"
-    return SessionNotFoundError(f"{error}; {hint}: if the session is of that app, write Runner(app_name={package!r})")
 
 
 class NewInvocation(NamedTuple):

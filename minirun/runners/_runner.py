@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ..memory import BaseMemoryService
     from ..plugins import BasePlugin
     from ..sessions import PendingCall
+    from ..workflow._nodes import NodeLike
     from ._sync import SyncRun
 
 __all__ = ["Runner"]
@@ -65,6 +66,7 @@ class Runner:
         app: The app to run.
         app_name: With *agent*: the name that sessions are kept under.
         agent: The root agent.
+        node: A workflow, or what can be a node of one, as the root instead of *agent*.
         plugins: With *agent*: the plugins of its app.
         session_service: Where sessions are kept. The runner closes none of its services.
         artifact_service: Where artifacts are kept, for contexts that save and load them. One that shares the session
@@ -92,6 +94,7 @@ class Runner:
         app: App | None = None,
         app_name: str | None = None,
         agent: BaseAgent | None = None,
+        node: NodeLike | None = None,
         plugins: Sequence[BasePlugin] | None = None,
         session_service: BaseSessionService,
         artifact_service: BaseArtifactService | None = None,
@@ -103,7 +106,7 @@ class Runner:
         env: Env | None = None,
     ) -> None:
         self._services = checked_services(session_service, artifact_service, memory_service, credential_service, env)
-        self.app = app_of(app, app_name, agent, plugins)
+        self.app = app_of(app, app_name, agent, node, plugins)
         self.session_service = session_service
         self.artifact_service = artifact_service
         self.memory_service = memory_service
@@ -127,6 +130,7 @@ class Runner:
             compactor=self._compactor,
             nodes=_nodes,
             cache_config=self.app.context_cache_config,
+            schemas=self.app._schema,
         )
 
     @property
@@ -159,7 +163,8 @@ class Runner:
 
     async def close(self) -> None:
         """
-        Close the plugins, tools and models of the app, each within `cleanup_timeout_s`; closing twice is harmless.
+        Close the plugins, the summarizer, the tools and the models of the app, each within `cleanup_timeout_s`; closing
+        twice is harmless.
 
         The session service belongs to its maker and stays open. What a `close` raises is raised when all are
         closed: the first, with the others as notes.
@@ -171,9 +176,9 @@ class Runner:
         if self._opener.is_closed:
             return
         self._opener.is_closed = True
-        from ..agents._tree_models import close_all  # not every program closes its Runner
+        from ._close_app import close_app  # not every program closes its Runner
 
-        failures = await close_all(self.app.plugins, self.app._tree, self.cleanup_timeout_s)
+        failures = await close_app(self.app, self.cleanup_timeout_s)
         for other in failures[1:]:
             add_note(failures[0], other)
         if failures:
@@ -435,16 +440,10 @@ class Runner:
         The session is made if it does not exist, and goes on when called again. *verbose* also prints calls, responses
         and state changes; *quiet* prints nothing.
         """
-        from ._debug import print_events  # few programs print what is said
+        from ._debug import run_debug  # few programs print what is said
 
-        events: list[Event] = []
-        for message in [messages] if isinstance(messages, str) else messages:
-            await self._opener.create_if_missing(session_key(self.app_name, user_id, session_id))
-            scope = self.run_async(
-                user_id=user_id, session_id=session_id, new_message=message, run_config=run_config, deps=deps
-            )
-            events += await print_events(scope, message, quiet=quiet, verbose=verbose)
-        return events
+        said = [messages] if isinstance(messages, str) else messages
+        return await run_debug(self, said, user_id, session_id, run_config, deps, quiet=quiet, verbose=verbose)
 
 
 def _nodes() -> ModuleType:

@@ -20,7 +20,7 @@ import trio
 from .._codec import to_json
 from .._values import changed
 from ..env import derived_id
-from ..errors import InvocationEndedError, MissingDepsError, NotSupportedError
+from ..errors import InvocationEndedError, NotSupportedError
 from ..events import NO_ACTIONS, Event
 from ..flows._actions import ActionsDraft
 from ..sessions import Session
@@ -125,12 +125,27 @@ class ReadonlyContext:
 
         Raises:
             MissingDepsError: The run was given nothing of this kind.
+            NotSupportedError: *kind* is no class (a union, `dict[str, int]`), or one that `isinstance` cannot ask for,
+                such as a protocol that is not `runtime_checkable`.
         """
-        deps = self._invocation.deps
-        if isinstance(deps, kind):
-            return deps
-        msg = f"expected the run to be given a {kind.__qualname__} as deps, found {type(deps).__qualname__}"
-        raise MissingDepsError(f"{msg}; they are not stored: give `deps=` to whatever begins or resumes a run")
+        from ..flows._deps import deps_of_kind  # few runs are given something
+
+        return deps_of_kind(self._invocation.deps, kind)
+
+    def state_as(self, schema: type[T]) -> T:
+        """
+        Return the state as an instance of *schema*, with its defaults: `desk = ctx.state_as(Desk)`.
+
+        It is a picture of the state as it is now, and cannot be changed. *schema* is an attrs class, a dataclass, a
+        TypedDict or a pydantic model; it needs not be a `state_schema`, and sees nothing but its own fields.
+
+        Raises:
+            ConfigurationError: *schema* is no such class.
+            StateSchemaError: A field without a default is missing in the state, or a value does not fit.
+        """
+        from ..flows._state_schema import instance_of  # few programs give their state a schema
+
+        return instance_of(schema, self.state)
 
     @property
     def run_config(self) -> RunConfig:

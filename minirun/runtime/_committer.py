@@ -110,6 +110,8 @@ class Committer:
             with self._withdrawal:
                 if emission is not None and not emission.is_settled:
                     await self._commit(emission)
+                # A withdrawal that was asked for when the store had begun is left over, and cancels the next receive.
+                # That loses nothing: no event is taken then, and the next emitter waits for the next round.
                 async for emission in self._receive:
                     await self._commit(emission)
             if emission is not None:
@@ -215,7 +217,8 @@ class Committer:
     async def ask(self) -> Event | None:
         """
         Give the last event's credit back, and return the next event, or None after the last. A checkpoint, but one of
-        cancellation only where a partial event is there already.
+        cancellation only where a partial event is there already. Asking after leaving is harmless: it takes no event,
+        gives no credit back, and waits for the end of the run, which waits for no caller.
         """
         if self._is_asked:
             msg = "two tasks are asking the same run for its next event; let one read and pass the events on"

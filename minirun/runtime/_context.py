@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from ..artifacts import ArtifactReader, ArtifactVersion, Chunks
     from ..credentials import AuthConfig, AuthCredential
     from ..memory import MemoryEntry, SearchMemoryResponse
-    from ._commits import CommitWatcher
+    from ..workflow._nodes import NodeLike
+    from ._commits import Commit
 
 __all__ = ["CallbackContext", "InvocationContext", "ReadonlyContext", "ToolContext"]
 
@@ -141,7 +142,7 @@ class WorkingContext(ContextBase):
 
     # --- nodes
 
-    async def run_node(self, node: Any, node_input: Any = None, *, name: str | None = None) -> Any:
+    async def run_node(self, node: NodeLike, node_input: Any = None, *, name: str | None = None) -> Any:
         """
         Run a function, an agent, a tool or a workflow with an input, and return its output.
 
@@ -165,7 +166,7 @@ class WorkingContext(ContextBase):
 
     async def map(
         self,
-        node: Any,
+        node: NodeLike,
         items: Iterable[Any],
         *,
         name: str | None = None,
@@ -306,13 +307,13 @@ class WorkingContext(ContextBase):
             ServiceNotConfiguredError: The runner has no memory service.
             StorageError: The store failed.
         """
-        from ._memory import search_memory
+        from ..memory._run import search_memory
 
         return await search_memory(self, query, limit, filter)
 
     async def add_session_to_memory(self) -> None:
         """Remember what was said in the session, as far as this context sees it; what is known already stays."""
-        from ._memory import add_events_to_memory
+        from ..memory._run import add_events_to_memory
 
         await add_events_to_memory(self, self.session.events, None)
 
@@ -327,7 +328,7 @@ class WorkingContext(ContextBase):
             InvocationEndedError: The invocation, or the tool call that this context belonged to, has ended.
             ServiceNotConfiguredError: The runner has no memory service.
         """
-        from ._memory import add_events_to_memory
+        from ..memory._run import add_events_to_memory
 
         await add_events_to_memory(self, events, custom_metadata)
 
@@ -346,7 +347,7 @@ class WorkingContext(ContextBase):
             InvocationEndedError: The invocation, or the tool call that this context belonged to, has ended.
             ServiceNotConfiguredError: The runner has no memory service.
         """
-        from ._memory import add_memory
+        from ..memory._run import add_memory
 
         return await add_memory(self, memories, custom_metadata)
 
@@ -362,7 +363,7 @@ class WorkingContext(ContextBase):
             ServiceNotConfiguredError: The runner has no memory service.
             StorageError: The store failed.
         """
-        from ._memory import delete_memory
+        from ..memory._run import delete_memory
 
         await delete_memory(self, memory_id)
 
@@ -447,7 +448,7 @@ class InvocationContext(WorkingContext):
         """`running`; for the hooks at the end of a run, how it ends, unless something else fails after them."""
         return self._invocation.status
 
-    def watch_commits(self, watcher: CommitWatcher) -> None:
+    def watch_commits(self, watcher: Callable[[Commit], None]) -> None:
         """
         Have *watcher* called with a `Commit` for each event that is emitted in this run from now on, once it is stored.
 
@@ -467,6 +468,7 @@ class InvocationContext(WorkingContext):
         """The context that a run begins with."""
         tree = invocation.program.tree
         state = State(invocation.values, check=invocation.check_write)
+        state.schemas = invocation.program.schemas
         return cls(invocation, tree.root, Position("run", tree), state)
 
     def _for_agent(self, agent: BaseAgent) -> InvocationContext:

@@ -42,6 +42,7 @@ from ._ids import STEP_ID
 if TYPE_CHECKING:
     from ..flows._actions import ActionsDraft
     from ..sessions._reads import Reads
+    from ..sessions._state_schema import StateSchemas
     from ._base_context import ContextBase
     from ._commits import CommitTimer
     from ._invocation import Invocation
@@ -98,9 +99,12 @@ class Emitter:
                 invocation.budgets.spend("max_transfers")
             if complete.actions.escalate:
                 emission.escalates_from = context._position.escalation.own_branches()
-            emission.event = complete
+            emission.event, emission.schemas = complete, None if closing else context._state.schemas
             stored = await invocation.committer.emit(emission, closing=closing)
         finally:
+            # Withdrawn, or refused: what was pending is pending again, for the next event. After a StorageError that
+            # does not know (`stored` is None) it may be in the store as well. It is not stored twice: the committer
+            # refuses all that follows in this run, and a later run begins with what the store has.
             if emission.stored is None:
                 emission.pending.rollback()
                 if emission.draft is not None:
@@ -176,7 +180,8 @@ class Emission:
 
     __slots__ = (
         "_conflicts", "_invocation", "_position", "_raise_cancel", "draft", "error", "escalates_from", "event",
-        "has_credit", "is_settled", "is_turn_over", "pending", "reads", "stored", "task", "temp", "timer", "writes",
+        "has_credit", "is_settled", "is_turn_over", "pending", "reads", "schemas", "stored", "task", "temp", "timer",
+        "writes",
     )
 
     def __init__(self, invocation: Invocation, position: Position, pending: TakenWrites, conflicts: list[str]) -> None:
@@ -185,6 +190,8 @@ class Emission:
         self._conflicts = conflicts  # keys that the event has to name, whatever is stored before it
         self._raise_cancel: Any = None  # raises the cancellation that has asked for the event to be withdrawn
         self.event: Event
+        self.schemas: StateSchemas | None
+        """What the state may become; an event that closes something is stored whatever it becomes."""
         self.draft: ActionsDraft | None = None
         """What the emitter had set as actions, taken from it for this event."""
         self.pending = pending
@@ -204,6 +211,8 @@ class Emission:
 
     def to_store(self) -> Event:
         """Return the event as it is stored in its turn: with the keys that it and events before it have written."""
+        if self.schemas is not None:
+            self.schemas.check_event(self._invocation.values, self.writes)
         if self.timer is not None:
             self.timer.has_turn()
         position = self._position

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .._service import given
 from .._threads import LateOutcome, in_thread
 from ..env import Env
-from ..errors import InvocationEndedError, ServiceNotConfiguredError, StorageError
+from ..errors import InvocationEndedError, StorageError
 from ..events import Event
 from ..flows._budgets import Budgets
 from ..flows._no_secrets import NO_SECRETS, NoSecrets
@@ -39,13 +40,12 @@ if TYPE_CHECKING:
     from ..runners._compactor import Compactor
     from ..sessions import PendingCall
     from ..sessions._state import Write
+    from ..sessions._state_schema import StateSchemas
     from ..tools._limits import ToolLimits
     from ._commits import CommitWatcher
     from ._replay import Replayer
 
-__all__ = ["Invocation", "Program", "Services", "given"]
-
-T = TypeVar("T")
+__all__ = ["Invocation", "Program", "Services"]
 
 
 class Services(NamedTuple):
@@ -54,14 +54,6 @@ class Services(NamedTuple):
     artifact: BaseArtifactService | None = None
     memory: BaseMemoryService | None = None
     credential: BaseCredentialService | None = None
-
-
-def given(service: T | None, name: str) -> T:
-    """Return *service*, which the runner calls *name*; raises ServiceNotConfiguredError if it has none."""
-    if service is None:
-        msg = f"this needs a service that the runner was not given; make it with Runner({name}_service=...)"
-        raise ServiceNotConfiguredError(msg)
-    return service
 
 
 class Program(NamedTuple):
@@ -81,6 +73,8 @@ class Program(NamedTuple):
     """Loads what runs nodes for contexts."""
     cache_config: ContextCacheConfig | None
     """What requests say of caching; None: nothing."""
+    schemas: StateSchemas | None
+    """What the session's own state may hold; None: anything."""
 
 
 class Invocation:

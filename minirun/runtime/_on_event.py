@@ -19,7 +19,7 @@ from ..flows._event_answer import reconciled
 from ..sessions._event_checks import checked_event
 from ..sessions._state import Write, layered, parted, with_writes, writes_of
 from ._failure import leaves
-from ._hooks import ask, expect
+from ._hook_calls import ask, expect
 
 if TYPE_CHECKING:
     from ._base_context import ContextBase
@@ -59,7 +59,10 @@ async def apply_on_event(context: ContextBase, event: Event, *, closing: bool) -
                 changes = context.actions.changes_to(other.actions)
                 if changes:
                     other = changed(other, actions=changed(other.actions, **changes))
-                outcome = other, layered(writes_of(other.actions), context.state.pending())
+                writes = layered(writes_of(other.actions), context.state.pending())
+                if context.state.schemas is not None:
+                    context.state.schemas.check_event(context._invocation.values, writes)
+                outcome = other, writes
         except Exception as error:
             if not closing:
                 failures.of_hooks += leaves(error)

@@ -105,8 +105,10 @@ def has_asked(context: ToolContext) -> bool:
     return call_id in invocation.inside and call_id in around_waiting(invocation.open_calls())
 
 
-async def ask_for_input(context: ContextBase, message: str, schema: Any, payload: Any) -> Any:
-    """See `InvocationContext.request_input`."""
+async def ask_for_input(
+    context: ContextBase, message: str, schema: Any, payload: Any, interrupt_id: str | None = None
+) -> Any:
+    """See `InvocationContext.request_input`. The call of the question has the *interrupt_id*."""
     form = None
     if schema is not None:
         from ..flows._output import OutputSchema  # few questions have a form
@@ -116,6 +118,7 @@ async def ask_for_input(context: ContextBase, message: str, schema: Any, payload
     while True:
         told = f"{message}\n\n{_ANSWER_AGAIN.format(problems='; '.join(problems))}" if problems else message
         given = {"message": told, "payload": payload, "response_schema": form and form.schema}
+        given["interrupt_id"] = interrupt_id
         args = freeze({name: value for name, value in given.items() if value is not None}, "question")
         question = Question(question_id(context, REQUEST_INPUT, args), REQUEST_INPUT, args)
         response = await replayed_answer(context, question.id)

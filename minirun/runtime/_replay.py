@@ -32,7 +32,6 @@ from ..sessions import LiveSession
 from ..sessions._state import Write, writes_of
 from ..types import FunctionCall
 from ._emit import Emitter, is_detached
-from ._ids import STEP_ID
 
 if TYPE_CHECKING:
     from ._base_context import ContextBase
@@ -87,7 +86,7 @@ class Replayer(Emitter):
 
     async def repeat(self, context: ContextBase, recorded: Event, own: Mapping[str, Write]) -> Event:
         """Return the event recorded at this position, when its turn has come."""
-        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint()  # before its turn has come, so that nothing is between that and its effect
         if recorded.actions.escalate:
             await self._wait_for_turn(recorded.branch, recorded.seq or 0)
         self.record.mark_replayed(recorded)
@@ -106,7 +105,7 @@ class Replayer(Emitter):
         """
         branch = context.branch
         await trio.lowlevel.checkpoint_if_cancelled()
-        if context._is_alone() and STEP_ID.get() is None:
+        if context._is_alone():
             missed = self.record.next_in(branch)
             if missed is not None:
                 await self._wait_for_turn(branch, missed.seq or 0, escalations=True)  # one of these has ended it then

@@ -290,7 +290,7 @@ class Execution:
     def speaker(self) -> BaseAgent:
         """The agent that answers the message of the invocation."""
         history, live = self.invocation.history, self.invocation.live
-        past = Window(live.events, live.index_of(history.prompt_seq), live.index_of(history.message_seq + 1))
+        past = Window(live.events, live.index_of(history.prompt_seq), live.index_of(history.message_seq))
         speaker = None if live.compaction is None else live.compaction.speaker
         return self.invocation.program.tree.speaker(past, speaker)
 

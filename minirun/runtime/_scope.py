@@ -30,6 +30,7 @@ from ..events import Event
 from ..sessions import GetSessionConfig, InvocationStatus, SessionWriter
 from ..sessions import Invocation as StoredInvocation
 from ..sessions._run_session import run_session
+from ..sessions._state import writes_of
 from ._config import RunConfig
 from ._context import InvocationContext
 from ._failure import add_note, first_failure, is_only_cancelled
@@ -117,7 +118,7 @@ class RunScope:
     @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> Run:
         """
-        Wait for the session, recover it, and store the message.
+        Wait for the session, recover it, check its state if there is a schema, and store the message.
 
         If this raises, `Cancelled` included, the message is not stored.
         """
@@ -126,6 +127,9 @@ class RunScope:
             raise RuntimeError(msg)
         self._has_entered = True
         await self._program.env.point("enter")
+        # Each further round is another process's doing, so they end with its work: it has deleted the session, which
+        # is made anew then or raises from `open`, or it was faster with the invocation that was named, which `open`
+        # finds ended, busy or to be resumed. Nothing of this run is stored meanwhile, and the wait can be cancelled.
         while True:
             try:
                 writer, request = await self._entrance.open(self._request)
@@ -165,12 +169,16 @@ class RunScope:
                 await writer.reload(request.window, reject=request.run_config.on_busy == "reject")
 
     async def _append_message(self, writer: SessionWriter, request: RunRequest) -> Event:
+        # No `on_event` hook sees this event: it goes to the store without the emitter, and a new message has a hook of
+        # its own. An answer to a question, or a run without a message, has none.
         invocation, message = self._invocation, request.message
         try:
             if "on_user_message_callback" in self._program.plugins and request.resumes is None:
                 from ._on_message import apply_on_user_message  # few programs have a plugin that looks at messages
 
                 message = await apply_on_user_message(self._context, message)
+            if self._program.schemas is not None:
+                self._program.schemas.check_session(invocation.values, writes_of(message.actions))
             await self._program.env.point("message")
             return await writer.append(message, begins=True)
         except BaseException:

@@ -17,9 +17,10 @@ from .._values import changed
 from ..env import Env
 from ..errors import AlreadyExistsError, SessionNotFoundError, StaleSessionError
 from ..events import Event
-from ._calls import CallFold, OpenCall, Pending, in_order, is_of_a_run, waiting_invocations
+from ._call_fold import CallFold, in_order, waiting_invocations
+from ._calls import OpenCall, Pending, is_of_a_run
 from ._fold import apply_event, fold
-from ._invocation import Invocation, InvocationStatus, invocation_at, invocation_of, rewound_invocation
+from ._invocation import Invocation, InvocationStatus, invocation_of
 from ._key import SessionKey
 from ._live import LiveSession
 from ._service import BaseSessionService
@@ -114,7 +115,7 @@ class InMemorySessionService(BaseSessionService):
             self._waiting.setdefault((live.incarnation, call_id), live)
 
     async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> None:
-        from ._past import Past, check_fork_seq  # few programs fork
+        from ._past import Past, check_fork_seq, invocation_at  # few programs fork
 
         source = self._sessions.get(key)
         if source is None:
@@ -169,6 +170,8 @@ class InMemorySessionService(BaseSessionService):
 
     def _rewind_invocations(self, live: LiveSession, target: int, writer: SessionWriter | None) -> None:
         """Let the others of the session be what they were before event *target*; what has begun since is over."""
+        from ._past import rewound_invocation  # few sessions are rewound
+
         waiting = waiting_invocations(live.open_calls)
         for name in self._runs.get(live.incarnation, ()):
             if writer is None or name != writer.invocation_id:

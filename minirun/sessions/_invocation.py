@@ -9,7 +9,7 @@ import attrs
 from .._record import Record
 from ._key import SessionKey
 
-__all__ = ["Invocation", "InvocationStatus", "invocation_at", "invocation_of", "rewound_invocation"]
+__all__ = ["Invocation", "InvocationStatus", "invocation_of"]
 
 
 class InvocationStatus(StrEnum):
@@ -46,30 +46,6 @@ class Invocation(Record):
     status: InvocationStatus
     seq: int
     end_seq: int | None = None
-
-
-def invocation_at(found: Invocation, seq: int, *, waits: bool) -> Invocation:
-    """
-    What an invocation was when *seq* was the newest event, as far as that is known; *waits*: a call of it waited then.
-    """
-    if found.end_seq is not None and found.end_seq <= seq:
-        return found
-    if found.end_seq is None or not waits:
-        return attrs.evolve(found, status=InvocationStatus.INTERRUPTED, end_seq=None)
-    return attrs.evolve(found, status=InvocationStatus.PAUSED, end_seq=seq)
-
-
-def rewound_invocation(found: Invocation, target: int, rewind_seq: int, *, waits: bool) -> Invocation:
-    """
-    What an invocation is once event *rewind_seq* has undone those from *target* on: what it was before them.
-
-    One that has begun in the undone part, and not ended, is cancelled. *waits*: a call of it waited before *target*.
-    """
-    if found.seq < target:
-        return invocation_at(found, target - 1, waits=waits)
-    if found.status.has_ended:
-        return found
-    return attrs.evolve(found, status=InvocationStatus.CANCELLED, end_seq=rewind_seq)
 
 
 def invocation_of(

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from enum import Enum
 from operator import is_
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import attrs
 
@@ -27,6 +27,9 @@ from .._record import Record
 from .._values import changed
 from ..errors import InvalidValueError, InvocationEndedError
 from ..events import EventActions
+
+if TYPE_CHECKING:
+    from ._state_schema import StateSchemas
 
 __all__ = ["REMOVED", "Add", "Extend", "State", "Values", "Write", "apply_write", "scope_of"]
 
@@ -316,7 +319,7 @@ class State(MutableMapping[str, Any]):
     the list in place raises. `del state[key]` deletes; None is an ordinary value.
     """
 
-    __slots__ = ("_below", "_check", "_closed", "_seen", "_taken", "_writes")
+    __slots__ = ("_below", "_check", "_closed", "_seen", "_taken", "_writes", "schemas")
     APP_PREFIX, USER_PREFIX, TEMP_PREFIX = _PREFIXES
     _check: Callable[[str, Any], None] | None
 
@@ -328,6 +331,8 @@ class State(MutableMapping[str, Any]):
     ) -> None:
         self._below = below
         self._check = below._check if isinstance(below, State) else check  # raises if this must not be written
+        self.schemas: StateSchemas | None = below.schemas if isinstance(below, State) else None
+        """What the session's own keys may hold; None: anything. A layer has those of the layer below it."""
         self._seen = seen  # is told what is read of what is committed, key by key, and says what to return
         self._writes: dict[str, Write] = {}
         self._taken: list[dict[str, Write]] = []
@@ -340,16 +345,11 @@ class State(MutableMapping[str, Any]):
         return value
 
     def __setitem__(self, key: str, value: object) -> None:
-        frozen = freeze(value, f"state[{key!r}]", _VALUE_LEVEL)
-        if self._check is not None:
-            self._check(key, frozen)
-        self._write(key, frozen)
+        self._write(key, freeze(value, f"state[{key!r}]", _VALUE_LEVEL))
 
     def __delitem__(self, key: str) -> None:
         if self._lookup(key, self._seen) is MISSING:
             raise KeyError(key)
-        if self._check is not None:
-            self._check(key, None)
         self._write(key, REMOVED)
 
     def __contains__(self, key: object) -> bool:
@@ -442,10 +442,18 @@ class State(MutableMapping[str, Any]):
         return TakenWrites(carried, parts)
 
     def merge(self, writes: Mapping[str, Write]) -> None:
-        """Take over the writes of a layer above: all of them, or none if one does not fit what is there now."""
+        """
+        Take over the writes of a layer above: all of them, or none if one does not fit what is there now.
+
+        Raises:
+            InvalidValueError: An operation meets a value of another kind.
+            StateSchemaError: What comes of it is not what a schema allows.
+        """
         for key, write in writes.items():
             if type(write) in _OPERATIONS and key not in self._writes:
                 apply_write(key, self._lookup(key, None), write)
+            if self.schemas is not None:
+                self.schemas.check_merge(self, key, write)
         self._writes = layered(self._writes, writes)
 
     def close(self, why: str) -> None:
@@ -458,16 +466,18 @@ class State(MutableMapping[str, Any]):
         return self._closed
 
     def _write(self, key: str, write: Write) -> None:
+        if self._check is not None:
+            self._check(key, write)
         if self._closed:
             raise InvocationEndedError(self._closed)
-        self._writes[check_key(key, "state")] = write
+        key, mine = check_key(key, "state"), self._writes.get(key, MISSING)
+        if self.schemas is not None:
+            self.schemas.check_write(self, key, write)
+        self._writes[key] = write if mine is MISSING else merge_writes(key, mine, write)
 
     def _operate(self, key: str, operation: Add | Extend) -> None:
         apply_write(key, self._lookup(check_key(key, "state"), None), operation)  # does it fit what is there now?
-        if self._check is not None:
-            self._check(key, operation.items if type(operation) is Extend else None)
-        mine = self._writes.get(key, MISSING)
-        self._write(key, operation if mine is MISSING else merge_writes(key, mine, operation))
+        self._write(key, operation)
 
     def _lookup(self, key: Any, seen: Callable[[str, Any], Any] | None) -> JSON | _Missing:
         operations: list[Write] = []

@@ -133,7 +133,7 @@ class Attempts:
         try:
             self._context.state.merge(context.state.pending())
             self._context._draft = context.actions.taken_over(self._context._writable_check())
-        except InvalidValueError as error:
+        except (InvalidValueError, TypeError) as error:  # the latter by a schema of the state
             self.outcome = self._failed(error)
 
     # --- what came of it

@@ -33,6 +33,9 @@ async def mark_waiting(
     begun = [each for each in waiting if each.is_begun and each.id in calls and calls[each.id].pending != "waits"]
     for each in begun:
         try:
+            # Every flag: each says how the turn goes on with the result (who answers, whether the model is asked, what
+            # ends), and there is no result yet. When the answer comes, maybe in another process, the tool is not called
+            # again, and the event that asks cannot carry the flag: it would have its effect now.
             each.context.actions.check_no_flags(f"the call of {each.call.name!r}, which waits", _INSTEAD)
             each.merge_into(context)
         except NotSupportedError as error:

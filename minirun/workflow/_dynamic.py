@@ -1,7 +1,7 @@
 """
 Nodes that are run by other logic: `ctx.run_node` and `ctx.map`.
 
-What is run is found again by where it is asked for: the path of who asks, the node's name, what it is given, and how
+What is run is found again by where it is asked for: the path of the context, the node's name, what it is given, and how
 often the same was asked for there. So it is with steps, and what is recorded of another input in the same place is
 refused as theirs is. It speaks in a branch of its own (`helper~1`), which no prompt outside shows.
 """

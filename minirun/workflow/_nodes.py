@@ -10,19 +10,21 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import attrs
 
 from .._json import brief, freeze, thaw
 from .._values import changed
 from .._workflow_errors import NodeRejectedError, WorkflowError
+from ..agents import BaseAgent
 from ..agents._base import _AgentFields, _is_name, refusing
 from ..agents._generator import emit_from
 from ..errors import ConfigurationError
 from ..events import Event
 from ..runtime import InvocationContext
-from ..tools import RetryConfig
+from ..runtime._questions import ask_for_input
+from ..tools import BaseTool, RetryConfig
 from ..types import Content
 from ._binding import Binding
 from ._collected import Collected
@@ -30,10 +32,9 @@ from ._request_input import RequestInput
 from ._scope import NodeScope
 
 if TYPE_CHECKING:
-    from ..agents import BaseAgent
     from ..runtime._hooks import PluginHooks
 
-__all__ = ["FunctionNode", "JoinNode", "Node", "aliased", "is_seconds"]
+__all__ = ["FunctionNode", "JoinNode", "Node", "NodeLike", "aliased", "is_seconds"]
 
 _END = object()
 
@@ -134,11 +135,8 @@ class Node(_AgentFields):
         if self.require_confirmation:
             await self._ask_first(context, scope)
         if self.parallel_worker:
-            from ._dynamic import map_nodes  # few nodes are run for each item
-
             items = scope.input if isinstance(scope.input, (list, tuple)) else [scope.input]
-            inner = self._single
-            return Event(output=await map_nodes(context, inner, items, max_concurrency=self.max_parallel_workers))
+            return Event(output=await context.map(self._single, items, max_concurrency=self.max_parallel_workers))
         return await self._once(context, scope)
 
     async def _once(self, context: InvocationContext, scope: NodeScope) -> Event:
@@ -203,9 +201,8 @@ class Node(_AgentFields):
 
     async def _asked(self, context: InvocationContext, question: RequestInput) -> Any:
         message = question.message or f"The node {self.name!r} asks for input."
-        return await context.request_input(
-            message, response_schema=question.response_schema, payload=question.payload
-        )
+        schema, payload = question.response_schema, question.payload
+        return await ask_for_input(context, message, schema, payload, question.interrupt_id)
 
 
 def _last(collected: Collected) -> Event:
@@ -219,6 +216,10 @@ def _last(collected: Collected) -> Event:
 
 async def _in_thread(context: InvocationContext, call: Callable[[], Any]) -> Any:
     return await context._invocation.in_thread(call, lambda late: None)
+
+
+NodeLike: TypeAlias = Node | BaseAgent | BaseTool | Callable[..., Any]
+"""What can be a node, or becomes one."""
 
 
 class FunctionNode(Node):
@@ -264,6 +265,12 @@ class FunctionNode(Node):
     @property
     def _logic(self) -> Callable[..., Any]:
         return self.func
+
+    def in_state(self, fields: Mapping[str, Any]) -> FunctionNode:
+        """The same node in a workflow whose state has these fields, with what they may hold."""
+        node: FunctionNode = self._changed()
+        vars(node)["_binding"] = self._binding.with_state_fields(fields)
+        return node
 
 
 def _name_of(func: object) -> str:

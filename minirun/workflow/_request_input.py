@@ -39,10 +39,10 @@ class RequestInput(Record):
     """
 
     interrupt_id: str | None = attrs.field(default=None, converter=_checked_id)
-    """The id of the question; None for one that follows from the node that asks."""
+    """What programs that show the question know it by: it stands in the arguments of its call. None: nothing."""
 
     message: str | None = attrs.field(default=None, converter=_checked_message)
-    """What the person who answers is told."""
+    """What the person is told that answers."""
 
     payload: JSON = attrs.field(default=None, converter=_checked_payload)
     """What a program that shows the question may need; frozen JSON."""

@@ -46,10 +46,21 @@ async def run_workflow(workflow: Workflow, context: InvocationContext) -> Any:
     return await _Running(workflow, context).run()
 
 
+def _with_schema(workflow: Workflow, context: InvocationContext) -> InvocationContext:
+    """The context of what may be written in the workflow."""
+    if workflow._state_schema is None:
+        return context
+    from ..sessions._state_schema import constrain  # few workflows have one
+
+    state = context._state.layer()
+    constrain(state, workflow._state_schema)
+    return context._at(state)
+
+
 class _Running:
     def __init__(self, workflow: Workflow, context: InvocationContext) -> None:
         self._workflow = workflow
-        self._context = context
+        self._context = context = _with_schema(workflow, context)
         node = context._position.node
         self._input = workflow._read_input(context.user_content if node is None else node.input)
         self._info_path = context._position.node_info.path

@@ -6,95 +6,97 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-import attrs
 import trio
 
-__all__ = ["Slots"]
+__all__ = ["Place", "Slots"]
 
 
 class Slots:
     """
     The places of a workflow. *limit* is how many there are, None for as many as are asked for.
 
-    A node that runs others lends its own place to one of them after another, as it only waits meanwhile; so no limit
-    can have all wait for each other. A place that nobody waits for is told *on_free*.
+    Nothing that has a place waits for one: a node that runs others lends its own place to one of them, as it only waits
+    meanwhile; so no limit can have all wait for each other. A place that nobody waits for is told *on_free*.
     """
 
     def __init__(self, limit: int | None, on_free: Callable[[], None]) -> None:
         self._free = float("inf") if limit is None else limit
         self._on_free = on_free
-        self._waiting: deque[_Waiter] = deque()
+        self._waiting: deque[_Waiting] = deque()
 
     def take(self) -> bool:
-        """Take a place if one is free; those who wait come first."""
+        """Take a place if one is free; those that wait come first."""
         if self._free <= 0 or self._waiting:
             return False
         self._free -= 1
         return True
 
-    async def wait(self, place: Place) -> bool:
-        """Wait for a place, first come, first served; return whether it is *place*, which was lent, and came back."""
-        await trio.lowlevel.checkpoint_if_cancelled()
-        if self.take():
-            return False
-        waiter = _Waiter(trio.lowlevel.current_task(), place)
-        self._waiting.append(waiter)
-
-        def abort(_: object) -> trio.lowlevel.Abort:
-            self._waiting.remove(waiter)
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(abort)
-        return waiter.has_own
-
     def leave(self) -> None:
-        """Give a place to who waits for one longest, or free it."""
+        """Give a place to what waits for one longest, or free it."""
         if self._waiting:
-            trio.lowlevel.reschedule(self._waiting.popleft().task)
+            self._waiting[0].go_on(lent=False)
         else:
             self._free += 1
             self._on_free()
-
-    def lend_again(self, place: Place) -> bool:
-        """Lend *place*, which has come back, to who waits longest of those below it; return whether somebody does."""
-        waiter = next((each for each in self._waiting if each.place is place), None)
-        if waiter is None:
-            return False
-        self._waiting.remove(waiter)
-        waiter.has_own = True
-        trio.lowlevel.reschedule(waiter.task)
-        return True
-
-
-@attrs.define(eq=False)
-class _Waiter:
-    """A task that waits for any place, or for the one that whoever runs it has lent to another."""
-
-    task: trio.lowlevel.Task
-    place: Place
-    has_own: bool = False
 
 
 class Place:
     """The place of one run of a node. What the run runs itself has this one, or further ones while that is lent."""
 
-    __slots__ = ("_is_lent", "slots")
+    __slots__ = ("_is_lent", "_waiting", "slots")
 
     def __init__(self, slots: Slots) -> None:
         self.slots = slots
         self._is_lent = False
+        self._waiting: deque[_Waiting] = deque()
 
     @asynccontextmanager
     async def below(self) -> AsyncIterator[Place]:
-        """A place for one run below this one."""
-        if self._is_lent:
-            has_own = await self.slots.wait(self)
+        """A place for one run below this one: first come, first served."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if not self._is_lent:
+            self._is_lent = is_lent = True
         else:
-            has_own = self._is_lent = True
+            is_lent = not self.slots.take() and await _Waiting(self).answered()
         try:
             yield Place(self.slots)
         finally:
-            if not has_own:
+            if not is_lent:
                 self.slots.leave()
-            elif not self.slots.lend_again(self):
+            elif self._waiting:
+                self._waiting[0].go_on(lent=True)
+            else:
                 self._is_lent = False
+
+
+class _Waiting:
+    """A run that waits for the place of the one above it, or for another place, whichever comes first."""
+
+    __slots__ = ("_is_lent", "_place", "_task")
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._task = trio.lowlevel.current_task()
+        self._is_lent = False
+
+    async def answered(self) -> bool:
+        """Wait; return whether it is the place of the run above it, lent."""
+        self._place._waiting.append(self)
+        self._place.slots._waiting.append(self)
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            self._forget()
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+        return self._is_lent
+
+    def go_on(self, *, lent: bool) -> None:
+        """It has a place now."""
+        self._forget()
+        self._is_lent = lent
+        trio.lowlevel.reschedule(self._task)
+
+    def _forget(self) -> None:
+        self._place._waiting.remove(self)
+        self._place.slots._waiting.remove(self)

@@ -27,13 +27,14 @@ from ...errors import (
     StorageCorruptError,
 )
 from ...events import Event
-from .._calls import CallFold, OpenCall, Pending, cut_invocation, in_order, is_of_a_run, waiting_invocations
+from .._call_fold import CallFold, cut_invocation, in_order, waiting_invocations
+from .._calls import OpenCall, Pending, is_of_a_run
 from .._fold import apply_event
-from .._invocation import Invocation, InvocationStatus, invocation_at, invocation_of, rewound_invocation
+from .._invocation import Invocation, InvocationStatus, invocation_of
 from .._kept import CACHE_BYTES, SESSION_BYTES, KeptSessions, memory_of
 from .._key import SessionKey
 from .._live import LiveSession
-from .._past import check_fork_seq
+from .._past import check_fork_seq, invocation_at, rewound_invocation
 from .._service import BaseSessionService
 from .._session import GetSessionConfig, Session
 from .._state import APP_PREFIX, USER_PREFIX, Scope, Values, _Missing, apply_writes, scope_of, writes_of

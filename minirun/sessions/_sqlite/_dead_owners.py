@@ -49,6 +49,8 @@ def owner_is_gone(database: Path, owner: str) -> bool:
     except OSError:
         return False
     else:
+        if not os.fstat(file).st_nlink:  # swept up meanwhile: its owner, if it was only about to lock it, has a new one
+            return owner_is_gone(database, owner)
         path.unlink(missing_ok=True)
         return True
     finally:

@@ -22,7 +22,7 @@ from ._logs import CHAIN_START, NUMBER_MAX
 from ._schema import UNFINISHED
 
 __all__ = [
-    "CALL", "ROW", "Row", "call_of", "find_session", "insert_session", "read_open_calls", "read_session", "row_of",
+    "CALL", "ROW", "Row", "call_of", "find_session", "insert_session", "read_open_calls", "row_of",
     "stored_status", "write_call", "write_calls", "write_invocation",
 ]
 
@@ -101,12 +101,6 @@ def insert_session(db: sqlite3.Connection, key: SessionKey, newest: Event, creat
     row = find_session(db, key)
     assert row is not None
     return row
-
-
-def read_session(db: sqlite3.Connection, session: int) -> Row | None:
-    """The row of this number, if it is still there."""
-    columns = db.execute(f"SELECT {ROW} FROM sessions s WHERE id = ?", (session,)).fetchone()
-    return None if columns is None else row_of(columns)
 
 
 CALL: Final = "o.call_id, o.name, o.seq, o.invocation_id, o.author, o.branch, o.place, o.pending, o.pending_seq"
