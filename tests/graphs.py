@@ -497,9 +497,21 @@ class _Checking:
             expect(event.error_code == "ValueError", f"{run_id} has failed, and has ended with {event}")
         if draft.kind == "says":
             expect(event.output == mark(draft.name, given), f"{run_id} was given {given!r}, and gives {event.output}")
+        if draft.kind in ("asks", "yields"):
+            self._check_answer(draft, run_id, event)
         if draft.inner is not None:
             path = f"{self._path}/{run_id}/{draft.inner.name}"
             _Checking(draft.inner, path, self._log, True).check(given)
+
+
+    def _check_answer(self, draft: Draft, run_id: str, event: Event) -> None:
+        """What was asked in a run was asked once, and what was answered is what it gives."""
+        said = [each for each in self._log if each.branch == event.branch]
+        asked = [one.id for each in said for one in each.get_function_calls()]
+        expect(len(asked) == 1, f"{run_id} was to ask once, and has asked {asked}")
+        [answer] = [one.response["result"] for each in said for one in each.get_function_responses()]
+        given = event.output if draft.kind == "yields" else event.output[1]
+        expect(given == answer, f"{run_id} was answered {answer!r}, and gives {given!r}")
 
 
 WRITES = {"says", "acts", "maps", "asks", "waits", "retries", "agent", "parent", "rounds", "routes"}
