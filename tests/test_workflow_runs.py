@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
-from minirun import BaseAgent, Event, FunctionTool, LlmAgent
+from minirun import BaseAgent, Event, FunctionTool, InvocationContext, LlmAgent, SqliteSessionService
 from minirun.models import LlmRequest
 from minirun.testing import ScriptedLlm, call
-from minirun.workflow import START, Workflow
+from minirun.tools import RetryConfig
+from minirun.workflow import START, Workflow, node
 
+from .stores import Clock
 from .test_prefixes import PLACE, bring_to_its_end, cut, open_calls, runner_of, store, whole_log
 from .test_resume import log_of
 from .workflows import WORKFLOWS, noted
@@ -75,3 +79,22 @@ async def test_an_agent_in_a_node_sees_its_own_run_alone() -> None:
             found = await log_of(runner_of(build(), service))
         assert shown in (undisturbed, undisturbed[1:], [])
         assert [event.output or event.text for event in found if event.actions.replay.ended] == ["has noted"] * 2
+
+
+async def test_a_clock_that_is_set_back_delays_no_attempt(autojump_clock: trio.testing.MockClock) -> None:
+    """The next attempt comes after its delay, however far the clock of the machine goes back meanwhile."""
+
+    async def fails_once(ctx: InvocationContext) -> str:
+        if ctx.attempt_count == 1:
+            raise ValueError("once")
+        return "done"
+
+    steps = [0.0]
+    retry = RetryConfig(max_attempts=2, initial_delay=5, jitter=0)
+    async with SqliteSessionService(":memory:", durability="process", env=Clock([1e9], steps)) as service:
+        workflow = Workflow(name="wf", edges=[(START, node(fails_once, retry=retry))])
+        begun = trio.current_time()
+        async with runner_of(workflow, service).run_async(**PLACE, new_message="go") as run:
+            async for _ in run:
+                steps[0] = -3600
+    assert (run.status, trio.current_time() - begun) == ("completed", 5)
