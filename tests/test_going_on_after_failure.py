@@ -43,6 +43,9 @@ from minirun.errors import (
     ReplayError,
     ToolCallsLimitExceededError,
 )
+from minirun.events import EventActions, Replay
+from minirun.flows._going_on import goes_on_event
+from minirun.flows._record import Record
 from minirun.models import LlmResponse
 from minirun.plugins import BasePlugin
 from minirun.runtime import Run
@@ -662,6 +665,35 @@ async def test_an_agent_that_has_answered_with_an_error_is_asked_again(service: 
     again, _ = await gone_on(runner, run)
     assert again.answer is not None
     assert (again.status, again.answer.text, len(asked)) == ("completed", "said", 3)
+
+
+async def test_a_failure_that_was_told_at_the_end_is_no_answer(service: BaseSessionService) -> None:
+    """What a run has failed with stands in the log, in the branch of its agent; its node ends with the answer before it."""
+    world, asked = World(1), []
+
+    def answer(request: Any) -> str:
+        asked.append(1)
+        return "said"
+
+    def after(callback_context: Any) -> None:
+        world.touch()
+
+    agent = LlmAgent(name="a", model=ScriptedLlm(answer), after_agent_callback=after)
+    runner = runner_of(Workflow(name="wf", edges=[(START, agent)]), service)
+    run = await fails(runner)
+    again, _ = await gone_on(runner, run)
+    assert again.answer is not None
+    assert (again.status, again.answer.output, len(asked)) == ("completed", "said", 1)
+
+
+def test_agents_were_not_at_rest_when_it_failed() -> None:
+    """A question out of order says that the run before it had paused; an invocation that failed since has not."""
+    early = Event(id="q-1-asked", author="a", seq=2, actions=EventActions(replay=Replay(early=True, was_paused=True)))
+    message = Event(id="m", author="user", seq=1, message="go")
+    mark = goes_on_event(Event(id="m2", author="user", seq=3), "failed")
+    assert Record([message, early], (), was_paused=False).was_paused
+    assert not Record([message, early, mark], (), was_paused=False).was_paused
+    assert Record([message, early, mark], (), was_paused=True).was_paused
 
 
 @pytest.mark.parametrize("with_tool", [False, True])
