@@ -220,7 +220,7 @@ async def _invocations_are_listed(t: Bench) -> None:
 
 @check
 async def _what_has_failed_may_be_gone_on_with(t: Bench) -> None:
-    """A failed or cancelled invocation runs again with an event that says so; any other, and a completed one, is stale."""
+    """A failed or cancelled invocation runs again with an event that says so; all others are stale."""
     await t.create()
     for status in (InvocationStatus.FAILED, InvocationStatus.CANCELLED, InvocationStatus.COMPLETED):
         name = f"e-{status}"
