@@ -36,7 +36,7 @@ from ._invocation import Invocation
 
 if TYPE_CHECKING:
     from ..agents import BaseAgent
-    from ..sessions import PendingCall
+    from ..sessions import NodeRunInfo, PendingCall
     from ..types import UsageMetadata
 
 __all__ = ["Execution", "Run"]
@@ -87,6 +87,15 @@ class Run:
     def pending(self) -> list[PendingCall]:
         """The questions of this invocation that wait for an answer, oldest first."""
         return [] if self._invocation is None else self._invocation.pending()
+
+    @property
+    def nodes(self) -> list[NodeRunInfo]:
+        """The runs of workflows' nodes that this invocation has recorded by now, in the order of their first events."""
+        from ..sessions._node_runs import node_runs  # few programs look at them
+
+        at_work = self._invocation
+        events = self.session.events if at_work is None else at_work.live.window(at_work.history.message_seq)
+        return node_runs(events, self.invocation_id, self._status)
 
     @property
     def answer(self) -> Event | None:

@@ -8,7 +8,7 @@ has failed and stores the end; a node does one attempt, and returns the event th
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -24,7 +24,7 @@ from ..errors import ConfigurationError
 from ..events import Event
 from ..runtime import InvocationContext
 from ..runtime._questions import ask_for_input
-from ..tools import BaseTool, RetryConfig
+from ..tools import BaseTool, BaseToolset, RetryConfig
 from ..types import Content
 from ._binding import Binding
 from ._collected import Collected
@@ -218,7 +218,7 @@ async def _in_thread(context: InvocationContext, call: Callable[[], Any]) -> Any
     return await context._invocation.in_thread(call, lambda late: None)
 
 
-NodeLike: TypeAlias = Node | BaseAgent | BaseTool | Callable[..., Any]
+NodeLike: TypeAlias = Node | BaseAgent | BaseTool | BaseToolset | Callable[..., Any]
 """What can be a node, or becomes one."""
 
 
@@ -303,9 +303,10 @@ class JoinNode(Node):
     initial: Any = None
 
     async def _once(self, context: InvocationContext, scope: NodeScope) -> Event:
-        outputs: Mapping[str, Any] = scope.input
+        # of START there is what the user has said, of which an output has the text
+        outputs = {name: each.text if isinstance(each, Content) else each for name, each in scope.input.items()}
         if self.reduce is None:
-            return Event(output=outputs)
+            return Event(output=freeze(outputs, f"output of {self.name!r}"))
         value = thaw(freeze(self.initial, f"initial of {self.name!r}"))
         for output in outputs.values():
             value = self.reduce(value, output)
