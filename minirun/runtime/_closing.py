@@ -78,5 +78,5 @@ def _error_event(context: InvocationContext, error: BaseException) -> Event:
     text = context._invocation.secrets.text_of(error)
     message = text.encode("utf-8", "replace").decode() if text else type(error).__name__
     return Event(
-        author=author, branch=branch, error_code=type(error).__name__, error_message=message, node_info=node
+        author=author, branch=branch, node_info=node, error_code=type(error).__name__, error_message=message
     )
