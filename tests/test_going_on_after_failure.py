@@ -205,7 +205,7 @@ async def test_a_failure_that_the_logic_has_dealt_with_is_not_tried_again(servic
 
 
 async def test_a_step_that_is_taken_again_has_its_key(service: BaseSessionService) -> None:
-    """What another system may know of the first try is asked for by the same key; steps inside of it are not taken again."""
+    """What another system may know of the first try has the same key; steps inside of it are not taken again."""
     world, keys = World(2, 3), []
 
     class Nests(BaseAgent):

@@ -241,5 +241,5 @@ async def _wait_until_due(context: InvocationContext, failed: Event) -> None:
     if note["delay_s"] > LONG_DELAY_S:
         await sleep_until(context, note["due"])
         return
-    env = context._invocation.env
-    await env.sleep(max(0.0, note["due"] - env.now()))
+    env = context._invocation.env  # whose clock may be set back meanwhile: the delay is not longer for it
+    await env.sleep(min(note["delay_s"], max(0.0, note["due"] - env.now())))

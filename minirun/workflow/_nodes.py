@@ -8,7 +8,7 @@ has failed and stores the end; a node does one attempt, and returns the event th
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -303,9 +303,10 @@ class JoinNode(Node):
     initial: Any = None
 
     async def _once(self, context: InvocationContext, scope: NodeScope) -> Event:
-        outputs: Mapping[str, Any] = scope.input
+        # of START there is what the user has said, of which an output has the text
+        outputs = {name: each.text if isinstance(each, Content) else each for name, each in scope.input.items()}
         if self.reduce is None:
-            return Event(output=outputs)
+            return Event(output=freeze(outputs, f"output of {self.name!r}"))
         value = thaw(freeze(self.initial, f"initial of {self.name!r}"))
         for output in outputs.values():
             value = self.reduce(value, output)

@@ -61,8 +61,8 @@ class ToolsetNode(Node):
     A toolset as a node, which is what a toolset in `edges` becomes: its input says which of the tools is called.
 
     The input has the form of a call, `{"name": "fetch", "args": {"url": "..."}}`, as a dict or as JSON text; without
-    `args` there are none. The name is the one that an agent would call the tool by, prefix included. The tools are asked
-    for anew in each run. What holds for the call holds for that of a ToolNode, too.
+    `args` there are none. The name is the one that an agent would call the tool by, prefix included. The tools are
+    asked for anew in each run. What holds for the call holds for that of a ToolNode, too.
 
     Its own name is by default the `tool_name_prefix` of the toolset, or the name of its class.
     """
