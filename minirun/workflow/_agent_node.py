@@ -48,10 +48,6 @@ class AgentNode(Node):
         """The agent and those below it."""
         return AgentTree(self.agent)
 
-    @property
-    def agents(self) -> tuple[BaseAgent, ...]:
-        return (self.agent,)
-
     def agent_that_ends(self, plugins: PluginHooks) -> BaseAgent | None:
         agent = self.agent
         if not isinstance(agent, LlmAgent) or agent.after_agent_callback or agent.code_executor is not None:

@@ -121,11 +121,6 @@ class Node(_AgentFields):
 
     # --- for the runner
 
-    @property
-    def agents(self) -> tuple[BaseAgent, ...]:
-        """The agents in it."""
-        return ()
-
     def agent_that_ends(self, plugins: PluginHooks) -> BaseAgent | None:
         """The agent whose last answer may be the end of the run, as nothing can follow it."""
         return None
@@ -197,7 +192,6 @@ class Node(_AgentFields):
                 result.close()
         else:
             await take(await result if isinstance(result, Awaitable) else result)
-
 
     async def _asked(self, context: InvocationContext, question: RequestInput) -> Any:
         message = question.message or f"The node {self.name!r} asks for input."

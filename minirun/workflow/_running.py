@@ -1,7 +1,7 @@
 """
 A workflow at work: what is ready is started, what has ended is folded into the plan.
 
-The plan (`_graph`) knows nothing of tasks, and this nothing of routes and joins. One task runs each node, in a lane of
+The plan (`_graph`) knows nothing of tasks, and this file nothing of routes and joins. One task runs each node, in a lane of
 its own. When the event that a run ends with is stored, its outcome is folded, in the same task and at once: so the plan
 is the fold of what is stored, at every event. Who resumes the invocation folds what is recorded, which runs nothing,
 and starts what is ready then.
@@ -152,10 +152,11 @@ class _Running:
             place=Place(self._slots),
             lane=(self._lanes.concurrent, run.serial),
             ending=partial(self._ended_by, run, info_path),
-            on_failure=partial(self._failed_with, info_path) if has_handler else None,
+            on_failure=self._failed_with if has_handler else None,
         )
 
-    def _failed_with(self, info_path: str, error: Exception) -> Event:
+    def _failed_with(self, error: Exception) -> Event:
+        """What a run says at its end that has failed, and whose failure leads somewhere."""
         text = self._context._invocation.secrets.text_of(error)
         message = text.encode("utf-8", "replace").decode() if text else type(error).__name__
         return Event(error_code=type(error).__name__, error_message=message)
