@@ -16,7 +16,17 @@ from zlib import crc32
 import attrs
 import trio
 
-from minirun import Content, Event, FunctionTool, InvocationContext, LlmAgent, ToolContext
+from minirun import (
+    BaseAgent,
+    Content,
+    Event,
+    FunctionTool,
+    InvocationContext,
+    LlmAgent,
+    LoopAgent,
+    SequentialAgent,
+    ToolContext,
+)
 from minirun.models import LlmRequest
 from minirun.simulation import Choices
 from minirun.testing import ScriptedLlm, call
@@ -49,7 +59,7 @@ class Draft:
     name: str
     kind: str
     number: int = 1
-    """How many items, rounds, or attempts."""
+    """How many items, rounds, or attempts; of an agent, of which kind it is."""
     delay_s: float = 0.0
     to: tuple[tuple[Any, str], ...] = ()
     inner: Sketch | None = None
@@ -175,7 +185,7 @@ class _Drawing:
         return Draft(
             name,
             kind,
-            number=1 + choose(3, f"how often {name}") if kind in ("maps", "rounds", "retries", "fails") else 1,
+            number=1 + choose(3, f"how often {name}") if kind in ("maps", "rounds", "retries", "fails", "agent") else 1,
             delay_s=DELAYS_S[choose(3, f"how long {name} waits")] if kind in ("retries", "fails") else 0.0,
             to=tuple(self._to[name]),
             inner=inner,
@@ -244,7 +254,7 @@ def _node(draft: Draft, ground: Ground) -> Any:
     if draft.kind == "join":
         return JoinNode(name=draft.name)
     if draft.kind == "agent":
-        return _agent(draft.name, ground)
+        return _agents(draft, ground)
     if draft.inner is not None:
         return build(draft.inner, ground)
     retry = None
@@ -275,8 +285,11 @@ def _agent(name: str, ground: Ground) -> LlmAgent:
     """An agent that calls a tool twice at once, and then answers."""
 
     def answer(request: LlmRequest) -> Any:
+        if request.contents[-1].parts[-1].function_response is not None:
+            return f"{name} has noted"
         said = sum(content.role == "model" for content in request.contents)
-        return [[call("note", what="a"), call("note", what="b")], f"{name} has noted"][said]
+        expect(said <= 4, f"{name} is shown {request.contents}")
+        return [call("note", what="a"), call("note", what="b")]
 
     async def note(what: str, tool_context: ToolContext) -> str:
         await ground.effect(tool_context.function_call_id, tool_context.invocation_id)
@@ -285,6 +298,16 @@ def _agent(name: str, ground: Ground) -> LlmAgent:
     return LlmAgent(
         name=name, model=ScriptedLlm(answer), tools=[FunctionTool(note, on_interrupted="rerun")], output_key=name
     )
+
+
+def _agents(draft: Draft, ground: Ground) -> BaseAgent:
+    """An agent; or two, one after the other; or one twice."""
+    if draft.number == 1:
+        return _agent(draft.name, ground)
+    if draft.number == 2:
+        below = [_agent(f"{draft.name}_{number}", ground) for number in range(2)]
+        return SequentialAgent(name=draft.name, sub_agents=below)
+    return LoopAgent(name=draft.name, sub_agents=[_agent(f"{draft.name}_again", ground)], max_iterations=2)
 
 
 async def _act(ctx: InvocationContext, ground: Ground, what: str) -> str:
@@ -490,7 +513,7 @@ class _Checking:
 
     def _check_own(self, draft: Draft, run_id: str, given: Any, event: Event) -> None:
         written = set(event.actions.state_delta)
-        if draft.kind in WRITES:
+        if draft.kind in WRITES or (draft.kind == "agent" and draft.number == 1):
             expect(draft.name in written, f"{run_id} has ended without what it has written: {event}")
         if draft.kind == "fails":
             expect(draft.name not in written, f"{run_id} has failed, and what it has written stays: {event}")
@@ -514,7 +537,7 @@ class _Checking:
         expect(given == answer, f"{run_id} was answered {answer!r}, and gives {given!r}")
 
 
-WRITES = {"says", "acts", "maps", "asks", "waits", "retries", "agent", "parent", "rounds", "routes"}
+WRITES = {"says", "acts", "maps", "asks", "waits", "retries", "parent", "rounds", "routes"}
 
 
 def taken(draft: Draft, event: Event) -> list[str]:
