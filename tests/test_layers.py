@@ -208,6 +208,7 @@ LATER = frozenset(
         "sessions._initial_state",
         "sessions._listed",
         "sessions._missing",
+        "sessions._node_runs",
         "sessions._integrity._history",
         "sessions._outside",
         "sessions._past",

@@ -265,6 +265,29 @@ async def test_a_failure_is_the_nodes_own() -> None:
     assert "in the node wf@1/fail@1" in caught.value.__notes__
 
 
+async def test_a_failure_is_one_event_of_its_node() -> None:
+    """The event names the node, whose failure it is, and is no final response; so for an outcome that is refused."""
+
+    async def fail(node_input: Any) -> None:
+        raise KeyError("mine")
+
+    inner = Workflow(name="inner", edges=[(START, fail)])
+    for root, path, code in (
+        (flow((START, fail)), "wf@1/fail@1", "KeyError"),
+        (flow((START, inner)), "wf@1/inner@1/fail@1", "KeyError"),
+        (flow((START, route("z"), {"x": given})), "wf@1/choose@1", "RouteError"),
+        (flow((START, given), output_schema=int), "wf@1/given@1", "WorkflowError"),
+    ):
+        runner = InMemoryRunner(root, app_name="app", auto_create_session=True)
+        with pytest.raises((KeyError, WorkflowError)):
+            async with runner.run_async(user_id="u", session_id="s", new_message="go") as run:
+                await run.wait()
+        session = await runner.session_service.get_session(app_name="app", user_id="u", session_id="s")
+        assert session is not None
+        [error] = [event for event in session.events if event.error_code]
+        assert (error.node_info.path, error.error_code, error.is_final_response()) == (path, code, False)
+
+
 async def test_attempts_drop_what_they_have_written(autojump_clock: trio.testing.MockClock) -> None:
     """A step is taken once, and what a failed attempt left behind is gone."""
     taken: list[int] = []
@@ -340,17 +363,34 @@ async def test_others_come_to_their_end_if_that_is_asked_for(autojump_clock: tri
     async def fail(node_input: Any) -> None:
         raise ValueError
 
-    async def slow(node_input: Any) -> None:
+    async def slow(node_input: Any) -> str:
         await trio.sleep(1)
         done.append("slow")
+        return "slow"
 
     async def after(node_input: Any) -> None:
         done.append("after")
 
     for on_failure, expected in (("cancel_others", []), ("collect", ["slow"])):
-        with pytest.raises(ValueError):  # noqa: PT011 # it has no words
-            await run_of(flow((START, fail), (START, slow, after), on_failure=on_failure, output=after))
+        stored: list[Event] = []
+        wf = flow((START, fail), (START, slow, after), on_failure=on_failure, output=after)
+        with pytest.raises(ValueError) as caught:  # noqa: PT011 # it has no words
+            await run_of(Keeping(name="keeping", sub_agents=[wf], stored=stored))
+        assert caught.value.__notes__ == ["in the node keeping@1/wf@1/fail@1"]
         assert done == expected
+        assert [event.output for event in stored if event.actions.replay.ended] == expected
+
+
+class Keeping(BaseAgent):
+    """Runs an agent, and keeps what is stored when that has ended, whichever way."""
+
+    stored: Any
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        try:
+            await self.sub_agents[0].run_async(ctx)
+        finally:
+            self.stored.extend(ctx.session.events)
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
@@ -565,7 +605,7 @@ async def test_a_tool_is_a_node() -> None:
     [
         (lambda: flow((given, ends)), "START"),
         (lambda: flow((START, given), (ends, given)), "ends"),
-        (lambda: flow((START, 5)), "expected a function, an agent, a tool or a node"),
+        (lambda: flow((START, 5)), "expected a function, an agent, a tool, a toolset or a node"),
         (lambda: flow((START, given), (START, given)), "given"),
         (lambda: flow((START, given), max_concurrency=0), "max_concurrency from 1 up"),
         (lambda: flow((START, given), on_failure="no"), "on_failure"),
@@ -695,3 +735,48 @@ async def test_a_state_has_a_schema() -> None:
 
 async def two_strangers(town: str, village: str) -> None:
     """Its parameters come from nowhere."""
+
+
+async def test_nothing_begins_after_a_failure(autojump_clock: trio.testing.MockClock) -> None:
+    """A node that waits for a place does not begin, and what ends in spite of its cancellation is not stored."""
+    begun: list[str] = []
+    stored: list[Event] = []
+
+    async def fail(node_input: Any) -> None:
+        await trio.sleep(1)
+        raise ValueError("mine")
+
+    async def waits(node_input: Any) -> None:
+        begun.append("waits")
+
+    async def stubborn(node_input: Any) -> str:
+        try:
+            await trio.sleep(5)
+        except trio.Cancelled:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(1)
+        return "in spite of it"
+
+    class Looks(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            try:
+                lanes = (fail, stubborn, waits)
+                await flow((START, lanes, JoinNode(name="j")), max_concurrency=2).run_async(ctx)
+            finally:
+                stored.extend(ctx.session.events)
+
+    with pytest.raises(ValueError, match="mine"):
+        await run_of(Looks(name="looks"))
+    assert begun == []
+    assert not any(event.actions.replay.ended for event in stored)
+
+
+async def test_an_agent_may_answer_false() -> None:
+    """What its schema allows is its output, and is not taken for nothing."""
+
+    def look(callback_context: Any) -> None:
+        """So that its answer is not the end of the node."""
+
+    model = ScriptedLlm(lambda request: "false")
+    judge = LlmAgent(name="judge", model=model, output_schema=bool, after_agent_callback=look)
+    assert await output_of(flow((START, judge, given))) == {"given": False}

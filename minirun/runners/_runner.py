@@ -217,9 +217,13 @@ class Runner:
                 question, `pending.reply(...)`, with which its invocation goes on.
             invocation_id: An invocation to go on with, that was interrupted or waits. What is recorded of it is not
                 done again: its agents run from their start, and what they have said, the answers of models and the
-                results of tools and steps are taken from the log. One that has ended yields nothing. With a message:
-                what to call the invocation that this begins, up to 64 letters, digits, `_` and `-`. The ids of its
-                calls follow from it, so it is to be another one in every session.
+                results of tools and steps are taken from the log. One that is completed yields nothing, and
+                `run.answer` is the recorded answer. With one that has failed or was cancelled, the newest of its
+                session, what failed is tried again: the model, the node, the step after which nothing was said, the
+                questions that its end has withdrawn; calls that were answered, with an error or as cancelled, are not
+                made again, but the model decides. Budgets count on, and *run_config* may raise them; the deadline
+                begins anew. With a message: what to call the invocation that this begins, up to 64 letters, digits,
+                `_` and `-`. The ids of its calls follow from it, so it is to be another one in every session.
             run_config: Settings of this run.
             state_delta: State to change with the message; its `temp:` keys live for this run.
             deps: What tools, agents and callbacks of this run find as `ctx.deps`: a database handle, the request. It
@@ -232,7 +236,9 @@ class Runner:
             SessionNotFoundError: There is no such session.
             SessionBusyError: It is busy and waiting could never end, or `RunConfig(on_busy="reject")`.
             InvalidMessageError: The message answers no open question, or one that was answered; or not in its form. Or
-                the invocation has ended, and *state_delta* would be lost.
+                the invocation is completed, and *state_delta* would be lost.
+            NotResumableError: The invocation has failed or was cancelled, and another one has begun since, or a summary
+                has taken its place.
             InvocationNotFoundError, InvalidValueError: For the other arguments.
 
             On iterating or leaving: what the run fails with, one exception with its own type.

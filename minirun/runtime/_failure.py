@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import trio
 
 from ..errors import CleanupTimeoutError
+from ..events import NO_NODE, NodeInfo
 
 __all__ = [
     "Failures", "Pause", "add_note", "came_of_cancellation", "first_failure", "is_only_cancelled", "is_pause",
@@ -44,20 +45,21 @@ class Failures:
         self.unrecorded_calls: set[str | None] = set()
         """The ids of calls that were made, and whose responses could not be stored."""
         self.abandoned_threads = 0
-        self._origins: dict[int, tuple[BaseException, str, str | None]] = {}  # by id, which the exception keeps alive
+        self._origins: dict[int, tuple[BaseException, str, str | None, NodeInfo]] = {}  # by id; the exception lives on
 
     def count_abandoned(self) -> None:
         """Count a thread that was given up."""
         self.abandoned_threads += 1
 
-    def note_origin(self, error: BaseException, agent_name: str, branch: str | None) -> None:
-        """Note which agent *error* has left, if it is the first that it leaves."""
-        self._origins.setdefault(id(error), (error, agent_name, branch))
+    def note_origin(self, error: BaseException, agent_name: str, branch: str | None, node: NodeInfo = NO_NODE) -> None:
+        """Note which agent, or run of a *node*, *error* has left, if it is the first that it leaves."""
+        _, name, place, known = self._origins.get(id(error), (error, agent_name, branch, node))
+        self._origins[id(error)] = (error, name, place, node if known is NO_NODE else known)
 
-    def origin(self, error: BaseException) -> tuple[str | None, str | None]:
-        """Return the agent that *error* came from, and its branch."""
-        _, agent_name, branch = self._origins.get(id(error), (error, None, None))
-        return agent_name, branch
+    def origin(self, error: BaseException) -> tuple[str | None, str | None, NodeInfo]:
+        """Return the agent that *error* came from, its branch, and the innermost run of a node that it has left."""
+        found = self._origins.get(id(error))
+        return (None, None, NO_NODE) if found is None else found[1:]
 
     def forget_origin(self, error: BaseException) -> None:
         """Forget *error*: it was handled."""

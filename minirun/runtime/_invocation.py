@@ -143,6 +143,8 @@ class Invocation:
         replayer = self.emitter = self.replayer = Replayer(self.id, self.live, seq, was_paused=was_paused)
         self.budgets.count_recorded(replayer.record.events, replayer.record.responses)
         self.inside.update(replayer.record.inside)
+        self.ids.claimed.update(dict.fromkeys(replayer.record.tried_again.questions, ("", 0)))
+        self.ids.failed_steps.update(replayer.record.tried_again.steps)
         self.begin_with(replayer.record.events[0])
 
     def reads_of(self, path: str) -> Reads:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ._key_value._service import KeyValueSessionService as KeyValueSessionService
     from ._key_value._store import KeyValueStore as KeyValueStore
     from ._live import LiveSession as LiveSession
+    from ._node_runs import NodeRunInfo as NodeRunInfo
+    from ._node_runs import NodeRunStatus as NodeRunStatus
     from ._pending import PendingCall as PendingCall
     from ._read_only import ReadOnlyState as ReadOnlyState
     from ._service import BaseSessionService as BaseSessionService
@@ -39,6 +41,7 @@ else:
             "._key_value._service": "KeyValueSessionService",
             "._key_value._store": "KeyValueStore",
             "._live": "LiveSession",
+            "._node_runs": "NodeRunInfo NodeRunStatus",
             "._pending": "PendingCall",
             "._integrity._repair": "Repaired SavedSession repair",
             "._service": "BaseSessionService",

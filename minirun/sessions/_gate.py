@@ -41,7 +41,7 @@ class Hold:
 
 
 class Gate:
-    """Who writes a session, and who waits for it, in order."""
+    """The holder of a session, and the tasks that wait for it, in order."""
 
     __slots__ = ("holder", "key", "waiters")
 

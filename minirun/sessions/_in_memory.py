@@ -20,7 +20,7 @@ from ..events import Event
 from ._call_fold import CallFold, in_order, waiting_invocations
 from ._calls import OpenCall, Pending, is_of_a_run
 from ._fold import apply_event, fold
-from ._invocation import Invocation, InvocationStatus, invocation_of
+from ._invocation import Invocation, InvocationStatus, invocation_of, may_begin
 from ._key import SessionKey
 from ._live import LiveSession
 from ._service import BaseSessionService
@@ -145,7 +145,7 @@ class InMemorySessionService(BaseSessionService):
         return self._sessions.get(key)
 
     async def _commit(self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
-        self._check_commit(live, writer, begins=begins)
+        self._check_commit(live, event, writer, begins=begins)
         changes = apply_writes(live.values, writes_of(event.actions))
         calls = live.call_changes(event, tracked=writer is not None)
         live.advance(event, changes, calls)
@@ -159,12 +159,12 @@ class InMemorySessionService(BaseSessionService):
             if begins:
                 self._record(live, writer.invocation_id, InvocationStatus.RUNNING, live.revision)
 
-    def _check_commit(self, live: LiveSession, writer: SessionWriter | None, *, begins: bool) -> None:
+    def _check_commit(self, live: LiveSession, event: Event, writer: SessionWriter | None, *, begins: bool) -> None:
         if self._sessions.get(live.key) is not live:
             msg = f"{live.key} was deleted"
             raise SessionNotFoundError(msg)
         run = self._invocations.get((live.incarnation, writer.invocation_id)) if writer is not None and begins else None
-        if run is not None and run.status.has_ended:
+        if run is not None and not may_begin(run, event):
             msg = f"the invocation {run.invocation_id!r} of {live.key} has just been ended"
             raise StaleSessionError(f"{msg}; look at it again")
 

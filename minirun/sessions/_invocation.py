@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import attrs
 
 from .._record import Record
 from ._key import SessionKey
 
-__all__ = ["Invocation", "InvocationStatus", "invocation_of"]
+if TYPE_CHECKING:
+    from ..events import Event
+
+__all__ = ["Invocation", "InvocationStatus", "invocation_of", "may_begin"]
 
 
 class InvocationStatus(StrEnum):
@@ -26,7 +30,7 @@ class InvocationStatus(StrEnum):
 
     @property
     def has_ended(self) -> bool:
-        """Whether nobody can go on with it."""
+        """Whether nobody goes on with it, unless somebody names one that has failed, or was cancelled."""
         return self in (InvocationStatus.COMPLETED, InvocationStatus.FAILED, InvocationStatus.CANCELLED)
 
 
@@ -46,6 +50,12 @@ class Invocation(Record):
     status: InvocationStatus
     seq: int
     end_seq: int | None = None
+
+
+def may_begin(found: Invocation, event: Event) -> bool:
+    """Whether a run of an invocation that is recorded so may begin with *event*, which says if it goes on after all."""
+    status = found.status
+    return not status.has_ended or (status is not status.COMPLETED and event.actions.replay.attempt is not None)
 
 
 def invocation_of(

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
-from .._json import check_id, shown
-from ..errors import InvalidValueError
+from .._json import brief, check_id, check_text, shown
+from ..errors import InvalidValueError, InvocationNotFoundError
 from ..events import Event
 from ._integrity._history import check_history
 from ._invocation import Invocation, InvocationStatus
 from ._key import SessionKey, check_app_name, session_key
+from ._node_runs import NodeRunInfo, node_runs
 from ._pending import PendingCall, pending_call
 from ._session import GetSessionConfig, ListSessionsResponse, Session
 from ._state import USER_PREFIX
@@ -28,6 +29,7 @@ __all__ = [
     "get_user_state",
     "import_session",
     "list_invocations",
+    "list_node_runs",
     "list_pending",
     "list_sessions",
     "read_events",
@@ -145,6 +147,43 @@ async def list_invocations(
         await trio.lowlevel.checkpoint()
         found = await service._list_invocations(app_name, status)
     return [invocation for invocation in found if status is None or invocation.status is status]
+
+
+async def list_node_runs(
+    service: BaseSessionService, invocation_id: str, app_name: str | None, user_id: str | None, session_id: str | None
+) -> list[NodeRunInfo]:
+    """The runs of nodes of one invocation."""
+    if not isinstance(invocation_id, str):
+        raise InvalidValueError("invocation_id", f"expected the id of an invocation, found {shown(invocation_id)}")
+    check_text(invocation_id, "invocation_id")
+    if app_name is not None:
+        check_app_name(app_name)
+    place = [None if user_id is None else check_id("user_id", user_id)]
+    place.append(None if session_id is None else check_id("session_id", session_id))
+    with service._used():
+        await trio.lowlevel.checkpoint()
+        if app_name is not None and None not in place:
+            found = await service._invocation(session_key(app_name, *place), invocation_id)
+            listed = [] if found is None else [found]
+        else:
+            listed = [
+                one
+                for one in await service._list_invocations(app_name, None)
+                if one.invocation_id == invocation_id
+                and all(asked in (None, own) for asked, own in zip(place, (one.user_id, one.session_id), strict=True))
+            ]
+        if not listed:
+            msg = f"expected an invocation that a run has begun, found none called {brief(invocation_id)}"
+            raise InvocationNotFoundError(f"{msg}; look for it with list_invocations")
+        if len(listed) > 1:
+            places = ", ".join(f"{one.app_name}/{one.user_id}/{one.session_id}" for one in listed)
+            problem = f"expected one invocation called {brief(invocation_id)}, found it in {places}"
+            raise InvalidValueError("invocation_id", f"{problem}; say in which session")
+        [one] = listed
+        limit = None if one.end_seq is None else one.end_seq - one.seq + 1
+        key = session_key(one.app_name, one.user_id, one.session_id)
+        events = await service._read(key, one.seq - 1, limit)
+    return node_runs(events, invocation_id, one.status)
 
 
 async def list_pending(

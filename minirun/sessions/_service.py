@@ -35,6 +35,7 @@ from ._session import GetSessionConfig, ListSessionsResponse, Session
 from ._store import SessionStore
 
 if TYPE_CHECKING:
+    from ._node_runs import NodeRunInfo
     from ._pending import PendingCall
 
 __all__ = ["BaseSessionService"]
@@ -264,6 +265,27 @@ class BaseSessionService(SessionStore):
         from . import _seldom
 
         return await _seldom.list_invocations(self, app_name, status)
+
+    async def list_node_runs(
+        self,
+        invocation_id: str,
+        *,
+        app_name: str | None = None,
+        user_id: str | None = None,
+        session_id: str | None = None,
+    ) -> list[NodeRunInfo]:
+        """
+        List the runs of workflows' nodes that an invocation has recorded, in the order in which each is first recorded.
+
+        With app, user and session its events are all that is read; without them it is looked for among all invocations.
+
+        Raises:
+            InvocationNotFoundError: There is no such invocation.
+            InvalidValueError: A name or id cannot be one; or several sessions have such an invocation, as forks do.
+        """
+        from . import _seldom
+
+        return await _seldom.list_node_runs(self, invocation_id, app_name, user_id, session_id)
 
     async def list_pending(
         self,

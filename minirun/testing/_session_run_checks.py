@@ -11,12 +11,13 @@ from ..errors import (
     AlreadyExistsError,
     InvalidValueError,
     InvocationEndedError,
+    InvocationNotFoundError,
     ServiceClosedError,
     ServiceInUseError,
     SessionBusyError,
     StaleSessionError,
 )
-from ..events import Event, EventActions
+from ..events import NO_REPLAY, Event, EventActions, NodeInfo, Replay
 from ..sessions import GetSessionConfig, InvocationStatus
 from ..types import Content, FunctionCall, FunctionResponse, Part
 from ._contract import Body, expect, listed_in, raises
@@ -216,6 +217,79 @@ async def _invocations_are_listed(t: Bench) -> None:
     await t.delete("2")
     left = await t.service.list_invocations(app_name=t.app)
     expect("after deleting a session", [one.invocation_id for one in left], ["e-1"])
+
+
+@check
+async def _what_has_failed_may_be_gone_on_with(t: Bench) -> None:
+    """What failed or was cancelled runs again with an event that says so; else, and if completed, it is stale."""
+    await t.create()
+    for status in (InvocationStatus.FAILED, InvocationStatus.CANCELLED, InvocationStatus.COMPLETED):
+        name = f"e-{status}"
+        goes_on = Replay(attempt={"run": "", "status": str(status)})
+        plain = Event(author="user", invocation_id=name)
+        again = Event(author="user", invocation_id=name, actions=EventActions(replay=goes_on))
+        writer = await t.writer(name)
+        begun = await writer.append(Event(author="user", message="hi", invocation_id=name), begins=True)
+        await writer.finish(status)
+        before = await t.events()
+        refused = [plain, again] if status is InvocationStatus.COMPLETED else [plain]
+        for event in refused:
+            writer = await t.writer(name)
+            with raises(StaleSessionError):
+                await writer.append(event, begins=True)
+            await writer.finish(None)
+        expect("the log after what was refused", await t.events(), before)
+        if refused == [plain]:
+            writer = await t.writer(name)
+            stored = await writer.append(again, begins=True)
+            expect("what is stored of it", stored.actions.replay, goes_on)
+            [running] = await t.service.list_invocations(app_name=t.app, status="running")
+            expect("the running one", (running.invocation_id, running.seq, running.end_seq), (name, begun.seq, None))
+            await writer.finish(status)
+        found = {one.invocation_id: one for one in await t.service.list_invocations(app_name=t.app)}[name]
+        expect("how it has ended", (found.status, found.seq), (status, begun.seq))
+    expect("revision", (await t.get()).revision, 5)
+
+
+@check
+async def _runs_of_nodes_are_listed(t: Bench) -> None:
+    """What an invocation has recorded of the nodes of workflows is listed by its id, of that invocation alone."""
+
+    def said(invocation_id: str, name: str, *, ends: bool = False) -> Event:
+        path = f"wf@1/{name}@1"
+        info = NodeInfo(path=path, output_for=[path] if ends else [])
+        replay = Replay(ended=f"run/wf/{name}@1") if ends else NO_REPLAY
+        return Event(
+            author="wf",
+            message=name,
+            invocation_id=invocation_id,
+            branch=f"wf.{name}",
+            node_info=info,
+            actions=EventActions(replay=replay),
+        )
+
+    for session_id, invocation_id in (("1", "e-0"), ("1", "e-1"), ("2", "e-1")):
+        if await t.find(session_id) is None:
+            await t.create(session_id)
+        writer = await t.writer(invocation_id, session_id)
+        await writer.append(Event(author="user", message="hi", invocation_id=invocation_id), begins=True)
+        await writer.append(said(invocation_id, "a", ends=True))
+        await writer.append(said(invocation_id, f"of_{session_id}"))
+        if invocation_id == "e-0":
+            found = await t.service.list_node_runs("e-0", app_name=t.app)
+            expect("while it runs", [one.status for one in found], ["ended", "running"])
+        await writer.finish(InvocationStatus.FAILED)
+    found = await t.service.list_node_runs("e-0", app_name=t.app)
+    expect("paths", [one.path for one in found], ["wf@1/a@1", "wf@1/of_1@1"])
+    expect("statuses", [one.status for one in found], ["ended", "skipped"])
+    expect("attempts", [one.attempts for one in found], [1, 1])
+    place = {"app_name": t.app, "user_id": "u", "session_id": "2"}
+    expect("of one session", [one.name for one in await t.service.list_node_runs("e-1", **place)], ["a", "of_2"])
+    with raises(InvalidValueError, "in which session"):
+        await t.service.list_node_runs("e-1", app_name=t.app)
+    for asked in (place, {"app_name": t.app + "-2"}):
+        with raises(InvocationNotFoundError, "e-0"):
+            await t.service.list_node_runs("e-0", **asked)
 
 
 @check

@@ -26,6 +26,7 @@ from ..env import derived_id
 from ..errors import FatalError, StorageError
 from ..events import Event, EventActions, NodeInfo, Replay
 from ..runtime import InvocationContext
+from ..runtime._failure import leaves
 from ..runtime._steps import sleep_until
 from ..sessions._concurrent import ConcurrentWrites
 from ._scope import NodeScope
@@ -101,7 +102,12 @@ class NodeExecution:
                 attempt, start_seq = attempt + 1, (failed.seq or 0) + 1
         if scope.ended_by is None:  # else the answer of an agent has ended it
             await invocation.env.point(f"end of node {self.path}")
-            scope.ended_by = await context.emit(self._marked(last))
+            try:
+                last = self._marked(last)
+            except Exception as error:
+                self._leave(error)
+                raise
+            scope.ended_by = await context.emit(last)
         context._close(f"the node {self.info_path} has ended")
         return scope.ended_by
 
@@ -109,11 +115,18 @@ class NodeExecution:
         """What it ends with although all attempts have failed; raises *error* if there is nothing."""
         if self.on_failure is not None and not isinstance(error, (FatalError, StorageError)):
             return self.on_failure(error)
+        self._leave(error)
+        raise error
+
+    def _leave(self, error: Exception) -> None:
+        """Say where *error* came from, which leaves the run now: in a note on it, and in the event that is stored."""
+        failures, node = self.above._invocation.failures, NodeInfo(path=self.info_path, output_for=())
+        for leaf in leaves(error):
+            failures.note_origin(leaf, self.agent.name, self.branch, node)
         try:
             error.add_note(f"in the node {self.info_path}")
         except Exception:  # a frozen one is raised as it is
             pass
-        raise error
 
     def _marked(self, last: Event) -> Event:
         """The event that the run ends with, checked."""

@@ -24,7 +24,7 @@ from ..errors import ConfigurationError
 from ..events import Event
 from ..runtime import InvocationContext
 from ..runtime._questions import ask_for_input
-from ..tools import BaseTool, RetryConfig
+from ..tools import BaseTool, BaseToolset, RetryConfig
 from ..types import Content
 from ._binding import Binding
 from ._collected import Collected
@@ -218,7 +218,7 @@ async def _in_thread(context: InvocationContext, call: Callable[[], Any]) -> Any
     return await context._invocation.in_thread(call, lambda late: None)
 
 
-NodeLike: TypeAlias = Node | BaseAgent | BaseTool | Callable[..., Any]
+NodeLike: TypeAlias = Node | BaseAgent | BaseTool | BaseToolset | Callable[..., Any]
 """What can be a node, or becomes one."""
 
 

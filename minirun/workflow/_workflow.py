@@ -16,7 +16,7 @@ from ..agents._lanes import ON_FAILURE
 from ..agents._tree import AgentTree
 from ..errors import ConfigurationError
 from ..runtime import InvocationContext
-from ..tools import BaseTool, RetryConfig
+from ..tools import BaseTool, BaseToolset, RetryConfig
 from ..types import Content
 from ._agent_node import AgentNode
 from ._arcs import FAILED, GraphNode
@@ -24,7 +24,7 @@ from ._draw import describe, mermaid
 from ._edges import read_edges
 from ._graph import Graph
 from ._nodes import FunctionNode, JoinNode, Node, aliased, is_limit, is_seconds
-from ._tool_node import ToolNode
+from ._tool_node import ToolNode, ToolsetNode
 from ._wrap import as_node
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ class Workflow(BaseAgent):
     Args:
         edges: Chains `(a, b, c)`, where an element is a node, a group `(a, b)` or a map `{route: node}`, and `Edge`s.
         max_concurrency: How many nodes at once, those included that they run dynamically; None for no limit.
-        output: The node whose output is that of the workflow, the last one if it runs several times. None: the output
-            of the one run that leads nowhere and has one; a second is an error.
+        output: The node, or its name, whose output is that of the workflow, the last one if it runs several times.
+            None: the output of the one run that leads nowhere and has one; a second is an error.
         on_failure: What a failing node means for those beside it: `"cancel_others"`, or `"collect"`, which lets them
             come to their end. Nothing new is started in both cases, and the failure is raised.
         state_schema: What its nodes may write to the session's state, and read as parameters: a class, whose fields are
@@ -107,7 +107,7 @@ class Workflow(BaseAgent):
             return node.name
 
         names, arcs = read_edges(self.edges, name_of, name=self.name)
-        output = None if self.output is None else name_of(self.output)
+        output = self.output if self.output is None or isinstance(self.output, str) else name_of(self.output)
         joins = {name: node for name, node in nodes.items() if isinstance(node, JoinNode)}
         graph_nodes = [GraphNode(name, name in joins, name in joins and joins[name].require_all) for name in names]
         return nodes, Graph.of(graph_nodes, arcs, output=output, name=self.name)
@@ -151,9 +151,11 @@ class Workflow(BaseAgent):
         return [node.tree for node in self._nodes.values() if isinstance(node, AgentNode)]
 
     @property
-    def node_tools(self) -> list[BaseTool]:
-        """The tools that are nodes."""
-        return [node.tool for node in self._nodes.values() if isinstance(node, ToolNode)]
+    def node_tools(self) -> list[BaseTool | BaseToolset]:
+        """The tools and toolsets that are nodes."""
+        nodes = self._nodes.values()
+        toolsets = [node.toolset for node in nodes if isinstance(node, ToolsetNode)]
+        return [*(node.tool for node in nodes if isinstance(node, ToolNode)), *toolsets]
 
     # --- a run
 

@@ -8,7 +8,7 @@ from typing import Any, overload
 from .._json import brief
 from ..agents import BaseAgent
 from ..errors import ConfigurationError
-from ..tools import BaseTool
+from ..tools import BaseTool, BaseToolset
 from ._nodes import FunctionNode, Node
 
 __all__ = ["as_node", "node"]
@@ -33,9 +33,13 @@ def as_node(value: Any, **options: Any) -> Node:
         from ._tool_node import ToolNode  # few workflows have tools
 
         return ToolNode(value, **options)
+    if isinstance(value, BaseToolset):
+        from ._tool_node import ToolsetNode
+
+        return ToolsetNode(value, **options)
     if callable(value):
         return FunctionNode(value, **options)
-    expected = "expected a function, an agent, a tool or a node"
+    expected = "expected a function, an agent, a tool, a toolset or a node"
     raise ConfigurationError(f"{expected}, found {brief(value)}")
 
 

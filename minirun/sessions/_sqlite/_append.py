@@ -22,6 +22,7 @@ from ._file import Transaction
 from ._leases import Leases
 from ._logs import link, next_no
 from ._rows import Row, write_calls, write_invocation
+from ._schema import NOT_COMPLETED, UNFINISHED
 from ._session import FileSession
 from ._state import current_values, mark_scopes, note_shared, stays_within, write_event
 
@@ -105,7 +106,8 @@ class Append:
             rewind_invocations(db, self._cache.file.name, live, event, writer)
         if writer is not None and self._begins:
             run = invocation_of(live.key, writer.invocation_id, InvocationStatus.RUNNING, event.seq)
-            if not write_invocation(db, live.incarnation, run, epoch=epoch, number=number):
+            which = UNFINISHED if event.actions.replay.attempt is None else NOT_COMPLETED
+            if not write_invocation(db, live.incarnation, run, which, epoch=epoch, number=number):
                 msg = f"the invocation {run.invocation_id!r} of {live.key} has just been ended by another process"
                 raise StaleSessionError(f"{msg}; look at it again")
         note_shared(transaction, live, changes)

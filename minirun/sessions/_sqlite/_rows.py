@@ -155,18 +155,20 @@ def write_call(db: sqlite3.Connection, session: int, call: OpenCall, number: int
     )
 
 
-def write_invocation(db: sqlite3.Connection, session: int, run: Invocation, *, epoch: int, number: int) -> bool:
+def write_invocation(
+    db: sqlite3.Connection, session: int, run: Invocation, which: str = UNFINISHED, *, epoch: int, number: int
+) -> bool:
     """
     Note an invocation; one that is noted already goes on, and keeps its beginning and its place in the list.
 
-    *number* is that of the event it begins with, or of the newest one.
+    *which* of these may go on is a condition; *number* is that of the event it begins with, or of the newest one.
 
     Returns:
-        False if it has ended; then nothing is changed.
+        False if it is not one of those; then nothing is changed.
     """
     cursor = db.execute(
         "INSERT INTO invocations VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session, invocation_id) DO UPDATE SET"
-        f" status = excluded.status, epoch = excluded.epoch, end_seq = excluded.end_seq WHERE {UNFINISHED}",
+        f" status = excluded.status, epoch = excluded.epoch, end_seq = excluded.end_seq WHERE {which}",
         (session, run.invocation_id, stored_status(run.status), epoch, run.seq, run.end_seq, number),
     )
     return cursor.rowcount == 1
