@@ -118,13 +118,14 @@ class _Drawing:
         self._choices = choices
         self._name = name
         self._depth = depth
+        self._suffix = f"_{name}" if depth else ""  # the state has the keys of all
         self._kinds: dict[str, str] = {}
         self._to: dict[str, list[tuple[Any, str]]] = defaultdict(list)
 
     def sketch(self) -> Sketch:
         choose, name = self._choices.choose, self._name
         for place in range(1 + choose(INNER_MAX if self._depth else NODES_MAX, f"nodes of {name}")):
-            self._add(f"{NAMES[place]}{self._depth or ''}", place)
+            self._add(f"{NAMES[place]}{self._suffix}", place)
         self._end()
         drafts = tuple(self._draft(each) for each in self._kinds)
         limit = (None, 1, 2)[choose(3, f"how many nodes of {name} at once", names=("any", "1", "2"))]
@@ -165,7 +166,7 @@ class _Drawing:
 
     def _end(self) -> None:
         """Lead everything that leads nowhere to one last node."""
-        last = f"last{self._depth or ''}"
+        last = f"last{self._suffix}"
         forward = {name: [target for route, target in self._to[name] if route != "again"] for name in self._kinds}
         sinks = [name for name in self._kinds if not forward[name]]
         is_join = len(sinks) > 1 and not self._choices.maybe(f"{last} joins nothing", 4)
