@@ -9,7 +9,7 @@ that whatever goes another way shows in the end. A `Ground` says what effects ar
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 from zlib import crc32
 
@@ -37,7 +37,7 @@ from minirun.workflow._running import outcome_of
 
 from .laws import Log, expect
 
-__all__ = ["Draft", "Ground", "Sketch", "build", "check_graph_log", "draw", "outcomes_of"]
+__all__ = ["BrokenError", "Draft", "Ground", "Sketch", "attempts_in", "build", "check_graph_log", "draw", "outcomes_of"]
 
 NODES_MAX = 6
 """With the last one, and joins between them, a graph has 8 nodes at most."""
@@ -202,13 +202,18 @@ def draw(choices: Choices, name: str = "wf") -> Sketch:
 # --- building ---------------------------------------------------------------------------------------------------------
 
 
+class BrokenError(Exception):
+    """What a node fails with where nobody expects it."""
+
+
 class Ground:
     """What nodes do beside what they say. This one does nothing but count; a world's takes time, and looks."""
 
     due = 4e9
     """When timers are due, in seconds since the epoch."""
 
-    def __init__(self) -> None:
+    def __init__(self, breaks_at: int = 0) -> None:
+        self._until_broken = breaks_at
         self.effects: Counter[str] = Counter()
         """By the key of a step or a call."""
         self.entered: list[str] = []
@@ -219,6 +224,12 @@ class Ground:
         """The logic of a node begins."""
         self.entered.append(ctx._path)
         self.attempted.append((ctx._path, ctx.attempt_count))
+
+    def stumble(self) -> None:
+        """Fail here, if this is the place where everything fails."""
+        self._until_broken -= 1
+        if self._until_broken == 0:
+            raise BrokenError
 
     async def effect(self, key: str, invocation_id: str) -> None:
         """Something is done in the world."""
@@ -274,6 +285,8 @@ def _node(draft: Draft, ground: Ground) -> Any:
 
     async def logic(node_input: Any, ctx: InvocationContext) -> Any:
         await ground.enter(ctx)
+        if draft.kind not in ("retries", "fails"):  # they are tried again, or have somebody who is told
+            ground.stumble()
         return await _LOGIC[draft.kind](draft, ground, node_input, ctx)
 
     return node(logic, name=draft.name, retry=retry)
@@ -425,6 +438,12 @@ def outcomes_of(log: Log) -> dict[str, Event]:
     return found
 
 
+def attempts_in(log: Iterable[Event]) -> list[tuple[str, int]]:
+    """The attempts of nodes that have failed, as the log notes them: which run, and which of its attempts."""
+    notes = (event.actions.replay.attempt for event in log if event.author != "user")
+    return [(note["run"], note["number"]) for note in notes if note is not None]
+
+
 def folded(sketch: Sketch, path: str, value: Any, log: Log) -> Plan:
     """The plan of the workflow on *path* that follows from the log."""
     plan = build(sketch, Ground())._graph.begin(value)
@@ -448,8 +467,7 @@ def check_graph_log(sketch: Sketch, log: Log, *, is_over: bool) -> None:
     What is expected follows from the sketch, and not from the plans of the package.
     """
     outcomes_of(log)
-    notes = [event.actions.replay.attempt for event in log if event.actions.replay.attempt is not None]
-    attempts = [(note["run"], note["number"]) for note in notes]
+    attempts = attempts_in(log)
     expect(len(attempts) == len(set(attempts)), f"an attempt is noted twice: {attempts}")
     _Checking(sketch, f"run/{sketch.name}", log, is_over).check(log[0].content)
 
@@ -531,9 +549,13 @@ class _Checking:
     def _check_answer(self, draft: Draft, run_id: str, event: Event) -> None:
         """What was asked in a run was asked once, and what was answered is what it gives."""
         said = [each for each in self._log if each.branch == event.branch]
-        asked = [one.id for each in said for one in each.get_function_calls()]
+        # what is not answered by a user was withdrawn, because something beside it had failed, and is asked anew
+        answers = {one.id: each.author for each in said for one in each.get_function_responses()}
+        asked = [one.id for each in said for one in each.get_function_calls() if answers.get(one.id) == "user"]
         expect(len(asked) == 1, f"{run_id} was to ask once, and has asked {asked}")
-        [answer] = [one.response["result"] for each in said for one in each.get_function_responses()]
+        [answer] = [
+            one.response["result"] for each in said for one in each.get_function_responses() if one.id == asked[0]
+        ]
         given = event.output if draft.kind == "yields" else event.output[1]
         expect(given == answer, f"{run_id} was answered {answer!r}, and gives {given!r}")
 
