@@ -25,8 +25,8 @@ from minirun.workflow import _running
 from minirun.workflow._graph import Plan
 
 from .graphs import BrokenError, Ground, Sketch, attempts_in, build, check_graph_log, draw, folded, outcomes_of
-from .test_prefixes import PLACE, bring_to_its_end, cut, open_calls, runner_of, store, whole_log
-from .test_resume import log_of
+from .test_prefixes import bring_to_its_end, cut, open_calls, runner_of, store, whole_log
+from .test_resume import PLACE, log_of
 from .test_workflow_runs import outcomes, words
 from .worlds import WORLDS
 
@@ -113,7 +113,7 @@ def test_random_graphs_that_have_failed_are_gone_on_with(sketch: Sketch, place: 
 
     async def check() -> None:
         log = await whole_log(lambda: build(sketch, Ground()))
-        ground, what = Ground(breaks_at=place), {"new_message": "go"}
+        ground, what = Ground(breaks_at=place), dict[str, Any](new_message="go")
         async with store() as service:
             runner, status = runner_of(build(sketch, ground), service), "failed"
             for _ in range(2):  # it fails once, at most

@@ -16,8 +16,8 @@ from minirun.tools import RetryConfig
 from minirun.workflow import START, Workflow, node
 
 from .stores import Clock
-from .test_prefixes import PLACE, bring_to_its_end, cut, open_calls, runner_of, store, whole_log
-from .test_resume import log_of
+from .test_prefixes import bring_to_its_end, cut, open_calls, runner_of, store, whole_log
+from .test_resume import PLACE, log_of
 from .workflows import WORKFLOWS, noted
 
 
