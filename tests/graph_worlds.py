@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from minirun import InvocationContext
+from minirun import Event, InvocationContext
 from minirun.sessions import InvocationStatus
 from minirun.simulation import World
 
@@ -48,7 +48,7 @@ class WorldGround(Ground):
                 world._fail(f"{law}: {path}, attempt {ctx.attempt_count}", law)
         await world.sleep(world.choices.choose(2, "the node takes its time"))
 
-    def _stored(self, invocation_id: str) -> list[object] | list:  # type: ignore[type-arg]  # events
+    def _stored(self, invocation_id: str) -> list[Event]:
         logs = self._world._ledger.logs.values()
         return [event for log in logs for event in log if event.invocation_id == invocation_id]
 

@@ -1,8 +1,8 @@
 """
 Workflows that nobody has thought of keep the laws: whatever is cut off comes to the same, and nothing is done twice.
 
-The graphs are drawn by hypothesis (see graphs.py): functions, joins, routes, maps, questions, timers, attempts that fail,
-agents with tools, graphs in graphs, cycles and nodes that run others.
+The graphs are drawn by hypothesis (see graphs.py): functions, joins, routes, maps, questions, timers, attempts that
+fail, agents with tools, graphs in graphs, cycles and nodes that run others.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from minirun.workflow import _running
 from minirun.workflow._graph import Plan
 
 from .graphs import Ground, Sketch, build, check_graph_log, draw, folded, outcomes_of
-from .test_prefixes import PLACE, bring_to_its_end, cut, open_calls, runner_of, store, whole_log
-from .test_resume import log_of
+from .test_prefixes import bring_to_its_end, cut, open_calls, runner_of, store, whole_log
+from .test_resume import PLACE, log_of
 from .test_workflow_runs import outcomes, words
 from .worlds import WORLDS
 

@@ -16,8 +16,8 @@ from minirun.tools import RetryConfig
 from minirun.workflow import START, Workflow, node
 
 from .stores import Clock
-from .test_prefixes import PLACE, bring_to_its_end, cut, open_calls, runner_of, store, whole_log
-from .test_resume import log_of
+from .test_prefixes import bring_to_its_end, cut, open_calls, runner_of, store, whole_log
+from .test_resume import PLACE, log_of
 from .workflows import WORKFLOWS, noted
 
 
@@ -55,7 +55,7 @@ async def test_whatever_is_cut_off_comes_to_the_same(name: str) -> None:
 
 
 async def test_an_agent_in_a_node_sees_its_own_run_alone() -> None:
-    """Another invocation of the session runs the same node meanwhile: neither agent is shown what the other one says."""
+    """Another invocation of the session runs the same node meanwhile: no agent is shown what the other one says."""
     shown: list[list[str]] = []
 
     def answer(request: LlmRequest) -> Any:

@@ -102,6 +102,7 @@ class NodeExecution:
                 attempt, start_seq = attempt + 1, (failed.seq or 0) + 1
         if scope.ended_by is None:  # else the answer of an agent has ended it
             await invocation.env.point(f"end of node {self.path}")
+            await trio.lowlevel.checkpoint_if_cancelled()  # it may have come here in spite of that
             try:
                 last = self._marked(last)
             except Exception as error:
