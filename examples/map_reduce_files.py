@@ -31,7 +31,7 @@ def find(folder: str) -> list[str]:
 
 def count(path: str) -> dict[str, int]:
     """Map: read one file; this runs in a worker thread."""
-    print(f"{os.environ['CHILD']} reads {Path(path).name}", flush=True)
+    print(f"{os.environ['CHILD']} reads {Path(path).name}\n", end="", flush=True)  # in one piece, beside other threads
     return Counter(Path(path).read_text("utf-8").lower().split())
 
 
