@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from minirun import Event, InvocationContext
+from minirun import InvocationContext
 from minirun.sessions import InvocationStatus
 from minirun.simulation import World
 
-from .graphs import Ground, Sketch, build, check_graph_log, draw
-from .laws import expect, read_logs
+from .graphs import Ground, Sketch, attempts_in, build, check_graph_log, draw
+from .laws import Log, expect, read_logs
 from .waiting import ENDS, WAIT_S, Outside, by_invocation, check_answered, live, may_run_twice, steps_of
 
 __all__ = ["graphs"]
@@ -36,19 +36,16 @@ class WorldGround(Ground):
         world.reached("a node is entered")
         if path not in self.begun[ctx.invocation_id]:
             self.begun[ctx.invocation_id].append(path)
-        for event in () if may_run_twice(world) else self._stored(ctx.invocation_id):
-            replay = event.actions.replay
-            if replay.ended == path:
-                world._fail(f"{path} has ended, and is run again", "a node that has ended is not run again")
-            if replay.attempt is not None and (replay.attempt["run"], replay.attempt["number"]) == (
-                path,
-                ctx.attempt_count,
-            ):
-                law = "an attempt that has failed is not made again"
-                world._fail(f"{law}: {path}, attempt {ctx.attempt_count}", law)
+        stored = [] if may_run_twice(world) else self._stored(ctx.invocation_id)
+        if path in (event.actions.replay.ended for event in stored):
+            law = "a node that has ended is not run again"
+            world._fail(f"{law}: {path}", law)
+        if (path, ctx.attempt_count) in attempts_in(stored):
+            law = "an attempt that has failed is not made again"
+            world._fail(f"{law}: {path}, attempt {ctx.attempt_count}", law)
         await world.sleep(world.choices.choose(2, "the node takes its time"))
 
-    def _stored(self, invocation_id: str) -> list[Event]:
+    def _stored(self, invocation_id: str) -> Log:
         logs = self._world._ledger.logs.values()
         return [event for log in logs for event in log if event.invocation_id == invocation_id]
 

@@ -9,14 +9,24 @@ that whatever goes another way shows in the end. A `Ground` says what effects ar
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 from zlib import crc32
 
 import attrs
 import trio
 
-from minirun import Content, Event, FunctionTool, InvocationContext, LlmAgent, ToolContext
+from minirun import (
+    BaseAgent,
+    Content,
+    Event,
+    FunctionTool,
+    InvocationContext,
+    LlmAgent,
+    LoopAgent,
+    SequentialAgent,
+    ToolContext,
+)
 from minirun.models import LlmRequest
 from minirun.simulation import Choices
 from minirun.testing import ScriptedLlm, call
@@ -27,7 +37,7 @@ from minirun.workflow._running import outcome_of
 
 from .laws import Log, expect
 
-__all__ = ["Draft", "Ground", "Sketch", "build", "check_graph_log", "draw", "outcomes_of"]
+__all__ = ["BrokenError", "Draft", "Ground", "Sketch", "attempts_in", "build", "check_graph_log", "draw", "outcomes_of"]
 
 NODES_MAX = 6
 """With the last one, and joins between them, a graph has 8 nodes at most."""
@@ -49,7 +59,7 @@ class Draft:
     name: str
     kind: str
     number: int = 1
-    """How many items, rounds, or attempts."""
+    """How many items, rounds, or attempts; of an agent, of which kind it is."""
     delay_s: float = 0.0
     to: tuple[tuple[Any, str], ...] = ()
     inner: Sketch | None = None
@@ -108,13 +118,14 @@ class _Drawing:
         self._choices = choices
         self._name = name
         self._depth = depth
+        self._suffix = f"_{name}" if depth else ""  # the state has the keys of all
         self._kinds: dict[str, str] = {}
         self._to: dict[str, list[tuple[Any, str]]] = defaultdict(list)
 
     def sketch(self) -> Sketch:
         choose, name = self._choices.choose, self._name
         for place in range(1 + choose(INNER_MAX if self._depth else NODES_MAX, f"nodes of {name}")):
-            self._add(f"{NAMES[place]}{self._depth or ''}", place)
+            self._add(f"{NAMES[place]}{self._suffix}", place)
         self._end()
         drafts = tuple(self._draft(each) for each in self._kinds)
         limit = (None, 1, 2)[choose(3, f"how many nodes of {name} at once", names=("any", "1", "2"))]
@@ -155,7 +166,7 @@ class _Drawing:
 
     def _end(self) -> None:
         """Lead everything that leads nowhere to one last node."""
-        last = f"last{self._depth or ''}"
+        last = f"last{self._suffix}"
         forward = {name: [target for route, target in self._to[name] if route != "again"] for name in self._kinds}
         sinks = [name for name in self._kinds if not forward[name]]
         is_join = len(sinks) > 1 and not self._choices.maybe(f"{last} joins nothing", 4)
@@ -175,7 +186,7 @@ class _Drawing:
         return Draft(
             name,
             kind,
-            number=1 + choose(3, f"how often {name}") if kind in ("maps", "rounds", "retries", "fails") else 1,
+            number=1 + choose(3, f"how often {name}") if kind in ("maps", "rounds", "retries", "fails", "agent") else 1,
             delay_s=DELAYS_S[choose(3, f"how long {name} waits")] if kind in ("retries", "fails") else 0.0,
             to=tuple(self._to[name]),
             inner=inner,
@@ -191,13 +202,18 @@ def draw(choices: Choices, name: str = "wf") -> Sketch:
 # --- building ---------------------------------------------------------------------------------------------------------
 
 
+class BrokenError(Exception):
+    """What a node fails with where nobody expects it."""
+
+
 class Ground:
     """What nodes do beside what they say. This one does nothing but count; a world's takes time, and looks."""
 
     due = 4e9
     """When timers are due, in seconds since the epoch."""
 
-    def __init__(self) -> None:
+    def __init__(self, breaks_at: int = 0) -> None:
+        self._until_broken = breaks_at
         self.effects: Counter[str] = Counter()
         """By the key of a step or a call."""
         self.entered: list[str] = []
@@ -208,6 +224,12 @@ class Ground:
         """The logic of a node begins."""
         self.entered.append(ctx._path)
         self.attempted.append((ctx._path, ctx.attempt_count))
+
+    def stumble(self) -> None:
+        """Fail here, if this is the place where everything fails."""
+        self._until_broken -= 1
+        if self._until_broken == 0:
+            raise BrokenError
 
     async def effect(self, key: str, invocation_id: str) -> None:
         """Something is done in the world."""
@@ -244,7 +266,7 @@ def _node(draft: Draft, ground: Ground) -> Any:
     if draft.kind == "join":
         return JoinNode(name=draft.name)
     if draft.kind == "agent":
-        return _agent(draft.name, ground)
+        return _agents(draft, ground)
     if draft.inner is not None:
         return build(draft.inner, ground)
     retry = None
@@ -263,6 +285,8 @@ def _node(draft: Draft, ground: Ground) -> Any:
 
     async def logic(node_input: Any, ctx: InvocationContext) -> Any:
         await ground.enter(ctx)
+        if draft.kind not in ("retries", "fails"):  # they are tried again, or have somebody who is told
+            ground.stumble()
         return await _LOGIC[draft.kind](draft, ground, node_input, ctx)
 
     return node(logic, name=draft.name, retry=retry)
@@ -275,8 +299,11 @@ def _agent(name: str, ground: Ground) -> LlmAgent:
     """An agent that calls a tool twice at once, and then answers."""
 
     def answer(request: LlmRequest) -> Any:
+        if request.contents[-1].parts[-1].function_response is not None:
+            return f"{name} has noted"
         said = sum(content.role == "model" for content in request.contents)
-        return [[call("note", what="a"), call("note", what="b")], f"{name} has noted"][said]
+        expect(said <= 4, f"{name} is shown {request.contents}")
+        return [call("note", what="a"), call("note", what="b")]
 
     async def note(what: str, tool_context: ToolContext) -> str:
         await ground.effect(tool_context.function_call_id, tool_context.invocation_id)
@@ -285,6 +312,16 @@ def _agent(name: str, ground: Ground) -> LlmAgent:
     return LlmAgent(
         name=name, model=ScriptedLlm(answer), tools=[FunctionTool(note, on_interrupted="rerun")], output_key=name
     )
+
+
+def _agents(draft: Draft, ground: Ground) -> BaseAgent:
+    """An agent; or two, one after the other; or one twice."""
+    if draft.number == 1:
+        return _agent(draft.name, ground)
+    if draft.number == 2:
+        below = [_agent(f"{draft.name}_{number}", ground) for number in range(2)]
+        return SequentialAgent(name=draft.name, sub_agents=below)
+    return LoopAgent(name=draft.name, sub_agents=[_agent(f"{draft.name}_again", ground)], max_iterations=2)
 
 
 async def _act(ctx: InvocationContext, ground: Ground, what: str) -> str:
@@ -401,6 +438,12 @@ def outcomes_of(log: Log) -> dict[str, Event]:
     return found
 
 
+def attempts_in(log: Iterable[Event]) -> list[tuple[str, int]]:
+    """The attempts of nodes that have failed, as the log notes them: which run, and which of its attempts."""
+    notes = (event.actions.replay.attempt for event in log if event.author != "user")
+    return [(note["run"], note["number"]) for note in notes if note is not None]
+
+
 def folded(sketch: Sketch, path: str, value: Any, log: Log) -> Plan:
     """The plan of the workflow on *path* that follows from the log."""
     plan = build(sketch, Ground())._graph.begin(value)
@@ -424,8 +467,7 @@ def check_graph_log(sketch: Sketch, log: Log, *, is_over: bool) -> None:
     What is expected follows from the sketch, and not from the plans of the package.
     """
     outcomes_of(log)
-    notes = [event.actions.replay.attempt for event in log if event.actions.replay.attempt is not None]
-    attempts = [(note["run"], note["number"]) for note in notes]
+    attempts = attempts_in(log)
     expect(len(attempts) == len(set(attempts)), f"an attempt is noted twice: {attempts}")
     _Checking(sketch, f"run/{sketch.name}", log, is_over).check(log[0].content)
 
@@ -490,7 +532,7 @@ class _Checking:
 
     def _check_own(self, draft: Draft, run_id: str, given: Any, event: Event) -> None:
         written = set(event.actions.state_delta)
-        if draft.kind in WRITES:
+        if draft.kind in WRITES or (draft.kind == "agent" and draft.number == 1):
             expect(draft.name in written, f"{run_id} has ended without what it has written: {event}")
         if draft.kind == "fails":
             expect(draft.name not in written, f"{run_id} has failed, and what it has written stays: {event}")
@@ -507,14 +549,18 @@ class _Checking:
     def _check_answer(self, draft: Draft, run_id: str, event: Event) -> None:
         """What was asked in a run was asked once, and what was answered is what it gives."""
         said = [each for each in self._log if each.branch == event.branch]
-        asked = [one.id for each in said for one in each.get_function_calls()]
+        # what is not answered by a user was withdrawn, because something beside it had failed, and is asked anew
+        answers = {one.id: each.author for each in said for one in each.get_function_responses()}
+        asked = [one.id for each in said for one in each.get_function_calls() if answers.get(one.id) == "user"]
         expect(len(asked) == 1, f"{run_id} was to ask once, and has asked {asked}")
-        [answer] = [one.response["result"] for each in said for one in each.get_function_responses()]
+        [answer] = [
+            one.response["result"] for each in said for one in each.get_function_responses() if one.id == asked[0]
+        ]
         given = event.output if draft.kind == "yields" else event.output[1]
         expect(given == answer, f"{run_id} was answered {answer!r}, and gives {given!r}")
 
 
-WRITES = {"says", "acts", "maps", "asks", "waits", "retries", "agent", "parent", "rounds", "routes"}
+WRITES = {"says", "acts", "maps", "asks", "waits", "retries", "parent", "rounds", "routes"}
 
 
 def taken(draft: Draft, event: Event) -> list[str]:

@@ -1,12 +1,13 @@
 """
 Workflows that nobody has thought of keep the laws: whatever is cut off comes to the same, and nothing is done twice.
 
-The graphs are drawn by hypothesis (see graphs.py): functions, joins, routes, maps, questions, timers, attempts that
-fail, agents with tools, graphs in graphs, cycles and nodes that run others.
+The graphs are drawn by hypothesis (see graphs.py): functions, joins, routes, maps, questions, timers, failing attempts,
+agents with tools, graphs in graphs, cycles and nodes that run others.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ from minirun.simulation._strategy import worlds
 from minirun.workflow import _running
 from minirun.workflow._graph import Plan
 
-from .graphs import Ground, Sketch, build, check_graph_log, draw, folded, outcomes_of
+from .graphs import BrokenError, Ground, Sketch, attempts_in, build, check_graph_log, draw, folded, outcomes_of
 from .test_prefixes import bring_to_its_end, cut, open_calls, runner_of, store, whole_log
 from .test_resume import PLACE, log_of
 from .test_workflow_runs import outcomes, words
@@ -77,8 +78,7 @@ def check_effects(ground: Ground, before: Iterable[Event], after: Iterable[Event
     assert new - old <= ground.effects.keys()
     assert max(ground.effects.values(), default=1) == 1
     assert not outcomes_of(list(before)).keys() & set(ground.entered), "a node that has ended is not entered again"
-    notes = [event.actions.replay.attempt for event in before if event.actions.replay.attempt is not None]
-    assert not {(note["run"], note["number"]) for note in notes} & set(ground.attempted)
+    assert not set(attempts_in(before)) & set(ground.attempted)
 
 
 def recorded(log: Iterable[Event]) -> set[str]:
@@ -104,6 +104,42 @@ def test_random_graphs_come_to_the_same_whatever_is_cut_off(sketch: Sketch, cuts
 def test_many_random_graphs_come_to_the_same_wherever_they_are_cut_off(sketch: Sketch) -> None:
     """The same for many, and after every event."""
     run(check_cuts, sketch, None)
+
+
+@given(sketch=sketches(), place=st.integers(1, 8))
+@settings(LONG, max_examples=20)
+def test_random_graphs_that_have_failed_are_gone_on_with(sketch: Sketch, place: int) -> None:
+    """Where a node has failed, another run goes on from what is recorded, and comes to what would have been."""
+
+    async def check() -> None:
+        log = await whole_log(lambda: build(sketch, Ground()))
+        ground, what = Ground(breaks_at=place), dict[str, Any](new_message="go")
+        async with store() as service:
+            runner, status = runner_of(build(sketch, ground), service), "failed"
+            for _ in range(2):  # it fails once, at most
+                try:
+                    async with runner.run_async(**PLACE, **what) as run:
+                        what = {"invocation_id": run.invocation_id}
+                        await run.wait()
+                    status = await bring_to_its_end(lambda: build(sketch, ground), service, run.invocation_id)
+                except BrokenError:
+                    status = "failed"
+                if status == "completed":
+                    break
+            found = await log_of(runner)
+        assert status == "completed"
+        check_graph_log(sketch, found, is_over=True)
+        assert open_calls(found) == set()
+        if sketch.is_settled():
+            assert without_hashes(found) == without_hashes(log)
+
+    run(check)
+
+
+def without_hashes(log: Sequence[Event]) -> list[str]:
+    """The outcomes, whatever the id of the invocation is, from which some paths follow."""
+    hashed = re.compile(r"(@[0-9a-f]{8})?~[0-9a-f]{8}")
+    return sorted(f"{hashed.sub('', path)}: {outcome}" for path, outcome in outcomes(log).items())
 
 
 # --- the plan and the log ---------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ async def test_whatever_is_cut_off_comes_to_the_same(name: str) -> None:
 
 
 async def test_an_agent_in_a_node_sees_its_own_run_alone() -> None:
-    """Another invocation of the session runs the same node meanwhile: no agent is shown what the other one says."""
+    """Another invocation of the session runs the same node meanwhile: no agent is shown what the other says."""
     shown: list[list[str]] = []
 
     def answer(request: LlmRequest) -> Any:

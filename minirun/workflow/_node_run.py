@@ -94,6 +94,9 @@ class NodeExecution:
                 break
             except Exception as error:
                 self._drop(context)
+                if error is scope.refused:  # another attempt would come to the same
+                    self._leave(error)
+                    raise
                 failed = await self._note_failed(context, error, attempt)
                 if failed is None:
                     last = self._end_of_failed(error)

@@ -36,6 +36,8 @@ class NodeScope:
     """The agent that the node is, if its answer is the last that is said, whatever hooks there are."""
     ended_by: Event | None = None
     """The stored event that has ended the run."""
+    refused: Exception | None = None
+    """Why the graph could not go on from the answer of that agent."""
     output: Any = None
     """What a workflow that is the node has come to."""
 
@@ -43,4 +45,8 @@ class NodeScope:
         """The last answer of the agent that the node is, as the event that ends the run."""
         if answer.output is None:
             answer = changed(answer, node_info=changed(answer.node_info, message_as_output=True))
-        return self.marked(answer)
+        try:
+            return self.marked(answer)
+        except Exception as error:
+            self.refused = error
+            raise

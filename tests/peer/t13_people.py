@@ -7,6 +7,7 @@ from typing import Any
 import trio
 
 from minirun import AgentTool, Event, FunctionTool, InvocationContext
+from minirun.errors import ConfigurationError
 from minirun.testing import call
 from minirun.workflow import START, JoinNode, RequestInput, Workflow, node
 
@@ -238,3 +239,23 @@ async def tool_node(play: Stage) -> None:
     await play.turn()
 
 
+
+
+# --- modes ------------------------------------------------------------------------------------------------------------
+
+
+@scenario("t13", "task mode agent as a node: asks the user, then finish_task")
+async def task_mode(play: Stage) -> None:
+    script = ("How many?", call("finish_task", n=2))
+    taker = play.agent("taker", *script, mode="task", output_schema=Order, instruction="Take the order.")
+    await play.begin(flow((START, play.says("first"), taker, play.says("ship"))))
+    await play.turn("I want pens")
+    await play.turn("two")
+
+
+@scenario("t13", "chat mode agent behind START")
+async def chat_mode(play: Stage) -> None:
+    try:
+        flow((START, play.agent("talker", mode="chat")))
+    except ConfigurationError as error:
+        play.refused(error)
