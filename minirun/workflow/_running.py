@@ -1,10 +1,10 @@
 """
 A workflow at work: what is ready is started, what has ended is folded into the plan.
 
-The plan (`_graph`) knows nothing of tasks, and this file nothing of routes and joins. One task runs each node, in a lane of
-its own. When the event that a run ends with is stored, its outcome is folded, in the same task and at once: so the plan
-is the fold of what is stored, at every event. Who resumes the invocation folds what is recorded, which runs nothing,
-and starts what is ready then.
+The plan (`_graph`) knows nothing of tasks, and this file nothing of routes and joins. One task runs each node, in a
+lane of its own. When the event that a run ends with is stored, its outcome is folded, in the same task and at once: so
+the plan is the fold of what is stored, at every event. An invocation that is resumed folds what is recorded, which runs
+nothing, and starts what is ready then.
 """
 
 from __future__ import annotations
