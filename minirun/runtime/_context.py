@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ..artifacts import ArtifactReader, ArtifactVersion, Chunks
     from ..credentials import AuthConfig, AuthCredential
     from ..memory import MemoryEntry, SearchMemoryResponse
+    from ..workflow._collected import Collected
     from ..workflow._nodes import NodeLike
     from ._commits import Commit
 
@@ -47,6 +48,8 @@ T = TypeVar("T")
 
 class WorkingContext(ContextBase):
     """A context with all that agents, tools and callbacks can do."""
+
+    __slots__ = ()
 
     async def progress(self, message: str, *, fraction: float | None = None) -> None:
         """
@@ -189,6 +192,32 @@ class WorkingContext(ContextBase):
         """What the node was given that this is inside of: JSON, or the user's Content; None outside of nodes."""
         node = self._position.node
         return None if node is None else node.input
+
+    @property
+    def output(self) -> Any:
+        """The output of the node whose logic this is for, if it is set here rather than returned. It is set once."""
+        return self._said_by("output").output
+
+    @output.setter
+    def output(self, value: Any) -> None:
+        self._said_by("output").set_output(value)
+
+    @property
+    def route(self) -> Any:
+        """The route of that node: the last that is set here, or returned."""
+        return self._said_by("route").route
+
+    @route.setter
+    def route(self, value: Any) -> None:
+        self._said_by("route").set_route(value)
+
+    def _said_by(self, name: str) -> Collected:
+        node, position = self._position.node, self._position
+        if node is None or node.collected is None or node.info_path != position.node_info.path or self._call_id:
+            from .._adk import no_attribute
+
+            raise no_attribute(type(self).__name__, name)
+        return node.collected
 
     @property
     def attempt_count(self) -> int:
@@ -443,6 +472,8 @@ class WorkingContext(ContextBase):
 class InvocationContext(WorkingContext):
     """What an agent gets when it runs."""
 
+    __slots__ = ()
+
     @property
     def status(self) -> InvocationStatus:
         """`running`; for the hooks at the end of a run, how it ends, unless something else fails after them."""
@@ -527,6 +558,8 @@ class ToolContext(WorkingContext):
     What a tool gets, and a callback. For a tool `function_call_id` is also an idempotency key: it is stored before the
     tool starts, and is the same whenever this call is made again. For a callback of an agent or a model it is empty.
     """
+
+    __slots__ = ("_requested", "function_call_id", "late", "tool_confirmation")
 
     def __init__(
         self, of: ContextBase, state: State, function_call_id: str = "", reads: Reads | None = None, **changes: Any

@@ -13,6 +13,7 @@ from ._slots import Place
 
 if TYPE_CHECKING:
     from ..agents import BaseAgent
+    from ._collected import Collected
 
 __all__ = ["NodeScope"]
 
@@ -36,6 +37,8 @@ class NodeScope:
     """The agent that the node is, if its answer is the last that is said, whatever hooks there are."""
     ended_by: Event | None = None
     """The stored event that has ended the run."""
+    collected: Collected | None = None
+    """What the node's own logic has said by now: `ctx.output` and `ctx.route` are a part of it."""
     output: Any = None
     """What a workflow that is the node has come to."""
 
