@@ -64,6 +64,7 @@ PATHS: dict[str, Stand] = {
     **_paths("code_executors", "base_code_executor code_execution_utils unsafe_local_code_executor"),
     **_paths("errors", "already_exists_error session_not_found_error"),
     **_paths("events", "event event_actions"),
+    "events.request_input": Stand(("workflow",)),
     **_paths("memory", "base_memory_service in_memory_memory_service"),
     "memory.memory_entry": Stand(("memory",)),
     **_paths("models", "base_llm llm_request llm_response registry"),
@@ -237,12 +238,7 @@ _MISSING = (
         names="ActiveStreamingTool LiveRequest LiveRequestQueue",
         modules="agents.active_streaming_tool agents.live_request_queue live",
     ),
-    Missing(
-        "workflows are not in this version; use SequentialAgent, ParallelAgent and LoopAgent, or a BaseAgent of your "
-        "own",
-        names="Workflow",
-        modules="events.request_input workflow",
-    ),
+    Missing("subclass minirun.workflow.Node, and override run_node_impl", names="BaseNode"),
     Missing(
         "evaluation is not in this version; minirun.testing.ScriptedLlm and minirun.simulation are for tests",
         names="AgentEvaluator",

@@ -10,10 +10,11 @@ import trio
 
 from ._json import shown
 from .env import REAL_ENV, Env
-from .errors import ConfigurationError, NotSupportedError, ServiceClosedError
+from .errors import ConfigurationError, NotSupportedError, ServiceClosedError, ServiceNotConfiguredError
 
-__all__ = ["BaseService", "check_in_trio", "misused"]
+__all__ = ["BaseService", "check_in_trio", "given", "misused"]
 
+T = TypeVar("T")
 _Self = TypeVar("_Self", bound="BaseService")
 
 
@@ -30,6 +31,14 @@ def misused(owner: object, *_: object) -> NoReturn:
     from ._misuse import advice  # few programs need it
 
     raise TypeError(advice(type(owner)))
+
+
+def given(service: T | None, name: str) -> T:
+    """Return *service*, which the runner calls *name*; raises ServiceNotConfiguredError if it has none."""
+    if service is None:
+        msg = f"this needs a service that the runner was not given; make it with Runner({name}_service=...)"
+        raise ServiceNotConfiguredError(msg)
+    return service
 
 
 class BaseService:

@@ -57,7 +57,8 @@ __all__ = [
     "LlmCallsLimitExceededError", "MinirunError", "MissingArtifactError", "MissingDepsError", "MissingStateKeyError",
     "ModelAuthenticationError", "ModelConnectionError", "ModelContractError", "ModelError", "ModelOverloadedError",
     "ModelRateLimitedError", "ModelRefusedError", "ModelRequestError", "ModelTimeoutError", "NodeInputError",
-    "NodeRejectedError", "NodeRunsLimitExceededError", "NodeTimeoutError", "NotSupportedAttributeError",
+    "NodeRejectedError", "NodeRunsLimitExceededError", "NodeTimeoutError", "NotResumableError",
+    "NotSupportedAttributeError",
     "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError", "RetriesExceededError",
     "RouteError", "ScriptError", "SecretError", "ServiceClosedError", "ServiceInUseError", "ServiceNotConfiguredError",
     "SessionBusyError", "SessionNotFoundError", "StaleSessionError", "StateSchemaError", "StorageBusyError",
@@ -150,6 +151,10 @@ class SessionBusyError(MinirunError):
 
 class InvocationNotFoundError(MinirunError, ValueError):
     """The session has no invocation of this id."""
+
+
+class NotResumableError(MinirunError, ValueError):
+    """The invocation has failed or was cancelled, and it is too late to go on with it. Nothing was stored."""
 
 
 class InvocationEndedError(MinirunError):

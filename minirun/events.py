@@ -128,7 +128,8 @@ class Replay(Value):
     attempt: Mapping[str, Any] | None = attrs.field(default=None, metadata=OBJECT)
     """
     An attempt of a node run has failed: `{"run": path of ids, "number": from 1, "due": when the next one begins, in
-    seconds since the epoch}`, and what else it says of the failure.
+    seconds since the epoch}`, and what else it says of the failure. Of the user's event by which somebody goes on with
+    an invocation that has failed or was cancelled: `{"run": "", "status": how it was left}`.
     """
     saves: Mapping[str, int] = attrs.field(default=EMPTY_DICT, metadata=checked(_saves))
     """

@@ -169,6 +169,7 @@ def test_the_table_of_what_is_missing_has_nothing_that_is_here() -> None:
         ("from minirun import Claude", "import minirun.models.anthropic.Claude"),
         ("from minirun.models.gemma_llm import Gemma", "write a subclass of minirun.models.BaseLlm"),
         ("import minirun.tools.openapi_tool.openapi_spec_parser", "write a function for each operation"),
+        ("from minirun.workflow import BaseNode", "subclass minirun.workflow.Node"),
         ("from minirun import evaluation", "minirun.testing.ScriptedLlm"),
         ("from minirun.types import SpeechConfig", "no adapter has an equal of it"),
         ("from minirun.types import HarmCategory", "minirun.types.SafetySetting"),
@@ -185,7 +186,7 @@ def test_a_name_that_is_not_here_says_what_to_use_instead(statement: str, advice
 
 
 @pytest.mark.parametrize(("package", "name"), [
-    ("minirun", "Gemini"), ("minirun", "workflow"), ("minirun.models", "LiteLlm"), ("minirun.types", "Tool"),
+    ("minirun", "Gemini"), ("minirun", "evaluation"), ("minirun.models", "LiteLlm"), ("minirun.types", "Tool"),
     ("minirun.agents.llm_agent", "LangGraphAgent"), ("minirun.tools", "google_search"),
 ])  # fmt: skip
 def test_whether_a_name_is_there_can_be_asked(package: str, name: str) -> None:

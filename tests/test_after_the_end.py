@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from inspect import isawaitable
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 
@@ -71,9 +71,9 @@ async def test_state_is_not_written_after_the_run(write: Callable[[Any], object]
 
 # What only looks at something: it goes on working, and shows what there was.
 READS = {
-    "agent", "agent_name", "app_name", "branch", "deps", "escalated", "function_call_id", "idempotency_key",
-    "invocation_id", "is_resumed", "late", "parent_agent", "root_agent", "run_config", "session", "status",
-    "tool_confirmation", "user_content", "user_id",
+    "agent", "agent_name", "app_name", "attempt_count", "branch", "deps", "escalated", "function_call_id",
+    "idempotency_key", "invocation_id", "is_resumed", "late", "node_input", "node_path", "parent_agent", "root_agent",
+    "run_config", "session", "status", "tool_confirmation", "user_content", "user_id",
 }  # fmt: skip
 # The runtime's own.
 OTHERS = {"root"}
@@ -108,6 +108,7 @@ USES: Mapping[str, list[Callable[[Any], object]]] = {
     "end_invocation": [lambda context: setattr(context, "end_invocation", True)],
     "get_artifact_version": [lambda context: context.get_artifact_version("a")],
     "list_artifacts": [lambda context: context.list_artifacts()],
+    "map": [lambda context: context.map(print, [1])],
     "load_artifact": [lambda context: context.load_artifact("a")],
     "load_credential": [lambda context: context.load_credential(AUTH)],
     "open_artifact": [open_it],
@@ -115,6 +116,7 @@ USES: Mapping[str, list[Callable[[Any], object]]] = {
     "request_confirmation": [lambda context: context.request_confirmation(hint="x")],
     "request_credential": [lambda context: context.request_credential(AUTH)],
     "request_input": [lambda context: context.request_input("x")],
+    "run_node": [lambda context: context.run_node(print)],
     "run_in_thread": [lambda context: context.run_in_thread(print)],
     "save_artifact": [lambda context: context.save_artifact("a", PART)],
     "save_artifact_stream": [lambda context: context.save_artifact_stream("a", [b"x"])],
@@ -126,7 +128,16 @@ USES: Mapping[str, list[Callable[[Any], object]]] = {
     "watch_commits": [lambda context: context.watch_commits(print)],
 }
 # Of what only looks at something, what takes an argument.
-LOOKS: Mapping[str, Callable[[Any], object]] = {"deps_as": lambda context: context.deps_as(type(None))}
+LOOKS: Mapping[str, Callable[[Any], object]] = {
+    "deps_as": lambda context: context.deps_as(type(None)),
+    "state_as": lambda context: context.state_as(Row),
+}
+
+
+class Row(TypedDict, total=False):
+    """What the state may be seen as."""
+
+    k: int
 
 
 def names_of(context: ReadonlyContext) -> set[str]:

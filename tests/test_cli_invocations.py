@@ -36,7 +36,7 @@ class Worker(BaseAgent):
         await ctx.step("first", happens, f"{text}: first")
         await ctx.emit(Event(message=f"{text}: begun"))
         dies_at("begun")
-        if text == "fail":
+        if text == "fail" and not Path("repaired").exists():
             raise OSError("the world is gone")
         if text.startswith("wait"):
             await ctx.sleep_until(float(text.split()[1]))
@@ -130,6 +130,20 @@ def test_what_was_killed_goes_on(shell: Shell) -> None:
     assert shell.happened() == ["one: first", "two: first", "one: last", "two: last"]
     assert shell("invocations", "resume", "agent.py") == "nothing was interrupted, and nothing is due\n"
     assert shell("invocations", "resume", "agent.py", first) == f"{first} has ended: completed\n"
+
+
+def test_what_has_failed_goes_on_when_it_is_named(shell: Shell) -> None:
+    """Only then: what failed is tried again, and may fail again; what is recorded is not done again."""
+    shell("run", "agent.py", "fail", status=1)
+    [failed] = shell.invocation_ids()
+    assert shell("invocations", "resume", "agent.py") == "nothing was interrupted, and nothing is due\n"
+    assert "the world is gone" in shell("invocations", "resume", "agent.py", failed, status=1)
+    assert shell.statuses() == {"default": "failed"}
+    (shell.folder / "repaired").touch()
+    assert shell("invocations", "resume", "agent.py", failed) == "fail: done\n"
+    assert shell.statuses() == {"default": "completed"}
+    assert shell.happened() == ["fail: first", "fail: last"]
+    assert shell("invocations", "resume", "agent.py", failed) == f"{failed} has ended: completed\n"
 
 
 def test_an_answer_that_was_killed_goes_on(shell: Shell) -> None:

@@ -34,8 +34,8 @@ from minirun.testing import ScriptedLlm
 EXAMPLES = Path(custom_agent.__file__).parent
 # A script takes a second at most; one that has not ended after this long hangs.
 SCRIPT_S_MAX = 60
-# The main job of the first version, with tests of its own; the others show one thing each.
-LONG = ("librarian.py", "load_test.py")
+# Whole jobs, with tests of their own; the others show one thing each.
+LONG = ("librarian.py", "load_test.py", "map_reduce_files.py", "order_desk.py")
 LINES_MAX = 60
 
 
@@ -45,9 +45,9 @@ def start(name: str, folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(program, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def output_of(name: str, folder: Path) -> list[str]:
+def output_of(name: str, folder: Path, *arguments: str) -> list[str]:
     """What an example prints when it is run as a script in *folder*."""
-    out, error = start(name, folder).communicate(timeout=SCRIPT_S_MAX)
+    out, error = start(name, folder, *arguments).communicate(timeout=SCRIPT_S_MAX)
     assert error == ""
     return out.splitlines()
 
@@ -159,6 +159,36 @@ async def test_custom_agent(autojump_clock: MockClock, capsys: pytest.CaptureFix
         """
     assert capsys.readouterr().out.splitlines() == lines(expected)
     assert trio.current_time() == pytest.approx(2.5)
+
+
+# --- workflows --------------------------------------------------------------------------------------------------------
+
+
+def test_an_order_desk_asks_and_is_answered(tmp_path: Path) -> None:
+    """Each process runs only what is behind the answer: what was found is looked up once, the draft is written anew."""
+    draft = """Sorry: {"page":"paged about 'I need pens now'","lookup":["two pens are in Bonn"]}"""
+    asked = output_of("order_desk.py", tmp_path)
+    assert asked == ["looking up I need pens now", f"paused Send this? {draft}"]
+    assert output_of("order_desk.py", tmp_path, "no") == [f"paused Send this? {draft} Please."]
+    assert output_of("order_desk.py", tmp_path, "yes") == [f"completed sent: {draft} Please."]
+
+
+def test_a_map_over_files_goes_on_after_a_kill(tmp_path: Path) -> None:
+    """The first process kills itself when half of the files are counted; the second one opens only the others."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for number in range(8):
+        (folder / f"{number}.txt").write_text(f"the boat {number}\nThe end", "utf-8")
+    lines = output_of("map_reduce_files.py", tmp_path, "texts")
+    read = [line.split(" reads ") for line in lines if " reads " in line]
+    assert sorted(read, key=lambda each: each[1]) == [
+        ["first" if number < 4 else "second", f"{number}.txt"] for number in range(8)
+    ]
+    assert [line for line in lines if " reads " not in line] == [
+        "the first process has ended with -9",
+        "completed ['the 16', 'boat 8', 'end 8']",
+        "the second process has ended with 0",
+    ]
 
 
 # --- the order --------------------------------------------------------------------------------------------------------

@@ -8,12 +8,14 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from minirun import SqliteSessionService
 from minirun._codec import from_json
 from minirun.errors import SessionNotFoundError
+from minirun.runtime._ids import Ids
 from minirun.sessions._sqlite import _logs
 
 from .stores import HERE, append, get, texts
@@ -94,3 +96,25 @@ async def test_not_finding_a_session_costs_the_same_however_many_there_are(tmp_p
                 await service.read_events(**HERE)
             costs.append(steps.tens)
         assert costs[1] < 2 * costs[0] + 20, costs
+
+
+async def test_the_thousandth_step_costs_what_the_first_costs() -> None:
+    """Steps that are alike are told apart without counting through those before."""
+    ids = Ids("e-1")
+    assert len({ids.claim("path") for _ in range(1000)}) == 1000
+    tried = CountedIds(ids.claimed)
+    ids.claimed = tried
+    taken = ids.claim("path")
+    assert tried.asked <= 2
+    ids.release([taken])
+    assert ids.claim("path") == taken
+
+
+class CountedIds(dict[str, Any]):
+    """Ids that count how often one is looked for."""
+
+    asked = 0
+
+    def __contains__(self, key: object) -> bool:
+        self.asked += 1
+        return super().__contains__(key)

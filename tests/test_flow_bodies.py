@@ -57,9 +57,16 @@ CALLS = st.one_of(
         st.sampled_from(["root", "child", "both", "nobody"]),
     ),
 )
-SEALS = st.none() | st.just(b"\xff") | st.builds(
-    sealed, st.sampled_from(["openai", "anthropic"]), st.sampled_from(["thinking", "redacted"]), st.just("S")
-)  # fmt: skip
+SEALS = st.none() | st.sampled_from(
+    [
+        b"\xff",
+        sealed("anthropic", "thinking", "S"),
+        sealed("anthropic", "redacted", "S"),
+        sealed("openai", "item", dumps({"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "S"})),
+        sealed("openai", "phase", "commentary"),
+        sealed("gemini", "signature", "Uw=="),
+    ]
+)
 THOUGHTS = st.builds(
     lambda text, seal: Part(text=text, thought=True, thought_signature=seal), st.just("hm") | st.just(""), SEALS
 )
@@ -81,12 +88,10 @@ ANSWERS = st.builds(
     st.sampled_from(["STOP", "STOP", "MAX_TOKENS", "OTHER"]),
     st.sampled_from([None, None, None, "SAFETY"]),
 )
-WORDS = st.sampled_from(["go", " ", "\n", "\x00"]).map(lambda text: Part(text=text)) | st.sampled_from(
-    [
-        Part(inline_data=MEDIA["picture"]),
-        Part(inline_data=MEDIA["empty picture"]),
-        Part(inline_data=MEDIA["empty text"]),
-    ]
+WORDS = st.one_of(
+    st.sampled_from(["go", " ", "\n", "\x00"]).map(lambda text: Part(text=text)),
+    st.sampled_from([Part(inline_data=blob) for blob in MEDIA.values() if isinstance(blob, Blob)]),
+    st.just(Part(file_data=MEDIA["elsewhere"])),
 )
 MESSAGES = st.builds(lambda parts: Content(role="user", parts=parts), st.lists(WORDS, min_size=1, max_size=2))
 # A message to run, or how many invocations to undo.
@@ -133,6 +138,8 @@ def test_bodies_of_real_runs_are_what_the_apis_take(
 ) -> None:
     """
     Every request of agents that call, hand over, work side by side, fail, are undone and summarised can be sent.
+
+    To each of the four APIs, whoever has sealed what is in it, and whatever the user has sent.
     """
     for request in trio.run(requests_of, answers, steps, is_summarised):
         for wire, problem_with, types in WIRES.values():

@@ -181,6 +181,22 @@ async def test_media_and_code_go_in() -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", ["hm", "application/zip", "", "application/"])
+async def test_media_that_it_does_not_take_are_told_in_words(kind: str) -> None:
+    """
+    What the API does not take is told in words; in what a tool has answered, the response tells of it already.
+    """
+    media = Part(inline_data=Blob(data=b"a", mime_type=kind))
+    found = await body_of(
+        told("user", media),
+        told("model", Part(function_call=FunctionCall(name="now", id="f"))),
+        told("user", Part(function_response=FunctionResponse(name="now", id="f", parts=[media]))),
+    )
+    [part] = found["contents"][0]["parts"]
+    assert "which you are not shown" in part["text"]
+    assert "parts" not in found["contents"][2]["parts"][0]["functionResponse"]
+
+
 @pytest.mark.parametrize(("name", "is_new"), [("gemini-2.5-pro", False), ("gemini-3-pro", True), ("tuned/x", True)])
 def test_what_a_model_is_able_to_do_follows_from_its_name(name: str, is_new: bool) -> None:
     """

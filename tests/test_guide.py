@@ -6,6 +6,7 @@ What the fences in them mean:
 *   ```python: the blocks under one heading are one program, in their order. Each runs in an empty folder; an `await`
     outside of functions stands, as in a notebook, for code inside `trio.run`.
 *   ```output: what the program under this heading prints, all of it; its blocks are read one after another.
+*   ```mermaid: the same, where what is printed is a picture that readers see drawn.
 *   ```python NAME.py: a file, which is written into the folder when the blocks under its heading come to it.
 *   ```console: lines that begin with `$ python` are run in the folder, and what they print is what follows them.
 *   Programs that ask a model at `LOCAL_MODELS` ask a server of the tests, at an address of its own.
@@ -51,6 +52,8 @@ README_LINES_MAX = 300
 AWAIT_OUTSIDE = (
     "To run a block that has an `await` outside a function, put it into `async def main():` and call `trio.run(main)`."
 )
+# The kinds of blocks that a program prints.
+PRINTED = ("output", "mermaid")
 # Where Ollama is on a reader's machine.
 LOCAL_MODELS = "http://localhost:11434"
 # What the server of the tests answers.
@@ -168,7 +171,7 @@ def test_programs_print_what_is_shown(
             run_all([block._replace(text=block.text.replace(LOCAL_MODELS, address)) for block in blocks], tmp_path)
     else:
         run_all(blocks, tmp_path)
-    assert capsys.readouterr().out == "".join(block.text for block in blocks if block.kind == "output")
+    assert capsys.readouterr().out == "".join(block.text for block in blocks if block.kind in PRINTED)
 
 
 def run_all(blocks: list[Block], folder: Path) -> None:
@@ -218,7 +221,7 @@ def test_start_has_the_two_commands() -> None:
 def test_fences_are_of_known_kinds() -> None:
     """No block escapes the tests by a kind of its own, and each line of a console block is a command or an output."""
     kinds = {block.kind for block in BLOCKS if not re.fullmatch(r"python \w+\.py", block.kind)}
-    assert kinds <= {"python", "output", "console", "sh", "text"}
+    assert kinds <= {"python", *PRINTED, "console", "sh", "text"}
     for block in BLOCKS:
         if block.kind == "console":
             assert block.text.startswith("$ python "), f"{block.file.name}:{block.line}"
@@ -303,7 +306,7 @@ def test_the_defaults_that_are_told_elsewhere_hold() -> None:
     """The promises and the chapter about tools name the defaults of budgets, threads and retries as they are."""
     promises = CHAPTERS["promises"].section("# Promises")
     told = {name: float(number) for name, number in re.findall(r"`(\w+)=([\d.]+)`", promises)}
-    budgets = ("max_llm_calls", "max_tool_calls", "max_transfers", "deadline_s")
+    budgets = ("max_llm_calls", "max_tool_calls", "max_transfers", "max_node_runs", "deadline_s")
     assert told == {name: getattr(RunConfig(), name) for name in budgets}
     assert RunConfig().max_tokens == 0
     assert f"`thread_grace_s` seconds ({RunConfig().thread_grace_s:g} by default)" in " ".join(promises.split())
@@ -404,6 +407,7 @@ def test_the_signature_of_runner_holds() -> None:
         "app": None,
         "app_name": None,
         "agent": None,
+        "node": None,
         "plugins": None,
         "session_service": ...,
         "artifact_service": None,
@@ -414,7 +418,7 @@ def test_the_signature_of_runner_holds() -> None:
         "auto_create_session": False,
         "env": None,
     }
-    assert len(inspect.signature(Runner).parameters) == 12
+    assert len(inspect.signature(Runner).parameters) == 13
     assert "app_name" not in [name for name, default in keywords(InMemoryRunner).items() if default is ...]
 
 
@@ -456,6 +460,7 @@ def test_the_fields_of_run_config_hold() -> None:
         "max_llm_calls": 500,
         "max_tool_calls": 1000,
         "max_transfers": 50,
+        "max_node_runs": 1000,
         "max_tokens": 0,
         "deadline_s": 3600.0,
         "thread_grace_s": 10.0,

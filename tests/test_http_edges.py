@@ -5,6 +5,8 @@ The transport against servers that behave oddly on the socket: when they close, 
 from __future__ import annotations
 
 import logging
+import socket
+import struct
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
@@ -14,7 +16,13 @@ import pytest
 import trio
 import trio.testing
 
-from minirun.errors import ContextTooLongError, ModelAuthenticationError, ModelConnectionError, ModelRequestError
+from minirun.errors import (
+    ContextTooLongError,
+    ModelAuthenticationError,
+    ModelConnectionError,
+    ModelError,
+    ModelRequestError,
+)
 from minirun.models import LlmResponse
 from minirun.models.openai import OpenAIChat
 
@@ -106,26 +114,100 @@ async def test_a_kept_connection_that_the_server_has_closed_is_not_used() -> Non
     assert server.connections == 3
 
 
-async def test_a_kept_connection_that_closes_under_a_request_is_lost() -> None:
+@pytest.mark.parametrize("is_reset", [False, True])
+async def test_a_kept_connection_that_closes_under_a_request_is_replaced(is_reset: bool) -> None:
     """
-    Where the server closes while the request is under way it may have been read: that is told, and may be asked again.
+    Where the server closes a kept connection under a request, and has sent nothing back, it gets the request once more.
     """
 
     async def handle(stream: trio.SocketStream, number: int) -> None:
         await has_request(stream)
         await stream.send_all(response(STREAM))
         await has_request(stream)
-        if number == 1:
-            await stream.aclose()
-        else:
+        if number > 1:
             await stream.send_all(response(STREAM))
+            return
+        if is_reset:
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await stream.aclose()
+
+    async with serving(handle) as (model, server):
+        await ask(model)
+        await ask(model)
+        assert server.connections == 2
+
+
+async def test_a_request_is_sent_again_once() -> None:
+    """
+    A server that closes its kept connections again and again under requests is a lost connection at the second time.
+    """
+    read: list[int] = []
+
+    async def handle(stream: trio.SocketStream, number: int) -> None:
+        await has_request(stream)
+        await stream.send_all(response(STREAM))
+        await both.wait()
+        await has_request(stream)
+        read.append(number)
 
     async with serving(handle) as (model, _):
-        await ask(model)
+        both = trio.Event()
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(ask, model)
+        both.set()
         with pytest.raises(ModelConnectionError) as caught:
             await ask(model)
         assert not caught.value.has_begun
-        await ask(model)
+        assert len(read) == 2
+
+
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"])
+async def test_other_lost_requests_are_not_sent_again(head: bytes) -> None:
+    """
+    A request on a connection of its own that is closed before the head, or on a kept one after it, is sent once.
+    """
+    requests = 0
+
+    async def handle(stream: trio.SocketStream, number: int) -> None:
+        nonlocal requests
+        await has_request(stream)
+        if head:
+            await stream.send_all(response(STREAM))
+            await has_request(stream)
+        requests += 1
+        if head:
+            await stream.send_all(head)
+
+    async with serving(handle) as (model, _):
+        if head:
+            await ask(model)
+        with pytest.raises(ModelConnectionError):
+            await ask(model)
+    assert requests == 1
+
+
+async def test_requests_do_not_wait_for_each_other_s_connections() -> None:
+    """
+    However many requests are under way, the next one gets a connection of its own: there is no time-out of a pool.
+    """
+    count, read, all_read = 110, 0, trio.Event()  # more than are kept when they are done
+
+    async def handle(stream: trio.SocketStream, number: int) -> None:
+        nonlocal read
+        await has_request(stream)
+        read += 1
+        if read == count:
+            all_read.set()
+        await all_read.wait()
+        await stream.send_all(response(STREAM))
+
+    async with serving(handle) as (model, server):
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                for _ in range(count):
+                    nursery.start_soon(ask, model)
+    assert server.connections == count
 
 
 async def test_an_answer_that_comes_before_the_request_was_read_counts() -> None:
@@ -143,6 +225,31 @@ async def test_an_answer_that_comes_before_the_request_was_read_counts() -> None
     async with serving(handle) as (model, _):
         with pytest.raises(ContextTooLongError, match="too large"):
             await ask(model, "x" * 3_000_000)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_response_is_bounded(monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
+    """
+    A server that never comes to an end is given up when its response is too long, streamed or not.
+    """
+    monkeypatch.setattr("minirun.models._http.BODY_BYTES_MAX", 2**20)
+    sent = 0
+
+    async def handle(connection: trio.SocketStream, number: int) -> None:
+        nonlocal sent
+        await has_request(connection)
+        kind = b"text/event-stream" if stream else b"application/json"
+        await connection.send_all(b"HTTP/1.1 200 OK\r\ncontent-type: " + kind + b"\r\n\r\n")
+        while True:
+            await connection.send_all(b": nothing yet\n\n" * 4096)
+            sent += 15 * 4096
+
+    async with serving(handle) as (model, _):
+        with pytest.raises(ModelError, match="at most 1048576 bytes"):
+            async with aclosing(model.generate_content_async(request("hi"), stream)) as responses:
+                async for _ in responses:
+                    pass
+    assert sent < 2**24
 
 
 async def test_the_key_goes_nowhere_else(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

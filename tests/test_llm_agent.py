@@ -188,6 +188,46 @@ async def test_what_the_model_reports_stands_on_the_event() -> None:
     assert run.answer is None
 
 
+@pytest.mark.parametrize("parts", [[], [Part(text="Let me see.")]])
+@pytest.mark.parametrize("reason", [None, "MAX_TOKENS"])
+@pytest.mark.parametrize("config", [SSE, RunConfig()])
+async def test_a_failed_answer_makes_no_calls(parts: list[Part], reason: str | None, config: RunConfig) -> None:
+    """
+    Of an answer with an `error_code`, whichever model gives it, calls are neither made nor stored, and the turn ends.
+    """
+    made: list[str] = []
+
+    async def add() -> str:
+        """Add."""
+        made.append("add")
+        return "3"
+
+    content = Content(role="model", parts=[*parts, call("add", id="c"), call("add")])
+    failed = LlmResponse(content=content, error_code="OTHER", error_message="so it is", finish_reason=reason)
+    model = ScriptedLlm([failed, call("add"), "3"])
+    runner = runner_for(LlmAgent(name="a", model=model, tools=[add], parallel_tool_calls=False))
+    events, run = await run_to_end(runner, run_config=config)
+    assert ([event.error_code for event in events if not event.partial], run.answer) == (["OTHER"], None)
+    stored = (await stored_events(runner))[-1]
+    assert stored.content == (Content(role="model", parts=parts) if parts else None)
+    assert (stored.error_message, stored.finish_reason, made) == ("so it is", reason, [])
+    await run_to_end(runner)
+    assert made == ["add"]
+    assert not any(content.calls for content in model.requests[1].contents)
+
+
+async def test_a_callback_s_failed_answer_makes_no_calls() -> None:
+    """
+    It is the same for an answer that a callback gives in the place of the model, or makes of the model's.
+    """
+    failed = LlmResponse(content=Content(role="model", parts=[call("add")]), error_code="OTHER")
+    for hook in ("before_model_callback", "after_model_callback"):
+        hooks: Any = {hook: lambda **given: failed}
+        agent = LlmAgent(name="a", model=ScriptedLlm(["3"]), tools=[], **hooks)
+        [event], _ = await run_to_end(runner_for(agent))
+        assert (event.error_code, event.content) == ("OTHER", None)
+
+
 ABOUT: dict[str, Any] = {
     "model_version": "m-1",
     "grounding_metadata": {"chunks": [{"uri": "x"}]},

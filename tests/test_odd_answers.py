@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minirun import Event
+from minirun import Event, LlmAgent
 from minirun.errors import (
     ConfigurationError,
     ContextTooLongError,
@@ -27,8 +27,10 @@ from minirun.models._wire_gemini import GeminiWire
 from minirun.models._wire_openai_chat import ChatWire
 from minirun.models._wire_openai_responses import ResponsesWire
 from minirun.models.openai import OpenAIChat
+from minirun.testing import ScriptedLlm
 from minirun.types import Blob, Content, FunctionCall, FunctionResponse, Part
 
+from .helpers import run_to_end, runner_for
 from .provider_servers.server import Reply
 from .wire_models import APIS, Api, answer, ask, playing, request, whole
 
@@ -178,14 +180,38 @@ def test_blocks_with_one_index_stay_apart() -> None:
     assert calls_in(MessagesWire(), text, call, more) == [("add", {"a": 1}, None)]
 
 
-def test_an_answer_that_the_policy_has_stopped_makes_no_calls() -> None:
+ADD = {"type": "tool_use", "id": "t", "name": "add", "input": {}}
+
+
+@pytest.mark.parametrize(
+    ("wire", "events"),
+    [
+        (ChatWire(), [chunk(piece("add", "{}", index=0)), chunk(reason="content_filter")]),
+        (
+            MessagesWire(),
+            [
+                {"type": "content_block_start", "index": 0, "content_block": ADD},
+                {"type": "message_delta", "delta": {"stop_reason": "refusal"}},
+            ],
+        ),
+    ],
+)
+async def test_an_answer_that_the_policy_has_stopped_makes_no_calls(wire: Wire, events: list[Any]) -> None:
     """
     What a refusal or a content filter leaves of an answer is an error, and no call in it is made.
     """
-    assert calls_in(ChatWire(), chunk(piece("add", "{}", index=0)), chunk(reason="content_filter")) == []
-    block = {"type": "tool_use", "id": "t", "name": "add", "input": {}}
-    stop = {"type": "message_delta", "delta": {"stop_reason": "refusal"}}
-    assert calls_in(MessagesWire(), {"type": "content_block_start", "index": 0, "content_block": block}, stop) == []
+    made: list[str] = []
+
+    async def add() -> None:
+        """Add."""
+        made.append("add")
+
+    assembler = wire.assembler(True)
+    for event in events:
+        assembler.feed(event)
+    agent = LlmAgent(name="a", model=ScriptedLlm([assembler.response()]), tools=[add])
+    [event], _ = await run_to_end(runner_for(agent))
+    assert (event.error_code, event.get_function_calls(), made) == ("SAFETY", [], [])
 
 
 def test_only_the_first_of_several_choices_counts() -> None:

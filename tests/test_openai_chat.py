@@ -95,25 +95,42 @@ async def test_media_are_parts() -> None:
         {"type": "file", "file": {"file_id": "file-7"}},
         {"type": "text", "text": "```python\n1+1\n```"},
     ]
-    assert assistant["content"] == "[a file of type image/png]"
+    assert assistant["content"] == "[a file of type image/png, which you are not shown]"
 
 
 @pytest.mark.parametrize(
     "part",
     [
         Part(inline_data=Blob(data=b"\x04", mime_type="video/mp4")),
+        Part(inline_data=Blob(data=b"\x04", mime_type="image/tiff")),
+        Part(inline_data=Blob(data=b"\x04", mime_type="hm")),
         Part(file_data=FileData(file_uri="gs://bucket/i.png", mime_type="image/png")),
         Part(file_data=FileData(file_uri="https://h/a.pdf", mime_type="application/pdf")),
     ],
 )
-async def test_media_that_the_api_does_not_take_are_refused(part: Part) -> None:
+async def test_media_that_the_api_does_not_take_are_told_in_words(part: Part) -> None:
     """
-    What cannot be sent is refused with its place, and nothing is sent.
+    What cannot be sent is told to the model in words: it is in the log, and later requests have it, too.
     """
-    async with playing(API) as (model, server):
-        with pytest.raises(NotSupportedError, match=r"^contents\[0\]\.parts\[1\]: expected"):
-            await ask(model, request(user_says(Part(text="see"), part)))
-    assert server.asked == []
+    [message] = (await body_of(user_says(Part(text="see"), part)))["messages"]
+    [_, piece] = message["content"]
+    assert piece["type"] == "text"
+    assert "which you are not shown" in piece["text"]
+
+
+async def test_a_model_that_reads_text_only_is_told_of_media_in_words() -> None:
+    """
+    With `sees_media=False` no image, sound or file is sent, but texts are; a server of one's own takes any image.
+    """
+    kinds = ["image/png", "application/pdf", "audio/wav", "text/csv", "image/bmp"]
+    media = [Part(inline_data=Blob(data=b"a", mime_type=kind)) for kind in kinds]
+    for sees_media, types in ((True, "image_url file input_audio text image_url"), (False, "text text text text text")):
+        options = {"sees_media": sees_media, "dialect": "compatible"}
+        [message] = (await body_of(user_says(*media), options=options))["messages"]
+        assert [piece["type"] for piece in message["content"]] == types.split()
+        assert message["content"][3]["text"] == "a"
+    with pytest.raises(ConfigurationError, match="sees_media"):
+        OpenAIChat("m", api_key="k", sees_media="no")  # type: ignore[arg-type]  # on purpose
 
 
 @pytest.mark.parametrize(

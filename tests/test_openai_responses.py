@@ -17,7 +17,6 @@ from minirun.errors import (
     ModelOverloadedError,
     ModelRateLimitedError,
     ModelRefusedError,
-    NotSupportedError,
 )
 from minirun.models._seals import opened, sealed
 from minirun.models._sse import SseReader
@@ -189,16 +188,18 @@ async def test_media_are_pieces_also_in_what_tools_answer() -> None:
     "part",
     [
         Part(inline_data=Blob(data=b"x", mime_type="audio/wav")),
+        Part(inline_data=Blob(data=b"x", mime_type="image/tiff")),
         Part(file_data=FileData(file_uri="gs://bucket/f")),
     ],
 )
-async def test_media_that_it_does_not_take_are_refused(part: Part) -> None:
+async def test_media_that_it_does_not_take_are_told_in_words(part: Part) -> None:
     """
-    What responses do not take is refused with its place, before anything is sent.
+    What responses do not take is told to the model in words: it is in the log, and later requests have it, too.
     """
-    async with playing(API) as (model, _):
-        with pytest.raises(NotSupportedError, match=r"contents\[0\]\.parts\[0\]: expected"):
-            await ask(model, request(Content(role="user", parts=[part])))
+    [message] = (await body_of(Content(role="user", parts=[part])))["input"]
+    [piece] = message["content"]
+    assert piece["type"] == "input_text"
+    assert "which you are not shown" in piece["text"]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,8 @@ from minirun.sessions import (
     repair,
     verify,
 )
-from minirun.sessions._calls import CallFold, call_changes, in_order, is_of_a_run, take_over
+from minirun.sessions._call_fold import CallFold, in_order
+from minirun.sessions._calls import call_changes, is_of_a_run, take_over
 from minirun.sessions._live import visible_tail
 from minirun.sessions._past import rewound
 from minirun.sessions._pending import check_answer, pending_call

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from minirun.agents import LlmAgent
+from minirun.apps import App, EventsCompactionConfig, LlmEventSummarizer
 from minirun.errors import ConfigurationError
 from minirun.models import LLMRegistry, ScriptedLlm, providers
 from minirun.models.anthropic import Claude
@@ -145,6 +146,34 @@ async def test_a_runner_closes_the_models_of_its_app() -> None:
     async with InMemoryRunner(agent=agent):
         LLMRegistry.unregister("closable-.*")
     assert sorted(closed) == sorted(["closable-2", "shared", "tool's", "shared", "tool's"])
+
+
+async def test_a_runner_closes_the_model_of_a_summarizer() -> None:
+    """
+    A model that only a summarizer has is closed, also one that is named, but not one whose name is gone.
+    """
+    closed: list[str] = []
+
+    class Closable(ScriptedLlm):
+        async def aclose(self) -> None:
+            closed.append(self.name)
+
+    def made(name: str) -> Closable:
+        return Closable(lambda request: "hi", name=name)
+
+    LLMRegistry.register("closable-.*", made)
+    agent = LlmAgent(name="root", model=ScriptedLlm([]))
+    for llm in (made("own"), "closable-3"):
+        compaction = EventsCompactionConfig(
+            compaction_interval=1, overlap_size=0, summarizer=LlmEventSummarizer(llm=llm)
+        )
+        app = App("app", agent, events_compaction_config=compaction)
+        async with InMemoryRunner(app=app):
+            pass
+    assert closed == ["own", "closable-3"]
+    async with InMemoryRunner(app=app):
+        LLMRegistry.unregister("closable-.*")
+    assert closed == ["own", "closable-3"]
 
 
 def test_without_an_http_client_the_extra_is_named() -> None:

@@ -77,7 +77,12 @@ FILES = st.sampled_from(
         Part(inline_data=Blob(data=b"\x89", mime_type="image/png", display_name="a")),
         Part(inline_data=Blob(data=b"%PDF", mime_type="application/pdf")),
         Part(inline_data=Blob(data=b"a,b\xff", mime_type="text/csv")),
+        Part(inline_data=Blob(data=b"", mime_type="image/png")),
+        Part(inline_data=Blob(data=b"MM", mime_type="image/tiff")),
+        Part(inline_data=Blob(data=b"PK", mime_type="application/zip")),
+        Part(inline_data=Blob(data=b"a", mime_type="hm")),
         Part(file_data=FileData(file_uri="https://h/i.png", mime_type="image/png")),
+        Part(file_data=FileData(file_uri="gs://b/f")),
     ]
 )
 OTHERS = st.one_of(

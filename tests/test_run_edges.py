@@ -193,3 +193,25 @@ async def test_agents_that_come_to_their_end_although_they_are_cancelled_have_en
             await trio.sleep(1)
     assert run.status == "completed"
     assert [event.error_code for event in await stored_events(runner)] == [None]
+
+
+async def test_asking_a_run_that_had_ended_before_is_a_checkpoint() -> None:
+    """It yields nothing, as it did nothing: a cancellation arrives there as in any other run."""
+    runner = runner_for(Logic(name="agent", logic=nothing))
+    _, ended = await run_to_end(runner)
+    async with runner.run_async(**PLACE, invocation_id=ended.invocation_id) as run:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await anext(run, None)
+    assert scope.cancelled_caught
+
+
+async def test_the_failed_calls_of_a_run_are_a_copy() -> None:
+    """What a program does with them changes nothing."""
+    _, run = await run_to_end(runner_for(Logic(name="agent", logic=nothing)))
+    run.failed_calls["c"] = "here"
+    assert run.failed_calls == {}
+
+
+async def nothing(ctx: InvocationContext) -> None:
+    """Come to the end at once."""

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from minirun import Event, InMemoryRunner, LlmAgent, Runner, SqliteSessionService
+from minirun import Event, InMemoryRunner, LlmAgent, Runner, SqliteSessionService, ToolContext
 from minirun.errors import InvalidValueError
 from minirun.models import LlmCapabilities, LlmRequest, RequestChecker
 from minirun.testing import ScriptedLlm, call
-from minirun.tools import FunctionTool
+from minirun.tools import FunctionTool, LongRunningFunctionTool
 from minirun.types import Blob, Content, FileData, FunctionCall, FunctionResponse, Part, UserContent
 
 from . import strategies
-from .helpers import run_to_end, stored_events
+from .helpers import run_to_end, runner_for, stored_events
 
 PNG = Blob(data=b"\x89PNG", mime_type="image/png")
 FILE = FileData(file_uri="https://x/y.pdf", mime_type="application/pdf")
@@ -90,6 +90,39 @@ async def test_media_beside_what_is_neither_text_nor_media_fail_the_call() -> No
     stored, _ = await answer_to([PNG, {"a": 1}])
     assert "expected a text or media, found" in stored.response["error"]["message"]
     assert "result of 'look'[1]" in stored.response["error"]["message"]
+
+
+async def test_an_artifact_is_returned_as_what_was_loaded() -> None:
+    """What `load_artifact` returns is media as any other; a reference to an artifact fails the call, and says so."""
+
+    async def look(tool_context: ToolContext) -> list[Any]:
+        """Look at it."""
+        await tool_context.save_artifact("a.png", Part(inline_data=PNG))
+        return ["see", await tool_context.load_artifact("a.png")]
+
+    model = ScriptedLlm([call("look"), "done"], capabilities=SEEING)
+    await run_to_end(runner_for(LlmAgent(name="a", model=model, tools=[look])))
+    [shown] = model.requests[-1].contents[-1].responses
+    assert [part.inline_data and part.inline_data.data for part in shown.parts] == [PNG.data]
+    stored, _ = await answer_to(FileData(file_uri="artifact://apps/app/a.png", mime_type="image/png"))
+    assert "load_artifact(name)" in stored.response["error"]["message"]
+    assert list(stored.parts) == []
+
+
+async def test_media_of_a_long_running_tool_are_told_in_words() -> None:
+    """What such a tool returns first is a note, which says what the media were; its answer has to be JSON."""
+
+    async def draw() -> list[Any]:
+        """Draw it."""
+        return ["first sketch", PNG]
+
+    tool = LongRunningFunctionTool(draw)
+    model = ScriptedLlm([call("draw"), "I am at it.", "done"])
+    _, run = await run_to_end(runner_for(LlmAgent(name="a", model=model, tools=[tool])))
+    [pending] = run.pending
+    assert pending.hint == {"text": "first sketch", "media": ["image/png, 4 B"]}
+    with pytest.raises(InvalidValueError, match="response"):
+        pending.reply(PNG)
 
 
 async def test_an_after_tool_callback_gets_what_the_tool_has_returned() -> None:

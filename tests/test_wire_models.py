@@ -4,10 +4,12 @@ What all models behind HTTP promise, each against a fake server of its API.
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from minirun.errors import (
     ConfigurationError,
@@ -340,6 +342,24 @@ async def test_a_silent_server_is_a_time_out(api: Api, reply: Reply) -> None:
         with pytest.raises(ModelTimeoutError):
             await ask(model, request(http_options={"timeout": 1000}))
         await server.left.wait()
+
+
+async def test_a_connection_that_is_not_made_in_time_is_a_time_out(
+    api: Api, autojump_clock: trio.testing.MockClock
+) -> None:
+    """
+    Ten seconds are enough to connect, whatever the request's own time-out is; where that is less, it counts.
+    """
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
+        address = listener.getsockname()
+        with socket.create_connection(address):  # there is no room for another one
+            model = api.model(f"http://127.0.0.1:{address[1]}")
+            for milliseconds, seconds in ((None, 10), (3000, 3)):
+                start = trio.current_time()
+                with pytest.raises(ModelTimeoutError):
+                    await ask(model, request(http_options={"timeout": milliseconds}) if milliseconds else None)
+                assert trio.current_time() - start == pytest.approx(seconds)
+            await model.aclose()
 
 
 async def test_a_body_that_is_no_answer_is_told(api: Api) -> None:

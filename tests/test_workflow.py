@@ -33,6 +33,8 @@ from minirun.errors import (
     NodeRunsLimitExceededError,
     NodeTimeoutError,
     RouteError,
+    StateSchemaError,
+    WorkflowConfigurationError,
     WorkflowError,
 )
 from minirun.events import EventActions
@@ -338,17 +340,34 @@ async def test_others_come_to_their_end_if_that_is_asked_for(autojump_clock: tri
     async def fail(node_input: Any) -> None:
         raise ValueError
 
-    async def slow(node_input: Any) -> None:
+    async def slow(node_input: Any) -> str:
         await trio.sleep(1)
         done.append("slow")
+        return "slow"
 
     async def after(node_input: Any) -> None:
         done.append("after")
 
     for on_failure, expected in (("cancel_others", []), ("collect", ["slow"])):
-        with pytest.raises(ValueError):  # noqa: PT011 # it has no words
-            await run_of(flow((START, fail), (START, slow, after), on_failure=on_failure, output=after))
+        stored: list[Event] = []
+        wf = flow((START, fail), (START, slow, after), on_failure=on_failure, output=after)
+        with pytest.raises(ValueError) as caught:  # noqa: PT011 # it has no words
+            await run_of(Keeping(name="keeping", sub_agents=[wf], stored=stored))
+        assert caught.value.__notes__ == ["in the node keeping@1/wf@1/fail@1"]
         assert done == expected
+        assert [event.output for event in stored if event.actions.replay.ended] == expected
+
+
+class Keeping(BaseAgent):
+    """Runs an agent, and keeps what is stored when that has ended, whichever way."""
+
+    stored: Any
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        try:
+            await self.sub_agents[0].run_async(ctx)
+        finally:
+            self.stored.extend(ctx.session.events)
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
@@ -647,3 +666,94 @@ async def test_a_route_outside_of_workflows_is_refused() -> None:
 
     with pytest.raises(MinirunError, match="route"):
         await run_of(Speaks(name="speaks"))
+
+
+# --- the state --------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Desk:
+    """What stands in the state of a desk."""
+
+    city: str = ""
+    count: int = 0
+
+
+async def test_a_state_has_a_schema() -> None:
+    """Parameters are its fields; what does not fit is not written; inside of another, fields of both are known."""
+
+    async def write(node_input: str, ctx: InvocationContext) -> int:
+        with pytest.raises(StateSchemaError, match=r"town.*city"):
+            ctx.state["town"] = "Rome"
+        with pytest.raises(StateSchemaError, match="count"):
+            ctx.state["count"] = "1"
+        ctx.state["city"] = node_input
+        return 1
+
+    async def read(text: int, city: str) -> str:
+        return f"{text} {city}"
+
+    wf = flow((START, write, read), state_schema=Desk)
+    assert await output_of(wf) == "1 go"
+
+    async def other(ctx: InvocationContext) -> str:
+        ctx.state["other"] = 1
+        return "done"
+
+    @attrs.frozen
+    class Other:
+        other: int = 0
+
+    inner = Workflow(name="inner", edges=[(START, write, other)], state_schema=Other)
+    assert await output_of(flow((START, inner), state_schema=Desk)) == "done"
+    with pytest.raises(WorkflowConfigurationError, match="town"):
+        flow((START, two_strangers), state_schema=Desk)
+
+
+async def two_strangers(town: str, village: str) -> None:
+    """Its parameters come from nowhere."""
+
+
+async def test_nothing_begins_after_a_failure(autojump_clock: trio.testing.MockClock) -> None:
+    """A node that waits for a place does not begin, and what ends in spite of its cancellation is not stored."""
+    begun: list[str] = []
+    stored: list[Event] = []
+
+    async def fail(node_input: Any) -> None:
+        await trio.sleep(1)
+        raise ValueError("mine")
+
+    async def waits(node_input: Any) -> None:
+        begun.append("waits")
+
+    async def stubborn(node_input: Any) -> str:
+        try:
+            await trio.sleep(5)
+        except trio.Cancelled:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(1)
+        return "in spite of it"
+
+    class Looks(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            try:
+                lanes = (fail, stubborn, waits)
+                await flow((START, lanes, JoinNode(name="j")), max_concurrency=2).run_async(ctx)
+            finally:
+                stored.extend(ctx.session.events)
+
+    with pytest.raises(ValueError, match="mine"):
+        await run_of(Looks(name="looks"))
+    assert begun == []
+    assert not any(event.actions.replay.ended for event in stored)
+
+
+async def test_an_agent_may_answer_false() -> None:
+    """What its schema allows is its output, and is not taken for nothing."""
+
+    def look(callback_context: Any) -> None:
+        """So that its answer is not the end of the node."""
+
+    model = ScriptedLlm(lambda request: "false")
+    judge = LlmAgent(name="judge", model=model, output_schema=bool, after_agent_callback=look)
+    assert await output_of(flow((START, judge, given))) == {"given": False}

@@ -25,7 +25,7 @@ def last_answer(context: InvocationContext, start_seq: int) -> Event | None:
         if "@" in within[len(branch) :] or "~" in within[len(branch) :]:
             continue
         is_step = event.actions.replay.step is not None
-        is_failure = event.error_code is not None and not is_step
+        is_failure = event.error_code is not None and not (is_step or event.actions.replay.aside)
         if is_failure or is_answer(changed(event, node_info=NO_NODE)):  # whether it is final for the run, or not
             return event
     return None

@@ -39,8 +39,6 @@ __all__ = ["BaseAgent", "Hooks", "hooks_field", "refusing"]
 # An identifier, as in the ADK documents: names stand in branches and prompts.
 _NAME = re.compile(r"[^\W\d]\w*")
 
-INVALID_OUTPUT = "INVALID_OUTPUT"
-"""The `error_code` of a model's event that has not the form of the `output_schema`."""
 # The names of the tools that agents have besides their own.
 SET_MODEL_RESPONSE = "set_model_response"
 TRANSFER_TO_AGENT = "transfer_to_agent"

@@ -14,7 +14,8 @@ from ..events import Event
 from ..runtime import InvocationContext
 from ..runtime._cleanup import tell, with_cleanup
 from ..runtime._failure import first_failure, is_pause
-from ..runtime._hooks import Hook, ask, expect
+from ..runtime._hook_calls import ask, expect
+from ..runtime._hooks import Hook
 from ..types import Content
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from .._values import MAKE, changed
 from ..errors import ConfigurationError, FatalError, NotSupportedError
 from ..events import Event, EventActions, Replay
 from ..flows._no_secrets import OF_RUN
-from ..flows._turn import CUT_OFF, Input, Turn, input_of, step
+from ..flows._turn import CUT_OFF, INVALID_OUTPUT, Input, Turn, input_of, step
 from ..models import BaseLlm, LlmResponse
 from ..models._base import responses_of
 from ..runtime import InvocationContext, StreamingMode, ToolContext
@@ -23,7 +23,7 @@ from ..runtime._hooks import Hook
 from ..tools import BaseTool
 from ..tools._batch import run_calls
 from ..types import Content, GenerateContentConfig, Part
-from ._base import INVALID_OUTPUT, SET_MODEL_RESPONSE, TRANSFER_TO_AGENT, BaseAgent, Hooks, hooks_field, refusing
+from ._base import SET_MODEL_RESPONSE, TRANSFER_TO_AGENT, BaseAgent, Hooks, hooks_field, refusing
 from ._request import ConfigMemo, Instruction, ModelRequest, prepare, toolbox
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class LlmAgent(BaseAgent):
         if self._output is not None:
             from ._output import OutputRetries  # few agents have a schema
 
-            output = OutputRetries(self.name, self._output, self.output_retries, ctx._invocation.program.prompts)
+            output = OutputRetries(self.name, self._output, self.output_retries, ctx._invocation)
         while turn is not Turn.DONE:
             if ctx.end_invocation:
                 what = Input.END
@@ -229,7 +229,7 @@ class LlmAgent(BaseAgent):
                 event_id = ctx._following_id(ctx._path)
                 recorded: Event | None = None
                 if ctx._invocation.replayer is not None:
-                    recorded = await ctx._invocation.replayer.repeat_answer(ctx, event_id)
+                    event_id, recorded = await ctx._invocation.replayer.repeat_answer(ctx, event_id)
                 if recorded is not None:
                     problems = [recorded.error_message or ""] if recorded.error_code == INVALID_OUTPUT else []
                     event, tools = recorded, None
@@ -242,7 +242,7 @@ class LlmAgent(BaseAgent):
                     tools = request.tools
                 what, again = input_of(event), event.actions.replay.again
                 if output is not None and problems:
-                    again = output.refuse(problems)
+                    again = output.refuse(event, problems)
                 if again is not None:
                     what = Input.INVALID
                     await ctx.emit(Event(content=Content(role="user", parts=[Part(text=again)])))
@@ -348,8 +348,8 @@ class LlmAgent(BaseAgent):
         event = _event(ctx, answer, request.event_id, partial=None)
         if not request.is_asked or event.branch is not None:  # for the budgets, see `flows._budgets`
             event = changed(event, actions=EventActions(replay=Replay(asked=request.is_asked)))
-        if answer.ask_again is not None:
-            from ._model_callbacks import not_taken  # few answers are refused by a hook
+        if event.error_code or answer.ask_again is not None:
+            from ._model_callbacks import not_taken  # few answers fail, or are refused by a hook
 
             return await ctx.emit(not_taken(event, answer.ask_again)), []
         invocation = ctx._invocation
@@ -365,11 +365,11 @@ class LlmAgent(BaseAgent):
 
             event = with_notes(event, tools, parallel=self.parallel_tool_calls)
         problems: list[str] = []
-        if not event.error_code and is_empty(event.content):
+        if is_empty(event.content):
             reason = f" ({event.finish_reason})" if event.finish_reason else ""
             message = f"the model {request.model.name!r} has said nothing{reason}"
             event = changed(event, error_code=NO_CONTENT, error_message=message)
-        elif input_of(event) is Input.TEXT and not event.error_code:
+        elif input_of(event) is Input.TEXT:
             event, problems = self._with_checked_output(event)
             node = ctx._position.node
             if node is not None and node.agent is self and not problems:

@@ -11,7 +11,8 @@ from .._values import changed
 from ..events import Event, EventActions
 from ..models import LlmRequestDraft, LlmResponse
 from ..runtime import ToolContext
-from ..runtime._hooks import Hook, ask, expect
+from ..runtime._hook_calls import ask, expect
+from ..runtime._hooks import Hook
 from ..types import Content
 from ._request import ModelRequest
 
@@ -59,11 +60,18 @@ async def on_model_error(
     return changed(answer, partial=None) if answer.partial else answer
 
 
-def not_taken(event: Event, again: str) -> Event:
-    """What is stored of an answer that is not to be one: its calls are left out, for nobody will make them."""
-    code, content = event.error_code or ASKED_AGAIN, without_calls(event.content)
+def not_taken(event: Event, again: str | None) -> Event:
+    """
+    What is stored of an answer that has failed, or that is not to be one, where the model is to be asked *again*.
+
+    Its calls are left out: nobody will make them. They may be half, and the model has not stood by them.
+    """
+    content = without_calls(event.content)
+    if again is None:
+        return event if content is event.content else changed(event, content=content)
     replay = changed(event.actions.replay, again=again)
-    return changed(event, content=content, error_code=code, actions=EventActions(replay=replay))
+    actions = EventActions(replay=replay)
+    return changed(event, content=content, error_code=event.error_code or ASKED_AGAIN, actions=actions)
 
 
 def without_calls(content: Content | None) -> Content | None:

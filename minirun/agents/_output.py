@@ -16,6 +16,7 @@ from ._base import SET_MODEL_RESPONSE as NAME
 
 if TYPE_CHECKING:
     from ..flows._output import OutputSchema
+    from ..runtime._invocation import Invocation
 
 __all__ = ["Answer", "AnswerTool", "OutputRetries"]
 
@@ -70,17 +71,18 @@ class AnswerTool(BaseTool):
 class OutputRetries:
     """The answers of an agent that has an `output_schema`, in one run of it, and how many had another form."""
 
-    def __init__(self, agent_name: str, output: OutputSchema, retries: int, prompts: Prompts) -> None:
+    def __init__(self, agent_name: str, output: OutputSchema, retries: int, invocation: Invocation) -> None:
         self._agent_name = agent_name
         self._output = output
         self._retries = retries
-        self._prompts = prompts
+        self._prompts = invocation.program.prompts
+        self._replayer = invocation.replayer
         self._misses = 0
 
-    def refuse(self, problems: Sequence[str]) -> str:
+    def refuse(self, event: Event, problems: Sequence[str]) -> str:
         """Return what the model is told of an answer that has these problems; raise if it has had its retries."""
         told = "\n".join(f"- {problem}" for problem in problems)
-        self._miss(told)
+        self._miss(event, told)
         return self._prompts.output_invalid.format(problems=told)
 
     def answer_in(self, event: Event, tools: Mapping[str, BaseTool] | None) -> Answer | None:
@@ -96,11 +98,13 @@ class OutputRetries:
         answers = [tool.answer(response) for response in responses]
         answer = next((answer for answer in reversed(answers) if answer is not None), None)
         if responses and answer is None:
-            self._miss("see the responses to set_model_response")
+            self._miss(event, "see the responses to set_model_response")
         return answer
 
-    def _miss(self, problems: str) -> None:
+    def _miss(self, event: Event, problems: str) -> None:
         self._misses += 1
+        if self._replayer is not None and self._replayer.record.tried_again.is_before(event):
+            return  # somebody has gone on since: the model gets one more try
         if self._misses > self._retries:
             expected = f"expected an answer of agent {self._agent_name!r} in the form of its output_schema"
             raise OutputSchemaError(f"{expected}, found none in {self._misses} tries; at last: {problems}")

@@ -54,6 +54,13 @@ class BaseEventsSummarizer(ABC):
         It may be cancelled. What it raises costs the run nothing: no summary is stored, and the next run tries again.
         """
 
+    async def close(self) -> None:
+        """
+        Give back what it holds; a Runner that is closed calls it.
+
+        Another Runner may use it, too: it has to go on to work.
+        """
+
 
 def _checked_line(instance: object, attribute: attrs.Attribute[int], value: object) -> None:
     if not is_count(value, 1):
@@ -162,7 +169,7 @@ class LlmEventSummarizer(BaseEventsSummarizer):
 
     async def maybe_summarize_events(self, *, events: Sequence[Event]) -> Event | None:
         """Ask the model; None if it says nothing."""
-        model = LLMRegistry.new_llm(self.llm) if isinstance(self.llm, str) else self.llm
+        model = self._model()
         history = "\n".join(line for event in events for line in _history(event))
         text = (PROMPT if self.prompt_template is None else self.prompt_template).replace(HISTORY, history)
         contents = [Content(role="user", parts=[Part(text=text)])]
@@ -171,6 +178,17 @@ class LlmEventSummarizer(BaseEventsSummarizer):
             raise ModelError(f"{response.error_code}: {response.error_message or 'the model gave no summary'}")
         summary = response.content.text if response.content is not None else ""
         return Event(message=summary, usage_metadata=response.usage_metadata) if summary.strip() else None
+
+    async def close(self) -> None:
+        """Close the model's connections; the next summary opens new ones."""
+        try:
+            model = self._model()
+        except ConfigurationError:
+            return  # a name whose registration has gone since
+        await model.aclose()
+
+    def _model(self) -> BaseLlm:
+        return LLMRegistry.new_llm(self.llm) if isinstance(self.llm, str) else self.llm
 
 
 def _history(event: Event) -> list[str]:

@@ -91,8 +91,9 @@ def resume(
     """
     Go on with what was interrupted, and with what has waited for a time that has come, one after another.
 
-    With INVOCATION_ID go on with that one. Nothing that is recorded is done again. A failure is told, and does not keep
-    the others from their turn; then this exits with 1. Ctrl-C leaves what is in hand interrupted, to be resumed again.
+    With INVOCATION_ID go on with that one, also if it has failed or was cancelled: then what failed is tried again.
+    Nothing that is recorded is done again. A failure is told, and does not keep the others from their turn; then this
+    exits with 1. Ctrl-C leaves what is in hand interrupted, to be resumed again.
     """
     app = load_app(target)
 
@@ -143,7 +144,7 @@ async def _resume_one(
     runner: Runner, one: _FoundInvocation, console: Console, how: AnswerLine, *, stream: bool, is_named: bool
 ) -> int:
     """Resume one, as a supervisor does: a cancellation leaves it interrupted. Return 1 if it fails."""
-    if one.status.has_ended:
+    if one.status is InvocationStatus.COMPLETED:
         write(console, f"{one.invocation} has ended: {one.status}")
         return 0
     if not is_named:

@@ -20,6 +20,7 @@ from ..errors import ReplayError
 from ..events import Event
 from ..types import FunctionResponse
 from ._branches import calls_around, is_around, is_within
+from ._going_on import TriedAgain, goes_on, is_said
 
 __all__ = ["Record", "RecordedReads", "recorded_reads"]
 
@@ -73,13 +74,17 @@ class Record:
             self.responses.update((response.id or "", event) for response in event.get_function_responses())
             self.saves.update(event.actions.replay.saves)
         self._by_id = {event.id: event for event in events}
+        self.tried_again = TriedAgain(events)
+        """What is tried again, if somebody has gone on with the invocation after it had failed."""
         self.was_paused = self._was_at_rest(was_paused)
         self.ended: dict[str, Event] = {}
         """The events with which runs of nodes have ended, by their paths, without the hash that `ctx.run_node` adds."""
         self._ended_below: dict[str, list[Event]] = {}
         self._note_ended()
         self._first_below: dict[str, int] | None = None
-        self._said = [event for event in events if _is_said(event) and not self._is_of_ended(event)]
+        nobody_says = self.tried_again.events
+        said = (event for event in events if is_said(event) and event.id not in nobody_says)
+        self._said = [event for event in said if not self._is_of_ended(event)]
         self._next = 0  # in the said: everything before it is replayed
         self._replayed: dict[str | None, int] = {}  # by branch: the newest event that was replayed there
         self._left: set[str | None] = set()  # the branches in which something new was done
@@ -90,11 +95,11 @@ class Record:
         self._made_after = _made_after(events, self.responses)
 
     def _was_at_rest(self, was_paused: bool) -> bool:
-        """A question asked out of recorded order keeps the status of the run before it."""
+        """A question asked out of recorded order keeps the status of the run before it, until somebody goes on."""
         for event in reversed(self.events):
             if event.actions.replay.early:
                 return bool(event.actions.replay.was_paused)
-            if _is_said(event):
+            if is_said(event) or goes_on(event):
                 break
         return was_paused
 
@@ -310,13 +315,6 @@ def _made_after(events: Iterable[Event], responses: Mapping[str, Event]) -> dict
         if answered:
             after.update((call_id, max(answered)) for call_id in ids if call_id not in responses)
     return after
-
-
-def _is_said(event: Event) -> bool:
-    """Whether an agent has said *event* in the course of its logic: it does so again whenever it is run."""
-    replay = event.actions.replay
-    is_something = event.content is not None or event.output is not None or replay.step is not None
-    return event.author != "user" and not replay.aside and is_something
 
 
 def _shown(event: Event) -> str:

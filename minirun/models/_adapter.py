@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from .._json import FrozenTuple, brief, is_seconds
 from .._values import MAKE
 from ..errors import ConfigurationError, ModelConnectionError, ModelError, ModelTimeoutError
-from ..types import Content, Part
+from ..types import Content, GenerateContentConfig, Part
 from ._assembler import Assembler
 from ._base import BaseLlm, LlmRequest, LlmResponse
 from ._reading import object_of
@@ -130,16 +130,11 @@ class WireLlm(BaseLlm):
             ModelError: The provider has failed; its subclasses say how.
         """
         wire, config = self._wire, request.config
-        model = request.model if request.model not in (None, self.name) else self.model
-        outgoing = wire.outgoing(request, model or self.name, stream)
+        outgoing = wire.outgoing(request, self._model_of(request), stream)
         key = await self._current_key()
-        headers = {} if self._has_client else {**wire.headers(key), **self._headers}
-        outgoing = outgoing._replace(headers={**headers, **outgoing.headers})
-        milliseconds = config.http_options.timeout if config.http_options is not None else None
-        timeout_s = milliseconds / 1000 if milliseconds is not None else None
         has_begun, request_id = False, None
         try:
-            async with self._transport.ask(outgoing, stream, timeout_s) as answer:
+            async with self._ask(outgoing, key, stream, config) as answer:
                 if not 200 <= answer.status < 300:
                     raise wire.failure(answer.status, answer.headers, await answer.body())
                 request_id = answer.headers.get(wire.request_id_header)
@@ -172,6 +167,30 @@ class WireLlm(BaseLlm):
     async def aclose(self) -> None:
         """Close the connections, when the requests that are going on have ended; the next request opens new ones."""
         await self._transport.aclose()
+
+    def _model_of(self, request: LlmRequest) -> str:
+        return (request.model if request.model not in (None, self.name) else self.model) or self.name
+
+    def _ask(
+        self, outgoing: Outgoing, key: str | None, stream: bool, config: GenerateContentConfig
+    ) -> AbstractAsyncContextManager[Answer]:
+        headers = {} if self._has_client else {**self._wire.headers(key), **self._headers}
+        outgoing = outgoing._replace(headers={**headers, **outgoing.headers})
+        milliseconds = config.http_options.timeout if config.http_options is not None else None
+        return self._transport.ask(outgoing, stream, milliseconds / 1000 if milliseconds is not None else None)
+
+    async def _posted(self, outgoing: Outgoing, request: LlmRequest) -> Mapping[str, Any]:
+        """
+        What the provider answers to another request than for an answer of the model: a JSON object.
+
+        Raises:
+            ModelError: The provider has failed; its subclasses say how.
+        """
+        key = await self._current_key()
+        async with self._ask(outgoing, key, False, request.config) as answer:
+            if not 200 <= answer.status < 300:
+                raise self._wire.failure(answer.status, answer.headers, await answer.body())
+            return await _whole_body(answer)
 
     async def _current_key(self) -> str | None:
         if not callable(self._key):

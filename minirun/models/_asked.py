@@ -4,7 +4,7 @@ What a request asks, in a form that two runs of one program have in common, and 
 Rules of this file:
 
 1.  What never changes an answer is left out: how the request is sent (`http_options`), the books of the provider
-    (`labels`), and how it caches (`cache_config`, `cache_key`).
+    (`labels`), and how it caches (`cache_config`, `cache_key`, `cache_metadata`).
 2.  Ids of calls differ from run to run. The calls of a conversation are numbered instead, in their order.
 3.  The order of keys in JSON objects is left out, too, and so is what stands at its default: a later version of
     minirun, with more settings, asks the same.

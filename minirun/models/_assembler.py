@@ -164,12 +164,8 @@ class Assembler(ABC):
         return left
 
     def response(self, request_id: str | None = None) -> LlmResponse:
-        """Return the complete answer. One that the provider has stopped makes no calls: they may be half."""
-        parts = [
-            part
-            for part in map(self._part, self._blocks.values())
-            if part is not None and not (self.error_code and part.function_call is not None)
-        ]
+        """Return the complete answer."""
+        parts = [part for part in map(self._part, self._blocks.values()) if part is not None]
         return LlmResponse(
             content=Content(role="model", parts=parts) if parts else None,
             finish_reason=self.finish_reason,

@@ -31,7 +31,8 @@ class LlmRequest(Record):
     Requests of one agent in one session are stable: the tools and the system instruction stay equal, and the contents
     of each begin with those of the one before, until a compaction, a rewind, or a value in the instruction changes
     them. `cache_config` says that the provider is to use that, and `cache_key` is the same for all requests that share
-    a beginning; both are None unless the app has a `context_cache_config`.
+    a beginning; both are None unless the app has a `context_cache_config`. `cache_metadata` is what the log has of the
+    provider's cache: the `custom_metadata["context_cache"]` of the agent's last answer that had one.
     """
 
     contents: Sequence[Content]
@@ -39,6 +40,7 @@ class LlmRequest(Record):
     model: str | None = None
     cache_config: ContextCacheConfig | None = None
     cache_key: str | None = None
+    cache_metadata: Mapping[str, Any] | None = None
 
 
 @constructed
@@ -50,7 +52,8 @@ class LlmResponse(Record):
     `model_version` is the model that has answered, as its provider calls it; `grounding_metadata` and
     `citation_metadata` say what the answer rests on, as JSON objects of the provider's form. The event has them, too.
 
-    With an `error_code` it is the model's own way to say that there is no answer; it ends the turn.
+    With an `error_code` it is the model's own way to say that there is no answer; it ends the turn. Calls in it are
+    neither made nor stored: they may be half.
 
     `finish_reason` says why the model has stopped, in the words of `minirun.types.FinishReason`: of an answer that the
     limit of tokens has cut off (`MAX_TOKENS`) no call is made. `model_version` is which model has answered, as the

@@ -9,7 +9,10 @@ import attrs
 from .._json import brief, finite, is_count
 from ..errors import ConfigurationError
 
-__all__ = ["ContextCacheConfig", "check_cache_config"]
+__all__ = ["CACHE", "ContextCacheConfig", "check_cache_config"]
+
+CACHE = "context_cache"
+"""Where in the `custom_metadata` of an answer a model tells of a cache that it has made at its provider."""
 
 # ADK's bound of `cache_intervals`.
 INTERVALS_MAX = 100
@@ -45,7 +48,8 @@ class ContextCacheConfig:
 
     Args:
         cache_intervals: After so many invocations of a session the cache is made anew; 1 to 100.
-        ttl_seconds: How long the provider is to keep it after its last use, in seconds, as far as it lets choose.
+        ttl_seconds: How long the provider is to keep it, in seconds, as far as it lets choose: after its last use, or
+            after it was made, as the provider has it.
         min_tokens: Shorter requests, by the model's estimate, are not cached.
 
     Raises:

@@ -192,6 +192,11 @@ def _caching(instance: object, attribute: attrs.Attribute[Any], value: object) -
         raise InvalidValueError("LlmRequest.cache_config", problem)
 
 
+def _metadata(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if not (value is None or isinstance(value, Mapping)):
+        raise InvalidValueError("LlmRequest.cache_metadata", f"expected an object or None, found {shown(value)}")
+
+
 @attrs.define(kw_only=True)
 class LlmRequestDraft:
     """
@@ -203,6 +208,7 @@ class LlmRequestDraft:
         model: What the request calls the model. The same model is asked, whatever stands here.
         cache_config: How the provider is to cache what the request begins with; None: as it does by itself.
         cache_key: The same for all requests that share a beginning.
+        cache_metadata: What the log has of the provider's cache, a JSON object.
     """
 
     contents: MutableSequence[Content] = attrs.field(converter=_contents)
@@ -210,6 +216,7 @@ class LlmRequestDraft:
     model: str | None = attrs.field(default=None, validator=_text)
     cache_config: ContextCacheConfig | None = attrs.field(default=None, validator=_caching)
     cache_key: str | None = attrs.field(default=None, validator=_text)
+    cache_metadata: Mapping[str, Any] | None = attrs.field(default=None, validator=_metadata)
 
     @classmethod
     def of(cls, request: LlmRequest) -> LlmRequestDraft:
@@ -220,6 +227,7 @@ class LlmRequestDraft:
             model=request.model,
             cache_config=request.cache_config,
             cache_key=request.cache_key,
+            cache_metadata=request.cache_metadata,
         )
 
     def append_instructions(self, texts: Sequence[str]) -> None:
@@ -258,4 +266,5 @@ class LlmRequestDraft:
             model=self.model,
             cache_config=self.cache_config,
             cache_key=self.cache_key,
+            cache_metadata=self.cache_metadata,
         )

@@ -46,6 +46,9 @@ ERROR_BYTES_MAX = 64 * 2**10
 # come so soon is closed instead of kept.
 DRAIN_S = 0.5
 
+# What a connection fails with whose other end was closed.
+_BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
+
 _Pieces: TypeAlias = AsyncIterator[bytes]
 _decoded = json.JSONDecoder().raw_decode
 
@@ -156,6 +159,8 @@ class HttpTransport:
         """
         Send a request; the block has the response. Leaving the block early closes the connection.
 
+        On a connection that was kept, and that the server closes before the head of the response, it is sent once more.
+
         Raises:
             ModelTimeoutError: Nothing came in time.
             ModelConnectionError: The connection could not be made, or was lost.
@@ -167,13 +172,8 @@ class HttpTransport:
         opened = self._opened()
         opened.users += 1
         try:
-            request = opened.client.build_request(
-                "POST", f"{self._base_url}{outgoing.path}", content=content, headers=headers, timeout=timeout
-            )
-            try:
-                response = await opened.client.send(request, stream=True)
-            except httpx2.HTTPError as error:
-                raise lost(error) from error
+            url = f"{self._base_url}{outgoing.path}"
+            response = await _sent(opened.client, url, content=content, headers=headers, timeout=timeout)
             pieces = _pieces_of(response)
             try:
                 yield HttpAnswer(response.status_code, response.headers, pieces)
@@ -197,6 +197,37 @@ class HttpTransport:
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
             opened = self._open[token] = _Open(httpx2.AsyncClient(trust_env=False, http2=False, limits=limits))
         return opened
+
+
+class _Watch:
+    """Sees whether a request has made a connection of its own; else it went out on one that was kept."""
+
+    def __init__(self) -> None:
+        self.has_connected = False
+
+    async def __call__(self, step: str, about: Mapping[str, Any]) -> None:
+        if step == "connection.connect_tcp.started":
+            self.has_connected = True
+
+
+async def _sent(client: httpx2.AsyncClient, url: str, **options: Any) -> httpx2.Response:
+    """
+    Send a request; return the response when its head has come.
+
+    Servers close connections that were silent for long. Where one does so while a request goes out on it, and no head
+    comes back, the request is sent once more, as HTTP clients do: it was most likely never read. If it was, a model
+    was asked twice, which costs twice and does no other harm.
+    """
+    for is_last in (False, True):
+        watch = _Watch()
+        request = client.build_request("POST", url, **options, extensions={"trace": watch})
+        try:
+            return await client.send(request, stream=True)
+        except httpx2.HTTPError as error:
+            was_kept = not watch.has_connected and isinstance(error, _BROKEN)
+            if is_last or not was_kept:
+                raise lost(error) from error
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _pieces_of(response: httpx2.Response) -> _Pieces:

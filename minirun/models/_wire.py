@@ -8,7 +8,8 @@ A wire module speaks the HTTP API of one provider, as pure functions around one 
     failure   ─ failure() ──►  an error of `minirun.errors.ModelError`'s family
 
 What was sent by a provider is read forgivingly (unknown fields, events and blocks are read over); what is sent to it is
-exact. The same history always gives the same JSON, item by item, so that providers can cache its beginning.
+exact, and media in a history that it has no place for are told in words. The same history always gives the same JSON,
+item by item, so that providers can cache its beginning.
 
 A call whose arguments are no JSON object has no `args`, and their text in `args_text`.
 """
@@ -36,7 +37,7 @@ from ..errors import (
     ModelTimeoutError,
     NotSupportedError,
 )
-from ..types import Blob, GenerateContentConfig, Part, ThinkingConfig
+from ..types import GenerateContentConfig, Part, ThinkingConfig
 from ._base import LlmRequest
 from ._reading import clean, object_of
 from ._retry_after import retry_after_s
@@ -200,18 +201,24 @@ def text_of_other(part: Part) -> str | None:
         return f"```{(code.language or '').lower()}\n{code.code}\n```"
     if part.code_execution_result is not None:
         return f"```\n{part.code_execution_result.output or part.code_execution_result.outcome or ''}\n```"
-    if part.inline_data is not None:
-        return text_of_unseen(part.inline_data)
-    if part.file_data is not None:
-        return f"[the file {part.file_data.file_uri}]"
+    if part.inline_data is not None or part.file_data is not None:
+        return text_of_unseen(part)
     return None
 
 
-def text_of_unseen(blob: Blob) -> str:
-    """The text that tells a model of media that it is not shown."""
+def text_of_unseen(part: Part) -> str:
+    """
+    The text that tells a model of media that it is not shown, because the API has no place for them.
+
+    They are in the log for good. If they were refused instead, so would be every later request of the session.
+    """
+    if part.file_data is not None:
+        return f"[the file {part.file_data.file_uri}, which you are not shown]"
+    assert part.inline_data is not None, "it is one of the two"
+    blob = part.inline_data
     name = f" named {blob.display_name!r}" if blob.display_name else ""
     kind = f" of type {blob.mime_type}" if blob.mime_type else ""
-    return f"[{'a' if blob.data else 'an empty'} file{kind}{name}]"
+    return f"[a file{kind}{name}, which you are not shown]" if blob.data else f"[an empty file{kind}{name}]"
 
 
 def name_sent(name: str) -> str:

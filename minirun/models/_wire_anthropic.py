@@ -15,14 +15,13 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from .._json import dumps
-from ..errors import NotSupportedError
 from ..types import Blob, Content, FileData, FunctionResponse, GenerateContentConfig, Part, UsageMetadata
 from ._assembler import Assembler
 from ._base import LlmRequest
 from ._cache_config import ContextCacheConfig
 from ._reading import clean, count, items_of, object_in, sums, text_in
 from ._seals import opened
-from ._wire import Fault, Outgoing, Wire, choice_of, name_sent, text_of_other, text_of_unseen, thinking_of
+from ._wire import Fault, Outgoing, Wire, choice_of, name_sent, text_of_other, thinking_of
 from ._wire_schemas import closed
 
 __all__ = ["API_VERSION", "MessagesWire"]
@@ -85,8 +84,7 @@ class MessagesWire(Wire):
         if config.system_instruction and config.system_instruction.strip():
             body["system"] = config.system_instruction
         body |= self._tools(config)
-        body["messages"] = [message for index, content in enumerate(request.contents)
-                            for message in _message(content, self, f"contents[{index}]")]  # fmt: skip
+        body["messages"] = [message for content in request.contents for message in _message(content, self)]
         if config.stop_sequences:
             body["stop_sequences"] = list(config.stop_sequences)
         body |= self._thinking(config) | self._output(config)
@@ -170,23 +168,19 @@ def _tool(tool: Any) -> dict[str, Any]:
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
-def _message(content: Content, wire: Wire, path: str) -> Iterator[dict[str, Any]]:
+def _message(content: Content, wire: Wire) -> Iterator[dict[str, Any]]:
     """The message of a content; none if a model has said nothing in it that goes back."""
     if content.role == "model":
         blocks = [block for part in content.parts for block in _block_of_model(part, wire)]
         if blocks:
             yield {"role": "assistant", "content": blocks}
         return
-    results = [
-        _result(part.function_response, f"{path}.parts[{index}]")
-        for index, part in enumerate(content.parts)
-        if part.function_response is not None
-    ]
+    results = [_result(part.function_response) for part in content.parts if part.function_response is not None]
     said = [
         block
-        for index, part in enumerate(content.parts)
+        for part in content.parts
         if part.function_response is None and not part.thought
-        for block in _block_of_user(part, f"{path}.parts[{index}]")
+        for block in _block_of_user(part)
     ]
     yield {"role": "user", "content": [*results, *said] or [{"type": "text", "text": "(nothing)"}]}
 
@@ -205,13 +199,14 @@ def _block_of_model(part: Part, wire: Wire) -> Iterator[dict[str, Any]]:
         yield from _text_block(text_of_other(part))
 
 
-def _block_of_user(part: Part, path: str) -> Iterator[dict[str, Any]]:
-    if part.inline_data is not None and not part.inline_data.data:
-        yield from _text_block(text_of_unseen(part.inline_data))  # the API takes no empty ones
-    elif part.inline_data is not None:
-        yield _media(part.inline_data, path)
+def _block_of_user(part: Part) -> Iterator[dict[str, Any]]:
+    shown = None
+    if part.inline_data is not None and part.inline_data.data:
+        shown = _media(part.inline_data)
     elif part.file_data is not None:
-        yield _file(part.file_data, path)
+        shown = _file(part.file_data)
+    if shown is not None:
+        yield shown
     else:
         yield from _text_block(text_of_other(part))
 
@@ -221,24 +216,16 @@ def _text_block(text: str | None) -> Iterator[dict[str, Any]]:
         yield {"type": "text", "text": text}
 
 
-def _result(answer: FunctionResponse, path: str) -> dict[str, Any]:
+def _result(answer: FunctionResponse) -> dict[str, Any]:
     content: Any = dumps(answer.response)
     if answer.parts:
-        media = [block for part in answer.parts for block in _block_of_tool(part, path)]
+        media = [block for part in answer.parts for block in _block_of_user(part)]
         content = [{"type": "text", "text": content}, *media]
     result = {"type": "tool_result", "tool_use_id": answer.id or "", "content": content}
     return {**result, "is_error": True} if "error" in answer.response else result
 
 
-def _block_of_tool(part: Part, path: str) -> Iterator[dict[str, Any]]:
-    """What a tool has answered with, or, where the API cannot show it, a text that tells of it: the log has it now."""
-    try:
-        yield from _block_of_user(part, path)
-    except NotSupportedError:
-        yield from _text_block(text_of_other(part))
-
-
-def _media(blob: Blob, path: str) -> dict[str, Any]:
+def _media(blob: Blob) -> dict[str, Any] | None:
     kind = blob.mime_type.partition(";")[0].strip().lower()
     kind = "image/jpeg" if kind == "image/jpg" else kind  # which many programs write
     data = base64.b64encode(blob.data).decode()
@@ -250,19 +237,17 @@ def _media(blob: Blob, path: str) -> dict[str, Any]:
     if kind.startswith("text/") or kind == "application/json":
         text = clean(blob.data.decode("utf-8", "replace"))
         return {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": text}, **titled}
-    expected = f"expected a text, a PDF or one of {', '.join(_IMAGES)}, which the API takes"
-    raise NotSupportedError(f"{path}: {expected}, found {kind!r}; leave it out, or tell the model what is in it")
+    return None
 
 
-def _file(file: FileData, path: str) -> dict[str, Any]:
+def _file(file: FileData) -> dict[str, Any] | None:
     kind = (file.mime_type or "").lower()
     block = "image" if kind.startswith("image/") else "document"
     if file.file_uri.startswith("file_"):
         return {"type": block, "source": {"type": "file", "file_id": file.file_uri}}
     if file.file_uri.startswith(("http://", "https://")) and (block == "image" or kind == "application/pdf"):
         return {"type": block, "source": {"type": "url", "url": file.file_uri}}
-    expected = "expected the address of an image or a PDF with its mime_type, or the id of an uploaded file ('file_…')"
-    raise NotSupportedError(f"{path}: {expected}, found {file.file_uri!r} of type {kind or None!r}")
+    return None
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

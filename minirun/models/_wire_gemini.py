@@ -21,7 +21,6 @@ from typing import Any
 from urllib.parse import quote
 
 from .._json import finite
-from ..errors import NotSupportedError
 from ..types import (
     Blob,
     CodeExecutionResult,
@@ -46,6 +45,8 @@ _LEVELS = ("minimal", "low", "medium", "high", "xhigh")
 # The ids that minirun gives to calls that have none.
 _OWN_ID = re.compile(r"call-[0-9a-f]{24}")
 _OUTCOMES = ("OUTCOME_OK", "OUTCOME_FAILED", "OUTCOME_DEADLINE_EXCEEDED")
+# What it takes the bytes of, beside PDF.
+_FAMILIES = ("image", "audio", "video", "text")
 # Reasons to finish that leave an answer which can be used.
 _FINE = ("STOP", "MAX_TOKENS")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)s")
@@ -91,8 +92,7 @@ class GeminiWire(Wire):
         config = request.config
         self.check_settings(config)
         body: dict[str, Any] = {"cachedContent": config.cached_content} if config.cached_content else _told(config)
-        body["contents"] = [made for index, content in enumerate(request.contents)
-                            for made in _content(content, f"contents[{index}]")]  # fmt: skip
+        body["contents"] = [made for content in request.contents for made in _content(content)]
         if generation := self._generation(config):
             body["generationConfig"] = generation
         if config.safety_settings:
@@ -180,9 +180,9 @@ def _merged(body: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
 # --- contents ---------------------------------------------------------------------------------------------------------
 
 
-def _content(content: Content, path: str) -> Iterator[dict[str, Any]]:
+def _content(content: Content) -> Iterator[dict[str, Any]]:
     """What is sent of a content; none if a model has said nothing in it that goes back."""
-    parts = [made for index, part in enumerate(content.parts) for made in _part(part, f"{path}.parts[{index}]")]
+    parts = [made for part in content.parts for made in _part(part)]
     if content.role == "model":
         if parts:
             yield {"role": "model", "parts": parts}
@@ -191,7 +191,7 @@ def _content(content: Content, path: str) -> Iterator[dict[str, Any]]:
     yield {"role": "user", "parts": parts or [{"text": "(nothing)"}]}
 
 
-def _part(part: Part, path: str) -> Iterator[dict[str, Any]]:
+def _part(part: Part) -> Iterator[dict[str, Any]]:
     seal = opened(part.thought_signature, GeminiWire.provider)
     sealed = {"thoughtSignature": seal.payload} if seal is not None else {}
     call, answer = part.function_call, part.function_response
@@ -201,9 +201,9 @@ def _part(part: Part, path: str) -> Iterator[dict[str, Any]]:
     elif call is not None:
         yield {"functionCall": {"name": name_sent(call.name), "args": call.args, **_id_of(call.id)}, **sealed}
     elif answer is not None:
-        yield {"functionResponse": _answer(answer, f"{path}.function_response")}
-    elif part.inline_data is not None:
-        yield {"inlineData": _media(part.inline_data, path), **sealed}
+        yield {"functionResponse": _answer(answer)}
+    elif part.inline_data is not None and (media := _media(part.inline_data)) is not None:
+        yield {"inlineData": media, **sealed}
     elif part.file_data is not None:
         yield {"fileData": _file(part.file_data), **sealed}
     elif (code := _code(part)) is not None:
@@ -216,12 +216,12 @@ def _id_of(call_id: str | None) -> dict[str, str]:
     return {} if call_id is None or _OWN_ID.fullmatch(call_id) else {"id": call_id}
 
 
-def _answer(answer: FunctionResponse, path: str) -> dict[str, Any]:
+def _answer(answer: FunctionResponse) -> dict[str, Any]:
     made: dict[str, Any] = {"name": name_sent(answer.name), "response": answer.response, **_id_of(answer.id)}
-    # The log has what a tool has returned for good: what the API cannot show is left out; the response tells of it.
-    shown = [part for part in answer.parts if part.inline_data is None or _is_shown(part.inline_data)]
+    # What the API cannot show is left out: no text can stand here, and the response itself tells of it.
+    shown = [part for part in answer.parts if part.inline_data is None or _media(part.inline_data) is not None]
     if shown:
-        made["parts"] = [piece for part in shown for piece in _part(part, path)]
+        made["parts"] = [piece for part in shown for piece in _part(part)]
     return made
 
 
@@ -235,15 +235,13 @@ def _code(part: Part) -> dict[str, Any] | None:
     return None
 
 
-def _is_shown(blob: Blob) -> bool:
-    return bool(blob.data) and "/" in blob.mime_type
-
-
-def _media(blob: Blob, path: str) -> dict[str, Any]:
+def _media(blob: Blob) -> dict[str, Any] | None:
+    """What shows a file to the model; None: nothing does."""
     kind = blob.mime_type.partition(";")[0].strip().lower()
-    if "/" not in kind:
-        msg = f"{path}: expected a type of media such as 'image/png', found {blob.mime_type!r}; set Blob.mime_type"
-        raise NotSupportedError(msg)
+    kind = "text/plain" if kind == "application/json" else kind
+    family, _, name = kind.partition("/")
+    if not blob.data or not name or not (family in _FAMILIES or kind == "application/pdf"):
+        return None
     return {"mimeType": kind, "data": base64.b64encode(blob.data).decode()}
 
 

@@ -11,19 +11,18 @@ Not handled: several choices, audio out, OpenAI's own tools.
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
 from .._json import dumps
-from ..errors import NotSupportedError
 from ..types import Blob, Content, FileData, GenerateContentConfig, Part, UsageMetadata
 from ._assembler import Assembler
 from ._base import LlmRequest
 from ._reading import call_of, clean, count, items_of, text_in
-from ._wire import Fault, Outgoing, Wire, choice_of, name_sent, text_of_other, text_of_unseen, thinking_of
+from ._wire import Fault, Outgoing, Wire, choice_of, name_sent, text_of_other, thinking_of
 from ._wire_schemas import closed, is_strict
 
-__all__ = ["ChatWire", "Dialect", "effort_of", "fault_in", "usage_of"]
+__all__ = ["IMAGES", "ChatWire", "Dialect", "effort_of", "fault_in", "usage_of"]
 
 Dialect: TypeAlias = Literal["openai", "compatible"]
 
@@ -36,6 +35,8 @@ _FINISH_REASONS = {
 }
 # Those that the SDK's types know; the server says which of them a model takes.
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+# Those that OpenAI's models take; other servers say themselves what they take.
+IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
@@ -52,9 +53,12 @@ class ChatWire(Wire):
         }
     )  # fmt: skip
 
-    def __init__(self, ignore: Collection[str] = (), dialect: Dialect = "openai") -> None:
+    def __init__(
+        self, ignore: Collection[str] = (), dialect: Dialect = "openai", sees_media: bool = True
+    ) -> None:
         super().__init__(ignore)
         self._is_openai = dialect == "openai"
+        self._sees_media = sees_media
 
     def headers(self, key: str | None) -> dict[str, str]:
         return {"authorization": f"Bearer {key}"} if key is not None else {}
@@ -130,11 +134,20 @@ class ChatWire(Wire):
         if request.config.system_instruction:
             role = "developer" if self._is_openai else "system"
             yield {"role": role, "content": request.config.system_instruction}
-        for index, content in enumerate(request.contents):
+        for content in request.contents:
             if content.role == "model":
                 yield from _said_by_model(content)
             else:
-                yield from _said_by_user(content, f"contents[{index}]")
+                yield from _said_by_user(content, self._shown)
+
+    def _shown(self, part: Part) -> dict[str, Any] | None:
+        """What shows media to the model; None: nothing does."""
+        blob, file = part.inline_data, part.file_data
+        if blob is not None and blob.data:
+            found = _media(blob, self._is_openai)
+        else:
+            found = _file(file) if file is not None else None
+        return found if self._sees_media or found is None or found["type"] == "text" else None
 
 
 def effort_of(wire: Wire, config: GenerateContentConfig) -> str | None:
@@ -174,16 +187,18 @@ def _said_by_model(content: Content) -> Iterator[dict[str, Any]]:
         yield {"role": "assistant", "content": text}
 
 
-def _said_by_user(content: Content, path: str) -> Iterator[dict[str, Any]]:
+def _said_by_user(content: Content, shown: Callable[[Part], dict[str, Any] | None]) -> Iterator[dict[str, Any]]:
     """Messages of the tools' answers, in order, then one of the rest."""
     said: list[dict[str, Any]] = []
-    for index, part in enumerate(content.parts):
+    for part in content.parts:
         answer = part.function_response
         if answer is not None:
             told = [dumps(answer.response), *(text_of_other(media) or "" for media in answer.parts)]
             yield {"role": "tool", "tool_call_id": answer.id or "", "content": "\n".join(told)}
         elif not part.thought:
-            said += _piece(part, f"{path}.parts[{index}]")
+            text = text_of_other(part)
+            piece = shown(part) or ({"type": "text", "text": text} if text is not None else None)
+            said += [] if piece is None else [piece]
     if len(said) == 1 and said[0]["type"] == "text":
         yield {"role": "user", "content": said[0]["text"]}
     elif said:
@@ -192,42 +207,29 @@ def _said_by_user(content: Content, path: str) -> Iterator[dict[str, Any]]:
         yield {"role": "user", "content": ""}
 
 
-def _piece(part: Part, path: str) -> list[dict[str, Any]]:
-    if part.inline_data is not None and not part.inline_data.data:
-        return [{"type": "text", "text": text_of_unseen(part.inline_data)}]  # the API takes no empty ones
-    if part.inline_data is not None:
-        return [_media(part.inline_data, path)]
-    if part.file_data is not None:
-        return [_file(part.file_data, path)]
-    text = text_of_other(part)
-    return [{"type": "text", "text": text}] if text is not None else []
-
-
-def _media(blob: Blob, path: str) -> dict[str, Any]:
+def _media(blob: Blob, is_openai: bool) -> dict[str, Any] | None:
     kind = blob.mime_type.partition(";")[0].strip().lower()
     if kind.startswith("text/") or kind == "application/json":
         return {"type": "text", "text": clean(blob.data.decode("utf-8", "replace"))}
     data = base64.b64encode(blob.data).decode()
     kind = "image/jpeg" if kind == "image/jpg" else kind  # which many programs write
-    if kind.startswith("image/"):
+    if kind in IMAGES or (kind.startswith("image/") and not is_openai):
         return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{data}"}}
     if kind in _AUDIO:
         return {"type": "input_audio", "input_audio": {"data": data, "format": _AUDIO[kind]}}
     if kind == "application/pdf":
         name = blob.display_name or "file.pdf"
         return {"type": "file", "file": {"filename": name, "file_data": f"data:{kind};base64,{data}"}}
-    expected = "expected an image, a text, a PDF, or audio as wav or mp3, which chat completions take"
-    raise NotSupportedError(f"{path}: {expected}, found {kind!r}; leave it out, or tell the model what is in it")
+    return None
 
 
-def _file(file: FileData, path: str) -> dict[str, Any]:
+def _file(file: FileData) -> dict[str, Any] | None:
     if file.file_uri.startswith("file-"):
         return {"type": "file", "file": {"file_id": file.file_uri}}
     kind = (file.mime_type or "").lower()
     if file.file_uri.startswith(("http://", "https://", "data:")) and kind.startswith("image/"):
         return {"type": "image_url", "image_url": {"url": file.file_uri}}
-    expected = "expected the address of an image with its mime_type, or the id of an uploaded file ('file-…')"
-    raise NotSupportedError(f"{path}: {expected}, found {file.file_uri!r} of type {kind or None!r}")
+    return None
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

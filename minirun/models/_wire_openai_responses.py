@@ -17,14 +17,13 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from .._json import dumps
-from ..errors import NotSupportedError
 from ..types import Blob, Content, FileData, FunctionResponse, GenerateContentConfig, Part
 from ._assembler import Assembler
 from ._base import LlmRequest
 from ._reading import clean, items_of, object_in, object_of, text_in
 from ._seals import opened
 from ._wire import Fault, Outgoing, Wire, choice_of, name_sent, text_of_other, thinking_of
-from ._wire_openai_chat import effort_of, fault_in, usage_of
+from ._wire_openai_chat import IMAGES, effort_of, fault_in, usage_of
 from ._wire_schemas import closed, is_strict
 
 __all__ = ["ResponsesWire"]
@@ -66,7 +65,7 @@ class ResponsesWire(Wire):
             body["tools"] = [_tool(tool) for tool in config.tools]
         body |= self._choice(config)
         body["input"] = [
-            item for index, content in enumerate(request.contents) for item in _items(content, f"contents[{index}]")
+            item for content in request.contents for item in _items(content)
         ]
         if self._reasons(model):
             body["include"] = ["reasoning.encrypted_content"]
@@ -152,7 +151,7 @@ def _tool(tool: Any) -> dict[str, Any]:
 # --- items ------------------------------------------------------------------------------------------------------------
 
 
-def _items(content: Content, path: str) -> Iterator[dict[str, Any]]:
+def _items(content: Content) -> Iterator[dict[str, Any]]:
     if content.role == "model":
         items = [item for part in content.parts for item in _item_of_model(part)]
         while items and items[-1].get("type") == "reasoning":
@@ -160,11 +159,11 @@ def _items(content: Content, path: str) -> Iterator[dict[str, Any]]:
         yield from items
         return
     said: list[dict[str, Any]] = []
-    for index, part in enumerate(content.parts):
+    for part in content.parts:
         if part.function_response is not None:
-            yield _output(part.function_response, f"{path}.parts[{index}].function_response")
+            yield _output(part.function_response)
         elif not part.thought:
-            said += _pieces(part, f"{path}.parts[{index}]")
+            said += _pieces(part)
     if said or not content.responses:
         yield {"role": "user", "content": said or [{"type": "input_text", "text": ""}]}
 
@@ -182,48 +181,39 @@ def _item_of_model(part: Part) -> Iterator[dict[str, Any]]:
         yield {"role": "assistant", "content": text, **phase}
 
 
-def _output(answer: FunctionResponse, path: str) -> dict[str, Any]:
+def _output(answer: FunctionResponse) -> dict[str, Any]:
     output: Any = dumps(answer.response)
     if answer.parts:
-        output = [{"type": "input_text", "text": output}]
-        for index, part in enumerate(answer.parts):
-            output += _pieces_of_tool(part, f"{path}.parts[{index}]")
+        output = [{"type": "input_text", "text": output}, *(piece for part in answer.parts for piece in _pieces(part))]
     return {"type": "function_call_output", "call_id": answer.id or "", "output": output}
 
 
-def _pieces_of_tool(part: Part, path: str) -> list[dict[str, Any]]:
-    """What a tool has returned is in the log for good: where the API cannot show it, it is told in words."""
-    if part.inline_data is None or part.inline_data.data:
-        try:
-            return _pieces(part, path)
-        except NotSupportedError:
-            pass
-    return [{"type": "input_text", "text": text_of_other(part) or ""}]
-
-
-def _pieces(part: Part, path: str) -> list[dict[str, Any]]:
-    if part.inline_data is not None:
-        return [_media(part.inline_data, path)]
-    if part.file_data is not None:
-        return [_file(part.file_data, path)]
+def _pieces(part: Part) -> list[dict[str, Any]]:
+    shown = None
+    if part.inline_data is not None and part.inline_data.data:
+        shown = _media(part.inline_data)
+    elif part.file_data is not None:
+        shown = _file(part.file_data)
+    if shown is not None:
+        return [shown]
     text = text_of_other(part)
     return [{"type": "input_text", "text": text}] if text is not None else []
 
 
-def _media(blob: Blob, path: str) -> dict[str, Any]:
+def _media(blob: Blob) -> dict[str, Any] | None:
     kind = blob.mime_type.partition(";")[0].strip().lower()
+    kind = "image/jpeg" if kind == "image/jpg" else kind  # which many programs write
     if kind.startswith("text/") or kind == "application/json":
         return {"type": "input_text", "text": clean(blob.data.decode("utf-8", "replace"))}
     data = f"data:{kind};base64,{base64.b64encode(blob.data).decode()}"
-    if kind.startswith("image/"):
+    if kind in IMAGES:
         return {"type": "input_image", "detail": "auto", "image_url": data}
     if kind == "application/pdf":
         return {"type": "input_file", "filename": blob.display_name or "file.pdf", "file_data": data}
-    expected = "expected an image, a text or a PDF, which responses take"
-    raise NotSupportedError(f"{path}: {expected}, found {kind!r}; leave it out, or tell the model what is in it")
+    return None
 
 
-def _file(file: FileData, path: str) -> dict[str, Any]:
+def _file(file: FileData) -> dict[str, Any] | None:
     is_image = (file.mime_type or "").lower().startswith("image/")
     is_web = file.file_uri.startswith(("http://", "https://"))
     if file.file_uri.startswith("file-"):
@@ -232,10 +222,7 @@ def _file(file: FileData, path: str) -> dict[str, Any]:
         return {"type": "input_file", "file_id": file.file_uri}
     if is_image and (is_web or file.file_uri.startswith("data:")):
         return {"type": "input_image", "detail": "auto", "image_url": file.file_uri}
-    if is_web:
-        return {"type": "input_file", "file_url": file.file_uri}
-    expected = "expected the address of a file on the web, or the id of an uploaded file ('file-…')"
-    raise NotSupportedError(f"{path}: {expected}, found {file.file_uri!r} of type {file.mime_type!r}")
+    return {"type": "input_file", "file_url": file.file_uri} if is_web else None
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

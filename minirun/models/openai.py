@@ -42,6 +42,8 @@ class OpenAIChat(WireLlm):
         headers: More headers for every request.
         timeout_s: How long the server may take until its answer begins, and between two pieces of it, in seconds.
         client: An `AsyncOpenAI` or `AsyncAzureOpenAI` that sends the requests; its own address and key count.
+        sees_media: Whether the model sees images, sounds and files of users. False: it is told of them in words; else
+            a server whose model reads text only refuses every request of such a session.
         capabilities: What the model is able to do, where that is less.
 
     Raises:
@@ -62,12 +64,15 @@ class OpenAIChat(WireLlm):
         headers: Mapping[str, str] | None = None,
         timeout_s: float = TIMEOUT_S,
         client: Any = None,
+        sees_media: bool = True,
         capabilities: LlmCapabilities | None = None,
     ) -> None:
+        if sees_media not in (True, False):
+            raise ConfigurationError(f"expected sees_media to be True or False, found {brief(sees_media)}")
         if dialect not in (None, "openai", "compatible"):
             raise ConfigurationError(f"expected dialect to be 'openai' or 'compatible', found {brief(dialect)}")
         is_openai = client is not None or f".{host_of(base_url)}".endswith(_OPENAI_HOSTS)
-        wire = ChatWire(ignore, dialect or ("openai" if is_openai else "compatible"))
+        wire = ChatWire(ignore, dialect or ("openai" if is_openai else "compatible"), sees_media)
         super().__init__(
             name, wire, base_url=base_url, api_key=api_key, headers=headers, timeout_s=timeout_s, client=client
         )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .._service import given
 from ..credentials._values import AuthCredential, unusable
 from ..errors import InvalidMessageError
-from ..runtime._invocation import given
 from ..sessions._pending import PendingCall
 
 if TYPE_CHECKING:

@@ -3,12 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..events import Event
-from ..runtime import RunScope
+from ..runtime import RunConfig, RunScope
+from ..sessions._key import session_key
 
-__all__ = ["lines_of", "print_events"]
+if TYPE_CHECKING:
+    from ._runner import Runner
+
+__all__ = ["lines_of", "run_debug"]
+
+
+async def run_debug(
+    runner: Runner,
+    messages: Sequence[str],
+    user_id: str,
+    session_id: str,
+    run_config: RunConfig | None,
+    deps: Any,
+    *,
+    quiet: bool,
+    verbose: bool,
+) -> list[Event]:
+    """See `Runner.run_debug`."""
+    events: list[Event] = []
+    for message in messages:
+        await runner._opener.create_if_missing(session_key(runner.app_name, user_id, session_id))
+        scope = runner.run_async(
+            user_id=user_id, session_id=session_id, new_message=message, run_config=run_config, deps=deps
+        )
+        events += await print_events(scope, message, quiet=quiet, verbose=verbose)
+    return events
 
 
 async def print_events(scope: RunScope, message: str, *, quiet: bool, verbose: bool) -> list[Event]:

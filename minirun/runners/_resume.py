@@ -17,11 +17,12 @@ import trio
 
 from .._json import brief, check_text, shown
 from .._values import changed
-from ..errors import InvalidMessageError, InvalidValueError, InvocationNotFoundError
+from ..errors import InvalidMessageError, InvalidValueError, InvocationNotFoundError, NotResumableError
 from ..flows._answer import is_answer_of_run
+from ..flows._going_on import goes_on_event
 from ..runtime import Program, Run, RunRequest
 from ..runtime._scope import FinishedError
-from ..sessions import BaseSessionService, GetSessionConfig, Invocation, SessionKey, SessionWriter
+from ..sessions import BaseSessionService, GetSessionConfig, Invocation, InvocationStatus, SessionKey, SessionWriter
 from ..sessions._pending import check_answer
 from ._opener import SessionOpener
 
@@ -69,10 +70,11 @@ class ResumedInvocation(NamedTuple):
         Or as that of a run which begins the one that is named, if there is none and the message answers nothing.
 
         Raises:
-            FinishedError: The invocation has ended; there is nothing to go on with.
-            InvalidMessageError: It has ended, and a state_delta would be lost. Or the message is no answer to open
+            FinishedError: The invocation is completed; there is nothing to go on with.
+            InvalidMessageError: It is completed, and a state_delta would be lost. Or the message is no answer to open
                 questions of the invocation, or not in their form.
             InvocationNotFoundError: There is no such invocation, or it was undone by a rewind.
+            NotResumableError: It has failed or was cancelled, and another one has begun since, or it is summed up.
             InvalidValueError: No invocation can be called that.
         """
         self.opener.check_open()
@@ -90,8 +92,11 @@ class ResumedInvocation(NamedTuple):
             # Other runs may have gone on with it, paused and ended while this one waited.
             now = await find_invocation(self.opener.service, self.key, invocation_id)
             answers = message.get_function_responses()
-            if now.status.has_ended and not answers:
+            if now.status is InvocationStatus.COMPLETED and not answers:
                 raise _finished(writer, now, request)
+            if now.status.has_ended and not answers:
+                await self._check_newest(writer, now)
+                request = attrs.evolve(request, message=goes_on_event(message, now.status))
             for answer in answers:
                 call = writer.live.open_calls.get(answer.id or "")
                 if call is None or call.pending != "waits" or call.invocation_id != invocation_id:
@@ -102,6 +107,19 @@ class ResumedInvocation(NamedTuple):
                 await writer.finish(None)
             raise
         return writer, attrs.evolve(request, resumes=now)
+
+    async def _check_newest(self, writer: SessionWriter, ended: Invocation) -> None:
+        """Refuse to go on with an invocation that has *ended*, and was not the last thing that the session is about."""
+        live, name, msg = writer.live, ended.invocation_id, "the invocation {} has ended ({}), and {}; {}"
+        advice = "send a new message"
+        if live.compaction is not None and live.compaction.end_seq >= ended.seq:
+            raise NotResumableError(msg.format(repr(name), ended.status, "a summary has taken its place", advice))
+        for other in {event.invocation_id: None for event in live.window(ended.seq)}:
+            found = None if other in (None, name) else await self.opener.service._invocation(self.key, other)
+            if found is not None and found.seq > ended.seq:
+                why = f"{other!r} has begun since: only the newest of a session can be gone on with"
+                advice = "send a new message, or rewind to before that one"
+                raise NotResumableError(msg.format(repr(name), ended.status, why, advice))
 
     async def _open_new(self, request: RunRequest) -> SessionWriter:
         writer = await self.opener.open(self.key, request, auto_create=self.auto_create)
@@ -133,6 +151,8 @@ class ResumedInvocation(NamedTuple):
         if message.content is not None and len(answers) < len(message.content.parts):
             if named is not None and named.status.has_ended:
                 msg = f"the invocation {invocation_id!r} has ended ({named.status}); send a new message without its id"
+                if named.status is not InvocationStatus.COMPLETED:
+                    msg += ", or the id without a message to go on with it"
                 raise InvalidMessageError(msg)
             msg = "expected answers to open questions, or something new without invocation_id, found a mixture"
             raise InvalidMessageError(f"{msg}; send them one after the other")
@@ -193,7 +213,7 @@ def _beginning(request: RunRequest, invocation_id: str) -> RunRequest:
 def _finished(
     writer: SessionWriter, invocation: Invocation, request: RunRequest
 ) -> InvalidMessageError | FinishedError:
-    """What to raise where the invocation has ended."""
+    """What to raise where the invocation is completed."""
     live = writer.live
     if request.message.actions.state_delta or request.temp:
         msg = f"the invocation {invocation.invocation_id!r} has ended ({invocation.status}), so that its "

@@ -105,7 +105,7 @@ def rewind_event(live: LiveSession, creation: Event, invocation_id: str) -> Even
     Raises:
         InvocationNotFoundError: The visible history has no such invocation.
     """
-    seq = live.first_of(invocation_id)
+    seq = first_of(live, invocation_id)
     if seq is None:
         msg = (
             f"{live.key} has no invocation {brief(invocation_id)}, or it was undone by an earlier rewind; "
@@ -116,6 +116,20 @@ def rewind_event(live: LiveSession, creation: Event, invocation_id: str) -> Even
     before = fold(Values({}, {}, {}), [creation, *past], shared=False).session
     actions = EventActions(rewind_before_invocation_id=invocation_id, rewind_before_seq=seq)
     return Event(author="user", actions=with_writes(actions, _difference(live.values.session, before)))
+
+
+def first_of(live: LiveSession, invocation_id: str) -> int | None:
+    """
+    The `seq` of the first visible event of the invocation, which is no rewind; everything must be loaded.
+
+    A rewind is not undone: what it has undone would come back for those who read the log from its end.
+    """
+    found = (
+        event
+        for event in live.events
+        if event.invocation_id == invocation_id and event.actions.rewind_before_seq is None
+    )
+    return next((event.seq for event in found), None)
 
 
 class Restoring:

@@ -163,7 +163,8 @@ class Runner:
 
     async def close(self) -> None:
         """
-        Close the plugins, tools and models of the app, each within `cleanup_timeout_s`; closing twice is harmless.
+        Close the plugins, the summarizer, the tools and the models of the app, each within `cleanup_timeout_s`; closing
+        twice is harmless.
 
         The session service belongs to its maker and stays open. What a `close` raises is raised when all are
         closed: the first, with the others as notes.
@@ -175,9 +176,9 @@ class Runner:
         if self._opener.is_closed:
             return
         self._opener.is_closed = True
-        from ..agents._tree_models import close_all  # not every program closes its Runner
+        from ._close_app import close_app  # not every program closes its Runner
 
-        failures = await close_all(self.app.plugins, self.app._tree, self.cleanup_timeout_s)
+        failures = await close_app(self.app, self.cleanup_timeout_s)
         for other in failures[1:]:
             add_note(failures[0], other)
         if failures:
@@ -216,9 +217,13 @@ class Runner:
                 question, `pending.reply(...)`, with which its invocation goes on.
             invocation_id: An invocation to go on with, that was interrupted or waits. What is recorded of it is not
                 done again: its agents run from their start, and what they have said, the answers of models and the
-                results of tools and steps are taken from the log. One that has ended yields nothing. With a message:
-                what to call the invocation that this begins, up to 64 letters, digits, `_` and `-`. The ids of its
-                calls follow from it, so it is to be another one in every session.
+                results of tools and steps are taken from the log. One that is completed yields nothing, and
+                `run.answer` is the recorded answer. With one that has failed or was cancelled, the newest of its
+                session, what failed is tried again: the model, the node, the step after which nothing was said, the
+                questions that its end has withdrawn; calls that were answered, with an error or as cancelled, are not
+                made again, but the model decides. Budgets count on, and *run_config* may raise them; the deadline
+                begins anew. With a message: what to call the invocation that this begins, up to 64 letters, digits,
+                `_` and `-`. The ids of its calls follow from it, so it is to be another one in every session.
             run_config: Settings of this run.
             state_delta: State to change with the message; its `temp:` keys live for this run.
             deps: What tools, agents and callbacks of this run find as `ctx.deps`: a database handle, the request. It
@@ -231,7 +236,9 @@ class Runner:
             SessionNotFoundError: There is no such session.
             SessionBusyError: It is busy and waiting could never end, or `RunConfig(on_busy="reject")`.
             InvalidMessageError: The message answers no open question, or one that was answered; or not in its form. Or
-                the invocation has ended, and *state_delta* would be lost.
+                the invocation is completed, and *state_delta* would be lost.
+            NotResumableError: The invocation has failed or was cancelled, and another one has begun since, or a summary
+                has taken its place.
             InvocationNotFoundError, InvalidValueError: For the other arguments.
 
             On iterating or leaving: what the run fails with, one exception with its own type.
@@ -439,16 +446,10 @@ class Runner:
         The session is made if it does not exist, and goes on when called again. *verbose* also prints calls, responses
         and state changes; *quiet* prints nothing.
         """
-        from ._debug import print_events  # few programs print what is said
+        from ._debug import run_debug  # few programs print what is said
 
-        events: list[Event] = []
-        for message in [messages] if isinstance(messages, str) else messages:
-            await self._opener.create_if_missing(session_key(self.app_name, user_id, session_id))
-            scope = self.run_async(
-                user_id=user_id, session_id=session_id, new_message=message, run_config=run_config, deps=deps
-            )
-            events += await print_events(scope, message, quiet=quiet, verbose=verbose)
-        return events
+        said = [messages] if isinstance(messages, str) else messages
+        return await run_debug(self, said, user_id, session_id, run_config, deps, quiet=quiet, verbose=verbose)
 
 
 def _nodes() -> ModuleType:

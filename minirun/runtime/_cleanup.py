@@ -15,7 +15,8 @@ from ..errors import CleanupTimeoutError
 from ..events import Event
 from ..types import Content
 from ._failure import add_note, first_failure, is_only_cancelled, is_pause
-from ._hooks import Hook, ask, expect
+from ._hook_calls import ask, expect
+from ._hooks import Hook
 
 if TYPE_CHECKING:
     from ._run import Execution

@@ -111,7 +111,7 @@ class Committer:
                 if emission is not None and not emission.is_settled:
                     await self._commit(emission)
                 # A withdrawal that was asked for when the store had begun is left over, and cancels the next receive.
-                # That loses nothing: no event is taken then, and whoever hands one over waits for the next round.
+                # That loses nothing: no event is taken then, and the next emitter waits for the next round.
                 async for emission in self._receive:
                     await self._commit(emission)
             if emission is not None:
@@ -217,7 +217,8 @@ class Committer:
     async def ask(self) -> Event | None:
         """
         Give the last event's credit back, and return the next event, or None after the last. A checkpoint, but one of
-        cancellation only where a partial event is there already.
+        cancellation only where a partial event is there already. Asking after leaving is harmless: it takes no event,
+        gives no credit back, and waits for the end of the run, which waits for no caller.
         """
         if self._is_asked:
             msg = "two tasks are asking the same run for its next event; let one read and pass the events on"
@@ -231,8 +232,6 @@ class Committer:
                 await trio.lowlevel.checkpoint_if_cancelled()
             elif self._queue or self._ended:
                 await trio.lowlevel.checkpoint()
-            # Who asks after leaving is told nothing but the end: nothing is taken from the queue, no credit is given
-            # back, and the end of a run waits for no caller.
             while not self._queue or self._left:
                 if self._ended:
                     return None

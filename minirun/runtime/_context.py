@@ -336,13 +336,13 @@ class WorkingContext(ContextBase):
             ServiceNotConfiguredError: The runner has no memory service.
             StorageError: The store failed.
         """
-        from ._memory import search_memory
+        from ..memory._run import search_memory
 
         return await search_memory(self, query, limit, filter)
 
     async def add_session_to_memory(self) -> None:
         """Remember what was said in the session, as far as this context sees it; what is known already stays."""
-        from ._memory import add_events_to_memory
+        from ..memory._run import add_events_to_memory
 
         await add_events_to_memory(self, self.session.events, None)
 
@@ -357,7 +357,7 @@ class WorkingContext(ContextBase):
             InvocationEndedError: The invocation, or the tool call that this context belonged to, has ended.
             ServiceNotConfiguredError: The runner has no memory service.
         """
-        from ._memory import add_events_to_memory
+        from ..memory._run import add_events_to_memory
 
         await add_events_to_memory(self, events, custom_metadata)
 
@@ -376,7 +376,7 @@ class WorkingContext(ContextBase):
             InvocationEndedError: The invocation, or the tool call that this context belonged to, has ended.
             ServiceNotConfiguredError: The runner has no memory service.
         """
-        from ._memory import add_memory
+        from ..memory._run import add_memory
 
         return await add_memory(self, memories, custom_metadata)
 
@@ -392,7 +392,7 @@ class WorkingContext(ContextBase):
             ServiceNotConfiguredError: The runner has no memory service.
             StorageError: The store failed.
         """
-        from ._memory import delete_memory
+        from ..memory._run import delete_memory
 
         await delete_memory(self, memory_id)
 

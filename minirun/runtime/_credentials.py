@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .._json import dumps, freeze, shown
+from .._service import given
 from .._values import changed
 from ..credentials import AuthConfig, AuthCredential, BaseCredentialService
 from ..credentials._values import unusable
@@ -30,7 +31,6 @@ from ..events import Replay
 from ..flows._questions import REQUEST_CREDENTIAL
 from ..sessions._asking import Question
 from ._failure import Pause
-from ._invocation import given
 from ._questions import pose, replayed_answer
 
 if TYPE_CHECKING:

@@ -21,28 +21,32 @@ STEP_ID: ContextVar[str | None] = ContextVar("minirun step", default=None)
 class Ids:
     """The ids of one invocation, in one run of it."""
 
-    __slots__ = ("_invocation_id", "_runs", "call_ids", "claimed", "counts", "failed_steps")
+    __slots__ = ("_free_from", "_invocation_id", "_runs", "call_ids", "claimed", "counts", "failed_steps")
 
     def __init__(self, invocation_id: str) -> None:
         self._invocation_id = invocation_id
         self.counts: dict[str, int] = {}
         """How often something was said below a path, where one thing follows another."""
-        self.claimed: set[str] = set()  # of the steps, questions and events that `claim` has given out
-        self.failed_steps: set[str] = set()  # that have failed in an earlier attempt of their tool
+        self.claimed: dict[str, tuple[str, int]] = {}  # what `claim` has given out, with the path and its count there
+        self._free_from: dict[str, int] = {}  # by path: no smaller count is free
+        self.failed_steps: set[str] = set()  # that have failed, and are taken again
         self.call_ids: set[str] = set()  # that models have given to calls, stored or on their way
         self._runs: dict[str, int] = {}
 
     def claim(self, path: str) -> str:
         """Return the first id below *path* that is free. What is released can be claimed again."""
-        count = 1
+        count = self._free_from.get(path, 1)
         while (found := derived_id(self._invocation_id, path, count)) in self.claimed:
             count += 1
-        self.claimed.add(found)
+        self.claimed[found] = path, count
+        self._free_from[path] = count + 1
         return found
 
     def release(self, claimed: Iterable[str]) -> None:
         """Free ids: the logic that has claimed them is run again."""
-        self.claimed.difference_update(claimed)
+        for each in claimed:
+            path, count = self.claimed.pop(each, ("", 1))
+            self._free_from[path] = min(count, self._free_from.get(path, 1))
 
     def next_run(self, path: str) -> tuple[str, int]:
         """

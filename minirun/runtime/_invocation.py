@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .._service import given
 from .._threads import LateOutcome, in_thread
 from ..env import Env
-from ..errors import InvocationEndedError, ServiceNotConfiguredError, StorageError
+from ..errors import InvocationEndedError, StorageError
 from ..events import Event
 from ..flows._budgets import Budgets
 from ..flows._no_secrets import NO_SECRETS, NoSecrets
@@ -44,9 +45,7 @@ if TYPE_CHECKING:
     from ._commits import CommitWatcher
     from ._replay import Replayer
 
-__all__ = ["Invocation", "Program", "Services", "given"]
-
-T = TypeVar("T")
+__all__ = ["Invocation", "Program", "Services"]
 
 
 class Services(NamedTuple):
@@ -55,14 +54,6 @@ class Services(NamedTuple):
     artifact: BaseArtifactService | None = None
     memory: BaseMemoryService | None = None
     credential: BaseCredentialService | None = None
-
-
-def given(service: T | None, name: str) -> T:
-    """Return *service*, which the runner calls *name*; raises ServiceNotConfiguredError if it has none."""
-    if service is None:
-        msg = f"this needs a service that the runner was not given; make it with Runner({name}_service=...)"
-        raise ServiceNotConfiguredError(msg)
-    return service
 
 
 class Program(NamedTuple):
@@ -152,6 +143,8 @@ class Invocation:
         replayer = self.emitter = self.replayer = Replayer(self.id, self.live, seq, was_paused=was_paused)
         self.budgets.count_recorded(replayer.record.events, replayer.record.responses)
         self.inside.update(replayer.record.inside)
+        self.ids.claimed.update(dict.fromkeys(replayer.record.tried_again.questions, ("", 0)))
+        self.ids.failed_steps.update(replayer.record.tried_again.steps)
         self.begin_with(replayer.record.events[0])
 
     def reads_of(self, path: str) -> Reads:

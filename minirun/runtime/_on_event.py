@@ -19,7 +19,7 @@ from ..flows._event_answer import reconciled
 from ..sessions._event_checks import checked_event
 from ..sessions._state import Write, layered, parted, with_writes, writes_of
 from ._failure import leaves
-from ._hooks import ask, expect
+from ._hook_calls import ask, expect
 
 if TYPE_CHECKING:
     from ._base_context import ContextBase

@@ -9,7 +9,7 @@ from ..sessions._event_checks import checked_event
 from ..sessions._state import parted, with_writes, writes_of
 from ..types import Content
 from ._context import InvocationContext
-from ._hooks import ask, expect
+from ._hook_calls import ask, expect
 
 __all__ = ["apply_on_user_message"]
 

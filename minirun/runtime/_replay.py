@@ -128,13 +128,15 @@ class Replayer(Emitter):
         recorded = self.record.find(context._following_id(context._path))
         return None if recorded is None else await self.repeat(context, recorded, {})
 
-    async def repeat_answer(self, context: ContextBase, event_id: str) -> Event | None:
-        """Return the answer of a model that is recorded under this id; None if there is none."""
-        recorded = self.record.find(event_id)
-        if recorded is None:
-            return None
-        context._invocation.budgets.count_answer(recorded, self.record.responses)
-        return await self.repeat(context, recorded, {})
+    async def repeat_answer(self, context: ContextBase, event_id: str) -> tuple[str, Event | None]:
+        """Return the answer of a model that is recorded under this id, or None, and the id of what is asked for now."""
+        while (recorded := self.record.find(event_id)) is not None:
+            context._invocation.budgets.count_answer(recorded, self.record.responses)
+            answer = await self.repeat(context, recorded, {})
+            if event_id not in self.record.tried_again.answers:
+                return event_id, answer
+            event_id = context._following_id(context._path)
+        return event_id, None
 
     async def repeat_responses(
         self, context: ContextBase, calls: Sequence[FunctionCall]

@@ -221,6 +221,8 @@ class Execution:
         self._has_left = False  # whether the caller has
         self._is_ending = False  # whether the agents have ended by themselves: leaving does not cancel what follows
         self.keeps_status = False
+        self.was: InvocationStatus | None = None
+        """How the invocation was left before this run, if it had ended."""
         """Whether the invocation is left as it was before this run."""
         self._failures: list[Exception] = []  # that the agents were left by
         limit = invocation.run_config.deadline_s
@@ -289,7 +291,7 @@ class Execution:
 
     def status_by(self, error: BaseException | None) -> InvocationStatus:
         """How the run ends if the agents are left by *error*, as far as that can be known then."""
-        return ending_of(self._stop_by(error), waits=self.invocation.waits).status
+        return self._ending_by(self._stop_by(error)).status
 
     @cached_property
     def hook_context(self) -> InvocationContext:
@@ -337,7 +339,11 @@ class Execution:
             stop = Stop.NOTHING_NEW
         elif failure is not None:
             stop = Stop.FAILURE if isinstance(failure, Exception) else Stop.INTERRUPT
-        return ending_of(stop, waits=self.invocation.waits)
+        return self._ending_by(stop)
+
+    def _ending_by(self, stop: Stop) -> Ending:
+        ending = ending_of(stop, waits=self.invocation.waits)
+        return ending._replace(status=self.was) if stop is Stop.NOTHING_NEW and self.was is not None else ending
 
     # --- the end
 

@@ -71,7 +71,7 @@ class Entrance(Protocol):
         left.
 
         Raises:
-            FinishedError: The invocation that was to be resumed has ended.
+            FinishedError: The invocation that was to be resumed is completed.
         """
 
 
@@ -205,6 +205,8 @@ class RunScope:
         self._execution = Execution(
             self._run, self._context, writer, nursery.cancel_scope, is_supervised=self._is_supervised
         )
+        if request.resumes is not None and request.resumes.status.has_ended:
+            self._execution.was = request.resumes.status
         if failure is not None:
             self._execution.fail(failure)
             self._execution.keeps_status = request.resumes is not None

@@ -40,7 +40,7 @@ async def run_step(
     ids, emitter = invocation.ids, invocation.emitter
     path = f"{context._path}!{name}" if outer is None else f"{outer}!{name}"
     arguments = dumps(freeze([list(args), dict(named)], f"arguments of step {name!r}"))
-    event_id = context._claim(f"{path} {arguments}")
+    event_id = key = context._claim(f"{path} {arguments}")
     while event_id in ids.failed_steps:
         event_id = context._claim(f"{path} {arguments}")
     recorded = emitter.find(context, event_id)
@@ -51,7 +51,7 @@ async def run_step(
     await invocation.env.point(f"step {path}")
     step = RecordedStep(name=name, path=path)
     late: list[LateOutcome] = []
-    token = STEP_ID.set(event_id)
+    token = STEP_ID.set(key)  # whatever is sent with it, or recorded inside, is known by it in every attempt
     failure: Exception | None = None
     try:
         result = await _result_of(context, partial(work, *args, **named), late.append)

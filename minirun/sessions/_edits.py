@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..events import Event
-from ._calls import in_order
+from ._call_fold import in_order
 from ._compactions import Compaction, CompactionFold
 
 if TYPE_CHECKING:

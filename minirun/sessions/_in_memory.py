@@ -17,9 +17,10 @@ from .._values import changed
 from ..env import Env
 from ..errors import AlreadyExistsError, SessionNotFoundError, StaleSessionError
 from ..events import Event
-from ._calls import CallFold, OpenCall, Pending, in_order, is_of_a_run, waiting_invocations
+from ._call_fold import CallFold, in_order, waiting_invocations
+from ._calls import OpenCall, Pending, is_of_a_run
 from ._fold import apply_event, fold
-from ._invocation import Invocation, InvocationStatus, invocation_at, invocation_of, rewound_invocation
+from ._invocation import Invocation, InvocationStatus, invocation_of, may_begin
 from ._key import SessionKey
 from ._live import LiveSession
 from ._service import BaseSessionService
@@ -114,7 +115,7 @@ class InMemorySessionService(BaseSessionService):
             self._waiting.setdefault((live.incarnation, call_id), live)
 
     async def _fork(self, key: SessionKey, at_seq: int | None, new: SessionKey) -> None:
-        from ._past import Past, check_fork_seq  # few programs fork
+        from ._past import Past, check_fork_seq, invocation_at  # few programs fork
 
         source = self._sessions.get(key)
         if source is None:
@@ -144,7 +145,7 @@ class InMemorySessionService(BaseSessionService):
         return self._sessions.get(key)
 
     async def _commit(self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
-        self._check_commit(live, writer, begins=begins)
+        self._check_commit(live, event, writer, begins=begins)
         changes = apply_writes(live.values, writes_of(event.actions))
         calls = live.call_changes(event, tracked=writer is not None)
         live.advance(event, changes, calls)
@@ -158,17 +159,19 @@ class InMemorySessionService(BaseSessionService):
             if begins:
                 self._record(live, writer.invocation_id, InvocationStatus.RUNNING, live.revision)
 
-    def _check_commit(self, live: LiveSession, writer: SessionWriter | None, *, begins: bool) -> None:
+    def _check_commit(self, live: LiveSession, event: Event, writer: SessionWriter | None, *, begins: bool) -> None:
         if self._sessions.get(live.key) is not live:
             msg = f"{live.key} was deleted"
             raise SessionNotFoundError(msg)
         run = self._invocations.get((live.incarnation, writer.invocation_id)) if writer is not None and begins else None
-        if run is not None and run.status.has_ended:
+        if run is not None and not may_begin(run, event):
             msg = f"the invocation {run.invocation_id!r} of {live.key} has just been ended"
             raise StaleSessionError(f"{msg}; look at it again")
 
     def _rewind_invocations(self, live: LiveSession, target: int, writer: SessionWriter | None) -> None:
         """Let the others of the session be what they were before event *target*; what has begun since is over."""
+        from ._past import rewound_invocation  # few sessions are rewound
+
         waiting = waiting_invocations(live.open_calls)
         for name in self._runs.get(live.incarnation, ()):
             if writer is None or name != writer.invocation_id:

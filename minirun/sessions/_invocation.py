@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import attrs
 
 from .._record import Record
 from ._key import SessionKey
 
-__all__ = ["Invocation", "InvocationStatus", "invocation_at", "invocation_of", "rewound_invocation"]
+if TYPE_CHECKING:
+    from ..events import Event
+
+__all__ = ["Invocation", "InvocationStatus", "invocation_of", "may_begin"]
 
 
 class InvocationStatus(StrEnum):
@@ -26,7 +30,7 @@ class InvocationStatus(StrEnum):
 
     @property
     def has_ended(self) -> bool:
-        """Whether nobody can go on with it."""
+        """Whether nobody goes on with it, unless somebody names one that has failed, or was cancelled."""
         return self in (InvocationStatus.COMPLETED, InvocationStatus.FAILED, InvocationStatus.CANCELLED)
 
 
@@ -48,28 +52,10 @@ class Invocation(Record):
     end_seq: int | None = None
 
 
-def invocation_at(found: Invocation, seq: int, *, waits: bool) -> Invocation:
-    """
-    What an invocation was when *seq* was the newest event, as far as that is known; *waits*: a call of it waited then.
-    """
-    if found.end_seq is not None and found.end_seq <= seq:
-        return found
-    if found.end_seq is None or not waits:
-        return attrs.evolve(found, status=InvocationStatus.INTERRUPTED, end_seq=None)
-    return attrs.evolve(found, status=InvocationStatus.PAUSED, end_seq=seq)
-
-
-def rewound_invocation(found: Invocation, target: int, rewind_seq: int, *, waits: bool) -> Invocation:
-    """
-    What an invocation is once event *rewind_seq* has undone those from *target* on: what it was before them.
-
-    One that has begun in the undone part, and not ended, is cancelled. *waits*: a call of it waited before *target*.
-    """
-    if found.seq < target:
-        return invocation_at(found, target - 1, waits=waits)
-    if found.status.has_ended:
-        return found
-    return attrs.evolve(found, status=InvocationStatus.CANCELLED, end_seq=rewind_seq)
+def may_begin(found: Invocation, event: Event) -> bool:
+    """Whether a run of an invocation that is recorded so may begin with *event*, which says if it goes on after all."""
+    status = found.status
+    return not status.has_ended or (status is not status.COMPLETED and event.actions.replay.attempt is not None)
 
 
 def invocation_of(

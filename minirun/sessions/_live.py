@@ -183,19 +183,6 @@ class LiveSession:
         """The loaded events from *start_seq* on."""
         return Window(self.events, self.index_of(start_seq))
 
-    def first_of(self, invocation_id: str) -> int | None:
-        """
-        The `seq` of the first visible event of the invocation, which is no rewind; everything must be loaded.
-
-        A rewind is not undone: what it has undone would come back for those who read the log from its end.
-        """
-        found = (
-            event
-            for event in self.events
-            if event.invocation_id == invocation_id and event.actions.rewind_before_seq is None
-        )
-        return next((_seq_of(event) for event in found), None)
-
     def snapshot(self, config: GetSessionConfig | None) -> Session:
         """A session for an application: it stays as it is while this one goes on."""
         return Session(

@@ -1,5 +1,5 @@
 """
-Appends from outside of runs: what `append_event` does with an event that was checked.
+Appends from outside of runs: what `append_event` does.
 
 A run knows the live session it writes, because it holds it. An append from outside brings a session as it was
 read some time ago: it may be out of date, or of a history that is gone, and the append may be the retry of one whose
@@ -8,9 +8,11 @@ outcome nobody knows. So each append compares the two first, while it holds the 
 
 from __future__ import annotations
 
+from .._json import shown
 from .._values import changed
 from ..errors import InvalidEventError, InvalidValueError, SessionNotFoundError, StaleSessionError
 from ..events import Event
+from ._event_checks import checked_event
 from ._fold import apply_event
 from ._key import session_key
 from ._live import LiveSession
@@ -18,11 +20,24 @@ from ._session import GetSessionConfig, Session
 from ._state import writes_of
 from ._store import ChangedMeanwhileError, SessionStore
 
-__all__ = ["append_outside"]
+__all__ = ["append_event"]
 
 
-async def append_outside(store: SessionStore, session: Session, event: Event) -> Event:
-    """Append *event* to *session* once no run writes it; see `append_event` for what this raises."""
+async def append_event(store: SessionStore, session: Session, event: Event) -> Event:
+    """See `BaseSessionService.append_event`."""
+    if not isinstance(session, Session):
+        raise InvalidValueError("session", f"expected what get_session returns, found {shown(session)}")
+    if not isinstance(event, Event):
+        raise InvalidValueError("event", f"expected an Event, found {shown(event)}")
+    if event.partial:
+        return event
+    event = checked_event(event)
+    with store._used():
+        return await _append_checked(store, session, event)
+
+
+async def _append_checked(store: SessionStore, session: Session, event: Event) -> Event:
+    """Append an event that was checked, once no run writes the session."""
     if session._values is None:
         problem = "expected what get_session returns, found one of list_sessions, which has neither state nor events"
         raise InvalidValueError("session", f"{problem}; get it, and append to that")

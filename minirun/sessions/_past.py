@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import attrs
+
 from ..errors import InvalidValueError
 from ..events import Event
-from ._calls import CallChanges, CallFold, cut_invocation, is_of_a_run, marks_of
+from ._call_fold import CallFold, cut_invocation
+from ._calls import CallChanges, is_of_a_run, marks_of
 from ._compactions import CompactionFold
 from ._fold import apply_event
+from ._invocation import Invocation, InvocationStatus
 from ._key import SessionKey
 from ._state import Values
 
-__all__ = ["LogFold", "Past", "check_fork_seq", "rewound"]
+__all__ = ["LogFold", "Past", "check_fork_seq", "invocation_at", "rewound", "rewound_invocation"]
 
 
 class LogFold:
@@ -82,3 +86,27 @@ def rewound(past: Iterable[Event], undone: Iterable[Event]) -> CallChanges:
     before = fold.calls
     gone: CallChanges = dict.fromkeys(sorted(touched - before.keys()))
     return gone | {call_id: call for call_id, call in before.items() if call_id in touched}
+
+
+def invocation_at(found: Invocation, seq: int, *, waits: bool) -> Invocation:
+    """
+    What an invocation was when *seq* was the newest event, as far as that is known; *waits*: a call of it waited then.
+    """
+    if found.end_seq is not None and found.end_seq <= seq:
+        return found
+    if found.end_seq is None or not waits:
+        return attrs.evolve(found, status=InvocationStatus.INTERRUPTED, end_seq=None)
+    return attrs.evolve(found, status=InvocationStatus.PAUSED, end_seq=seq)
+
+
+def rewound_invocation(found: Invocation, target: int, rewind_seq: int, *, waits: bool) -> Invocation:
+    """
+    What an invocation is once event *rewind_seq* has undone those from *target* on: what it was before them.
+
+    One that has begun in the undone part, and not ended, is cancelled. *waits*: a call of it waited before *target*.
+    """
+    if found.seq < target:
+        return invocation_at(found, target - 1, waits=waits)
+    if found.status.has_ended:
+        return found
+    return attrs.evolve(found, status=InvocationStatus.CANCELLED, end_seq=rewind_seq)

@@ -308,7 +308,8 @@ class SessionStore(BaseService, ABC):
         Store *event*, whose seq is `live.revision + 1`, with all it changes, atomically; then `live.advance` it.
 
         Shared scopes are applied to the values that are current in the transaction. With *begins* the writer's
-        invocation is recorded as running, again if it was recorded before. An event that undoes others lets the
+        invocation is recorded as running, again if it was recorded before; one that has ended is refused as stale,
+        unless `may_begin` allows it. An event that undoes others lets the
         invocations that have begun in the undone part, and not ended, be cancelled; the others are what they were
         before it (`invocation_at`). No checkpoint after the write.
         """

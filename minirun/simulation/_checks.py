@@ -17,6 +17,7 @@ import attrs
 
 from .._json import JSON
 from ..events import Event
+from ..flows._going_on import goes_on
 from ..sessions import InvocationStatus, SessionKey, SessionWriter
 
 __all__ = ["FIRST", "Checkers", "Ledger", "State", "visible_of"]
@@ -93,14 +94,19 @@ class Ledger:
         if seq < self.run_by.get(invocation_id, (0, writer))[0]:
             return False
         self.run_by[invocation_id] = (seq, writer)
-        if self.may_go_on(invocation_id):
+        if self.may_go_on(invocation_id, event):
             del self.ended[invocation_id]
             self.doubtful.discard(invocation_id)
         return True
 
-    def may_go_on(self, invocation_id: str) -> bool:
-        """Whether an invocation is paused, or has ended and nobody may remember it."""
+    def may_go_on(self, invocation_id: str, event: Event | None = None) -> bool:
+        """
+        Whether an invocation is paused, or has ended and nobody may remember it; or somebody goes on by *event* with
+        one that has failed.
+        """
         status = self.ended.get(invocation_id)
+        if status in (InvocationStatus.FAILED, InvocationStatus.CANCELLED) and event is not None and goes_on(event):
+            return True
         return status is InvocationStatus.PAUSED or (status is not None and invocation_id in self.doubtful)
 
     def create(self, key: SessionKey, events: Sequence[Event], *, own: int = 0) -> None:
@@ -293,7 +299,7 @@ class OneEnd(Checker):
         is_late = by in self.ledger.run_by and (event.seq or 0) < self.ledger.run_by[by][0]  # told after another's
         if event.actions.compaction is not None and status is InvocationStatus.COMPLETED:
             return
-        if status is not None and is_own and not is_late and not (begins and self.ledger.may_go_on(by or "")):
+        if status is not None and is_own and not is_late and not (begins and self.ledger.may_go_on(by or "", event)):
             self.fail(f"{key}: {by} stores event {event.seq} after its end ({status})")
 
     def ended(self, key: SessionKey, invocation_id: str, status: InvocationStatus) -> None:

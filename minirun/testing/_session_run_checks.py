@@ -220,6 +220,38 @@ async def _invocations_are_listed(t: Bench) -> None:
 
 
 @check
+async def _what_has_failed_may_be_gone_on_with(t: Bench) -> None:
+    """A failed or cancelled invocation runs again with an event that says so; else, and a completed one, it is stale."""
+    await t.create()
+    for status in (InvocationStatus.FAILED, InvocationStatus.CANCELLED, InvocationStatus.COMPLETED):
+        name = f"e-{status}"
+        goes_on = Replay(attempt={"run": "", "status": str(status)})
+        plain = Event(author="user", invocation_id=name)
+        again = Event(author="user", invocation_id=name, actions=EventActions(replay=goes_on))
+        writer = await t.writer(name)
+        begun = await writer.append(Event(author="user", message="hi", invocation_id=name), begins=True)
+        await writer.finish(status)
+        before = await t.events()
+        refused = [plain, again] if status is InvocationStatus.COMPLETED else [plain]
+        for event in refused:
+            writer = await t.writer(name)
+            with raises(StaleSessionError):
+                await writer.append(event, begins=True)
+            await writer.finish(None)
+        expect("the log after what was refused", await t.events(), before)
+        if refused == [plain]:
+            writer = await t.writer(name)
+            stored = await writer.append(again, begins=True)
+            expect("what is stored of it", stored.actions.replay, goes_on)
+            [running] = await t.service.list_invocations(app_name=t.app, status="running")
+            expect("the running one", (running.invocation_id, running.seq, running.end_seq), (name, begun.seq, None))
+            await writer.finish(status)
+        found = {one.invocation_id: one for one in await t.service.list_invocations(app_name=t.app)}[name]
+        expect("how it has ended", (found.status, found.seq), (status, begun.seq))
+    expect("revision", (await t.get()).revision, 5)
+
+
+@check
 async def _runs_of_nodes_are_listed(t: Bench) -> None:
     """What an invocation has recorded of the nodes of workflows is listed by its id, of that invocation alone."""
 

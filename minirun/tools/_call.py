@@ -15,7 +15,7 @@ from .._json import freeze, thaw
 from ..errors import InvalidValueError
 from ..runtime import InvocationContext, ToolContext
 from ..runtime._failure import is_pause
-from ..runtime._hooks import Hook, ask
+from ..runtime._hooks import Hook
 from ..sessions._concurrent import ConcurrentWrites
 from ..types import FunctionCall, FunctionResponse, Part
 from ._attempts import Attempts
@@ -156,6 +156,10 @@ class ToolCall:
     async def _ask(self, name: str, args: dict[str, Any], **more: Any) -> Any:
         """Ask the hooks of this name; those of plugins call two arguments by other names."""
         plugins, own = self._hooks(name)
+        if not (plugins or own):
+            return None
+        from ..runtime._hook_calls import ask  # few calls have hooks around them
+
         answer: Any = None
         if plugins:
             theirs = {"result" if argument == "tool_response" else argument: value for argument, value in more.items()}

@@ -54,7 +54,8 @@ def media_in(value: object, path: str) -> Media | None:
     texts: list[str] = []
     parts: list[Part] = []
     for index, item in enumerate(items):
-        part = _part(item, path if items[0] is value else f"{path}[{index}]")
+        at = path if items[0] is value else f"{path}[{index}]"
+        part = _checked(_part(item, at), at)
         if part.text is None:
             parts.append(part)
         elif part.text:
@@ -73,6 +74,14 @@ def _part(item: object, path: str) -> Part:
     if isinstance(item, Part) and (item.text, item.inline_data, item.file_data) != (None, None, None):
         return item
     raise InvalidValueError(path, f"expected a text or media, found {brief(item)}; {_ADVICE}")
+
+
+def _checked(part: Part, path: str) -> Part:
+    """Raise InvalidValueError for a reference to an artifact, which no model can follow."""
+    if part.file_data is not None and part.file_data.file_uri.startswith("artifact:"):
+        advice = "return what `await tool_context.load_artifact(name)` returns, which is the media themselves"
+        raise InvalidValueError(path, f"expected media, found a reference to an artifact; {advice}")
+    return part
 
 
 def _reference(part: Part) -> str:

@@ -15,9 +15,9 @@ from .._json import shown
 from ..errors import ArgumentError
 from ..flows._prompts import Prompts
 from ..memory import MemoryEntry
+from ..memory._run import find_memories
 from ..models import LlmRequestDraft
 from ..runtime import CallbackContext, ToolContext
-from ..runtime._memory import find_memories
 from ..types import FunctionDeclaration
 from ._base import BaseTool
 from ._declared import declared

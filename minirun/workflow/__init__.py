@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from .._lazy import names_of
 
 if TYPE_CHECKING:
+    from .._workflow_errors import NodeTimeoutError as NodeTimeoutError
+    from ..tools import RetryConfig as RetryConfig
     from ._arcs import DEFAULT_ROUTE as DEFAULT_ROUTE
     from ._arcs import END as END
     from ._arcs import FAILED as FAILED
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from ._nodes import FunctionNode as FunctionNode
     from ._nodes import JoinNode as JoinNode
     from ._nodes import Node as Node
+    from ._nodes import NodeLike as NodeLike
     from ._request_input import RequestInput as RequestInput
     from ._workflow import Workflow as Workflow
     from ._wrap import node as node
@@ -25,9 +28,11 @@ else:
     __getattr__, __dir__, __all__ = names_of(
         globals(),
         {
+            ".._workflow_errors": "NodeTimeoutError",
+            "..tools": "RetryConfig",
             "._arcs": "DEFAULT_ROUTE END FAILED START",
             "._edges": "Edge",
-            "._nodes": "FunctionNode JoinNode Node",
+            "._nodes": "FunctionNode JoinNode Node NodeLike",
             "._request_input": "RequestInput",
             "._workflow": "Workflow",
             "._wrap": "node",

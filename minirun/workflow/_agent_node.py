@@ -70,7 +70,8 @@ class AgentNode(Node):
             return Event(author=self.agent.name, output=scope.output)
         answer = last_answer(below, scope.start_seq)
         value = None if answer is None else value_of(answer, self.tree)
-        return Event(author=self.agent.name, output=freeze(value or None, f"output of {self.name!r}"))
+        output = None if value == "" else freeze(value, f"output of {self.name!r}")  # an agent without words
+        return Event(author=self.agent.name, output=output)
 
 
 def _message(value: Any) -> Content:

@@ -266,6 +266,12 @@ class FunctionNode(Node):
     def _logic(self) -> Callable[..., Any]:
         return self.func
 
+    def in_state(self, fields: Mapping[str, Any]) -> FunctionNode:
+        """The same node in a workflow whose state has these fields, with what they may hold."""
+        node: FunctionNode = self._changed()
+        vars(node)["_binding"] = self._binding.with_state_fields(fields)
+        return node
+
 
 def _name_of(func: object) -> str:
     at: Any = func

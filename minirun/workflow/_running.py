@@ -16,9 +16,11 @@ import trio
 
 from .._json import freeze
 from .._values import changed
+from .._workflow_errors import WorkflowError
 from ..agents._lanes import Lanes
 from ..events import Event, NodeInfo
 from ..runtime import InvocationContext
+from ..runtime._failure import is_pause
 from ..types import Content
 from ._graph import NodeRun, Outcome, Plan
 from ._node_run import NodeExecution
@@ -46,10 +48,21 @@ async def run_workflow(workflow: Workflow, context: InvocationContext) -> Any:
     return await _Running(workflow, context).run()
 
 
+def _with_schema(workflow: Workflow, context: InvocationContext) -> InvocationContext:
+    """The context of what may be written in the workflow."""
+    if workflow._state_schema is None:
+        return context
+    from ..sessions._state_schema import constrain  # few workflows have one
+
+    state = context._state.layer()
+    constrain(state, workflow._state_schema)
+    return context._at(state)
+
+
 class _Running:
     def __init__(self, workflow: Workflow, context: InvocationContext) -> None:
         self._workflow = workflow
-        self._context = context
+        self._context = context = _with_schema(workflow, context)
         node = context._position.node
         self._input = workflow._read_input(context.user_content if node is None else node.input)
         self._info_path = context._position.node_info.path
@@ -58,10 +71,10 @@ class _Running:
         self._lanes = Lanes(context, f"{workflow.name}#{round_}" if round_ else workflow.name, workflow.on_failure)
         self._slots = Slots(workflow.max_concurrency, self._start_ready)
         self._plan: Plan = workflow._graph.begin(self._input)
-        self._started: set[str] = set()
         self._waiting: list[NodeRun] = []  # that are ready, and have no place yet
         self._ending: str | None = None  # the run whose output is about to be that of the workflow
         self._nursery: trio.Nursery | None = None
+        self._is_stopped = False  # whether a node has failed, or was cancelled: nothing is started any more
 
     async def run(self) -> Any:
         self._fold_recorded()
@@ -97,7 +110,7 @@ class _Running:
         context, nursery = self._context, self._nursery
         if nursery is None:
             return
-        while self._waiting and not (context.escalated or context.end_invocation or self._lanes.failures):
+        while self._waiting and not (self._is_stopped or context.escalated or context.end_invocation):
             if not self._slots.take():
                 return
             run = self._waiting.pop(0)
@@ -114,15 +127,15 @@ class _Running:
             self._slots.leave()
 
     async def _run_and_fold(self, run: NodeRun, execution: NodeExecution) -> None:
-        check_complete(execution.node, run.missing, execution.info_path)
         try:
+            check_complete(execution.node, run.missing, execution.info_path)
             event = await execution.run()
-        except BaseException:
-            if self._ending == run.id:
-                self._ending = None
+        except BaseException as error:
+            self._is_stopped = self._is_stopped or not is_pause(error)
             raise
+        finally:
+            self._ending = None if self._ending == run.id else self._ending
         self._fold(run.id, event)
-        self._ending = None if self._ending == run.id else self._ending
 
     def _execution(self, run: NodeRun) -> NodeExecution:
         node = self._workflow._nodes[run.name]
@@ -150,6 +163,8 @@ class _Running:
 
     def _ended_by(self, run: NodeRun, info_path: str, last: Event) -> Event:
         """The event that the run ends with; raises if the graph cannot go on from there."""
+        if self._is_stopped and self._workflow.on_failure == "cancel_others":  # in spite of its cancellation
+            raise WorkflowError(f"the node {info_path} has come to its end after another one has failed")
         as_output = last.output is None and last.content is not None and last.node_info.message_as_output
         info = NodeInfo(path=info_path, output_for=(info_path,), message_as_output=as_output or None)
         event = changed(last, node_info=info)

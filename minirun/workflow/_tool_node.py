@@ -37,7 +37,7 @@ class ToolNode(Node):
         super().__init__(name=tool.name if name is None else name, **given)
 
     async def _once(self, context: InvocationContext, scope: NodeScope) -> Event:
-        return await _called(context, self.tool, self._arguments(context, scope.input))
+        return await _outcome(context, scope, self.tool, self._arguments(context, scope.input))
 
     def _arguments(self, context: InvocationContext, given: Any) -> Mapping[str, Any]:
         value = given.text if isinstance(given, Content) else given
@@ -61,8 +61,8 @@ class ToolsetNode(Node):
     A toolset as a node, which is what a toolset in `edges` becomes: its input says which of the tools is called.
 
     The input has the form of a call, `{"name": "fetch", "args": {"url": "..."}}`, as a dict or as JSON text; without
-    `args` there are none. The name is the one that an agent would call the tool by, prefix included. The tools are asked
-    for anew in each run. What holds for the call holds for that of a ToolNode, too.
+    `args` there are none. The name is the one that an agent would call the tool by, prefix included. The tools are
+    asked for anew in each run. What holds for the call holds for that of a ToolNode, too.
 
     Its own name is by default the `tool_name_prefix` of the toolset, or the name of its class.
     """
@@ -82,7 +82,7 @@ class ToolsetNode(Node):
             there = ", ".join(repr(tool.name) for tool in tools) or "none"
             msg = f"node {self.name!r}: expected the name of a tool of the toolset, found {brief(asked)}"
             raise NodeInputError(f"{msg}; there are: {there}")
-        return await _called(context, tool, args)
+        return await _outcome(context, scope, tool, args)
 
     def _asked_for(self, given: Any) -> tuple[Any, Mapping[str, Any]]:
         value = given.text if isinstance(given, Content) else given
@@ -100,28 +100,37 @@ class ToolsetNode(Node):
         return value["name"], {} if args is None else args
 
 
-async def _called(context: InvocationContext, tool: BaseTool, args: Mapping[str, Any]) -> Event:
+async def _outcome(context: InvocationContext, scope: NodeScope, tool: BaseTool, args: Mapping[str, Any]) -> Event:
     """
     Call *tool* as a model would, and return the event that the node is to end with.
 
     Raises:
         ToolNodeError: The tool has failed.
     """
-    replayer = context._invocation.replayer
-    call_id = f"call-{derived_id(context.invocation_id, context._path, 'tool')}"
-    call = FunctionCall(id=call_id, name=tool.name, args=args)
+    number = 1
+    while True:
+        place = ["tool"] if (scope.attempt, number) == (1, 1) else ["tool", scope.attempt, number]
+        call_id = f"call-{derived_id(context.invocation_id, context._path, *place)}"
+        answer = await _called(context, tool, FunctionCall(id=call_id, name=tool.name, args=args))
+        response, replayer = answer.get_function_responses()[0].response, context._invocation.replayer
+        failure = response.get("error") if list(response) == ["error"] else None
+        if not (isinstance(failure, Mapping) and "type" in failure):
+            return Event(output=response["result"] if list(response) == ["result"] else response)
+        if replayer is None or not replayer.record.tried_again.is_before(answer):
+            raise ToolNodeError(f"the tool {tool.name!r} has failed: {failure['type']}: {failure.get('message')}")
+        number += 1  # somebody has gone on since: it is called again
+
+
+async def _called(context: InvocationContext, tool: BaseTool, call: FunctionCall) -> Event:
+    """Make the call, unless that is recorded, and return the event with the response."""
     made = await context.emit(Event(content=Content(role="model", parts=[Part(function_call=call)])))
-    calls, event = made.get_function_calls(), None
+    calls, event, replayer = made.get_function_calls(), None, context._invocation.replayer
     if replayer is not None:
         event, calls = await replayer.repeat_responses(context, calls)
     if calls:
         event = await run_calls(context, calls, {tool.name: tool})
     assert event is not None
-    response = event.get_function_responses()[0].response
-    failure = response.get("error") if list(response) == ["error"] else None
-    if isinstance(failure, Mapping) and "type" in failure:
-        raise ToolNodeError(f"the tool {tool.name!r} has failed: {failure['type']}: {failure.get('message')}")
-    return Event(output=response["result"] if list(response) == ["result"] else response)
+    return event
 
 
 class ToolNodeError(MinirunError):

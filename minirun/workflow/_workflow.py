@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -23,9 +23,12 @@ from ._arcs import FAILED, GraphNode
 from ._draw import describe, mermaid
 from ._edges import read_edges
 from ._graph import Graph
-from ._nodes import JoinNode, Node, aliased, is_limit, is_seconds
+from ._nodes import FunctionNode, JoinNode, Node, aliased, is_limit, is_seconds
 from ._tool_node import ToolNode, ToolsetNode
 from ._wrap import as_node
+
+if TYPE_CHECKING:
+    from ..flows._state_schema import StateSchema
 
 __all__ = ["Workflow"]
 
@@ -49,10 +52,12 @@ class Workflow(BaseAgent):
     Args:
         edges: Chains `(a, b, c)`, where an element is a node, a group `(a, b)` or a map `{route: node}`, and `Edge`s.
         max_concurrency: How many nodes at once, those included that they run dynamically; None for no limit.
-        output: The node whose output is that of the workflow, the last one if it runs several times. None: the output
-            of the one run that leads nowhere and has one; a second is an error.
+        output: The node, or its name, whose output is that of the workflow, the last one if it runs several times.
+            None: the output of the one run that leads nowhere and has one; a second is an error.
         on_failure: What a failing node means for those beside it: `"cancel_others"`, or `"collect"`, which lets them
             come to their end. Nothing new is started in both cases, and the failure is raised.
+        state_schema: What its nodes may write to the session's state, and read as parameters: a class, whose fields are
+            the keys. A workflow inside of another may write the fields of both.
         input_schema: What it is given has to be, as `LlmAgent(output_schema=...)`.
         output_schema: What its output has to be.
         retry: As a node of another workflow: see `Node`. It begins anew then.
@@ -95,21 +100,35 @@ class Workflow(BaseAgent):
         def name_of(value: Any) -> str:
             node = made.get(id(value))
             if node is None:
-                node = made[id(value)] = as_node(value)
+                node = made[id(value)] = self._as_node(value)
             if nodes.setdefault(node.name, node) is not node:
                 msg = f"workflow {self.name!r}: two nodes are called {node.name!r}"
                 raise WorkflowConfigurationError(f"{msg}; rename one, with node(x, name='...')")
             return node.name
 
         names, arcs = read_edges(self.edges, name_of, name=self.name)
-        output = None if self.output is None else name_of(self.output)
+        output = self.output if self.output is None or isinstance(self.output, str) else name_of(self.output)
         joins = {name: node for name, node in nodes.items() if isinstance(node, JoinNode)}
         graph_nodes = [GraphNode(name, name in joins, name in joins and joins[name].require_all) for name in names]
         return nodes, Graph.of(graph_nodes, arcs, output=output, name=self.name)
 
+    @cached_property
+    def _state_schema(self) -> StateSchema | None:
+        if self.state_schema is None:
+            return None
+        from ..flows._state_schema import StateSchema  # few workflows have one
+
+        return StateSchema.of(self.state_schema)
+
     @property
     def _nodes(self) -> Mapping[str, Node]:
         return self._parts[0]
+
+    def _as_node(self, value: Any) -> Node:
+        node, schema = as_node(value), self._state_schema
+        if schema is None or schema.is_open or not isinstance(node, FunctionNode):
+            return node
+        return node.in_state(schema.fields)
 
     @property
     def _graph(self) -> Graph:

@@ -68,15 +68,21 @@ class FakeProvider:
 
     Args:
         refusal: Given a request, what is wrong with it: a status and an error's body; None: nothing.
+        made: Given a request, the body that answers it where it asks for no model's answer; None: the script goes on.
     """
 
-    def __init__(self, refusal: Callable[[Asked], tuple[int, Any] | None]) -> None:
+    def __init__(
+        self,
+        refusal: Callable[[Asked], tuple[int, Any] | None],
+        made: Callable[[Asked], Any | None] = lambda asked: None,
+    ) -> None:
         self.script: list[Reply] = []
         self.asked: list[Asked] = []
         self.came = trio.Event()  # a request has come
         self.left = trio.Event()  # a client has left before its response had ended
         self.bytes_sent = 0
         self._refusal = refusal
+        self._made = made
 
     async def __call__(
         self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
@@ -102,6 +108,8 @@ class FakeProvider:
         if refusal is not None:
             status, error = refusal
             reply = Reply([json.dumps(error).encode()], status, content_type="application/json")
+        elif (body_made := self._made(asked)) is not None:
+            reply = Reply([json.dumps(body_made).encode()], content_type="application/json")
         else:
             reply = self.script.pop(0)
         await self._reply(reply, receive, send)

@@ -27,9 +27,9 @@ from ..._files import open_private
 from ..._json import JSON, brief, dumps
 from ...env import REAL_ENV
 from ...errors import AlreadyExistsError, InvalidValueError
-from .._invocation import Invocation, InvocationStatus, invocation_at, invocation_of
+from .._invocation import Invocation, InvocationStatus, invocation_of
 from .._key import SessionKey, session_key
-from .._past import LogFold
+from .._past import LogFold, invocation_at
 from .._sqlite._errors import SQLITE_ERRORS, storage_error
 from .._sqlite._format import check_place, foreign_parts, make_format
 from .._sqlite._logs import SEQ_MAX, Segment, link

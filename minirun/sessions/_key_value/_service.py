@@ -27,13 +27,14 @@ from ...errors import (
     StorageCorruptError,
 )
 from ...events import Event
-from .._calls import CallFold, OpenCall, Pending, cut_invocation, in_order, is_of_a_run, waiting_invocations
+from .._call_fold import CallFold, cut_invocation, in_order, waiting_invocations
+from .._calls import OpenCall, Pending, is_of_a_run
 from .._fold import apply_event
-from .._invocation import Invocation, InvocationStatus, invocation_at, invocation_of, rewound_invocation
+from .._invocation import Invocation, InvocationStatus, invocation_of, may_begin
 from .._kept import CACHE_BYTES, SESSION_BYTES, KeptSessions, memory_of
 from .._key import SessionKey
 from .._live import LiveSession
-from .._past import check_fork_seq
+from .._past import check_fork_seq, invocation_at, rewound_invocation
 from .._service import BaseSessionService
 from .._session import GetSessionConfig, Session
 from .._state import APP_PREFIX, USER_PREFIX, Scope, Values, _Missing, apply_writes, scope_of, writes_of
@@ -312,7 +313,7 @@ class KeyValueSessionService(BaseSessionService):
         """Record the invocation as running; one that is recorded already keeps its place, and its beginning."""
         name, key = writer.invocation_id, live.key
         found = await self._run(live.incarnation, name)
-        if found is not None and found.invocation.status.has_ended:
+        if found is not None and not may_begin(found.invocation, event):
             msg = f"the invocation {name!r} of {key} has just been ended; look at it again"
             raise StaleSessionError(msg)
         assert event.seq is not None

@@ -12,16 +12,17 @@ import sqlite3
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...errors import SessionNotFoundError, StaleSessionError
+from ...errors import StaleSessionError
 from ...events import Event
 from .._invocation import InvocationStatus, invocation_of
 from .._kept import memory_of
-from .._store import ChangedMeanwhileError, SessionWriter
+from .._store import SessionWriter
 from ._cache import SessionCache
 from ._file import Transaction
 from ._leases import Leases
 from ._logs import link, next_no
-from ._rows import Row, read_session, write_calls, write_invocation
+from ._rows import Row, write_calls, write_invocation
+from ._schema import NOT_COMPLETED, UNFINISHED
 from ._session import FileSession
 from ._state import current_values, mark_scopes, note_shared, stays_within, write_event
 
@@ -80,7 +81,7 @@ class Append:
         db, live, event, writer = transaction.db, self._live, self._event, self._writer
         is_rewind = event.actions.rewind_before_seq is not None
         if is_rewind:  # what it undoes is read, which must be what it knows
-            self._check_writer(read_session(db, live.incarnation))
+            self._check_writer(db)
         values = live.values if stays_within(event) else current_values(transaction, self._cache.file.name, live)
         number = next_no(transaction)
         assert event.seq is not None
@@ -105,7 +106,8 @@ class Append:
             rewind_invocations(db, self._cache.file.name, live, event, writer)
         if writer is not None and self._begins:
             run = invocation_of(live.key, writer.invocation_id, InvocationStatus.RUNNING, event.seq)
-            if not write_invocation(db, live.incarnation, run, epoch=epoch, number=number):
+            which = UNFINISHED if event.actions.replay.attempt is None else NOT_COMPLETED
+            if not write_invocation(db, live.incarnation, run, which, epoch=epoch, number=number):
                 msg = f"the invocation {run.invocation_id!r} of {live.key} has just been ended by another process"
                 raise StaleSessionError(f"{msg}; look at it again")
         note_shared(transaction, live, changes)
@@ -142,33 +144,18 @@ class Append:
         if writer is not None and writer.epoch is not None:
             if db.execute(_GO_ON, (*moved, *place, writer.epoch)).rowcount == 1:
                 return writer.epoch
-            return self._check_writer(read_session(db, live.incarnation))
+            return self._check_writer(db)[1]
         lease = (None, None) if writer is None else self._leases.taken()
         # Nobody has the lease, in most cases, and its epoch is the one last seen: then there is nothing to ask.
         epoch = live.epoch + (writer is not None)
         if db.execute(_ENTER, (*moved, epoch, *lease, *place, live.epoch, None)).rowcount == 1:
             return epoch
-        row = read_session(db, live.incarnation)
-        epoch = self._check_writer(row)
-        assert row is not None
+        row, epoch = self._check_writer(db)
         db.execute(_ENTER, (*moved, epoch, *lease, *place, row.epoch, row.owner))
         return epoch
 
-    def _check_writer(self, row: Row | None) -> int:
-        """Return the epoch to write under, or raise because it is not the writer's turn (any more)."""
-        live, writer = self._live, self._writer
-        if row is None:
-            msg = f"{live.key} was deleted"
-            raise SessionNotFoundError(msg)
-        entered = writer is not None and writer.epoch is not None
-        free = row.epoch == writer.epoch if writer is not None and entered else self._leases.is_free(row)
-        if free and row.revision == self._revision and row.chain == self._mark:
-            return row.epoch if entered or (writer is None and row.owner is None) else row.epoch + 1
-        if writer is None:
-            raise ChangedMeanwhileError
-        msg = (
-            f"{live.key} was read at revision {self._revision} and is at {row.revision}: another process has "
-            f"{'taken the session over' if entered else 'entered it first'}, or the file is another one; "
-            "run the message again"
-        )
-        raise StaleSessionError(msg)
+    def _check_writer(self, db: sqlite3.Connection) -> tuple[Row, int]:
+        """Return the session's row and the epoch to write under, or raise because it is not the writer's turn."""
+        from ._turn import check_writer  # most appends find the row as they expect it
+
+        return check_writer(db, self._leases, self._live, self._writer, self._revision, self._mark)

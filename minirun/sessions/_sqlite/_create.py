@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ...events import Event
-from .._calls import CallFold, is_of_a_run
+from .._calls import is_of_a_run
 from .._invocation import InvocationStatus, invocation_of
 from .._kept import memory_of
 from .._key import SessionKey
@@ -15,6 +16,9 @@ from ._logs import CHAIN_START, base_no, link, next_no
 from ._rows import insert_session, write_calls, write_invocation
 from ._session import FileSession
 from ._state import STATE_KEY_BYTES, current_values, mark_scopes, note_shared, write_event
+
+if TYPE_CHECKING:
+    from .._call_fold import CallFold
 
 __all__ = ["create_session"]
 
@@ -36,7 +40,12 @@ def create_session(
     live.revision = -1  # nothing is applied yet
     current = current_values(transaction, cache.file.name, live)
     history = current.copy() if len(events) > 1 else None  # each event stands on those before it
-    chain, done, calls, compaction = CHAIN_START, [], CallFold(), 0
+    calls: CallFold | None = None
+    if history is not None:
+        from .._call_fold import CallFold  # few programs import histories
+
+        calls = CallFold()
+    chain, done, compaction = CHAIN_START, [], 0
     for event, line in zip(events, lines, strict=True):
         assert event.seq is not None
         number = next_no(transaction)
@@ -44,17 +53,17 @@ def create_session(
         changes = write_event(db, live, history or current, event, line, chain, number)
         if history is not None:
             history.apply(changes)
-        called = calls.take(event, tracked=is_of_a_run(event)) if event.seq else {}
+        called = calls.take(event, tracked=is_of_a_run(event)) if calls is not None and event.seq else {}
         write_calls(db, row.id, called, number)
         done.append((event, line, changes, called, number))
-    if len(events) > 1:
-        from .._compactions import CompactionFold  # few programs import histories
+    if calls is not None:
+        from .._compactions import CompactionFold
         from ._artifacts import reserve_named
 
         reserve_named(db, key, events)
         compaction = CompactionFold.over(events).seq
     db.execute("UPDATE sessions SET chain = ?, compaction = ? WHERE id = ?", (chain, compaction, row.id))
-    for name, seq in calls.paused().items():
+    for name, seq in () if calls is None else calls.paused().items():
         run = invocation_of(key, name, InvocationStatus.PAUSED, seq, newest.seq)
         write_invocation(db, row.id, run, epoch=0, number=done[seq][-1])
 

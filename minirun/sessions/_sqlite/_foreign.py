@@ -7,6 +7,8 @@ say. An index that is unique, of an expression or of a part of the rows can refu
 then; so can one in an order that only somebody else's program knows. Let alone are other indexes, which change no
 result, the statistics of SQLite's ANALYZE, the tables of our memories, and those of Litestream, which replicates files
 of SQLite and marks each by two tables of its own.
+
+A file that is another program's as a whole, or of a format that is not read, is refused in words from here, too.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TypeAlias
 
 from ..._json import brief
+from ...errors import StorageFormatError
 from ._memories import TABLES
 
-__all__ = ["Part", "foreign_parts"]
+__all__ = ["Part", "foreign_parts", "refusal"]
 
 # A row of `sqlite_master`: type, name, table, text.
 Part: TypeAlias = tuple[str, str, str, str]
@@ -29,6 +32,16 @@ _MEMORIES = frozenset(statement.replace(" IF NOT EXISTS", "") for statement in T
 # FTS5 keeps an index in tables of its own, each of which it names after it.
 _SHADOWS = "memory_index_"
 _LITESTREAM = "_litestream_"
+
+
+def refusal(name: str, wanted: int, found: int | None) -> StorageFormatError:
+    """The error for a file of this name that is in another format than the *wanted* one; None: it is not ours."""
+    if found is None:
+        msg = f"{name}: expected a file made by minirun, found another program's database; use another name"
+        return StorageFormatError(msg)
+    version = "a newer" if found > wanted else "an older"
+    msg = f"{name}: expected format {wanted}, found format {found}, made by {version} minirun; install that, or use"
+    return StorageFormatError(f"{msg} another file")
 
 
 def foreign_parts(

@@ -15,10 +15,10 @@ import trio
 from ..._json import dumps
 from ...errors import SessionNotFoundError, StorageError
 from ...events import Event
-from .._calls import waiting_invocations
-from .._invocation import InvocationStatus, invocation_at, invocation_of
+from .._call_fold import waiting_invocations
+from .._invocation import InvocationStatus, invocation_of
 from .._key import SessionKey
-from .._past import Past, check_fork_seq
+from .._past import Past, check_fork_seq, invocation_at
 from .._session import GetSessionConfig
 from ._artifacts import copy_artifacts, reserve_named, reserve_used, scope_of_artifacts
 from ._cache import SessionCache

@@ -91,18 +91,12 @@ def _found_version(connection: sqlite3.Connection, name: str, wanted: Format) ->
     [application] = connection.execute("PRAGMA application_id").fetchone()
     [version] = connection.execute("PRAGMA user_version").fetchone()
     [tables] = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if application == APPLICATION_ID:
-        oldest = min(wanted.migrations, default=wanted.version)
-        if oldest <= version <= wanted.version:
-            return int(version)
-        msg = (
-            f"{name}: expected format {wanted.version}, found format {version}, made by "
-            f"{'a newer' if version > wanted.version else 'an older'} minirun; install that, or use another file"
-        )
-        raise StorageFormatError(msg)
+    if application == APPLICATION_ID and min(wanted.migrations, default=wanted.version) <= version <= wanted.version:
+        return int(version)
     if application or version or tables:
-        msg = f"{name}: expected a file made by minirun, found another program's database; use another name"
-        raise StorageFormatError(msg)
+        from ._foreign import refusal  # few files are of another program, or of another version
+
+        raise refusal(name, wanted.version, version if application == APPLICATION_ID else None)
     return 0
 
 

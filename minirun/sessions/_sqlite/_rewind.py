@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 
 from ...events import Event
-from .._calls import waiting_invocations
-from .._invocation import rewound_invocation
+from .._call_fold import waiting_invocations
 from .._live import visible_tail
+from .._past import rewound_invocation
 from .._store import SessionWriter
 from ._cache import SessionCache
 from ._queries import INVOCATION, stored_invocation

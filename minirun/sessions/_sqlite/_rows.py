@@ -22,7 +22,7 @@ from ._logs import CHAIN_START, NUMBER_MAX
 from ._schema import UNFINISHED
 
 __all__ = [
-    "CALL", "ROW", "Row", "call_of", "find_session", "insert_session", "read_open_calls", "read_session", "row_of",
+    "CALL", "ROW", "Row", "call_of", "find_session", "insert_session", "read_open_calls", "row_of",
     "stored_status", "write_call", "write_calls", "write_invocation",
 ]
 
@@ -103,12 +103,6 @@ def insert_session(db: sqlite3.Connection, key: SessionKey, newest: Event, creat
     return row
 
 
-def read_session(db: sqlite3.Connection, session: int) -> Row | None:
-    """The row of this number, if it is still there."""
-    columns = db.execute(f"SELECT {ROW} FROM sessions s WHERE id = ?", (session,)).fetchone()
-    return None if columns is None else row_of(columns)
-
-
 CALL: Final = "o.call_id, o.name, o.seq, o.invocation_id, o.author, o.branch, o.place, o.pending, o.pending_seq"
 """The columns of an OpenCall, in a query where `o` is the table of open calls."""
 
@@ -161,18 +155,20 @@ def write_call(db: sqlite3.Connection, session: int, call: OpenCall, number: int
     )
 
 
-def write_invocation(db: sqlite3.Connection, session: int, run: Invocation, *, epoch: int, number: int) -> bool:
+def write_invocation(
+    db: sqlite3.Connection, session: int, run: Invocation, which: str = UNFINISHED, *, epoch: int, number: int
+) -> bool:
     """
     Note an invocation; one that is noted already goes on, and keeps its beginning and its place in the list.
 
-    *number* is that of the event it begins with, or of the newest one.
+    *which* of these may go on is a condition; *number* is that of the event it begins with, or of the newest one.
 
     Returns:
-        False if it has ended; then nothing is changed.
+        False if it is not one of those; then nothing is changed.
     """
     cursor = db.execute(
         "INSERT INTO invocations VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session, invocation_id) DO UPDATE SET"
-        f" status = excluded.status, epoch = excluded.epoch, end_seq = excluded.end_seq WHERE {UNFINISHED}",
+        f" status = excluded.status, epoch = excluded.epoch, end_seq = excluded.end_seq WHERE {which}",
         (session, run.invocation_id, stored_status(run.status), epoch, run.seq, run.end_seq, number),
     )
     return cursor.rowcount == 1

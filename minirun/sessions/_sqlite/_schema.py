@@ -30,7 +30,7 @@ from typing import Final
 
 from ._format import Format
 
-__all__ = ["FORMAT", "UNFINISHED", "WAITS"]
+__all__ = ["FORMAT", "NOT_COMPLETED", "UNFINISHED", "WAITS"]
 
 # An id in `sessions` is never used twice: a session that was deleted and made again is another one.
 SCHEMA: Final = """
@@ -161,6 +161,7 @@ CREATE INDEX content_uses_contents ON content_uses (content)
 # The conditions of the two partial indexes: SQLite uses one where a query has the very same words.
 WAITS: Final = "pending = 'waits'"
 UNFINISHED: Final = "status IN ('running', 'paused')"
+NOT_COMPLETED: Final = "status <> 'completed'"
 
 # The format of 0.1.0. Until that is released there is one format and nothing to migrate.
 FORMAT: Final = Format(version=1, schema=SCHEMA)

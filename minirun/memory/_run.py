@@ -15,15 +15,15 @@ import attrs
 
 from .._codec import from_dict, to_dict
 from .._json import dumps, freeze
+from .._service import given
 from ..env import derived_id
 from ..events import Event
-from ..memory import BaseMemoryService, MemoryEntry, SearchMemoryResponse
-from ..memory._values import check_metadata, given_entries
 from ..types import Content
-from ._invocation import given
+from ._service import BaseMemoryService
+from ._values import MemoryEntry, SearchMemoryResponse, check_metadata, given_entries
 
 if TYPE_CHECKING:
-    from ._base_context import ContextBase
+    from ..runtime._base_context import ContextBase
 
 __all__ = ["add_events_to_memory", "add_memory", "delete_memory", "find_memories", "search_memory"]
 

@@ -1,0 +1,42 @@
+"""Whose turn it is, asked of the row of a session that is not as an append expects it."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from ...errors import SessionNotFoundError, StaleSessionError
+from .._store import ChangedMeanwhileError, SessionWriter
+from ._leases import Leases
+from ._rows import ROW, Row, row_of
+from ._session import FileSession
+
+__all__ = ["check_writer"]
+
+
+def check_writer(
+    db: sqlite3.Connection, leases: Leases, live: FileSession, writer: SessionWriter | None, revision: int, mark: bytes
+) -> tuple[Row, int]:
+    """
+    Return the session's row, and the epoch to write under on top of *revision*, at which its history had this *mark*.
+
+    Raises:
+        ChangedMeanwhileError, StaleSessionError: It is not the writer's turn (any more).
+        SessionNotFoundError: The session was deleted.
+    """
+    columns = db.execute(f"SELECT {ROW} FROM sessions s WHERE id = ?", (live.incarnation,)).fetchone()
+    if columns is None:
+        msg = f"{live.key} was deleted"
+        raise SessionNotFoundError(msg)
+    row = row_of(columns)
+    entered = writer is not None and writer.epoch is not None
+    free = row.epoch == writer.epoch if writer is not None and entered else leases.is_free(row)
+    if free and row.revision == revision and row.chain == mark:
+        return row, row.epoch if entered or (writer is None and row.owner is None) else row.epoch + 1
+    if writer is None:
+        raise ChangedMeanwhileError
+    msg = (
+        f"{live.key} was read at revision {revision} and is at {row.revision}: another process has "
+        f"{'taken the session over' if entered else 'entered it first'}, or the file is another one; "
+        "run the message again"
+    )
+    raise StaleSessionError(msg)
