@@ -82,7 +82,7 @@ async def test_outside_of_a_nodes_logic_they_are_refused_by_name() -> None:
 
     def refused(ctx: Any) -> None:
         for name in ("output", "route"):
-            with pytest.raises(AttributeError, match=rf"has no (attribute '{name}'|{name}: only what is a node's logic can)"):
+            with pytest.raises(AttributeError, match=rf"has no (attribute '{name}'|{name}: only what is a node's)"):
                 setattr(ctx, name, 1)
             with pytest.raises(AttributeError, match=rf"has no {name}: only"):
                 getattr(ctx, name)

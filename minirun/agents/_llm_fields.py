@@ -100,10 +100,16 @@ def _check_retry(agent: LlmAgent, name: str, retry: object) -> None:
         raise ConfigurationError(f"expected model_retry to be a RetryConfig, 'standard' or None, found {brief(retry)}")
 
 
+def _check_mode(agent: LlmAgent, name: str, mode: object) -> None:
+    if mode not in ("single_turn", "task", "chat"):
+        raise ConfigurationError(f"expected mode to be 'single_turn', 'task', 'chat' or None, found {brief(mode)}")
+
+
 CHECKS: Mapping[str, Callable[[LlmAgent, str, Any], None]] = {
     "code_executor": _check_executor,
     "generate_content_config": _check_config,
     "input_schema": _check_schema,
+    "mode": _check_mode,
     "model_retry": _check_retry,
     "output_key": _check_key,
     "output_schema": _check_schema,

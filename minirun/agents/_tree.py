@@ -24,6 +24,9 @@ __all__ = ["AgentTree"]
 # Each level takes four to six of the 1 000 calls that Python nests, and the application's own code needs some.
 LEVELS_MAX = 100
 
+# See `LlmAgent.mode`.
+NODE_MODES = ("single_turn", "task")
+
 
 class AgentTree:
     """
@@ -33,8 +36,9 @@ class AgentTree:
         ConfigurationError: An agent stands in two places, two have one name, or they are too deep.
     """
 
-    def __init__(self, root: BaseAgent, default_model: BaseLlm | str | None = None) -> None:
+    def __init__(self, root: BaseAgent, default_model: BaseLlm | str | None = None, *, is_node: bool = False) -> None:
         self.root = root
+        self._is_node = is_node
         self._default_model = default_model
         self._by_name: dict[str, BaseAgent] = {}
         self._parents: dict[str, BaseAgent] = {}
@@ -48,6 +52,9 @@ class AgentTree:
         if other is not agent:
             msg = f"expected agents with different names, found two named {agent.name!r}; rename one"
             raise ConfigurationError(msg)
+        if isinstance(agent, LlmAgent) and agent.mode in NODE_MODES and not (self._is_node and level == 1):
+            msg = f"agent {agent.name!r}: expected an agent of mode {agent.mode!r} to be a node of a workflow, found it"
+            raise ConfigurationError(f"{msg} elsewhere, where that has no effect; put it in Workflow(edges=...)")
         for child in agent.sub_agents:
             if self._by_name.get(child.name) is child:
                 msg = f"expected every agent in one place of the tree, found {child.name!r} in two; make a second agent"

@@ -68,6 +68,14 @@ class Prompts(Record):
     output_invalid: str = _text(
         "problems", default="Your answer does not have the form that is asked for:\n{problems}\nGive the answer again."
     )
+    task: str = _text(
+        default=(
+            "You work on a task, and talk with the user about it. Ask for what is missing, one thing after the other. "
+            "When the task is done, call finish_task with what has come of it, and say nothing else."
+        )
+    )
+    """What is told to an agent of mode `task` in a workflow."""
+    finish_task: str = _text(default="End the task, with what has come of it in the form that is asked for.")
 
     load_artifacts: str = _text(default="Look into artifacts: what they contain is shown to you next, and only then.")
     load_artifacts_names: str = _text(default="The names of the artifacts.")

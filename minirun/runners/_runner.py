@@ -269,7 +269,8 @@ class Runner:
             window=_NOT_ASKED[compacts] if asked is None else RunWindow(asked=asked, whole=compacts),
         )
         if invocation_id is None and not message.get_function_responses():
-            return RunScope(self._program, request, NewInvocation(self._opener, key, self.auto_create_session))
+            new = NewInvocation(self._opener, self._program, key, self.auto_create_session)
+            return RunScope(self._program, request, new)
         from ._resume import ResumedInvocation  # few runs resume an invocation
 
         entrance = ResumedInvocation(self._opener, self._program, key, invocation_id, self.auto_create_session)

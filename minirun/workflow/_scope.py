@@ -39,6 +39,8 @@ class NodeScope:
     """The stored event that has ended the run."""
     collected: Collected | None = None
     """What the node's own logic has said by now: `ctx.output` and `ctx.route` are a part of it."""
+    heard_seq: int = 0
+    """Of an agent in a conversation: where that begins which it says now."""
     output: Any = None
     """What a workflow that is the node has come to."""
 
