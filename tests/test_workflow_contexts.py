@@ -82,13 +82,17 @@ async def test_outside_of_a_nodes_logic_they_are_refused_by_name() -> None:
 
     def refused(ctx: Any) -> None:
         for name in ("output", "route"):
-            with pytest.raises(AttributeError, match=rf"has no (attribute '{name}'|{name}: only what is a node's)"):
+            with pytest.raises(AttributeError, match=f"no attribute '{name}'"):
                 setattr(ctx, name, 1)
             with pytest.raises(AttributeError, match=rf"has no {name}: only"):
                 getattr(ctx, name)
         with pytest.raises(AttributeError, match="no attribute 'rout'"):
             ctx.rout = 1
         seen.append(type(ctx).__name__)
+
+    def told(ctx: Any) -> str:
+        refused(ctx)
+        return ""
 
     class Plain(BaseAgent):
         async def _run_async_impl(self, ctx: InvocationContext) -> None:
@@ -109,7 +113,7 @@ async def test_outside_of_a_nodes_logic_they_are_refused_by_name() -> None:
         name="llm",
         model=ScriptedLlm([call("tool"), "done"]),
         tools=[tool],
-        instruction=lambda ctx: refused(ctx) or "",
+        instruction=told,
         before_agent_callback=lambda callback_context: refused(callback_context),
     )
     assert await output_of(flow((START, Plain(name="plain"), llm, around))) == "around"

@@ -232,5 +232,8 @@ def tasks() -> Workflow:
 
 WORKFLOWS: Mapping[str, Callable[[], BaseAgent]] = {
     build.__name__: build
-    for build in (lanes, rounds, routes, nested, agents, sequences, questions, times, attempts, maps, items, looped, tasks)
+    for build in (
+        *(lanes, rounds, routes, nested, agents, sequences, questions, times, attempts, maps, items, looped),
+        tasks,
+    )
 }

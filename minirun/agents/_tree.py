@@ -24,9 +24,6 @@ __all__ = ["AgentTree"]
 # Each level takes four to six of the 1 000 calls that Python nests, and the application's own code needs some.
 LEVELS_MAX = 100
 
-# See `LlmAgent.mode`.
-NODE_MODES = ("single_turn", "task")
-
 
 class AgentTree:
     """
@@ -52,9 +49,10 @@ class AgentTree:
         if other is not agent:
             msg = f"expected agents with different names, found two named {agent.name!r}; rename one"
             raise ConfigurationError(msg)
-        if isinstance(agent, LlmAgent) and agent.mode in NODE_MODES and not (self._is_node and level == 1):
-            msg = f"agent {agent.name!r}: expected an agent of mode {agent.mode!r} to be a node of a workflow, found it"
-            raise ConfigurationError(f"{msg} elsewhere, where that has no effect; put it in Workflow(edges=...)")
+        if isinstance(agent, LlmAgent) and agent.mode is not None and level > self._is_node:
+            from ._llm_fields import check_mode_outside  # few agents have a mode
+
+            check_mode_outside(agent)
         for child in agent.sub_agents:
             if self._by_name.get(child.name) is child:
                 msg = f"expected every agent in one place of the tree, found {child.name!r} in two; make a second agent"

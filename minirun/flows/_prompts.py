@@ -69,10 +69,7 @@ class Prompts(Record):
         "problems", default="Your answer does not have the form that is asked for:\n{problems}\nGive the answer again."
     )
     task: str = _text(
-        default=(
-            "You work on a task, and talk with the user about it. Ask for what is missing, one thing after the other. "
-            "When the task is done, call finish_task with what has come of it, and say nothing else."
-        )
+        default="Talk with the user until your task is done. Then call finish_task with what has come of it, no more."
     )
     """What is told to an agent of mode `task` in a workflow."""
     finish_task: str = _text(default="End the task, with what has come of it in the form that is asked for.")

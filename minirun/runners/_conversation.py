@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import attrs
 import trio
 
 from .._values import changed
 from ..events import Event
 from ..flows._questions import REQUEST_MESSAGE
+from ..runtime import Program, RunRequest
 from ..sessions import BaseSessionService, GetSessionConfig, SessionWriter
 from ..types import Content, FunctionResponse, Part
+from ._opener import SessionOpener
+from ._resume import ResumedInvocation
 
-__all__ = ["asked_for_message"]
+__all__ = ["answering"]
+
+
+async def answering(
+    opener: SessionOpener, program: Program, writer: SessionWriter, request: RunRequest
+) -> tuple[SessionWriter, RunRequest]:
+    """Return what a run goes on with whose *request* has a new message, in the session that *writer* has opened."""
+    key = writer.live.key
+    message = await asked_for_message(opener.service, writer, request.message)
+    if message is None:
+        return writer, request
+    return await ResumedInvocation(opener, program, key, None, False).open(attrs.evolve(request, message=message))
 
 
 async def asked_for_message(service: BaseSessionService, writer: SessionWriter, message: Event) -> Event | None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import attrs
-
 from .._service import check_in_trio
 from ..apps import App
 from ..errors import AlreadyExistsError, ServiceClosedError
-from ..runtime import Program, RunRequest
+from ..runtime import RunRequest
 from ..sessions import BaseSessionService, GetSessionConfig, SessionKey, SessionWriter
 
-__all__ = ["NewInvocation", "SessionOpener"]
+__all__ = ["SessionOpener"]
 
 _NO_EVENTS = GetSessionConfig(num_recent_events=0)
 
@@ -63,31 +59,3 @@ class SessionOpener:
                 await self.service.create_session(app_name=app, user_id=user, session_id=session)
             except AlreadyExistsError:
                 pass  # somebody else's first call was faster: the session is there
-
-
-class NewInvocation(NamedTuple):
-    """How a run that begins an invocation gets into its session."""
-
-    opener: SessionOpener
-    program: Program
-    key: SessionKey
-    auto_create: bool
-
-    async def open(self, request: RunRequest) -> tuple[SessionWriter, RunRequest]:
-        """
-        Wait for the session and open it; see `SessionOpener.open`. Nothing has to be looked up.
-
-        A plain message to an agent that waits for one goes on with its invocation: then open that, as its answer.
-        """
-        self.opener.check_open()
-        writer = await self.opener.open(self.key, request, auto_create=self.auto_create)
-        if writer.live.open_calls:
-            from ._conversation import asked_for_message  # few sessions have open calls
-
-            message = await asked_for_message(self.opener.service, writer, request.message)
-            if message is not None:
-                from ._resume import ResumedInvocation
-
-                answer = attrs.evolve(request, message=message)
-                return await ResumedInvocation(self.opener, self.program, self.key, None, False).open(answer)
-        return writer, request

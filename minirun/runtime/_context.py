@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ..artifacts import ArtifactReader, ArtifactVersion, Chunks
     from ..credentials import AuthConfig, AuthCredential
     from ..memory import MemoryEntry, SearchMemoryResponse
-    from ..workflow._collected import Collected
     from ..workflow._nodes import NodeLike
     from ._commits import Commit
 
@@ -192,32 +191,6 @@ class WorkingContext(ContextBase):
         """What the node was given that this is inside of: JSON, or the user's Content; None outside of nodes."""
         node = self._position.node
         return None if node is None else node.input
-
-    @property
-    def output(self) -> Any:
-        """The output of the node whose logic this is for, if it is set here rather than returned. It is set once."""
-        return self._said_by("output").output
-
-    @output.setter
-    def output(self, value: Any) -> None:
-        self._said_by("output").set_output(value)
-
-    @property
-    def route(self) -> Any:
-        """The route of that node: the last that is set here, or returned."""
-        return self._said_by("route").route
-
-    @route.setter
-    def route(self, value: Any) -> None:
-        self._said_by("route").set_route(value)
-
-    def _said_by(self, name: str) -> Collected:
-        node, position = self._position.node, self._position
-        if node is None or node.collected is None or node.info_path != position.node_info.path or self._call_id:
-            from .._adk import no_attribute
-
-            raise no_attribute(type(self).__name__, name)
-        return node.collected
 
     @property
     def attempt_count(self) -> int:

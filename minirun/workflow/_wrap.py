@@ -29,11 +29,10 @@ def as_node(value: Any, **options: Any) -> Node:
         from ._agent_node import AgentNode  # not every workflow has agents
 
         own = {name: getattr(value, name) for name in ("retry", "timeout_s") if getattr(value, name, None) is not None}
-        mode = value.mode if isinstance(value, LlmAgent) else None
-        if mode == "chat":
+        if isinstance(value, LlmAgent) and value.mode == "chat":
             msg = f"agent {value.name!r}: expected mode 'single_turn', 'task' or None in a workflow, found 'chat'"
             raise WorkflowConfigurationError(f"{msg}, which never gives an output; leave it out, or say 'task'")
-        if mode == "task":
+        if isinstance(value, LlmAgent) and value.mode == "task":
             from ._task_node import TaskNode  # few agents work on tasks
 
             return TaskNode(value, **{**own, **options})
