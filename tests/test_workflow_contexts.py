@@ -9,7 +9,7 @@ import pytest
 from minirun import BaseAgent, Event, InvocationContext, LlmAgent, ToolContext
 from minirun.errors import InvalidValueError, WorkflowError
 from minirun.testing import ScriptedLlm, call
-from minirun.workflow import START, node
+from minirun.workflow import START, NodeContext, node
 
 from .test_workflow import AT_ONCE, ends, flow, output_of, run_of
 
@@ -17,7 +17,7 @@ from .test_workflow import AT_ONCE, ends, flow, output_of, run_of
 async def test_a_node_may_set_its_output_and_route() -> None:
     """They count as returned ones; the route that is said last stands, and both can be read."""
 
-    async def choose(node_input: str, ctx: InvocationContext) -> Any:
+    async def choose(node_input: str, ctx: NodeContext) -> Any:
         ctx.output = {"said": node_input}
         ctx.route = "left"
         assert (ctx.output, ctx.route) == ({"said": "go"}, "left")
@@ -36,7 +36,7 @@ async def test_a_node_may_set_its_output_and_route() -> None:
 async def test_a_route_alone_hands_the_input_on() -> None:
     """As `Event(route=...)` does."""
 
-    def choose(ctx: InvocationContext) -> None:
+    def choose(ctx: NodeContext) -> None:
         ctx.route = ["x", "b"]
 
     assert await output_of(flow((START, choose, {"b": ends}))) == "go"
@@ -45,15 +45,15 @@ async def test_a_route_alone_hands_the_input_on() -> None:
 async def test_an_output_is_set_once() -> None:
     """A second one is refused, set or returned; so is what is no JSON, and what is no route."""
 
-    async def twice(ctx: InvocationContext) -> None:
+    async def twice(ctx: NodeContext) -> None:
         ctx.output = 1
         ctx.output = 2
 
-    async def returned(ctx: InvocationContext) -> int:
+    async def returned(ctx: NodeContext) -> int:
         ctx.output = 1
         return 2
 
-    async def wrong(ctx: InvocationContext) -> None:
+    async def wrong(ctx: NodeContext) -> None:
         with pytest.raises(InvalidValueError, match="output of 'wrong'"):
             ctx.output = object()
         with pytest.raises(InvalidValueError, match="route"):
@@ -68,7 +68,7 @@ async def test_an_output_is_set_once() -> None:
 
 async def test_a_failed_attempt_has_set_nothing() -> None:
     """The next attempt sets its own output."""
-    async def often(ctx: InvocationContext) -> None:
+    async def often(ctx: NodeContext) -> None:
         ctx.output = ctx.attempt_count
         if ctx.attempt_count == 1:
             raise ValueError
@@ -104,7 +104,7 @@ async def test_outside_of_a_nodes_logic_they_are_refused_by_name() -> None:
         refused(tool_context)
         return "x"
 
-    async def around(ctx: InvocationContext) -> None:
+    async def around(ctx: NodeContext) -> None:
         await Plain(name="inside").run_async(ctx)
         ctx.output = "around"
 
