@@ -36,11 +36,15 @@ from minirun import (
     ToolContext,
 )
 from minirun.testing import call
+from minirun.workflow import START, JoinNode, Workflow, node
 
 from .kills import OftenCheckpointed, Teller, main
 from .resuming import agent_inside, handing_over, noting, rounds_of, side_by_side, steps
 
 __all__ = ["MOMENTS", "POLICIES", "SCENARIOS", "effects_beside"]
+
+BEFORE, DUE, AFTER = 1e9, 2e9, 3e9
+"""When lives are lived, in seconds since the epoch: before timers are due, and after."""
 
 Moment: TypeAlias = Literal["stored", "point", "effect", "before commit", "after commit"]
 MOMENTS: tuple[Moment, ...] = ("stored", "point", "effect", "before commit", "after commit")
@@ -99,6 +103,11 @@ class MortalWorld(OftenCheckpointed):
 
     seed: list[object] = attrs.field(factory=list)
     kind = MortalConnection
+    time: list[float] = attrs.field(factory=lambda: [BEFORE])
+
+    def now(self) -> float:
+        """One time for a whole life, so that what timers are answered with is the same in each."""
+        return self.time[0]
 
     def new_id(self, path: str) -> str:
         """For an invocation, what follows from the seed; owners must not have each other's."""
@@ -196,7 +205,58 @@ def nested(depth: int, times: int) -> BaseAgent:
     return LlmAgent(name=f"caller{depth}", model=model, tools=[AgentTool(inner)])
 
 
+def graph() -> BaseAgent:
+    """
+    A workflow of five lanes, of which one asks, one waits for a time, and two have effects in steps, one for each item
+    of a list; the last is an agent with a tool. Then they are joined, and what follows acts, too.
+
+    Entering a node is an effect of its own: none of a node that has ended happens again.
+    """
+
+    async def act(ctx: InvocationContext, what: str) -> str:
+        def work(what: str) -> str:
+            FATE[0].effect(ctx.idempotency_key)
+            return what
+
+        return str(await ctx.step("act", work, what))
+
+    async def begin(node_input: str, ctx: InvocationContext) -> list[int]:
+        FATE[0].effect(f"node {ctx._path}")
+        return [1, 2, 3]
+
+    async def priced(node_input: int, ctx: InvocationContext) -> str:
+        FATE[0].effect(f"node {ctx._path}")
+        ctx.state.add("priced", node_input)
+        return await act(ctx, f"price {node_input}")
+
+    async def asks(ctx: InvocationContext) -> str:
+        FATE[0].effect(f"node {ctx._path}")
+        await ctx.emit(Event(message="I ask"))
+        return await act(ctx, await ctx.request_input("asks", response_schema=str))
+
+    async def waits(ctx: InvocationContext) -> str:
+        FATE[0].effect(f"node {ctx._path}")
+        await ctx.sleep_until(DUE)
+        return await act(ctx, "waited")
+
+    async def speaks(ctx: InvocationContext) -> str:
+        FATE[0].effect(f"node {ctx._path}")
+        ctx.state["spoken"] = await act(ctx, "speak")
+        await ctx.emit(Event(message="spoken"))
+        return "has spoken"
+
+    async def last(node_input: dict[str, Any], ctx: InvocationContext) -> dict[str, Any]:
+        FATE[0].effect(f"node {ctx._path}")
+        await act(ctx, "last")
+        return node_input
+
+    worker = LlmAgent(name="worker", model=steps(call("note", what="x"), "noted"), tools=[tool()])
+    lanes = (node(priced, parallel_worker=True), asks, waits, speaks, worker)
+    return Workflow(name="graph", edges=[(START, begin, lanes, JoinNode(name="all"), last)])
+
+
 SCENARIOS: dict[str, Callable[[], BaseAgent]] = {
+    "graph": graph,
     "two_tools": two_tools,
     "pause_in_sequence": pause_in_sequence,
     "parallel": lambda: side_by_side(tool()),
@@ -232,6 +292,8 @@ async def live(runner: Runner, world: MortalWorld, options: dict[str, Any], tell
     world.seed[:] = [place["session_id"], 0 if found is None else found.revision]
     known = [one for one in await service.list_invocations() if one.session_id == place["session_id"]]
     pending = await service.list_pending(app_name="app", **place)
+    if known and known[0].status == "paused" and not pending:
+        world.time[0] = AFTER  # it waits for a time alone
     tell.tell("born", status=[str(one.status) for one in known], pending=len(pending))
     if not known:
         scope = runner.run_async(**place, new_message="go")

@@ -43,6 +43,9 @@ from minirun.errors import (
     ReplayError,
     ToolCallsLimitExceededError,
 )
+from minirun.events import EventActions, Replay
+from minirun.flows._going_on import goes_on_event
+from minirun.flows._record import Record
 from minirun.models import LlmResponse
 from minirun.plugins import BasePlugin
 from minirun.runtime import Run
@@ -205,7 +208,7 @@ async def test_a_failure_that_the_logic_has_dealt_with_is_not_tried_again(servic
 
 
 async def test_a_step_that_is_taken_again_has_its_key(service: BaseSessionService) -> None:
-    """What another system may know of the first try has the same key; steps inside of it are not taken again."""
+    """Another system knows it by the key that it had; steps inside of it are not taken again."""
     world, keys = World(2, 3), []
 
     class Nests(BaseAgent):
@@ -647,6 +650,26 @@ async def test_a_tool_that_is_a_node_is_called_again(service: BaseSessionService
     assert (len(set(calls)), open_calls(log)) == (3, set())
 
 
+async def test_each_attempt_of_a_tool_that_is_a_node_has_a_call_of_its_own(service: BaseSessionService) -> None:
+    """No call is stored twice, and a tool that fails once is called again by the next attempt of its node."""
+    world = World(1)
+
+    def fetch(what: str) -> str:
+        """Fetch."""
+        world.touch()
+        return f"fetched {what}"
+
+    retry = RetryConfig(max_attempts=2, initial_delay=0, jitter=0)
+    graph = Workflow(name="wf", edges=[(START, node(FunctionTool(fetch, run_in="loop"), retry=retry))])
+    runner = runner_of(graph, service)
+    async with runner.run_async(**PLACE, new_message="it") as run:
+        answer = await run.wait()
+    assert answer is not None
+    assert answer.output == "fetched it"
+    calls = [one.id for event in await log_of(runner) for one in event.get_function_calls()]
+    assert (len(calls), len(set(calls))) == (2, 2)
+
+
 async def test_an_agent_that_has_answered_with_an_error_is_asked_again(service: BaseSessionService) -> None:
     """An answer that is an error fails its node; who goes on has the model asked once more each time."""
     asked = []
@@ -662,6 +685,35 @@ async def test_an_agent_that_has_answered_with_an_error_is_asked_again(service: 
     again, _ = await gone_on(runner, run)
     assert again.answer is not None
     assert (again.status, again.answer.text, len(asked)) == ("completed", "said", 3)
+
+
+async def test_a_failure_that_was_told_at_the_end_is_no_answer(service: BaseSessionService) -> None:
+    """What a run has failed with stands in the log, in the branch of its agent; the answer before it counts."""
+    world, asked = World(1), []
+
+    def answer(request: Any) -> str:
+        asked.append(1)
+        return "said"
+
+    def after(callback_context: Any) -> None:
+        world.touch()
+
+    agent = LlmAgent(name="a", model=ScriptedLlm(answer), after_agent_callback=after)
+    runner = runner_of(Workflow(name="wf", edges=[(START, agent)]), service)
+    run = await fails(runner)
+    again, _ = await gone_on(runner, run)
+    assert again.answer is not None
+    assert (again.status, again.answer.output, len(asked)) == ("completed", "said", 1)
+
+
+def test_agents_were_not_at_rest_when_it_failed() -> None:
+    """A question out of order says that the run before it had paused; an invocation that failed since has not."""
+    early = Event(id="q-1-asked", author="a", seq=2, actions=EventActions(replay=Replay(early=True, was_paused=True)))
+    message = Event(id="m", author="user", seq=1, message="go")
+    mark = goes_on_event(Event(id="m2", author="user", seq=3), "failed")
+    assert Record([message, early], (), was_paused=False).was_paused
+    assert not Record([message, early, mark], (), was_paused=False).was_paused
+    assert Record([message, early, mark], (), was_paused=True).was_paused
 
 
 @pytest.mark.parametrize("with_tool", [False, True])

@@ -20,10 +20,11 @@ import pytest
 from minirun.simulation import Outcome, RecordedChoices, SeededChoices, simulate, why_unavailable
 from minirun.simulation._simulate import Scenario
 
+from .graph_worlds import graphs
 from .test_simulation import SCENARIOS, explored, run
 
 DIGESTS = Path(__file__).parent / "fixtures" / "simulation-digests.json"
-WORLDS: dict[str, Scenario] = {**SCENARIOS, "explored": explored}
+WORLDS: dict[str, Scenario] = {**SCENARIOS, "explored": explored, "graphs": graphs}
 SEEDS = (0, 1, 2, 17)
 
 needs_the_disk = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))

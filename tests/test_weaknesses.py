@@ -44,7 +44,6 @@ from minirun.tools import BaseTool, BaseToolset, RetryConfig
 
 from .helpers import PLACE, run_to_end, runner_for, stored_events
 
-_WORKFLOW = "out of scope: workflows come with a later version"
 _HUMAN = "out of scope: calls that wait for a human come with a later version"
 
 WEAKNESSES: Mapping[int, str | tuple[str, ...]] = {
@@ -67,8 +66,8 @@ WEAKNESSES: Mapping[int, str | tuple[str, ...]] = {
     14: "test_without_contents_the_request_of_the_user_is_kept",
     15: _HUMAN,
     16: "test_tools_are_filtered_for_each_agent",
-    17: _WORKFLOW,
-    18: _WORKFLOW,
+    17: "tests/test_workflow.py::test_a_join_has_the_order_of_its_edges",
+    18: "tests/test_workflow_weaknesses.py::test_an_answer_that_does_not_fit_poisons_nothing",
     19: "test_a_called_agent_shares_the_run_of_its_caller",
     20: "test_the_failure_of_a_called_agent_reaches_the_hooks",
     21: (
@@ -76,8 +75,12 @@ WEAKNESSES: Mapping[int, str | tuple[str, ...]] = {
         "test_a_tool_has_its_time_and_its_turn",
     ),
     22: "test_a_failure_is_told_once_by_whoever_failed",
-    23: _WORKFLOW,
-    24: _WORKFLOW,
+    23: (
+        "tests/test_workflow.py::test_a_second_output_is_refused_before_it_is_stored",
+        "tests/test_workflow.py::test_a_route_that_matches_nothing_is_an_error",
+        "tests/test_workflow_weaknesses.py::test_none_is_an_output",
+    ),
+    24: "tests/test_workflow_weaknesses.py::test_an_attempt_that_fails_late_leaves_no_output",
     25: "test_the_state_has_no_secret_switches",
     26: "test_agents_are_not_changed_by_others",
     27: "test_what_agents_are_asked_at_once_does_not_mix",

@@ -265,6 +265,29 @@ async def test_a_failure_is_the_nodes_own() -> None:
     assert "in the node wf@1/fail@1" in caught.value.__notes__
 
 
+async def test_a_failure_is_one_event_of_its_node() -> None:
+    """The event names the node, whose failure it is, and is no final response; so for an outcome that is refused."""
+
+    async def fail(node_input: Any) -> None:
+        raise KeyError("mine")
+
+    inner = Workflow(name="inner", edges=[(START, fail)])
+    for root, path, code in (
+        (flow((START, fail)), "wf@1/fail@1", "KeyError"),
+        (flow((START, inner)), "wf@1/inner@1/fail@1", "KeyError"),
+        (flow((START, route("z"), {"x": given})), "wf@1/choose@1", "RouteError"),
+        (flow((START, given), output_schema=int), "wf@1/given@1", "WorkflowError"),
+    ):
+        runner = InMemoryRunner(root, app_name="app", auto_create_session=True)
+        with pytest.raises((KeyError, WorkflowError)):
+            async with runner.run_async(user_id="u", session_id="s", new_message="go") as run:
+                await run.wait()
+        session = await runner.session_service.get_session(app_name="app", user_id="u", session_id="s")
+        assert session is not None
+        [error] = [event for event in session.events if event.error_code]
+        assert (error.node_info.path, error.error_code, error.is_final_response()) == (path, code, False)
+
+
 async def test_attempts_drop_what_they_have_written(autojump_clock: trio.testing.MockClock) -> None:
     """A step is taken once, and what a failed attempt left behind is gone."""
     taken: list[int] = []

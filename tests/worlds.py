@@ -38,6 +38,7 @@ from minirun.testing import ScriptedLlm, call
 from minirun.tools import ToolContext, exit_loop
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
+from .graph_worlds import graphs
 from .helpers import Logic, Place
 from .keeping import annals, diary, studio
 from .laws import UNANSWERED, Log, check_calls, check_shown, expect, kind_of, read_logs
@@ -811,6 +812,12 @@ WORLDS: dict[str, tuple[Scenario, Options]] = {
     "office in two processes": (
         office,
         {"faults": ("crash", "storage", "model", "tools", "users"), "storage": "sqlite", "processes": 2},
+    ),
+    "calm graphs in memory": (graphs, {"faults": (), "storage": "memory", "processes": 1}),
+    "graphs in memory": (graphs, {"faults": ("crash",), "storage": "memory", "processes": 1}),
+    "graphs in two processes": (
+        graphs,
+        {"faults": ("crash", "storage", "users"), "storage": "sqlite", "processes": 2},
     ),
 }
 """What `simulate` is given, by name: the world, its faults, its storage and how many processes serve it."""

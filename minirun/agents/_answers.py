@@ -22,6 +22,8 @@ def last_answer(context: InvocationContext, start_seq: int) -> Event | None:
         within = event.branch or ""
         if within != branch and not within.startswith(f"{branch}."):
             continue
+        if event.invocation_id != context.invocation_id:
+            continue  # another one of the session runs the same node
         if "@" in within[len(branch) :] or "~" in within[len(branch) :]:
             continue
         is_step = event.actions.replay.step is not None

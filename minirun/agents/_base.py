@@ -230,7 +230,8 @@ class BaseAgent(_AgentFields):
                 await self._run_to_its_end(context)
         except Exception as error:
             for leaf in leaves(error):
-                context._invocation.failures.note_origin(leaf, self.name, context.branch)
+                node = context._position.node_info
+                context._invocation.failures.note_origin(leaf, self.name, context.branch, node)
             raise
 
     async def _run_to_its_end(self, context: InvocationContext) -> None:

@@ -209,5 +209,6 @@ def transcript_of(agent: LlmAgent, ctx: InvocationContext | CallbackContext) -> 
             agent.name, start, branch, prompts=prompts, opening=opening, as_said=as_said, sees_media=sees_media
         )
         memo[key] = transcript
-    transcript.read(live.events[live.index_of(transcript.next_seq) :])
+    events = live.events[live.index_of(transcript.next_seq) :]
+    transcript.read(events if inside is None else inside.shown(events))
     return transcript

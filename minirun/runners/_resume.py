@@ -92,11 +92,11 @@ class ResumedInvocation(NamedTuple):
             # Other runs may have gone on with it, paused and ended while this one waited.
             now = await find_invocation(self.opener.service, self.key, invocation_id)
             answers = message.get_function_responses()
-            if now.status is InvocationStatus.COMPLETED and not answers:
-                raise _finished(writer, now, request)
-            if now.status.has_ended and not answers:
+            if now.status in (InvocationStatus.FAILED, InvocationStatus.CANCELLED) and not answers:
                 await self._check_newest(writer, now)
                 request = attrs.evolve(request, message=goes_on_event(message, now.status))
+            elif now.status.has_ended and not answers:
+                raise _finished(writer, now, request)
             for answer in answers:
                 call = writer.live.open_calls.get(answer.id or "")
                 if call is None or call.pending != "waits" or call.invocation_id != invocation_id:

@@ -19,8 +19,11 @@ from ..types import Content
 from ._escalation import Escalation
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..agents import BaseAgent
     from ..agents._tree import AgentTree
+    from ..events import Event
     from ..models import BaseLlm
     from ..workflow._scope import NodeScope
 
@@ -45,6 +48,10 @@ class CallScope:
     model: BaseLlm | None
     """That of the agent that has it as a tool, for agents without one."""
     transcripts: dict[Any, Any] = attrs.field(factory=dict)
+
+    def shown(self, events: Sequence[Event]) -> Sequence[Event]:
+        """Of *events*, those that an agent here may see as far as its branch allows: all of them, inside of a call."""
+        return events
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -221,7 +221,7 @@ async def _invocations_are_listed(t: Bench) -> None:
 
 @check
 async def _what_has_failed_may_be_gone_on_with(t: Bench) -> None:
-    """A failed or cancelled invocation runs again with an event that says so; else, and a completed one, it is stale."""
+    """What failed or was cancelled runs again with an event that says so; else, and if completed, it is stale."""
     await t.create()
     for status in (InvocationStatus.FAILED, InvocationStatus.CANCELLED, InvocationStatus.COMPLETED):
         name = f"e-{status}"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+import attrs
 
 from .._json import dumps, freeze
 from .._values import changed
@@ -12,6 +15,7 @@ from ..agents._answers import last_answer, value_of
 from ..agents._request import find_model
 from ..agents._tree import AgentTree
 from ..events import Event
+from ..flows._branches import is_within
 from ..runtime import InvocationContext
 from ..runtime._position import CallScope
 from ..types import Content, Part
@@ -71,10 +75,23 @@ class AgentNode(Node):
         """What the agent is run in."""
         position = context._position
         suffix = "" if scope.attempt == 1 else f"*{scope.attempt}"
-        inside = CallScope(_message(scope.input), scope.start_seq, find_model(context.agent, context))
+        model, node = find_model(context.agent, context), (context.invocation_id, context.branch)
+        inside = NodeInside(_message(scope.input), scope.start_seq, model, node=node)
         path = f"{position.path}{suffix}"
         position = changed(position, tree=self.tree, inside=inside, path=path, node_of=self.tree.root)
         return InvocationContext(context._invocation, context.agent, position, context._state)
+
+
+@attrs.frozen(eq=False, repr=False)
+class NodeInside(CallScope):
+    """The inside of a node: its invocation and its branch, which other invocations of the session have, too."""
+
+    node: tuple[str, str | None] = attrs.field(kw_only=True)
+
+    def shown(self, events: Sequence[Event]) -> Sequence[Event]:
+        """What was said in this run of the node: nothing of the conversation around it, which goes on meanwhile."""
+        invocation_id, branch = self.node
+        return [each for each in events if each.invocation_id == invocation_id and is_within(each.branch, branch)]
 
 
 def _message(value: Any) -> Content:

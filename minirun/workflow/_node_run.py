@@ -103,7 +103,13 @@ class NodeExecution:
                 attempt, start_seq = attempt + 1, (failed.seq or 0) + 1
         if scope.ended_by is None:  # else the answer of an agent has ended it
             await invocation.env.point(f"end of node {self.path}")
-            scope.ended_by = await context.emit(self._marked(last))
+            await trio.lowlevel.checkpoint_if_cancelled()  # it may have come here in spite of that
+            try:
+                last = self._marked(last)
+            except Exception as error:
+                self._leave(error)
+                raise
+            scope.ended_by = await context.emit(last)
         context._close(f"the node {self.info_path} has ended")
         return scope.ended_by
 
@@ -111,14 +117,18 @@ class NodeExecution:
         """What it ends with although all attempts have failed; raises *error* if there is nothing."""
         if self.on_failure is not None and not isinstance(error, (FatalError, StorageError)):
             return self.on_failure(error)
-        node = NodeInfo(path=self.info_path, output_for=())
+        self._leave(error)
+        raise error
+
+    def _leave(self, error: Exception) -> None:
+        """Say where *error* came from, which leaves the run now: in a note on it, and in the event that is stored."""
+        failures, node = self.above._invocation.failures, NodeInfo(path=self.info_path, output_for=())
         for leaf in leaves(error):
-            self.above._invocation.failures.note_origin(leaf, self.agent.name, self.branch, node)
+            failures.note_origin(leaf, self.agent.name, self.branch, node)
         try:
             error.add_note(f"in the node {self.info_path}")
         except Exception:  # a frozen one is raised as it is
             pass
-        raise error
 
     def _marked(self, last: Event) -> Event:
         """The event that the run ends with, checked."""
@@ -233,5 +243,5 @@ async def _wait_until_due(context: InvocationContext, failed: Event) -> None:
     if note["delay_s"] > LONG_DELAY_S:
         await sleep_until(context, note["due"])
         return
-    env = context._invocation.env
-    await env.sleep(max(0.0, note["due"] - env.now()))
+    env = context._invocation.env  # whose clock may be set back meanwhile: the delay is not longer for it
+    await env.sleep(min(note["delay_s"], max(0.0, note["due"] - env.now())))

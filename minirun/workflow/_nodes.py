@@ -303,9 +303,10 @@ class JoinNode(Node):
     initial: Any = None
 
     async def _once(self, context: InvocationContext, scope: NodeScope) -> Event:
-        outputs: Mapping[str, Any] = scope.input
+        # of START there is what the user has said, of which an output has the text
+        outputs = {name: each.text if isinstance(each, Content) else each for name, each in scope.input.items()}
         if self.reduce is None:
-            return Event(output=outputs)
+            return Event(output=freeze(outputs, f"output of {self.name!r}"))
         value = thaw(freeze(self.initial, f"initial of {self.name!r}"))
         for output in outputs.values():
             value = self.reduce(value, output)

@@ -16,7 +16,6 @@ import trio
 
 from .._json import freeze
 from .._values import changed
-from .._workflow_errors import WorkflowError
 from ..agents._lanes import Lanes
 from ..events import Event, NodeInfo
 from ..runtime import InvocationContext
@@ -163,8 +162,6 @@ class _Running:
 
     def _ended_by(self, run: NodeRun, info_path: str, last: Event) -> Event:
         """The event that the run ends with; raises if the graph cannot go on from there."""
-        if self._is_stopped and self._workflow.on_failure == "cancel_others":  # in spite of its cancellation
-            raise WorkflowError(f"the node {info_path} has come to its end after another one has failed")
         as_output = last.output is None and last.content is not None and last.node_info.message_as_output
         info = NodeInfo(path=info_path, output_for=(info_path,), message_as_output=as_output or None)
         event = changed(last, node_info=info)

@@ -132,7 +132,7 @@ def _said_since(context: InvocationContext | ToolContext, since: int) -> list[Ev
     live, branch = context._invocation.live, context.branch
     found = []
     for event in live.events[live.index_of(since) :]:
-        if event.branch == branch:
+        if event.branch == branch and event.invocation_id == context.invocation_id:
             if any(call.name == REQUEST_MESSAGE for call in event.get_function_calls()):
                 break
             found.append(event)

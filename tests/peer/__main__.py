@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from . import workflow_differences, workflow_play
 from .columns import FIXTURES, extract, write
 from .differences import FILES, OUT_OF_SCOPE
 
@@ -17,6 +18,13 @@ def main(directory: Path) -> None:
         with path.open(encoding="utf-8") as trace:
             scenarios = extract(trace, with_prompts=name == "t07")
         kept = [played for played in scenarios if (name, played.title) not in OUT_OF_SCOPE]
+        write(FIXTURES / f"{name}.json", kept)
+        print(f"{name}: {len(kept)} of {len(scenarios)} scenarios")
+    for name in workflow_play.FILES:
+        (path,) = directory.glob(f"{name}_*.jsonl")
+        with path.open(encoding="utf-8") as trace:
+            scenarios = workflow_play.extract_workflows(trace)
+        kept = [played for played in scenarios if (name, played.title) not in workflow_differences.OUT_OF_SCOPE]
         write(FIXTURES / f"{name}.json", kept)
         print(f"{name}: {len(kept)} of {len(scenarios)} scenarios")
 

@@ -1,0 +1,210 @@
+"""
+Workflows that nobody has thought of keep the laws: whatever is cut off comes to the same, and nothing is done twice.
+
+The graphs are drawn by hypothesis (see graphs.py): functions, joins, routes, maps, questions, timers, attempts that
+fail, agents with tools, graphs in graphs, cycles and nodes that run others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from minirun import Event, RunConfig
+from minirun.errors import NodeRunsLimitExceededError
+from minirun.simulation import Choices, RecordedChoices, SeededChoices, simulate, why_unavailable
+from minirun.simulation._strategy import worlds
+from minirun.workflow import _running
+from minirun.workflow._graph import Plan
+
+from .graphs import Ground, Sketch, build, check_graph_log, draw, folded, outcomes_of
+from .test_prefixes import bring_to_its_end, cut, open_calls, runner_of, store, whole_log
+from .test_resume import PLACE, log_of
+from .test_workflow_runs import outcomes, words
+from .worlds import WORLDS
+
+LONG = settings(deadline=None)
+
+
+def run(function: Any, *arguments: Any) -> Any:
+    """Run it in virtual time: attempts wait for each other."""
+    return trio.run(function, *arguments, clock=MockClock(autojump_threshold=0))
+
+
+def sketches() -> st.SearchStrategy[Sketch]:
+    """Graphs of at most 8 nodes."""
+    return worlds().map(draw)
+
+
+# --- whatever is cut off ----------------------------------------------------------------------------------------------
+
+
+async def check_cuts(sketch: Sketch, cuts: Sequence[float] | None) -> None:
+    """Let processes die after some events, or after each of them, and others go on."""
+    log = await whole_log(lambda: build(sketch, Ground()))
+    check_graph_log(sketch, log, is_over=True)
+    places = range(1, len(log)) if cuts is None else sorted({1 + int(part * (len(log) - 1)) for part in cuts})
+    for count in places:
+        await check_cut(sketch, log, count)
+
+
+async def check_cut(sketch: Sketch, log: Sequence[Event], count: int) -> None:
+    """Go on from a prefix of the log: nothing that is recorded in it is done again, and the end is the same."""
+    ground = Ground()
+    async with store() as service:
+        invocation_id = await cut(service, log[:count])
+        status = await bring_to_its_end(lambda: build(sketch, ground), service, invocation_id)
+        found = await log_of(runner_of(build(sketch, ground), service))
+    assert status == "completed", count
+    assert open_calls(found) == set()
+    check_graph_log(sketch, found, is_over=True)
+    check_effects(ground, log[:count], found)
+    if sketch.is_settled():
+        assert outcomes(found) == outcomes(log), count
+        assert words(found) == words(log), count
+
+
+def check_effects(ground: Ground, before: Iterable[Event], after: Iterable[Event]) -> None:
+    """What was recorded has not been done again; what is recorded now was done, once, then or now."""
+    old, new = recorded(before), recorded(after)
+    assert not old & ground.effects.keys()
+    assert new - old <= ground.effects.keys()
+    assert max(ground.effects.values(), default=1) == 1
+    assert not outcomes_of(list(before)).keys() & set(ground.entered), "a node that has ended is not entered again"
+    notes = [event.actions.replay.attempt for event in before if event.actions.replay.attempt is not None]
+    assert not {(note["run"], note["number"]) for note in notes} & set(ground.attempted)
+
+
+def recorded(log: Iterable[Event]) -> set[str]:
+    """The keys of what is recorded: of steps, and of calls that are answered."""
+    found = set()
+    for event in log:
+        if event.actions.replay.step is not None:
+            found.add(event.id or "")
+        found.update(one.id or "" for one in event.get_function_responses() if one.name == "note")
+    return found
+
+
+@given(sketch=sketches(), cuts=st.lists(st.floats(0, 1, exclude_max=True), min_size=2, max_size=3))
+@settings(LONG, max_examples=25)
+def test_random_graphs_come_to_the_same_whatever_is_cut_off(sketch: Sketch, cuts: list[float]) -> None:
+    """After any event the process may die: effects happen once, and outcomes are those of nobody disturbed."""
+    run(check_cuts, sketch, cuts)
+
+
+@pytest.mark.slow
+@given(sketch=sketches())
+@settings(LONG, max_examples=150)
+def test_many_random_graphs_come_to_the_same_wherever_they_are_cut_off(sketch: Sketch) -> None:
+    """The same for many, and after every event."""
+    run(check_cuts, sketch, None)
+
+
+# --- the plan and the log ---------------------------------------------------------------------------------------------
+
+
+class Watched:
+    """Compares each plan that a workflow has with the fold of what is stored, whenever it has folded something."""
+
+    def __init__(self, sketch: Sketch, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folds = 0
+        self._seqs: dict[tuple[int, str], int] = {}
+        fold, watched = _running._Running._fold, self
+        sketches = {each.name: each for each in inside(sketch)}
+
+        def fold_and_compare(running: Any, run_id: str, event: Event) -> None:
+            fold(running, run_id, event)
+            watched.compare(running, sketches[running._workflow.name], event)
+
+        monkeypatch.setattr(_running._Running, "_fold", fold_and_compare)
+
+    def compare(self, running: Any, sketch: Sketch, event: Event) -> None:
+        """Fold what is stored until *event*; nothing of it was folded later than what is stored after it."""
+        context = running._context
+        seq = event.seq or 0
+        assert seq > self._seqs.get((id(running), context._path), 0), "outcomes are folded in the order of the log"
+        self._seqs[id(running), context._path] = seq
+        stored = [each for each in context._invocation.live.window(0) if (each.seq or 0) <= seq]
+        expected: Plan = folded(sketch, context._path, running._input, stored)
+        assert running._plan == expected
+        assert running._plan.ready == expected.ready
+        assert running._plan.waiting == expected.waiting
+        self.folds += 1
+
+
+def inside(sketch: Sketch) -> list[Sketch]:
+    """A graph and those in it."""
+    return [sketch, *(draft.inner for _, draft in sketch.all() if draft.inner is not None)]
+
+
+@given(sketch=sketches(), part=st.floats(0, 1, exclude_max=True))
+@settings(LONG, max_examples=20)
+def test_the_plan_is_the_fold_of_the_log_at_every_event(sketch: Sketch, part: float) -> None:
+    """Live and resumed, the plan that a workflow goes by is what follows from what is stored until then."""
+
+    async def check() -> int:
+        log = await whole_log(lambda: build(sketch, Ground()))
+        await check_cut(sketch, log, 1 + int(part * (len(log) - 1)))
+        return len(outcomes_of(log))
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        watched = Watched(sketch, monkeypatch)
+        ended = run(check)
+    assert watched.folds >= ended // 2
+
+
+# --- budgets ----------------------------------------------------------------------------------------------------------
+
+
+@given(sketch=sketches(), limit=st.integers(1, 12))
+@settings(LONG, max_examples=15)
+def test_no_random_graph_runs_past_its_budget(sketch: Sketch, limit: int) -> None:
+    """With `max_node_runs`, a run begins so many nodes and fails, or comes to its end or a wait with fewer."""
+
+    async def check() -> None:
+        ground = Ground()
+        async with store() as service:
+            runner = runner_of(build(sketch, ground), service)
+            config = RunConfig(max_node_runs=limit)
+            async with runner.run_async(**PLACE, new_message="go", run_config=config) as run:
+                try:
+                    await run.wait()
+                except NodeRunsLimitExceededError:
+                    pass
+            log = await log_of(runner)
+        assert len(outcomes_of(log)) <= limit
+        assert len(set(ground.entered)) <= limit
+        check_graph_log(sketch, log, is_over=False)
+
+    run(check)
+
+
+# --- schedules --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
+@given(choices=worlds())
+@settings(LONG, max_examples=8)
+def test_one_seed_is_one_log(choices: Choices) -> None:
+    """A world of users, crashes and a random graph that is lived twice is the same to the byte."""
+    scenario, options = WORLDS["graphs in memory"]
+    first = simulate(scenario, choices, **options)
+    first.check()
+    again = simulate(scenario, RecordedChoices(first.picks), **options)
+    assert (again.digest, again.picks) == (first.digest, first.picks)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
+@pytest.mark.parametrize("name", ["graphs in memory", "calm graphs in memory", "graphs in two processes"])
+def test_many_seeds_keep_the_laws(name: str) -> None:
+    """A thousand worlds of random graphs fail nothing."""
+    scenario, options = WORLDS[name]
+    for seed in range(1000):
+        simulate(scenario, SeededChoices(seed), **options).check()
