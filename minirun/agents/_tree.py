@@ -35,11 +35,10 @@ class AgentTree:
 
     def __init__(self, root: BaseAgent, default_model: BaseLlm | str | None = None, *, is_node: bool = False) -> None:
         self.root = root
-        self._is_node = is_node
         self._default_model = default_model
         self._by_name: dict[str, BaseAgent] = {}
         self._parents: dict[str, BaseAgent] = {}
-        self._add(root, 1)
+        self._add(root, 0 if is_node else 1)
 
     def _add(self, agent: BaseAgent, level: int) -> None:
         if level > LEVELS_MAX:
@@ -49,7 +48,7 @@ class AgentTree:
         if other is not agent:
             msg = f"expected agents with different names, found two named {agent.name!r}; rename one"
             raise ConfigurationError(msg)
-        if isinstance(agent, LlmAgent) and agent.mode is not None and level > self._is_node:
+        if isinstance(agent, LlmAgent) and agent.mode is not None and level > 0:
             from ._llm_fields import check_mode_outside  # few agents have a mode
 
             check_mode_outside(agent)

@@ -68,9 +68,7 @@ class Prompts(Record):
     output_invalid: str = _text(
         "problems", default="Your answer does not have the form that is asked for:\n{problems}\nGive the answer again."
     )
-    task: str = _text(
-        default="Talk with the user until your task is done. Then call finish_task with what has come of it, no more."
-    )
+    task: str = _text(default="Talk with the user until the task is done; then call finish_task, and say nothing more.")
     """What is told to an agent of mode `task` in a workflow."""
     finish_task: str = _text(default="End the task, with what has come of it in the form that is asked for.")
 

@@ -159,10 +159,8 @@ class ReadonlyContext:
 class ContextBase(ReadonlyContext):
     """A context whose holder may write state and emit events."""
 
-    __slots__ = (
-        "_cannot_wait", "_claims", "_closed", "_conflicts", "_draft", "_is_detached", "_not_awaited", "_reads",
-        "_session", "_tasks",
-    )  # fmt: skip
+    __slots__ = ("_cannot_wait", "_claims", "_closed", "_conflicts", "_draft", "_is_detached", "_not_awaited",
+                 "_reads", "_session", "_tasks")  # fmt: skip
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
