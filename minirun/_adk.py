@@ -283,7 +283,8 @@ def _reason_for(where: str) -> str:
 # --- contexts ---------------------------------------------------------------------------------------------------------
 
 _SERVICE = "the Runner has the services; a context has what is done with them"
-# Attributes of ADK's contexts that are not here.
+_OF_NODES = "only what is a node's logic can set it, in the context that it is given"
+# Attributes of ADK's contexts that are not here, or not everywhere.
 OF_CONTEXTS = {
     "_invocation_context": (
         "every context has itself what that has: `session`, `agent`, `invocation_id`, `user_id`, `run_config`, "
@@ -291,6 +292,8 @@ OF_CONTEXTS = {
     ),
     "artifact_service": f"{_SERVICE}: `save_artifact`, `load_artifact`, `list_artifacts`",
     "credential_service": f"{_SERVICE}: `request_credential`, `load_credential`, `save_credential`",
+    "output": f"{_OF_NODES}; an agent emits `Event(output=...)`, a tool returns its result",
+    "route": f"{_OF_NODES}; elsewhere nothing follows a route",
     "memory_service": f"{_SERVICE}: `search_memory`, `add_memory`, `add_session_to_memory`",
     "plugin_manager": "plugins are those of the App; an agent has no use for them",
     "session_service": f"{_SERVICE}: `session` with its events, `state` to be written, `emit` to say something",

@@ -30,7 +30,7 @@ from minirun import (
 )
 from minirun.agents import CallbackContext
 from minirun.apps import FirstLinesSummarizer, Prompts
-from minirun.errors import ConfigurationError, InvalidEventError, NotSupportedError, OutputSchemaError
+from minirun.errors import ConfigurationError, InvalidEventError, OutputSchemaError
 from minirun.flows._transcript import Transcript
 from minirun.models import LlmCapabilities, LLMRegistry, LlmRequest, RequestChecker
 from minirun.testing import ScriptedLlm, call
@@ -395,17 +395,8 @@ def test_what_would_fail_later_is_refused_when_the_agent_is_made(case: str) -> N
         LlmAgent(name="a", **fields)
 
 
-@pytest.mark.parametrize("field", ["mode"])
-def test_documented_fields_without_effect_are_refused_by_name(field: str) -> None:
-    """Unless a subclass has a field of that name; a name that nobody knows is a TypeError."""
-
-    class Modal(LlmAgent):
-        mode: str = ""
-
-    given: dict[str, Any] = {field: "x"}
-    with pytest.raises(NotSupportedError, match=rf"LlmAgent\({field}=...\) has no effect"):
-        LlmAgent(name="a", **given)
-    assert Modal(name="a", mode="x").clone({"name": "b"}).mode == "x"
+def test_a_name_that_is_no_field_is_refused() -> None:
+    """It is a TypeError that names it, as for any function."""
     with pytest.raises(TypeError, match="strange"):
         LlmAgent(name="a", strange=1)  # type: ignore[call-arg]  # the point of the test
 

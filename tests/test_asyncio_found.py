@@ -42,6 +42,7 @@ ARGUMENTS: dict[str, Any] = {
     "session": SESSION,
     "event": Event(author="user", message="hi"),
     "events": [Event(author="user", message="hi")],
+    "invocation_id": "e-1",
     "filename": "f",
     "artifact": "text",
     "query": "words",

@@ -179,6 +179,7 @@ LATER = frozenset(
         "plugins._manager",
         "runners._close_app",
         "runners._compactor",
+        "runners._conversation",
         "runners._credentials",
         "runners._debug",
         "runners._odd_arguments",
@@ -250,6 +251,7 @@ LATER = frozenset(
         "workflow._dynamic",
         "workflow._root",
         "workflow._running",
+        "workflow._task_node",
         "workflow._tool_node",
     }
 )

@@ -216,7 +216,24 @@ def looped() -> BaseAgent:
     )
 
 
+def tasks() -> Workflow:
+    """A conversation with the user, beside a lane of its own, and another one after it."""
+
+    def clerk(name: str) -> LlmAgent:
+        wrong, right = call("finish_task", what="x"), call("finish_task", result=f"{name} is done")
+        model = steps("What?", call("noted", what="a"), wrong, "And what?", right)
+        note = FunctionTool(noted, run_in="loop", on_interrupted="rerun")
+        return LlmAgent(name=name, model=model, tools=[note], mode="task", output_key=name)
+
+    return Workflow(
+        name="wf", edges=[(START, (clerk("one"), right), JoinNode(name="both"), clerk("two"), last)]
+    )
+
+
 WORKFLOWS: Mapping[str, Callable[[], BaseAgent]] = {
     build.__name__: build
-    for build in (lanes, rounds, routes, nested, agents, sequences, questions, times, attempts, maps, items, looped)
+    for build in (
+        *(lanes, rounds, routes, nested, agents, sequences, questions, times, attempts, maps, items, looped),
+        tasks,
+    )
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from functools import cached_property
 from types import FunctionType
@@ -12,7 +12,7 @@ import attrs
 
 from .._json import FrozenTuple, brief, freeze, is_count
 from .._values import MAKE, changed
-from ..errors import ConfigurationError, FatalError, NotSupportedError
+from ..errors import ConfigurationError, FatalError
 from ..events import Event, EventActions, Replay
 from ..flows._no_secrets import OF_RUN
 from ..flows._turn import CUT_OFF, INVALID_OUTPUT, Input, Turn, input_of, step
@@ -132,6 +132,9 @@ class LlmAgent(BaseAgent):
         output_retries: How often a model whose answer has another form is asked again before the run fails with
             OutputSchemaError.
         output_key: The state key that gets the final answer: its text or, with *output_schema*, its value.
+        mode: How it works as a node of a workflow. `"single_turn"`, as None: it answers its input, and that is the
+            output. `"task"`: it talks with the user until it has what the *output_schema* asks for, and calls
+            `finish_task` with that. Elsewhere agents are in `"chat"` mode, as None.
         parallel_tool_calls: Whether the tools that one answer of the model calls run side by side. They begin in the
             order of their calls in any case, which says nothing of threads. False: each call is made when the one
             before it has been answered, as if all tools were `sequential` (see `BaseTool`).
@@ -178,6 +181,7 @@ class LlmAgent(BaseAgent):
         default=2, validator=refusing("output_retries to be an integer from 0 up", is_count)
     )
     output_key: str | None = attrs.field(default=None, validator=_checked)
+    mode: Literal["single_turn", "task", "chat"] | None = attrs.field(default=None, validator=_checked)
     parallel_tool_calls: bool = attrs.field(default=True, validator=attrs.validators.instance_of(bool))
     planner: BasePlanner | None = attrs.field(default=None, validator=_checked)
     code_executor: BaseCodeExecutor | None = attrs.field(default=None, validator=_checked)
@@ -187,11 +191,6 @@ class LlmAgent(BaseAgent):
     before_tool_callback: Hooks = hooks_field("before_tool_callback", "tool", "args", "tool_context")
     after_tool_callback: Hooks = hooks_field("after_tool_callback", "tool", "args", "tool_context", "tool_response")
     on_tool_error_callback: Hooks = hooks_field("on_tool_error_callback", "tool", "args", "tool_context", "error")
-
-    @classmethod
-    def _check_names(cls, names: Set[str]) -> None:
-        if "mode" in names - attrs.fields_dict(cls).keys():  # type: ignore[arg-type]  # mypy does not see that it is an attrs class
-            raise NotSupportedError("LlmAgent(mode=...) has no effect in this version of minirun; leave it out")
 
     @cached_property
     def _output(self) -> OutputSchema | None:

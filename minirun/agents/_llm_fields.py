@@ -17,7 +17,7 @@ from ._base import SET_MODEL_RESPONSE, TRANSFER_TO_AGENT, BaseAgent
 if TYPE_CHECKING:
     from ._llm import LlmAgent
 
-__all__ = ["CHECKS", "refuse_names", "static_text", "toolset_of"]
+__all__ = ["CHECKS", "check_mode_outside", "refuse_names", "static_text", "toolset_of"]
 
 
 def static_text(value: object) -> str:
@@ -100,10 +100,23 @@ def _check_retry(agent: LlmAgent, name: str, retry: object) -> None:
         raise ConfigurationError(f"expected model_retry to be a RetryConfig, 'standard' or None, found {brief(retry)}")
 
 
+def _check_mode(agent: LlmAgent, name: str, mode: object) -> None:
+    if mode not in ("single_turn", "task", "chat"):
+        raise ConfigurationError(f"expected mode to be 'single_turn', 'task', 'chat' or None, found {brief(mode)}")
+
+
+def check_mode_outside(agent: LlmAgent) -> None:
+    """Refuse a mode that only nodes of workflows have, of an agent that is none."""
+    if agent.mode in ("single_turn", "task"):
+        msg = f"agent {agent.name!r}: expected an agent of mode {agent.mode!r} to be a node of a workflow, found it"
+        raise ConfigurationError(f"{msg} elsewhere, where that has no effect; put it in Workflow(edges=...)")
+
+
 CHECKS: Mapping[str, Callable[[LlmAgent, str, Any], None]] = {
     "code_executor": _check_executor,
     "generate_content_config": _check_config,
     "input_schema": _check_schema,
+    "mode": _check_mode,
     "model_retry": _check_retry,
     "output_key": _check_key,
     "output_schema": _check_schema,

@@ -33,12 +33,12 @@ class AgentTree:
         ConfigurationError: An agent stands in two places, two have one name, or they are too deep.
     """
 
-    def __init__(self, root: BaseAgent, default_model: BaseLlm | str | None = None) -> None:
+    def __init__(self, root: BaseAgent, default_model: BaseLlm | str | None = None, *, is_node: bool = False) -> None:
         self.root = root
         self._default_model = default_model
         self._by_name: dict[str, BaseAgent] = {}
         self._parents: dict[str, BaseAgent] = {}
-        self._add(root, 1)
+        self._add(root, 0 if is_node else 1)
 
     def _add(self, agent: BaseAgent, level: int) -> None:
         if level > LEVELS_MAX:
@@ -48,6 +48,10 @@ class AgentTree:
         if other is not agent:
             msg = f"expected agents with different names, found two named {agent.name!r}; rename one"
             raise ConfigurationError(msg)
+        if isinstance(agent, LlmAgent) and agent.mode is not None and level > 0:
+            from ._llm_fields import check_mode_outside  # few agents have a mode
+
+            check_mode_outside(agent)
         for child in agent.sub_agents:
             if self._by_name.get(child.name) is child:
                 msg = f"expected every agent in one place of the tree, found {child.name!r} in two; make a second agent"

@@ -68,6 +68,9 @@ class Prompts(Record):
     output_invalid: str = _text(
         "problems", default="Your answer does not have the form that is asked for:\n{problems}\nGive the answer again."
     )
+    task: str = _text(default="Talk with the user until the task is done; then call finish_task, and say nothing more.")
+    """What is told to an agent of mode `task` in a workflow."""
+    finish_task: str = _text(default="End the task, with what has come of it in the form that is asked for.")
 
     load_artifacts: str = _text(default="Look into artifacts: what they contain is shown to you next, and only then.")
     load_artifacts_names: str = _text(default="The names of the artifacts.")

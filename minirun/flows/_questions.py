@@ -14,8 +14,8 @@ import attrs
 from .._record import Record
 
 __all__ = [
-    "GET_USER_CHOICE", "QUESTIONS", "REQUEST_CONFIRMATION", "REQUEST_CREDENTIAL", "REQUEST_INPUT", "SLEEP_UNTIL",
-    "ToolConfirmation",
+    "GET_USER_CHOICE", "QUESTIONS", "REQUEST_CONFIRMATION", "REQUEST_CREDENTIAL", "REQUEST_INPUT", "REQUEST_MESSAGE",
+    "SLEEP_UNTIL", "ToolConfirmation",
 ]
 
 REQUEST_CONFIRMATION = "adk_request_confirmation"
@@ -24,13 +24,15 @@ REQUEST_CREDENTIAL = "adk_request_credential"
 """A secret, which the answer does not have: `{"functionCallId": ..., "authConfig": {"credentialKey": ..., ...}}`."""
 REQUEST_INPUT = "adk_request_input"
 """Anything: `{"message": ..., "response_schema": ..., "payload": ...}`."""
+REQUEST_MESSAGE = "minirun_request_message"
+"""What the user says next, in a conversation with an agent: `{"message": what that has said}`."""
 SLEEP_UNTIL = "minirun_sleep_until"
 """Nothing, until then: `{"until": seconds since the epoch}`."""
 
 GET_USER_CHOICE = "get_user_choice"
 """The name of a tool, whose calls models make: which of some texts the user wants, `{"options": [...]}`."""
 
-QUESTIONS = frozenset({REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_INPUT, SLEEP_UNTIL})
+QUESTIONS = frozenset({REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_INPUT, REQUEST_MESSAGE, SLEEP_UNTIL})
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)

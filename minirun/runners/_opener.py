@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from .._service import check_in_trio
 from ..apps import App
 from ..errors import AlreadyExistsError, ServiceClosedError
 from ..runtime import RunRequest
 from ..sessions import BaseSessionService, GetSessionConfig, SessionKey, SessionWriter
 
-__all__ = ["NewInvocation", "SessionOpener"]
+__all__ = ["SessionOpener"]
 
 _NO_EVENTS = GetSessionConfig(num_recent_events=0)
 
@@ -61,16 +59,3 @@ class SessionOpener:
                 await self.service.create_session(app_name=app, user_id=user, session_id=session)
             except AlreadyExistsError:
                 pass  # somebody else's first call was faster: the session is there
-
-
-class NewInvocation(NamedTuple):
-    """How a run that begins an invocation gets into its session."""
-
-    opener: SessionOpener
-    key: SessionKey
-    auto_create: bool
-
-    async def open(self, request: RunRequest) -> tuple[SessionWriter, RunRequest]:
-        """Wait for the session and open it; see `SessionOpener.open`. Nothing has to be looked up."""
-        self.opener.check_open()
-        return await self.opener.open(self.key, request, auto_create=self.auto_create), request

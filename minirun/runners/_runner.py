@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import trio
 
@@ -16,7 +16,7 @@ from ..events import NO_ACTIONS, Event, EventActions
 from ..flows._message import user_content
 from ..runtime import Program, RunConfig, RunRequest, RunScope
 from ..runtime._failure import add_note
-from ..sessions import BaseSessionService, Invocation
+from ..sessions import BaseSessionService, Invocation, SessionKey, SessionWriter
 from ..sessions._event_checks import checked_event
 from ..sessions._key import session_key
 from ..sessions._live import RunWindow
@@ -32,7 +32,7 @@ from ._arguments import (
     hooks_of_app,
     split_delta,
 )
-from ._opener import NewInvocation, SessionOpener
+from ._opener import SessionOpener
 
 if TYPE_CHECKING:
     from ..artifacts import BaseArtifactService
@@ -53,6 +53,28 @@ TOOL_THREADS = 40
 
 # What a run loads whose settings ask for nothing; and if its app has summaries.
 _NOT_ASKED = {whole: RunWindow(whole=whole) for whole in (False, True)}
+
+
+class NewInvocation(NamedTuple):
+    """How a run that begins an invocation gets into its session."""
+
+    runner: Runner
+    key: SessionKey
+
+    async def open(self, request: RunRequest) -> tuple[SessionWriter, RunRequest]:
+        """
+        Wait for the session and open it; see `SessionOpener.open`. Nothing has to be looked up.
+
+        A plain message to an agent that waits for one is its answer: the run then goes on with that invocation.
+        """
+        opener = self.runner._opener
+        opener.check_open()
+        writer = await opener.open(self.key, request, auto_create=self.runner.auto_create_session)
+        if writer.live.open_calls:
+            from ._conversation import answering  # few sessions have open calls
+
+            return await answering(opener, self.runner._program, writer, request)
+        return writer, request
 
 
 class Runner:
@@ -269,7 +291,7 @@ class Runner:
             window=_NOT_ASKED[compacts] if asked is None else RunWindow(asked=asked, whole=compacts),
         )
         if invocation_id is None and not message.get_function_responses():
-            return RunScope(self._program, request, NewInvocation(self._opener, key, self.auto_create_session))
+            return RunScope(self._program, request, NewInvocation(self, key))
         from ._resume import ResumedInvocation  # few runs resume an invocation
 
         entrance = ResumedInvocation(self._opener, self._program, key, invocation_id, self.auto_create_session)

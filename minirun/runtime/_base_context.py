@@ -45,6 +45,9 @@ T = TypeVar("T")
 class ReadonlyContext:
     """What instruction functions get: to look at, not to change."""
 
+    # With slots an attribute that a context does not have cannot be set: it would have no effect.
+    __slots__ = ("__weakref__", "_agent", "_invocation", "_position", "_state")
+
     def __init__(self, invocation: Invocation, agent: BaseAgent, position: Position, state: State) -> None:
         self._invocation = invocation
         self._agent = agent
@@ -155,6 +158,9 @@ class ReadonlyContext:
 
 class ContextBase(ReadonlyContext):
     """A context whose holder may write state and emit events."""
+
+    __slots__ = ("_cannot_wait", "_claims", "_closed", "_conflicts", "_draft", "_is_detached", "_not_awaited",
+                 "_reads", "_session", "_tasks")  # fmt: skip
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -48,6 +48,8 @@ T = TypeVar("T")
 class WorkingContext(ContextBase):
     """A context with all that agents, tools and callbacks can do."""
 
+    __slots__ = ()
+
     async def progress(self, message: str, *, fraction: float | None = None) -> None:
         """
         Show the caller of the run what is going on: a partial event without content, which is not stored.
@@ -443,6 +445,8 @@ class WorkingContext(ContextBase):
 class InvocationContext(WorkingContext):
     """What an agent gets when it runs."""
 
+    __slots__ = ()
+
     @property
     def status(self) -> InvocationStatus:
         """`running`; for the hooks at the end of a run, how it ends, unless something else fails after them."""
@@ -527,6 +531,8 @@ class ToolContext(WorkingContext):
     What a tool gets, and a callback. For a tool `function_call_id` is also an idempotency key: it is stored before the
     tool starts, and is the same whenever this call is made again. For a callback of an agent or a model it is empty.
     """
+
+    __slots__ = ("_requested", "function_call_id", "late", "tool_confirmation")
 
     def __init__(
         self, of: ContextBase, state: State, function_call_id: str = "", reads: Reads | None = None, **changes: Any

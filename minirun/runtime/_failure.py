@@ -58,8 +58,7 @@ class Failures:
 
     def origin(self, error: BaseException) -> tuple[str | None, str | None, NodeInfo]:
         """Return the agent that *error* came from, its branch, and the innermost run of a node that it has left."""
-        found = self._origins.get(id(error))
-        return (None, None, NO_NODE) if found is None else found[1:]
+        return self._origins.get(id(error), (error, None, None, NO_NODE))[1:]
 
     def forget_origin(self, error: BaseException) -> None:
         """Forget *error*: it was handled."""

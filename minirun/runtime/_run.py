@@ -93,8 +93,7 @@ class Run:
         """The runs of workflows' nodes that this invocation has recorded by now, in the order of their first events."""
         from ..sessions._node_runs import node_runs  # few programs look at them
 
-        at_work = self._invocation
-        events = self.session.events if at_work is None else at_work.live.window(at_work.history.message_seq)
+        events = self.session.events if (own := self._invocation) is None else own.live.window(own.history.message_seq)
         return node_runs(events, self.invocation_id, self._status)
 
     @property

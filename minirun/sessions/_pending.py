@@ -2,7 +2,7 @@
 Questions that are open, and the answers that fit them.
 
 An invocation that needs somebody outside asks by a function call that stays open (see `_calls`). What kind of question
-it is follows from the call's name: four names are minirun's own, the first three as ADK has them; every other call that
+it is follows from the call's name: five names are minirun's own, the first three as ADK has them; every other call that
 waits is one of a long-running tool, whose result somebody will bring. An answer is a message with one function response
 of the call's id.
 """
@@ -19,7 +19,14 @@ from .._record import Record
 from ..credentials._values import AuthConfig
 from ..errors import ConfigurationError, InvalidMessageError, InvalidValueError
 from ..events import Event
-from ..flows._questions import GET_USER_CHOICE, REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_INPUT, SLEEP_UNTIL
+from ..flows._questions import (
+    GET_USER_CHOICE,
+    REQUEST_CONFIRMATION,
+    REQUEST_CREDENTIAL,
+    REQUEST_INPUT,
+    REQUEST_MESSAGE,
+    SLEEP_UNTIL,
+)
 from ..types import Content, FunctionResponse, Part
 from ._calls import OpenCall
 from ._key import SessionKey
@@ -29,11 +36,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PendingCall", "PendingKind", "check_answer", "pending_call", "pending_calls"]
 
-PendingKind: TypeAlias = Literal["confirmation", "credential", "input", "long_running", "timer"]
+PendingKind: TypeAlias = Literal["confirmation", "credential", "input", "long_running", "message", "timer"]
 _KINDS: Final[Mapping[str, PendingKind]] = {
     REQUEST_CONFIRMATION: "confirmation",
     REQUEST_CREDENTIAL: "credential",
     REQUEST_INPUT: "input",
+    REQUEST_MESSAGE: "message",
     SLEEP_UNTIL: "timer",
 }
 
@@ -54,6 +62,8 @@ class PendingCall(Record):
     * `"input"`: something that only a person knows. The answer is any JSON value that fits `schema`, if there is one.
     * `"long_running"`: the `tool` works elsewhere on `args`. The answer is its result. That of `get_user_choice` has to
       be one of its options, as `schema` says.
+    * `"message"`: an agent in a conversation, as `LlmAgent(mode="task")` in a workflow, has said `hint`, and waits for
+      what the user says next: a text. A plain message of the user is the answer, too, if nothing else waits there.
     * `"timer"`: it goes on at `due`, in seconds since the epoch, and nobody answers it.
 
     `hint` is what to tell the person who is asked, `payload` what else came with the question. `tool` is empty for a
@@ -142,6 +152,9 @@ def check_answer(pending: PendingCall, response: FunctionResponse) -> None:
         raise InvalidMessageError(msg)
     if pending.kind == "credential" and not (answer.keys() == {"result"} and isinstance(answer["result"], bool)):
         raise InvalidMessageError(pending._no_secrets())
+    if pending.kind == "message" and not (isinstance(answer.get("result"), str) and answer["result"].strip()):
+        msg = f"expected {what} to be answered with a text, found {shown(answer.get('result'))}"
+        raise InvalidMessageError(msg)
     if pending.kind == "input" or pending.schema is not None:
         _check_result(pending, answer)
 
@@ -203,6 +216,8 @@ def pending_call(key: SessionKey, call: OpenCall, event: Event, mark: Event) -> 
     if kind == "credential":
         config = _auth_config(args.get("authConfig"))
         return PendingCall(**common, hint=None if config is None else config.hint or None, auth_config=config)
+    if kind == "message":
+        return PendingCall(**common, hint=args.get("message"))
     if kind == "input":
         schema = args.get("response_schema")
         return PendingCall(

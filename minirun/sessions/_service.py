@@ -267,13 +267,9 @@ class BaseSessionService(SessionStore):
         return await _seldom.list_invocations(self, app_name, status)
 
     async def list_node_runs(
-        self,
-        invocation_id: str,
-        *,
-        app_name: str | None = None,
-        user_id: str | None = None,
+        self, invocation_id: str, *, app_name: str | None = None, user_id: str | None = None,
         session_id: str | None = None,
-    ) -> list[NodeRunInfo]:
+    ) -> list[NodeRunInfo]:  # fmt: skip
         """
         List the runs of workflows' nodes that an invocation has recorded, in the order in which each is first recorded.
 

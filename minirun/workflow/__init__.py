@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ._arcs import END as END
     from ._arcs import FAILED as FAILED
     from ._arcs import START as START
+    from ._context import NodeContext as NodeContext
     from ._edges import Edge as Edge
     from ._nodes import FunctionNode as FunctionNode
     from ._nodes import JoinNode as JoinNode
@@ -31,6 +32,7 @@ else:
             ".._workflow_errors": "NodeTimeoutError",
             "..tools": "RetryConfig",
             "._arcs": "DEFAULT_ROUTE END FAILED START",
+            "._context": "NodeContext",
             "._edges": "Edge",
             "._nodes": "FunctionNode JoinNode Node NodeLike",
             "._request_input": "RequestInput",

@@ -46,7 +46,7 @@ class AgentNode(Node):
     @cached_property
     def tree(self) -> AgentTree:
         """The agent and those below it."""
-        return AgentTree(self.agent)
+        return AgentTree(self.agent, is_node=True)
 
     def agent_that_ends(self, plugins: PluginHooks) -> BaseAgent | None:
         agent = self.agent
@@ -56,14 +56,7 @@ class AgentNode(Node):
         return None if follows or self.require_confirmation or self.parallel_worker else agent
 
     async def _once(self, context: InvocationContext, scope: NodeScope) -> Event:
-        invocation, position = context._invocation, context._position
-        suffix = "" if scope.attempt == 1 else f"*{scope.attempt}"
-        model = find_model(context.agent, context)
-        node = (context.invocation_id, context.branch)
-        inside = NodeInside(_message(scope.input), scope.start_seq, model, node=node)
-        path = f"{position.path}{suffix}"
-        position = changed(position, tree=self.tree, inside=inside, path=path, node_of=self.agent)
-        below = InvocationContext(invocation, context.agent, position, context._state)
+        below = self._inside(context, scope)
         await self.agent.run_async(below)
         if scope.ended_by is not None:
             return scope.ended_by
@@ -73,6 +66,16 @@ class AgentNode(Node):
         value = None if answer is None else value_of(answer, self.tree)
         output = None if value == "" else freeze(value, f"output of {self.name!r}")  # an agent without words
         return Event(author=self.agent.name, output=output)
+
+    def _inside(self, context: InvocationContext, scope: NodeScope) -> InvocationContext:
+        """What the agent is run in."""
+        position = context._position
+        suffix = "" if scope.attempt == 1 else f"*{scope.attempt}"
+        model, node = find_model(context.agent, context), (context.invocation_id, context.branch)
+        inside = NodeInside(_message(scope.input), scope.start_seq, model, node=node)
+        path = f"{position.path}{suffix}"
+        position = changed(position, tree=self.tree, inside=inside, path=path, node_of=self.tree.root)
+        return InvocationContext(context._invocation, context.agent, position, context._state)
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -62,7 +62,9 @@ CONTEXT_NAME = "ctx"
 INPUT_NAME = "node_input"
 
 # The names of context classes, here and in ADK: as annotations they often stand under `if TYPE_CHECKING:`.
-_CONTEXT_CLASSES = frozenset({"CallbackContext", "Context", "InvocationContext", "ReadonlyContext", "ToolContext"})
+_CONTEXT_CLASSES = frozenset(
+    {"CallbackContext", "Context", "InvocationContext", "NodeContext", "ReadonlyContext", "ToolContext"}
+)
 
 # Below the first level: a join puts outputs into an object.
 _OUTPUT_LEVEL = 2

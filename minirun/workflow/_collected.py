@@ -97,6 +97,28 @@ class Collected:
         self.event = rest
         return deeds
 
+    def set_output(self, value: object) -> None:
+        """
+        Take the output: what `ctx.output = value` does.
+
+        Raises:
+            WorkflowError, InvalidValueError: As for `add`.
+        """
+        if value is not None:
+            self._put_output(value)
+
+    def set_route(self, value: object) -> None:
+        """
+        Take a route: what `ctx.route = value` does. None takes the last one back.
+
+        Raises:
+            InvalidValueError: It cannot be one.
+        """
+        if value is None:
+            self.route = None
+        else:
+            self.add(Event(route=value))
+
     def _release(self) -> tuple[Deed, ...]:
         """Say now what was kept for the outcome."""
         event, self.event = self.event, None

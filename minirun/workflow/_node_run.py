@@ -29,6 +29,7 @@ from ..runtime import InvocationContext
 from ..runtime._failure import leaves
 from ..runtime._steps import sleep_until
 from ..sessions._concurrent import ConcurrentWrites
+from ._context import NodeContext
 from ._scope import NodeScope
 from ._slots import Place
 
@@ -156,7 +157,7 @@ class NodeExecution:
             node_info=NodeInfo(path=self.info_path, output_for=()),
         )
         reads = invocation.reads_of(self.path if attempt == 1 else f"{self.path}*{attempt}")
-        context = InvocationContext(invocation, self.agent, position, above._state, reads)
+        context = NodeContext(invocation, self.agent, position, above._state, reads)
         return context, scope
 
     def _start_seq(self) -> int:

@@ -137,7 +137,7 @@ class Node(_AgentFields):
     async def _once(self, context: InvocationContext, scope: NodeScope) -> Event:
         binding = self._binding
         call = partial(self._logic, **binding.arguments(context, scope.input, context.state))
-        collected = Collected(binding)
+        collected = scope.collected = Collected(binding)
         result = await _in_thread(context, call) if binding.kind == "sync" else call()
         await self._collect(context, collected, result)
         return _last(collected)

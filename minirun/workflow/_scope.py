@@ -13,6 +13,7 @@ from ._slots import Place
 
 if TYPE_CHECKING:
     from ..agents import BaseAgent
+    from ._collected import Collected
 
 __all__ = ["NodeScope"]
 
@@ -38,6 +39,10 @@ class NodeScope:
     """The stored event that has ended the run."""
     refused: Exception | None = None
     """Why the graph could not go on from the answer of that agent."""
+    collected: Collected | None = None
+    """What the node's own logic has said by now: `ctx.output` and `ctx.route` are a part of it."""
+    heard_seq: int = 0
+    """Of an agent in a conversation: where that begins which it says now."""
     output: Any = None
     """What a workflow that is the node has come to."""
 

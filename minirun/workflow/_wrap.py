@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, overload
 
 from .._json import brief
-from ..agents import BaseAgent
+from .._workflow_errors import WorkflowConfigurationError
+from ..agents import BaseAgent, LlmAgent
 from ..errors import ConfigurationError
 from ..tools import BaseTool, BaseToolset
 from ._nodes import FunctionNode, Node
@@ -28,6 +29,13 @@ def as_node(value: Any, **options: Any) -> Node:
         from ._agent_node import AgentNode  # not every workflow has agents
 
         own = {name: getattr(value, name) for name in ("retry", "timeout_s") if getattr(value, name, None) is not None}
+        if isinstance(value, LlmAgent) and value.mode == "chat":
+            msg = f"agent {value.name!r}: expected mode 'single_turn', 'task' or None in a workflow, found 'chat'"
+            raise WorkflowConfigurationError(f"{msg}, which never gives an output; leave it out, or say 'task'")
+        if isinstance(value, LlmAgent) and value.mode == "task":
+            from ._task_node import TaskNode  # few agents work on tasks
+
+            return TaskNode(value, **{**own, **options})
         return AgentNode(value, **{**own, **options})
     if isinstance(value, BaseTool):
         from ._tool_node import ToolNode  # few workflows have tools

@@ -1,0 +1,43 @@
+"""What the logic of a node gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..runtime import InvocationContext
+from ._collected import Collected
+
+__all__ = ["NodeContext"]
+
+
+class NodeContext(InvocationContext):
+    """The context of a node's own logic: an InvocationContext whose `output` and `route` can be set."""
+
+    __slots__ = ()
+
+    @property
+    def output(self) -> Any:
+        """The output, if the logic has set or said it by now; else None. It is said once, here or by what it gives."""
+        return self._said("output").output
+
+    @output.setter
+    def output(self, value: Any) -> None:
+        self._said("output").set_output(value)
+
+    @property
+    def route(self) -> Any:
+        """The route that was set or said last; else None."""
+        return self._said("route").route
+
+    @route.setter
+    def route(self, value: Any) -> None:
+        self._said("route").set_route(value)
+
+    def _said(self, name: str) -> Collected:
+        self._check_writable()
+        node = self._position.node
+        if node is None or node.collected is None:
+            from .._adk import no_attribute  # of a node that is no function
+
+            raise no_attribute(type(self).__name__, name)
+        return node.collected
