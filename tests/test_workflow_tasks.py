@@ -120,7 +120,7 @@ async def test_what_finish_task_does_not_take_is_told_to_the_model() -> None:
     assert run.answer is not None
     assert run.answer.output == {"given": {"what": "tea", "number": 1}}
     runner = runner_for((START, task(wrong, wrong, right, output_schema=Order, output_retries=1), ends))
-    with pytest.raises(OutputSchemaError, match="clerk.*found another form each time; at last: .*what"):
+    with pytest.raises(OutputSchemaError, match=r"clerk.*found another form each time; at last: .*what"):
         await say(runner, "go")
 
 
@@ -151,7 +151,7 @@ def test_modes_that_would_have_no_effect_are_refused() -> None:
     """Chat in a graph; a mode of nodes elsewhere; what is none; a task with agents below it, or with that tool."""
     model = says("x")
     chat = LlmAgent(name="chatty", model=model, mode="chat")
-    with pytest.raises(WorkflowConfigurationError, match="agent 'chatty': .* found 'chat', which never gives"):
+    with pytest.raises(WorkflowConfigurationError, match=r"agent 'chatty': .* found 'chat', which never gives"):
         Workflow(name="wf", edges=[(START, chat)])
     App("app", chat)
     for mode in ("single_turn", "task"):

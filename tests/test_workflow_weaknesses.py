@@ -112,7 +112,7 @@ WEAKNESSES: Mapping[int, str | tuple[str, ...]] = {
     42: "test_a_resume_stores_no_outcome_again",
     43: "test_a_node_that_waits_keeps_no_process",
     44: "tests/test_node_runs.py::test_a_run_tells_what_has_ended_runs_and_waits",
-    45: "listed: an agent has no chat mode in a graph; task mode is built beside this, and has tests of its own",
+    45: "tests/test_workflow_tasks.py::test_modes_that_would_have_no_effect_are_refused",
     46: "tests/test_workflow_documents.py::test_the_node_of_the_documents_runs_as_it_is_written",
 }
 

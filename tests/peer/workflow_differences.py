@@ -65,9 +65,7 @@ OUT_OF_SCOPE: Mapping[tuple[str, str], str] = {
 }
 """Scenarios of the traces that are not compared."""
 
-PENDING: frozenset[str] = frozenset(
-    {"task mode agent as a node: asks the user, then finish_task", "chat mode agent behind START"}
-)
+PENDING: frozenset[str] = frozenset()
 """Titles of scenarios that need what is not built yet."""
 
 DIFFERENCES: Mapping[tuple[str, str], Mapping[str, Sequence[str]]] = {
