@@ -799,3 +799,103 @@ async def test_an_outcome_that_is_refused_is_no_failed_attempt() -> None:
             async with runner.run_async(user_id="u", session_id="s", new_message="go") as run:
                 await run.wait()
     assert (len(model.requests), len(entered)) == (1, 1)
+
+
+async def test_what_has_ended_is_not_run_again_by_another_attempt() -> None:
+    """Nodes that a node, or a tool, runs: once each, however often that is attempted, and whatever it asks then."""
+    runs: list[int] = []
+
+    async def charge(node_input: int) -> int:
+        runs.append(node_input)
+        return node_input
+
+    @node(retry=AT_ONCE)
+    async def parent(node_input: Any, ctx: InvocationContext) -> list[Any]:
+        done = [await ctx.run_node(charge, 1), *(await ctx.map(charge, [2, 3]))]
+        if ctx.attempt_count < 3:
+            raise ValueError
+        return [*done, await ctx.request_input("And?")]
+
+    runner = InMemoryRunner(flow((START, parent)), app_name="app", auto_create_session=True)
+    async with runner.run_async(user_id="u", session_id="s", new_message="go") as run:
+        await run.wait()
+    async with runner.run_async(user_id="u", session_id="s", new_message=run.pending[0].reply("so")) as run:
+        answer = await run.wait()
+    assert answer is not None
+    assert answer.output == [1, 2, 3, "so"]
+    assert sorted(runs) == [1, 2, 3]
+    runs.clear()
+    tries: list[int] = []
+
+    async def pay(tool_context: ToolContext) -> int:
+        """Pay."""
+        paid: int = await tool_context.run_node(charge, 7)
+        tries.append(paid)
+        if len(tries) < 3:
+            raise ValueError
+        return paid
+
+    model = ScriptedLlm([call("pay"), "done"])
+    await run_of(LlmAgent(name="a", model=model, tools=[FunctionTool(pay, retry=AT_ONCE)]))
+    assert (runs, tries) == ([7], [7, 7, 7])
+
+
+async def test_each_item_has_its_attempts() -> None:
+    """A node that is run for each item is not run again as a whole."""
+    tries: list[int] = []
+
+    @node(parallel_worker=True, retry=AT_ONCE)
+    async def work(node_input: int) -> int:
+        tries.append(node_input)
+        if node_input == 2:
+            raise ValueError("two")
+        return node_input
+
+    async def three(node_input: Any) -> list[int]:
+        return [1, 2, 3]
+
+    with pytest.raises(ValueError, match="two"):
+        await run_of(flow((START, three, work), on_failure="collect"))
+    assert tries.count(2) == 3
+    assert max(tries.count(1), tries.count(3)) == 1
+
+
+async def test_a_failure_deep_inside_is_itself() -> None:
+    """No group: in a map, in a workflow inside, for who handles it, and for who decides about another attempt."""
+    attempts: list[int] = []
+
+    async def fail(node_input: Any) -> None:
+        attempts.append(1)
+        raise KeyError("mine")
+
+    async def catches(ctx: InvocationContext) -> str:
+        try:
+            await ctx.map(fail, [1])
+        except KeyError:
+            pass
+        try:
+            await ctx.run_node(Workflow(name="inner", edges=[(START, fail)]), 1)
+        except KeyError:
+            return "caught"
+        return "not caught"
+
+    assert await output_of(flow((START, catches))) == "caught"
+    inner = Workflow(name="inner", edges=[(START, fail)])
+    attempts.clear()
+    retried = node(inner, retry=RetryConfig(max_attempts=2, initial_delay=0, exceptions=[KeyError]))
+    told = await output_of(flow((START, retried, {FAILED: given, DEFAULT_ROUTE: END})))
+    assert (told["given"]["type"], len(attempts)) == ("KeyError", 2)
+
+
+async def test_the_end_of_an_invocation_takes_questions_back() -> None:
+    """A lane that asks does not keep an invocation open that another lane has ended."""
+
+    async def ask(ctx: InvocationContext) -> Any:
+        return await ctx.request_input("What?")
+
+    async def stop(ctx: InvocationContext) -> int:
+        ctx.end_invocation = True
+        return 1
+
+    _, run = await run_of(flow((START, (ask, stop), JoinNode(name="j"))))
+    assert (run.status, run.pending) == ("completed", [])

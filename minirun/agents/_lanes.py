@@ -50,13 +50,13 @@ class Lanes:
                 begin(nursery)
         except BaseException as error:
             if isinstance(first_failure(error), Exception):
-                await self._withdraw()
+                await self.withdraw()
             if failures:  # a cancellation does not hide them
                 raise BaseExceptionGroup(message, [*failures, error]) from None
             raise
         if self.pauses and not (failures or self._ctx.escalated):
             raise self.pauses[0]
-        await self._withdraw()
+        await self.withdraw()
         if failures:
             raise failures[0] if len(failures) == 1 else ExceptionGroup(message, failures)
 
@@ -80,7 +80,7 @@ class Lanes:
                 if replayer is not None:
                     replayer.end_branch(branch)
 
-    async def _withdraw(self) -> None:
+    async def withdraw(self) -> None:
         """Nobody waits any more for what a lane has asked: the others have ended them all."""
         ctx, replayer = self._ctx, self._ctx._invocation.replayer
         if replayer is not None:

@@ -42,8 +42,14 @@ class Ids:
         self._free_from[path] = count + 1
         return found
 
+    def begin_again(self, path: str, claimed: Iterable[str]) -> None:
+        """Free the ids that the logic on *path* has claimed, and count anew what it runs: it is run again."""
+        self.release(claimed)
+        for each in [each for each in self.counts if each.startswith(f"{path}/") and "@" not in each[len(path) :]]:
+            del self.counts[each]
+
     def release(self, claimed: Iterable[str]) -> None:
-        """Free ids: the logic that has claimed them is run again."""
+        """Free ids: what has claimed them is done again."""
         for each in claimed:
             path, count = self.claimed.pop(each, ("", 1))
             self._free_from[path] = min(count, self._free_from.get(path, 1))

@@ -72,7 +72,7 @@ def give_up(attempt: ToolContext, above: ToolContext) -> None:
         event = invocation.emitter.find(attempt, claimed)
         if event is not None and event.error_code is not None:
             invocation.ids.failed_steps.add(claimed)
-    invocation.ids.release(attempt._claims)
+    invocation.ids.begin_again(attempt._path, attempt._claims)
     attempt._claims.clear()
     saved = attempt.actions.saved_since(above.actions)
     if saved:

@@ -21,7 +21,7 @@ from .._values import changed
 from ..agents._lanes import ON_FAILURE
 from ..errors import ConfigurationError, ReplayError
 from ..events import Event, NodeInfo
-from ..runtime._failure import is_pause
+from ..runtime._failure import first_failure, is_pause
 from ..sessions._concurrent import ConcurrentWrites
 from ..types import Content
 from ._node_run import NodeExecution
@@ -80,9 +80,15 @@ async def map_nodes(
                 pauses.append(error)
 
     workers = len(runs) if max_concurrency is None else min(max_concurrency, len(runs))
-    async with trio.open_nursery() as nursery:
-        for _ in range(workers):
-            nursery.start_soon(work)
+    try:
+        async with trio.open_nursery() as nursery:
+            for _ in range(workers):
+                nursery.start_soon(work)
+    except BaseExceptionGroup as group:
+        first = first_failure(group)
+        if isinstance(first, Exception):
+            raise first from group
+        raise
     if failures:
         raise failures[0] if len(failures) == 1 else ExceptionGroup(f"items of {node.name!r} failed", failures)
     if pauses:
@@ -112,7 +118,7 @@ def _claimed(
         count = ids.counts[base] = ids.counts.get(base, 0) + 1
         label = str(count)
     else:  # of several tasks trio chooses which is first
-        label = claimed[:8]
+        label = claimed[:16]
     scope = context._position.node
     attempt = f"*{scope.attempt}" if scope is not None and scope.attempt > 1 else ""
     info_path = f"{context._position.node_info.path}/{node.name}@{label}".lstrip("/")

@@ -26,7 +26,7 @@ from ..env import derived_id
 from ..errors import FatalError, StorageError
 from ..events import Event, EventActions, NodeInfo, Replay
 from ..runtime import InvocationContext
-from ..runtime._failure import leaves
+from ..runtime._failure import first_failure, leaves
 from ..runtime._steps import sleep_until
 from ..sessions._concurrent import ConcurrentWrites
 from ._context import NodeContext
@@ -93,11 +93,12 @@ class NodeExecution:
                 last = await self._within_time(context, scope)
                 context._check_awaited()
                 break
-            except Exception as error:
+            except Exception as group:
+                error = _own(group)
                 self._drop(context)
                 if error is scope.refused:  # another attempt would come to the same
                     self._leave(error)
-                    raise
+                    raise error from group.__cause__
                 failed = await self._note_failed(context, error, attempt)
                 if failed is None:
                     last = self._end_of_failed(error)
@@ -167,7 +168,7 @@ class NodeExecution:
         return live.revision + 1 if recorded is None else recorded
 
     async def _within_time(self, context: InvocationContext, scope: NodeScope) -> Event:
-        limit = self.node.timeout_s
+        limit = self.node.limits[1]
         if limit is None:
             return await self.node._run(context, scope)
         with trio.CancelScope(deadline=trio.current_time() + limit) as time:
@@ -204,12 +205,12 @@ class NodeExecution:
             event = invocation.emitter.find(context, claimed)
             if event is not None and event.error_code is not None:
                 invocation.ids.failed_steps.add(claimed)
-        invocation.ids.release(context._claims)
+        invocation.ids.begin_again(self.path, context._claims)
         context._close(f"the attempt of the node {self.info_path} has ended")
 
     async def _note_failed(self, context: InvocationContext, error: Exception, attempt: int) -> Event | None:
         """Store that an attempt has failed and when the next is due; None if there is none."""
-        retry, invocation = self.node.retry, self.above._invocation
+        retry, invocation = self.node.limits[0], self.above._invocation
         if retry is None or attempt >= retry.max_attempts or isinstance(error, (FatalError, StorageError)):
             return None
         if not retry.covers(error) or invocation.end_invocation:
@@ -237,6 +238,12 @@ class NodeExecution:
         )
         fresh, _ = self._context(attempt, 0)  # without what the attempt has written
         return await fresh.emit(event)
+
+
+def _own(error: Exception) -> Exception:
+    """The one exception that stands for what has left the logic of a node: a nursery raises a group."""
+    first = first_failure(error)
+    return first if isinstance(first, Exception) else error
 
 
 async def _wait_until_due(context: InvocationContext, failed: Event) -> None:

@@ -87,7 +87,7 @@ class Node(_AgentFields):
         require_confirmation: Somebody has to allow each run first, by `run.pending`; else it fails with
             NodeRejectedError.
         parallel_worker: Its input is a list, and it is run for each item, side by side; the output is the list of the
-            outputs, in the order of the items. What is no list is one item.
+            outputs, in the order of the items. What is no list is one item. *retry* and *timeout_s* are those of items.
         max_parallel_workers: How many of them at once; None for no limit of its own.
         rerun_on_resume: Accepted for ported programs: a node that was cut off is always run again from its start,
             what it has done so far taken from the log.
@@ -124,6 +124,11 @@ class Node(_AgentFields):
     def agent_that_ends(self, plugins: PluginHooks) -> BaseAgent | None:
         """The agent whose last answer may be the end of the run, as nothing can follow it."""
         return None
+
+    @property
+    def limits(self) -> tuple[RetryConfig | None, float | None]:
+        """The attempts and the time that a run has; one for many items has none, each of them has."""
+        return (None, None) if self.parallel_worker else (self.retry, self.timeout_s)
 
     async def _run(self, context: InvocationContext, scope: NodeScope) -> Event:
         """Make one attempt; return what the run is to end with: an event that is not stored yet."""

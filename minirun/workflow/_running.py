@@ -19,7 +19,7 @@ from .._values import changed
 from ..agents._lanes import Lanes
 from ..events import Event, NodeInfo
 from ..runtime import InvocationContext
-from ..runtime._failure import is_pause
+from ..runtime._failure import Pause, is_pause
 from ..types import Content
 from ._graph import NodeRun, Outcome, Plan
 from ._node_run import NodeExecution
@@ -77,7 +77,12 @@ class _Running:
 
     async def run(self) -> Any:
         self._fold_recorded()
-        await self._lanes.run(self._begin)
+        try:
+            await self._lanes.run(self._begin)
+        except Pause:
+            if not self._context.end_invocation:
+                raise
+            await self._lanes.withdraw()  # what a lane has asked is of no use any more
         node = self._context._position.node
         if node is not None and node.agent is None:
             node.output = self._plan.output
