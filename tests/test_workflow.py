@@ -899,3 +899,38 @@ async def test_the_end_of_an_invocation_takes_questions_back() -> None:
 
     _, run = await run_of(flow((START, (ask, stop), JoinNode(name="j"))))
     assert (run.status, run.pending) == ("completed", [])
+
+
+async def test_a_failure_that_is_caught_stays_one() -> None:
+    """What its parent has made of it was said already: it is raised again, and not tried again."""
+    runs: list[int] = []
+
+    async def fails_once(node_input: int) -> str:
+        runs.append(node_input)
+        if len(runs) == 1:
+            raise ValueError("once")
+        return "fine"
+
+    class Parent(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            try:
+                said = await ctx.run_node(fails_once, 1)
+            except ValueError as error:
+                said = f"caught {error}"
+            await ctx.emit(Event(message=f"{said} {await ctx.request_input(f'Go on with {said}?')}"))
+
+    async def parent(ctx: InvocationContext) -> str:
+        try:
+            return str(await ctx.run_node(fails_once, 1))
+        except ValueError as error:
+            return f"caught {error} {await ctx.request_input('Go on?')}"
+
+    for root in (Parent(name="parent"), flow((START, parent))):
+        runs.clear()
+        runner = InMemoryRunner(root, app_name="app", auto_create_session=True)
+        async with runner.run_async(user_id="u", session_id="s", new_message="go") as run:
+            await run.wait()
+        async with runner.run_async(user_id="u", session_id="s", new_message=run.pending[0].reply("yes")) as run:
+            answer = await run.wait()
+        assert answer is not None
+        assert (answer.output or answer.text, runs) == ("caught once yes", [1])

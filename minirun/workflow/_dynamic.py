@@ -19,8 +19,10 @@ import trio
 from .._json import brief, dumps, freeze
 from .._values import changed
 from ..agents._lanes import ON_FAILURE
-from ..errors import ConfigurationError, ReplayError
-from ..events import Event, NodeInfo
+from ..errors import ConfigurationError, FatalError, ReplayError, StorageError
+from ..events import Event, NodeInfo, RecordedStep
+from ..flows._recorded_step import event_of_failure
+from ..flows._recorded_step import outcome_of as failure_of
 from ..runtime._failure import first_failure, is_pause
 from ..sessions._concurrent import ConcurrentWrites
 from ..types import Content
@@ -39,7 +41,7 @@ __all__ = ["map_nodes", "run_node"]
 async def run_node(context: WorkingContext, value: Any, given: Any, name: str | None = None) -> Any:
     """See `InvocationContext.run_node`."""
     node = _named(as_node(value), name)
-    return await _run(context, _claimed(context, node, _frozen(given, node)))
+    return await _run(context, *_claimed(context, node, _frozen(given, node)))
 
 
 async def map_nodes(
@@ -69,7 +71,7 @@ async def map_nodes(
             if failures or pauses:
                 return  # what has not begun does not begin; an invocation that goes on comes to it
             try:
-                results[place] = await _run(context, run)
+                results[place] = await _run(context, *run)
             except Exception as error:
                 if on_failure == "cancel_others":
                     raise
@@ -106,14 +108,16 @@ def _frozen(given: Any, node: Node) -> Any:
 
 def _claimed(
     context: WorkingContext, node: Node, given: Any, lane: tuple[ConcurrentWrites, int] | None = None
-) -> NodeExecution:
-    """The run of *node* that *context* asks for now."""
+) -> tuple[NodeExecution, str]:
+    """The run of *node* that *context* asks for now, and the id of the event that says so if it fails."""
     invocation = context._invocation
     context._check_writable()
     invocation.secrets.check_name(node.name, "name of the node")
     told = given.text if isinstance(given, Content) else given
     ids, base = invocation.ids, f"{context._path}/{node.name}"
-    claimed = context._claim(f"{base} {dumps(told)}")
+    claimed = failed_id = context._claim(f"{base} {dumps(told)}")
+    while failed_id in ids.failed_steps:
+        failed_id = context._claim(f"{base} {dumps(told)}")
     if context._is_in_order():
         count = ids.counts[base] = ids.counts.get(base, 0) + 1
         label = str(count)
@@ -122,7 +126,7 @@ def _claimed(
     scope = context._position.node
     attempt = f"*{scope.attempt}" if scope is not None and scope.attempt > 1 else ""
     info_path = f"{context._position.node_info.path}/{node.name}@{label}".lstrip("/")
-    return NodeExecution(
+    execution = NodeExecution(
         above=context,
         agent=context.agent,
         node=node,
@@ -134,6 +138,7 @@ def _claimed(
         lane=lane,
         ending=partial(_ending, info_path),
     )
+    return execution, failed_id
 
 
 def _branch(context: WorkingContext) -> str:
@@ -152,8 +157,11 @@ def _ending(info_path: str, last: Event) -> Event:
     return changed(last, node_info=info)
 
 
-async def _run(context: WorkingContext, execution: NodeExecution) -> Any:
-    invocation = context._invocation
+async def _run(context: WorkingContext, execution: NodeExecution, failed_id: str) -> Any:
+    invocation, name = context._invocation, execution.node.name
+    failed = invocation.emitter.find(context, failed_id)
+    if failed is not None:
+        return failure_of(await invocation.emitter.repeat(context, failed, {}), name)
     replayer, path = invocation.replayer, execution.path.rpartition("*")[0] or execution.path
     memo = f"ended {path}"
     ended = invocation.tool_events.get(memo)
@@ -164,7 +172,17 @@ async def _run(context: WorkingContext, execution: NodeExecution) -> Any:
             if execution.place is not None:
                 place = await stack.enter_async_context(execution.place.below())
                 execution = attrs.evolve(execution, place=place)
-            ended = await execution.run()
+            try:
+                ended = await execution.run()
+            except (FatalError, StorageError, ReplayError):
+                raise
+            except Exception as error:  # recorded, as that of a step: whoever catches it goes on from there
+                step = RecordedStep(name=name, path=f"{context._path}/{name}")
+                text = invocation.secrets.text_of(error)
+                info = NodeInfo(path=execution.info_path, output_for=())
+                event = changed(event_of_failure(failed_id, error, step, text), node_info=info)
+                await invocation.emitter.emit(context, event)
+                raise
     else:
         await trio.lowlevel.checkpoint()
     invocation.tool_events[memo] = ended  # an attempt that comes to it again finds it

@@ -141,7 +141,8 @@ def _said_since(context: InvocationContext | ToolContext, since: int) -> list[Ev
 
 def _is_answer(event: Event) -> bool:
     """Whether it is what an agent has answered, or told in place of an answer."""
-    is_failure = event.error_code is not None and event.actions.replay.step is None
+    replay = event.actions.replay
+    is_failure = event.error_code is not None and replay.step is None and not replay.aside  # that is a run's end
     return is_failure or is_answer(changed(event, node_info=NO_NODE))
 
 
