@@ -138,7 +138,7 @@ def test_random_graphs_that_have_failed_are_gone_on_with(sketch: Sketch, place: 
 
 def without_hashes(log: Sequence[Event]) -> list[str]:
     """The outcomes, whatever the id of the invocation is, from which some paths follow."""
-    hashed = re.compile(r"(@[0-9a-f]{8})?~[0-9a-f]{8}")
+    hashed = re.compile(r"(@[0-9a-f]{16})?~[0-9a-f]{8}")
     return sorted(f"{hashed.sub('', path)}: {outcome}" for path, outcome in outcomes(log).items())
 
 

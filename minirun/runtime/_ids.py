@@ -42,12 +42,6 @@ class Ids:
         self._free_from[path] = count + 1
         return found
 
-    def begin_again(self, path: str, claimed: Iterable[str]) -> None:
-        """Free the ids that the logic on *path* has claimed, and count anew what it runs: it is run again."""
-        self.release(claimed)
-        for each in [each for each in self.counts if each.startswith(f"{path}/") and "@" not in each[len(path) :]]:
-            del self.counts[each]
-
     def release(self, claimed: Iterable[str]) -> None:
         """Free ids: what has claimed them is done again."""
         for each in claimed:

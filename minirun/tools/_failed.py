@@ -20,6 +20,7 @@ from types import TracebackType
 from .._json import brief
 from ..errors import ArgumentError, FatalError, UnknownToolError
 from ..runtime import ToolContext
+from ..runtime._again import begin_again
 from ..runtime._failure import first_failure, leaves
 from ._outcome import Failure
 
@@ -72,7 +73,7 @@ def give_up(attempt: ToolContext, above: ToolContext) -> None:
         event = invocation.emitter.find(attempt, claimed)
         if event is not None and event.error_code is not None:
             invocation.ids.failed_steps.add(claimed)
-    invocation.ids.begin_again(attempt._path, attempt._claims)
+    begin_again(invocation.ids, attempt._path, attempt._claims)
     attempt._claims.clear()
     saved = attempt.actions.saved_since(above.actions)
     if saved:

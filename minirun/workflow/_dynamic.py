@@ -115,9 +115,9 @@ def _claimed(
     invocation.secrets.check_name(node.name, "name of the node")
     told = given.text if isinstance(given, Content) else given
     ids, base = invocation.ids, f"{context._path}/{node.name}"
-    claimed = failed_id = context._claim(f"{base} {dumps(told)}")
-    while failed_id in ids.failed_steps:
-        failed_id = context._claim(f"{base} {dumps(told)}")
+    claimed = context._claim(f"{base} {dumps(told)}")
+    while (failed_id := context._claim(f"{base}! {dumps(told)}")) in ids.failed_steps:
+        pass
     if context._is_in_order():
         count = ids.counts[base] = ids.counts.get(base, 0) + 1
         label = str(count)

@@ -26,6 +26,7 @@ from ..env import derived_id
 from ..errors import FatalError, StorageError
 from ..events import Event, EventActions, NodeInfo, Replay
 from ..runtime import InvocationContext
+from ..runtime._again import begin_again
 from ..runtime._failure import first_failure, leaves
 from ..runtime._steps import sleep_until
 from ..sessions._concurrent import ConcurrentWrites
@@ -205,7 +206,7 @@ class NodeExecution:
             event = invocation.emitter.find(context, claimed)
             if event is not None and event.error_code is not None:
                 invocation.ids.failed_steps.add(claimed)
-        invocation.ids.begin_again(self.path, context._claims)
+        begin_again(invocation.ids, self.path, context._claims)
         context._close(f"the attempt of the node {self.info_path} has ended")
 
     async def _note_failed(self, context: InvocationContext, error: Exception, attempt: int) -> Event | None:
