@@ -41,6 +41,7 @@ from minirun.plugins import (
 from minirun.sessions import GetSessionConfig, KeyValueSessionService, KeyValueStore
 from minirun.tools import FunctionTool, LongRunningFunctionTool, RetryConfig
 from minirun.types import Content, GenerateContentConfig, HttpOptions, ThinkingConfig, UsageMetadata
+from minirun.workflow import START, JoinNode, Node, Workflow
 
 BAD: tuple[object, ...] = (math.nan, math.inf, -1, 10**400, 10**5000, True, "1")
 
@@ -115,11 +116,14 @@ MAKERS: dict[str, Callable[..., object]] = {
     "FunctionTool": partial(FunctionTool, _tool),
     "LongRunningFunctionTool": partial(LongRunningFunctionTool, _tool),
     "RetryConfig": RetryConfig,
+    "Node": partial(Node, name="n", parallel_worker=True),
+    "JoinNode": partial(JoinNode, name="n", parallel_worker=True),
+    "Workflow": partial(Workflow, name="w", edges=[(START, _tool)]),
 }
 
 # What may be below 0, or as large as it likes to be, or has an infinity that means something.
 ACCEPTED: dict[tuple[str, str], tuple[object, ...]] = {
-    **{("RunConfig", name): (-1,) for name in ("max_llm_calls", "max_tool_calls", "max_transfers", "max_tokens")},
+    **{("RunConfig", f"max_{name}"): (-1,) for name in ("llm_calls", "tool_calls", "transfers", "tokens", "node_runs")},
     ("GenerateContentConfig", "presence_penalty"): (-1,),
     ("GenerateContentConfig", "frequency_penalty"): (-1,),
     ("GenerateContentConfig", "seed"): (-1,),
@@ -150,7 +154,8 @@ ACCEPTED: dict[tuple[str, str], tuple[object, ...]] = {
 MADE_BY_MINIRUN = frozenset(
     {
         "ArtifactVersion", "BaseTool", "Collected", "Commit", "Damage", "GenerateContentConfigDraft", "Invocation",
-        "LiveSession", "Memory", "OpenCall", "PendingCall", "Program", "SavedSession", "Session", "Stored",
+        "LiveSession", "Memory", "NodeRunInfo", "OpenCall", "PendingCall", "Program", "SavedSession", "Session",
+        "Stored",
     }
 )  # fmt: skip
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import attrs
 
-from .._json import brief, freeze, thaw
+from .._json import brief, freeze, is_count, is_seconds, thaw
 from .._values import changed
 from .._workflow_errors import NodeRejectedError, WorkflowError
 from ..agents import BaseAgent
@@ -34,21 +34,19 @@ from ._scope import NodeScope
 if TYPE_CHECKING:
     from ..runtime._hooks import PluginHooks
 
-__all__ = ["FunctionNode", "JoinNode", "Node", "NodeLike", "aliased", "is_seconds"]
+__all__ = ["FunctionNode", "JoinNode", "Node", "NodeLike", "aliased", "is_limit", "is_time"]
 
 _END = object()
 
 
-def is_seconds(value: object) -> bool:
+def is_time(value: object) -> bool:
     """Whether *value* can be a limit of time: None, or seconds above 0."""
-    if value is None:
-        return True
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+    return value is None or is_seconds(value, above=0)
 
 
 def is_limit(value: object) -> bool:
     """Whether *value* can be a limit of a number: None, or an integer from 1 up."""
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1)
+    return value is None or is_count(value, 1)
 
 
 def aliased(instance: Any) -> None:
@@ -63,7 +61,7 @@ def aliased(instance: Any) -> None:
 
 
 _retry = refusing("retry to be a RetryConfig or None", lambda value: value is None or isinstance(value, RetryConfig))
-_timeout = refusing("timeout_s to be seconds above 0, or None", is_seconds)
+_timeout = refusing("timeout_s to be seconds above 0, or None", is_time)
 _flag = attrs.validators.instance_of(bool)
 
 

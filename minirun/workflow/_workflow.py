@@ -23,7 +23,7 @@ from ._arcs import FAILED, GraphNode
 from ._draw import describe, mermaid
 from ._edges import read_edges
 from ._graph import Graph
-from ._nodes import FunctionNode, JoinNode, Node, aliased, is_limit, is_seconds
+from ._nodes import FunctionNode, JoinNode, Node, aliased, is_limit, is_time
 from ._tool_node import ToolNode, ToolsetNode
 from ._wrap import as_node
 
@@ -78,10 +78,12 @@ class Workflow(BaseAgent):
     state_schema: Any = None
     retry: RetryConfig | None = None
     timeout_s: float | None = attrs.field(
-        default=None, validator=refusing("timeout_s to be seconds above 0, or None", is_seconds)
+        default=None, validator=refusing("timeout_s to be seconds above 0, or None", is_time)
     )
     retry_config: RetryConfig | None = None
-    timeout: float | None = None
+    timeout: float | None = attrs.field(
+        default=None, validator=refusing("timeout to be seconds above 0, or None", is_time)
+    )
 
     # What is asked around a tool that is a node; plugins are asked, too.
     before_tool_callback = after_tool_callback = on_tool_error_callback = ()
