@@ -150,7 +150,7 @@ class Watched:
 
     def __init__(self, sketch: Sketch, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folds = 0
-        self._seqs: dict[tuple[int, str], int] = {}
+        self._seqs: dict[tuple[Any, str], int] = {}  # keeps them: no id is used again
         fold, watched = _running._Running._fold, self
         sketches = {each.name: each for each in inside(sketch)}
 
@@ -164,8 +164,8 @@ class Watched:
         """Fold what is stored until *event*; nothing of it was folded later than what is stored after it."""
         context = running._context
         seq = event.seq or 0
-        assert seq > self._seqs.get((id(running), context._path), 0), "outcomes are folded in the order of the log"
-        self._seqs[id(running), context._path] = seq
+        assert seq > self._seqs.get((running, context._path), 0), "outcomes are folded in the order of the log"
+        self._seqs[running, context._path] = seq
         stored = [each for each in context._invocation.live.window(0) if (each.seq or 0) <= seq]
         expected: Plan = folded(sketch, context._path, running._input, stored)
         assert running._plan == expected
