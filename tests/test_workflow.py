@@ -29,6 +29,7 @@ from minirun.errors import (
     InvalidValueError,
     MinirunError,
     ModelError,
+    NodeInputError,
     NodeRejectedError,
     NodeRunsLimitExceededError,
     NodeTimeoutError,
@@ -614,6 +615,9 @@ async def test_a_tool_is_a_node() -> None:
         (lambda: node(given, max_parallel_workers=2), "parallel_worker"),
         (lambda: node(given, timeout_s=0), "timeout_s"),
         (lambda: node(given, retry=3), "retry to be a RetryConfig"),
+        (lambda: flow((START, given), retry=3), "retry to be a RetryConfig"),
+        (lambda: flow((START, given), input_schema=5), "input_schema"),
+        (lambda: flow((START, given), output_schema=5), "output_schema"),
         (lambda: node(given, retry=AT_ONCE, retry_config=RetryConfig()), "retry_config, which is the same"),
         (lambda: node(lambda node_input: 1), "name"),
     ],
@@ -934,3 +938,17 @@ async def test_a_failure_that_is_caught_stays_one() -> None:
             answer = await run.wait()
         assert answer is not None
         assert (answer.output or answer.text, runs) == ("caught once yes", [1])
+
+
+async def test_a_workflow_is_given_what_its_schema_says() -> None:
+    """The user's words, or what the node before it gives, read in one way; what does not fit is refused."""
+    inner = Workflow(name="inner", edges=[(START, ends)], input_schema=list[int])
+    assert await output_of(inner, "[1, 2]") == [1, 2]
+
+    async def numbers(node_input: Any) -> list[int]:
+        return [3]
+
+    assert await output_of(flow((START, numbers, inner))) == [3]
+    with pytest.raises(NodeInputError, match="input of workflow 'inner'"):
+        await run_of(inner, "no numbers")
+    assert await output_of(Workflow(name="text", edges=[(START, ends)], input_schema=str), "words") == "words"

@@ -53,7 +53,7 @@ from ..runtime import ReadonlyContext
 from ..types import Blob, Content, FileData, Part
 from ._request_input import RequestInput
 
-__all__ = ["Binding", "FunctionKind", "ParameterBinding"]
+__all__ = ["Binding", "FunctionKind", "ParameterBinding", "checked_input", "form_of"]
 
 FunctionKind: TypeAlias = Literal["sync", "async", "generator", "async generator"]
 ParameterBinding: TypeAlias = Literal["state", "node_input"]
@@ -266,8 +266,8 @@ class Binding:
             others.pop(INPUT_NAME, None),
             tuple(others.values()),
             None,
-            _form(input_schema, f"input_schema of node {name!r}"),
-            _form(output_schema, f"output_schema of node {name!r}"),
+            form_of(input_schema, f"input_schema of node {name!r}"),
+            form_of(output_schema, f"output_schema of node {name!r}"),
         )
         return binding if state_schema_fields is None else binding.with_state_fields(state_schema_fields)
 
@@ -296,9 +296,11 @@ class Binding:
             NodeInputError: A value is missing or does not fit; a line for each problem, with its path.
         """
         if self._input_form is not None:
-            node_input = self._checked_input(node_input, self._input_form)
+            node_input, problems = checked_input(node_input, self._input_form)
+            if problems:
+                self._refuse(problems)
         arguments: dict[str, Any] = dict.fromkeys(self._contexts, context)
-        problems: list[str] = []
+        problems = []
         if self._node_input is not None:
             arguments[INPUT_NAME], problems = self._node_input.read(node_input, INPUT_NAME)
         source, of = state, "state"
@@ -384,15 +386,6 @@ class Binding:
             return f"several parameters have no value, so none of them is the input; name that one `{INPUT_NAME}`"
         return "write the key before this node runs, or give the parameter a default"
 
-    def _checked_input(self, value: JSON | Content, form: OutputSchema) -> JSON:
-        problems: list[str] = []
-        if isinstance(value, Content):
-            value, problems = _json_in(value, _kinds(form.schema), INPUT_NAME)
-        outcome = None if problems else form.parse_value(value)
-        if outcome is not None and not outcome.problems:
-            return outcome.value
-        self._refuse(problems if outcome is None else [f"{INPUT_NAME}: {problem}" for problem in outcome.problems])
-
     def _fields_of(self, value: JSON | Content) -> Mapping[str, Any]:
         """The fields of an input whose fields are the arguments."""
         if isinstance(value, Content):
@@ -407,6 +400,16 @@ class Binding:
         raise NodeInputError(f"node {self.name!r}: " + "\n".join(bounded(problems)))
 
 
+def checked_input(value: JSON | Content, form: OutputSchema) -> tuple[JSON, list[str]]:
+    """Return an input as JSON of this form, defaults filled in, and what is wrong with it."""
+    if isinstance(value, Content):
+        value, problems = _json_in(value, _kinds(form.schema), INPUT_NAME)
+        if problems:
+            return None, problems
+    outcome = form.parse_value(value)
+    return outcome.value, [f"{INPUT_NAME}: {problem}" for problem in outcome.problems]
+
+
 def _listed(kinds: frozenset[str]) -> str:
     return " or ".join(sorted(kinds))
 
@@ -416,7 +419,8 @@ def _fields_of_values(cls: type) -> Mapping[str, str] | None:
     return None if issubclass(cls, _NO_VALUES) else fields_shown(cls)
 
 
-def _form(schema: object, what: str) -> OutputSchema | None:
+def form_of(schema: object, what: str) -> OutputSchema | None:
+    """The form of a schema, if there is one."""
     return None if schema is None else OutputSchema.of(schema, what)
 
 

@@ -37,10 +37,13 @@ if TYPE_CHECKING:
 
 __all__ = ["map_nodes", "run_node"]
 
+# Functions that are made anew each time would stay until the run ends.
+NODES_KEPT_MAX = 64
+
 
 async def run_node(context: WorkingContext, value: Any, given: Any, name: str | None = None) -> Any:
     """See `InvocationContext.run_node`."""
-    node = _named(as_node(value), name)
+    node = _node(context, value, name)
     return await _run(context, *_claimed(context, node, _frozen(given, node)))
 
 
@@ -58,7 +61,7 @@ async def map_nodes(
         raise ConfigurationError(f"expected max_concurrency from 1 up, or None for no limit, found {found}")
     if on_failure not in ON_FAILURE:
         raise ConfigurationError(f"expected on_failure 'cancel_others' or 'collect', found {brief(on_failure)}")
-    node = _named(as_node(value), name)
+    node = _node(context, value, name)
     concurrent = ConcurrentWrites()
     runs = [_claimed(context, node, _frozen(item, node), (concurrent, place)) for place, item in enumerate(items)]
     results: list[Any] = [None] * len(runs)
@@ -98,8 +101,16 @@ async def map_nodes(
     return results
 
 
-def _named(node: Node, name: str | None) -> Node:
-    return node if name is None else node._changed(name=name)
+def _node(context: WorkingContext, value: Any, name: str | None) -> Node:
+    """The node that *value* is, made once for a loop that runs it: reading a signature takes as long as a run."""
+    kept: dict[tuple[int, str | None], tuple[Any, Node]] = context._invocation.memo.setdefault("nodes", {})
+    found = kept.get((id(value), name))
+    if found is None:
+        node = as_node(value)
+        if len(kept) == NODES_KEPT_MAX:
+            del kept[next(iter(kept))]
+        found = kept[id(value), name] = value, node if name is None else node._changed(name=name)
+    return found[1]
 
 
 def _frozen(given: Any, node: Node) -> Any:
@@ -163,8 +174,7 @@ async def _run(context: WorkingContext, execution: NodeExecution, failed_id: str
     if failed is not None:
         return failure_of(await invocation.emitter.repeat(context, failed, {}), name)
     replayer, path = invocation.replayer, execution.path.rpartition("*")[0] or execution.path
-    memo = f"ended {path}"
-    ended = invocation.tool_events.get(memo)
+    ended: Event | None = invocation.memo.get(("ended", path))
     if ended is None and replayer is not None:
         ended = _recorded(replayer, path)
     if ended is None:
@@ -185,7 +195,7 @@ async def _run(context: WorkingContext, execution: NodeExecution, failed_id: str
                 raise
     else:
         await trio.lowlevel.checkpoint()
-    invocation.tool_events[memo] = ended  # an attempt that comes to it again finds it
+    invocation.memo["ended", path] = ended  # an attempt that comes to it again finds it
     return outcome_of(ended, execution.input).output
 
 

@@ -307,12 +307,19 @@ class Plan:
         if targets is None:
             raise self._nowhere(run, outcome)
         if self.graph.output is None and self.has_output and self._is_output(run, outcome, targets):
-            msg = (
-                f"workflow {self.graph.name!r}: expected one output, but {self.output_by!r} has given one, and now "
-                f"{run.id!r} gives another; lead both into one node, or say Workflow(output=...) whose output counts"
-            )
-            raise WorkflowError(msg)
+            raise self.second_output(self.output_by, run)
         return targets
+
+    def second_output(self, first: str | None, run: NodeRun) -> WorkflowError:
+        """Return what to raise where the run of this id gives the output, or is about to, and now another one."""
+        return WorkflowError(
+            f"workflow {self.graph.name!r}: expected one output, but {first!r} has given one, and now {run.id!r} gives "
+            "another; lead both into one node, or say Workflow(output=...) whose output counts"
+        )
+
+    def find(self, run_id: str) -> NodeRun | None:
+        """Return the run of this id, if it is ready."""
+        return self._ready.get(run_id)
 
     def _is_output(self, run: NodeRun, outcome: Outcome, targets: list[str | Marker]) -> bool:
         if not outcome.has_output or outcome.failed is not None:

@@ -106,11 +106,10 @@ class Joins:
             ways = self._bits[predecessor]
             todo = [] if predecessor == join else [predecessor]
             while todo:
-                for source in self._sources.get(todo.pop(), ()):
-                    if not ways & self._bits[source]:
-                        ways |= self._bits[source]
-                        if source != join:
-                            todo.append(source)
+                more = [each for each in self._sources.get(todo.pop(), ()) if not ways & self._bits[each]]
+                for source in more:
+                    ways |= self._bits[source]
+                todo += [source for source in more if source != join]
             self._ways[join, predecessor] = ways
         return ways
 

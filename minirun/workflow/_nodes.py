@@ -34,12 +34,12 @@ from ._scope import NodeScope
 if TYPE_CHECKING:
     from ..runtime._hooks import PluginHooks
 
-__all__ = ["FunctionNode", "JoinNode", "Node", "NodeLike", "aliased", "is_limit", "is_time"]
+__all__ = ["IS_RETRY", "IS_TIMEOUT", "FunctionNode", "JoinNode", "Node", "NodeLike", "aliased", "is_limit"]
 
 _END = object()
 
 
-def is_time(value: object) -> bool:
+def _is_time(value: object) -> bool:
     """Whether *value* can be a limit of time: None, or seconds above 0."""
     return value is None or is_seconds(value, above=0)
 
@@ -60,8 +60,8 @@ def aliased(instance: Any) -> None:
         object.__setattr__(instance, name, given)
 
 
-_retry = refusing("retry to be a RetryConfig or None", lambda value: value is None or isinstance(value, RetryConfig))
-_timeout = refusing("timeout_s to be seconds above 0, or None", is_time)
+IS_RETRY = refusing("retry to be a RetryConfig or None", lambda value: value is None or isinstance(value, RetryConfig))
+IS_TIMEOUT = refusing("timeout_s to be seconds above 0, or None", _is_time)
 _flag = attrs.validators.instance_of(bool)
 
 
@@ -93,16 +93,16 @@ class Node(_AgentFields):
 
     name: str = attrs.field(validator=refusing("a node name that is an identifier and not 'user'", _is_name))
     description: str = attrs.field(default="", validator=attrs.validators.instance_of(str))
-    retry: RetryConfig | None = attrs.field(default=None, validator=_retry)
-    timeout_s: float | None = attrs.field(default=None, validator=_timeout)
+    retry: RetryConfig | None = attrs.field(default=None, validator=IS_RETRY)
+    timeout_s: float | None = attrs.field(default=None, validator=IS_TIMEOUT)
     require_confirmation: bool = attrs.field(default=False, validator=_flag)
     parallel_worker: bool = attrs.field(default=False, validator=_flag)
     max_parallel_workers: int | None = attrs.field(
         default=None, validator=refusing("max_parallel_workers from 1 up, or None", is_limit)
     )
     rerun_on_resume: bool = attrs.field(default=True, validator=_flag)
-    retry_config: RetryConfig | None = attrs.field(default=None, validator=_retry)
-    timeout: float | None = attrs.field(default=None, validator=_timeout)
+    retry_config: RetryConfig | None = attrs.field(default=None, validator=IS_RETRY)
+    timeout: float | None = attrs.field(default=None, validator=IS_TIMEOUT)
 
     def __attrs_post_init__(self) -> None:
         aliased(self)

@@ -100,8 +100,8 @@ class _Running:
                 self._context._position.escalation.set()
 
     def _fold(self, run_id: str, event: Event) -> None:
-        given = next((run.input for run in self._plan.ready if run.id == run_id), None)
-        self._plan = self._plan.ended(run_id, outcome_of(event, given))
+        run = self._plan.find(run_id)
+        self._plan = self._plan.ended(run_id, outcome_of(event, None if run is None else run.input))
         self._waiting += self._plan.added
 
     def _begin(self, nursery: trio.Nursery) -> None:
@@ -177,7 +177,7 @@ class _Running:
             self._workflow._check_output(outcome.output)
             if self._workflow.output is None:
                 if self._ending not in (None, run.id):
-                    raise self._workflow._second_output(self._ending or "", run.id)
+                    raise self._plan.second_output(self._ending, run)
                 self._ending = run.id
             if self._is_outermost:
                 event = changed(event, node_info=changed(info, output_for=(info_path, self._info_path)))

@@ -17,17 +17,18 @@ from ..agents._tree import AgentTree
 from ..errors import ConfigurationError
 from ..runtime import InvocationContext
 from ..tools import BaseTool, BaseToolset, RetryConfig
-from ..types import Content
 from ._agent_node import AgentNode
 from ._arcs import FAILED, GraphNode
+from ._binding import checked_input, form_of
 from ._draw import describe, mermaid
 from ._edges import read_edges
 from ._graph import Graph
-from ._nodes import FunctionNode, JoinNode, Node, aliased, is_limit, is_time
+from ._nodes import IS_RETRY, IS_TIMEOUT, FunctionNode, JoinNode, Node, aliased, is_limit
 from ._tool_node import ToolNode, ToolsetNode
 from ._wrap import as_node
 
 if TYPE_CHECKING:
+    from ..flows._output import OutputSchema
     from ..flows._state_schema import StateSchema
 
 __all__ = ["Workflow"]
@@ -76,21 +77,17 @@ class Workflow(BaseAgent):
     input_schema: Any = None
     output_schema: Any = None
     state_schema: Any = None
-    retry: RetryConfig | None = None
-    timeout_s: float | None = attrs.field(
-        default=None, validator=refusing("timeout_s to be seconds above 0, or None", is_time)
-    )
-    retry_config: RetryConfig | None = None
-    timeout: float | None = attrs.field(
-        default=None, validator=refusing("timeout to be seconds above 0, or None", is_time)
-    )
+    retry: RetryConfig | None = attrs.field(default=None, validator=IS_RETRY)
+    timeout_s: float | None = attrs.field(default=None, validator=IS_TIMEOUT)
+    retry_config: RetryConfig | None = attrs.field(default=None, validator=IS_RETRY)
+    timeout: float | None = attrs.field(default=None, validator=IS_TIMEOUT)
 
     # What is asked around a tool that is a node; plugins are asked, too.
     before_tool_callback = after_tool_callback = on_tool_error_callback = ()
 
     def __attrs_post_init__(self) -> None:
         aliased(self)
-        self._graph  # noqa: B018 # what makes no graph is refused when it is made
+        self._graph, self._forms  # noqa: B018 # what makes no graph, or is no schema, is refused when it is made
 
     # --- the graph
 
@@ -161,10 +158,6 @@ class Workflow(BaseAgent):
 
     # --- a run
 
-    def _second_output(self, first: str, second: str) -> WorkflowError:
-        msg = f"workflow {self.name!r}: expected one output, and {first!r} is about to give one, and {second!r} another"
-        return WorkflowError(f"{msg}; lead both into one node, or say Workflow(output=...) whose output counts")
-
     @property
     def _has_own_logic(self) -> bool:
         return type(self)._run_async_impl is not Workflow._run_async_impl
@@ -174,25 +167,25 @@ class Workflow(BaseAgent):
 
         await run_workflow(self, ctx)
 
+    @cached_property
+    def _forms(self) -> tuple[OutputSchema | None, OutputSchema | None]:
+        """What the input and the output have to be."""
+        return form_of(self.input_schema, "input_schema"), form_of(self.output_schema, "output_schema")
+
     def _read_input(self, value: Any) -> Any:
         """What its first nodes are given: *value*, checked by the `input_schema`."""
-        if self.input_schema is None:
+        form = self._forms[0]
+        if form is None:
             return value
-        from ..flows._output import OutputSchema
-
-        form = OutputSchema.of(self.input_schema, "input_schema")
-        outcome = form.parse_text(value.text) if isinstance(value, Content) else form.parse_args(value)
-        if outcome.problems:
-            raise NodeInputError(f"input of workflow {self.name!r}: {'; '.join(outcome.problems)}")
-        return outcome.value
+        found, problems = checked_input(value, form)
+        if problems:
+            raise NodeInputError(f"input of workflow {self.name!r}: {'; '.join(problems)}")
+        return found
 
     def _check_output(self, value: Any) -> None:
         """Refuse an output that the `output_schema` does not allow, before it is stored."""
-        if self.output_schema is None:
-            return
-        from ..flows._output import OutputSchema
-
-        problems = OutputSchema.of(self.output_schema, "output_schema").problems(value)
+        form = self._forms[1]
+        problems = [] if form is None else form.problems(value)
         if problems:
             raise WorkflowError(f"output of workflow {self.name!r}: {'; '.join(problems)}")
 
