@@ -826,19 +826,6 @@ def test_a_schema_that_is_around_already_is_not_looked_at_twice() -> None:
     assert around.within(StateSchema.of(Inner)).fields == (*around.fields, "draft")
 
 
-def test_a_parameter_that_contradicts_a_field_is_found() -> None:
-    """
-    A parameter whose annotation shares no value with the field is a contradiction; one that shares some is none.
-    """
-    desk = StateSchema.of(Desk)
-    said = desk.contradiction("count", str, "parameter 'count' of 'look'")
-    assert said == "parameter 'count' of 'look': takes str, and 'count' of Desk holds integer"
-    for annotation in (int, float, int | None, Any):
-        assert desk.contradiction("count", annotation, "it") is None
-    assert desk.contradiction("answer", str, "it") is None
-    assert StateSchema.of(DeskModel).contradiction("tags", dict[str, int], "it") is not None
-
-
 # --- state_as ---------------------------------------------------------------------------------------------------------
 
 

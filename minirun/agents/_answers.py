@@ -12,7 +12,7 @@ from ..flows._output import Outcome, OutputSchema
 from ..runtime import InvocationContext
 from ._tree import AgentTree
 
-__all__ = ["last_answer", "value_of"]
+__all__ = ["is_told_as_answer", "last_answer", "value_of"]
 
 
 def last_answer(context: InvocationContext, start_seq: int) -> Event | None:
@@ -26,11 +26,20 @@ def last_answer(context: InvocationContext, start_seq: int) -> Event | None:
             continue  # another one of the session runs the same node
         if "@" in within[len(branch) :] or "~" in within[len(branch) :]:
             continue
-        is_step = event.actions.replay.step is not None
-        is_failure = event.error_code is not None and not (is_step or event.actions.replay.aside)
-        if is_failure or is_answer(changed(event, node_info=NO_NODE)):  # whether it is final for the run, or not
+        if is_told_as_answer(event):
             return event
     return None
+
+
+def is_told_as_answer(event: Event) -> bool:
+    """
+    Whether *event* is what an agent has answered, or a failure that was told in place of an answer.
+
+    It is asked of the agent alone: its answer need not be final for the run.
+    """
+    replay = event.actions.replay
+    is_failure = event.error_code is not None and replay.step is None and not replay.aside
+    return is_failure or is_answer(changed(event, node_info=NO_NODE))
 
 
 def value_of(event: Event, tree: AgentTree) -> Any:

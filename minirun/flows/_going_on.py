@@ -25,6 +25,7 @@ from ._turn import INVALID_OUTPUT
 
 __all__ = ["TriedAgain", "goes_on", "goes_on_event", "is_said"]
 
+
 def goes_on_event(message: Event, status: str) -> Event:
     """*message* as that of a run which goes on with an invocation that was left in this status."""
     note = freeze({"run": "", "status": status})

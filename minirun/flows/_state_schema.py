@@ -14,7 +14,6 @@ The rules:
 
 from __future__ import annotations
 
-import inspect
 import typing
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -90,23 +89,6 @@ class StateSchema:
         made, problems = read_value(self._whole, dict(values), "", strict=True)
         return (None, bounded(problems)) if problems else (read_only(made), [])
 
-    def contradiction(self, key: str, annotation: object, where: str) -> str | None:
-        """
-        Return what is wrong with a parameter of this annotation that takes the value of a *key* from the state.
-
-        None: nothing that can be known, as some values fit both.
-
-        Raises:
-            TypeError: JSON has no form for the annotation. *where* begins the message.
-        """
-        compiler = Compiler()
-        kind = compiler.compile(annotation, where)
-        taken, held = _kinds_of(compiler.finish(kind.schema)), _kinds_of(self.fields[key].type.schema)
-        if not taken or not held or any(_covers(one, other) for one in taken for other in held):
-            return None
-        own = inspect.formatannotation(annotation)
-        return f"{where}: takes {own}, and {key!r} of {self.name} holds {' or '.join(sorted(held))}"
-
 
 @lru_cache(maxsize=SCHEMAS_KEPT_MAX)
 def _compiled(tp: Any, what: str) -> StateSchema:
@@ -149,24 +131,3 @@ def instance_of(tp: type[T], state: Mapping[str, Any]) -> T:
         schema=schema.name,
         fields=tuple(schema.fields),
     )
-
-
-# --- what kinds of JSON a schema allows -------------------------------------------------------------------------------
-
-
-def _kinds_of(schema: Mapping[str, Any], definitions: Mapping[str, Any] | None = None) -> set[str]:
-    """The JSON types of the values that a schema allows; empty: it does not say."""
-    known = schema.get("$defs", {}) if definitions is None else definitions
-    if "$ref" in schema:
-        target = schema["$ref"].rpartition("/")[2]
-        rest = {name: body for name, body in known.items() if name != target}
-        return _kinds_of(known[target], rest) if target in known else set()
-    if "anyOf" in schema:
-        kinds = [_kinds_of(each, known) for each in schema["anyOf"]]
-        return set().union(*kinds) if all(kinds) else set()
-    kind = schema.get("type")
-    return {kind} if isinstance(kind, str) else set()
-
-
-def _covers(one: str, other: str) -> bool:
-    return one == other or {one, other} == {"integer", "number"}

@@ -27,7 +27,7 @@ from ._reading import object_of
 from ._sdk import SdkTransport
 from ._wire import Outgoing, Wire, cut_off, thinking_of
 
-__all__ = ["TIMEOUT_S", "Key", "WireLlm", "checked_key", "host_of"]
+__all__ = ["TIMEOUT_S", "Key", "WireLlm", "checked_key", "current_key", "host_of"]
 
 Key: TypeAlias = str | Callable[[], str | Awaitable[str]] | None
 """A key, or a function, sync or async, that returns the one to use now; None: no key is sent."""
@@ -131,12 +131,9 @@ class WireLlm(BaseLlm):
         """
         wire, config = self._wire, request.config
         outgoing = wire.outgoing(request, self._model_of(request), stream)
-        key = await self._current_key()
         has_begun, request_id = False, None
         try:
-            async with self._ask(outgoing, key, stream, config) as answer:
-                if not 200 <= answer.status < 300:
-                    raise wire.failure(answer.status, answer.headers, await answer.body())
+            async with self._ask(outgoing, config, stream) as answer:
                 request_id = answer.headers.get(wire.request_id_header)
                 assembler = wire.assembler(thinking_of(config).is_shown is not False)
                 if not stream or _is_json(answer.headers):
@@ -161,7 +158,6 @@ class WireLlm(BaseLlm):
         except ModelError as error:
             error.has_begun = has_begun
             error.request_id = error.request_id or request_id
-            _hide(error, key)
             raise
 
     async def aclose(self) -> None:
@@ -171,13 +167,29 @@ class WireLlm(BaseLlm):
     def _model_of(self, request: LlmRequest) -> str:
         return (request.model if request.model not in (None, self.name) else self.model) or self.name
 
-    def _ask(
-        self, outgoing: Outgoing, key: str | None, stream: bool, config: GenerateContentConfig
-    ) -> AbstractAsyncContextManager[Answer]:
+    @asynccontextmanager
+    async def _ask(
+        self, outgoing: Outgoing, config: GenerateContentConfig, stream: bool = False
+    ) -> AsyncIterator[Answer]:
+        """
+        Send a request, with the key; the block has the response, whose status is one of success.
+
+        Raises:
+            ModelError: The provider has failed, or the block has raised this; its message does not have the key.
+        """
+        key = None if self._key is None else await current_key(self._key)
         headers = {} if self._has_client else {**self._wire.headers(key), **self._headers}
         outgoing = outgoing._replace(headers={**headers, **outgoing.headers})
         milliseconds = config.http_options.timeout if config.http_options is not None else None
-        return self._transport.ask(outgoing, stream, milliseconds / 1000 if milliseconds is not None else None)
+        timeout_s = milliseconds / 1000 if milliseconds is not None else None
+        try:
+            async with self._transport.ask(outgoing, stream, timeout_s) as answer:
+                if not 200 <= answer.status < 300:
+                    raise self._wire.failure(answer.status, answer.headers, await answer.body())
+                yield answer
+        except ModelError as error:
+            _hide(error, key)
+            raise
 
     async def _posted(self, outgoing: Outgoing, request: LlmRequest) -> Mapping[str, Any]:
         """
@@ -186,17 +198,8 @@ class WireLlm(BaseLlm):
         Raises:
             ModelError: The provider has failed; its subclasses say how.
         """
-        key = await self._current_key()
-        async with self._ask(outgoing, key, False, request.config) as answer:
-            if not 200 <= answer.status < 300:
-                raise self._wire.failure(answer.status, answer.headers, await answer.body())
+        async with self._ask(outgoing, request.config) as answer:
             return await _whole_body(answer)
-
-    async def _current_key(self) -> str | None:
-        if not callable(self._key):
-            return self._key
-        key = self._key()
-        return checked_key(await key if inspect.isawaitable(key) else key)
 
 
 @asynccontextmanager
@@ -242,6 +245,12 @@ def checked_key(key: object) -> str:
         return key.strip()
     found = "a text that no header can hold, or that is blank" if isinstance(key, str) else type(key).__name__
     raise ConfigurationError(f"expected api_key to be a key, or a function that returns one, found {found}")
+
+
+async def current_key(key: Key) -> str:
+    """Return the key to use now: the given one, or what the function returns."""
+    given = key() if callable(key) else key
+    return checked_key(await given if inspect.isawaitable(given) else given)
 
 
 def _checked_headers(headers: Mapping[str, str] | None) -> dict[str, str]:

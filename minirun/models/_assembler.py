@@ -13,7 +13,7 @@ from .._values import MAKE, changed
 from ..errors import ModelError
 from ..types import Content, Part, UsageMetadata
 from ._base import LlmResponse
-from ._reading import call_of, clean, cleaned
+from ._reading import call_of, clean, cleaned, object_in
 from ._seals import sealed
 from ._wire import Wire, error_of
 
@@ -51,7 +51,7 @@ class Assembler(ABC):
         self.finish_reason: str | None = None
         self.error_code: str | None = None
         self.error_message: str | None = None
-        self.usage: UsageMetadata | None = None
+        self._usage: dict[str, Any] = {}  # what the provider says of it: later events repeat some of it, and add
         self.model_version: str | None = None
         self.response_id: str | None = None
         self.citations: list[Any] = []
@@ -104,6 +104,14 @@ class Assembler(ABC):
     @abstractmethod
     def _take_whole(self, body: Mapping[str, Any]) -> None:
         """Take a whole answer."""
+
+    @abstractmethod
+    def _counted(self, usage: Mapping[str, Any]) -> UsageMetadata:
+        """Return how many tokens were used, by all that the provider has said of it."""
+
+    def use(self, usage: object) -> None:
+        """Take what the provider says of usage; many say it in every event, and it is read once, at the end."""
+        self._usage |= {name: value for name, value in object_in(usage).items() if value is not None}
 
     def text(self, key: object, text: str, *, thought: bool = False) -> list[Part]:
         """Add to a text or a thought; return the fragment to show."""
@@ -171,7 +179,7 @@ class Assembler(ABC):
             finish_reason=self.finish_reason,
             error_code=self.error_code,
             error_message=self.error_message,
-            usage_metadata=self.usage,
+            usage_metadata=self._counted(self._usage) if self._usage else None,
             model_version=clean(self.model_version) if self.model_version else None,
             response_id=clean(self.response_id) if self.response_id else None,
             request_id=request_id,

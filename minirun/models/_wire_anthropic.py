@@ -258,7 +258,6 @@ class MessagesAssembler(Assembler):
 
     def __init__(self, wire: Wire, shows_thoughts: bool) -> None:
         super().__init__(wire, shows_thoughts)
-        self._told: dict[str, Any] = {}  # of usage: later events repeat some of it, and add
         self._keys: dict[object, object] = {}  # by index, the block that grows there
         self._has_stopped = False
 
@@ -282,7 +281,7 @@ class MessagesAssembler(Assembler):
         if kind == "message_start":
             self._take_head(object_in(data.get("message")))
         elif kind == "message_delta":
-            self._take_usage(data.get("usage"))
+            self.use(data.get("usage"))
             self._finish(object_in(data.get("delta")))
         elif kind == "message_stop":
             self._has_stopped = True
@@ -298,7 +297,7 @@ class MessagesAssembler(Assembler):
     def _take_head(self, message: Mapping[str, Any]) -> None:
         self.response_id = text_in(message.get("id")) or None
         self.model_version = text_in(message.get("model")) or None
-        self._take_usage(message.get("usage"))
+        self.use(message.get("usage"))
 
     def _take_block(self, index: object, block: Mapping[str, Any]) -> list[Part]:
         kind = block.get("type")
@@ -343,18 +342,15 @@ class MessagesAssembler(Assembler):
             why = object_in(said.get("stop_details")).get("explanation")
             self.error_message = clean(text_in(why)) or "the provider's policy has stopped the answer"
 
-    def _take_usage(self, usage: object) -> None:
-        self._told |= {name: value for name, value in object_in(usage).items() if value is not None}
-        told = self._told
-        read, written = count(told, "cache_read_input_tokens"), count(told, "cache_creation_input_tokens")
-        prompt, output = sums(count(told, "input_tokens"), read, written), count(told, "output_tokens")
-        thoughts = count(told, "output_tokens_details", "thinking_tokens")
-        if told:
-            self.usage = UsageMetadata(
-                prompt_token_count=prompt,
-                candidates_token_count=max(output - (thoughts or 0), 0) if output is not None else None,
-                thoughts_token_count=thoughts,
-                total_token_count=sums(prompt, output),
-                cached_content_token_count=read,
-                cache_write_token_count=written,
-            )
+    def _counted(self, usage: Mapping[str, Any]) -> UsageMetadata:
+        read, written = count(usage, "cache_read_input_tokens"), count(usage, "cache_creation_input_tokens")
+        prompt, output = sums(count(usage, "input_tokens"), read, written), count(usage, "output_tokens")
+        thoughts = count(usage, "output_tokens_details", "thinking_tokens")
+        return UsageMetadata(
+            prompt_token_count=prompt,
+            candidates_token_count=max(output - (thoughts or 0), 0) if output is not None else None,
+            thoughts_token_count=thoughts,
+            total_token_count=sums(prompt, output),
+            cached_content_token_count=read,
+            cache_write_token_count=written,
+        )

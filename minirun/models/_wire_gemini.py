@@ -260,12 +260,11 @@ class GeminiAssembler(Assembler):
         super().__init__(wire, shows_thoughts)
         self._key = 0  # of the last block
         self._open: str | None = None  # its kind, if the next text may belong to it
-        self._told: dict[str, Any] = {}  # of usage: later events repeat some of it, and add
 
     def _take(self, data: Mapping[str, Any]) -> list[Part]:
         self.response_id = text_in(data.get("responseId")) or self.response_id
         self.model_version = text_in(data.get("modelVersion")) or self.model_version
-        self._take_usage(object_in(data.get("usageMetadata")))
+        self.use(data.get("usageMetadata"))
         self._take_block(object_in(data.get("promptFeedback")))
         candidates = items_of(data.get("candidates"))
         if not candidates:
@@ -322,19 +321,16 @@ class GeminiAssembler(Assembler):
             self.error_code = self.finish_reason
             self.error_message = clean(message) or f"the model has stopped with {self.finish_reason}"
 
-    def _take_usage(self, usage: Mapping[str, Any]) -> None:
-        self._told |= {name: value for name, value in usage.items() if value is not None}
-        told = self._told
-        used_by_tools = count(told, "toolUsePromptTokenCount")
-        if told:
-            self.usage = UsageMetadata(
-                prompt_token_count=sums(count(told, "promptTokenCount"), used_by_tools),
-                candidates_token_count=count(told, "candidatesTokenCount"),
-                thoughts_token_count=count(told, "thoughtsTokenCount"),
-                total_token_count=count(told, "totalTokenCount"),
-                cached_content_token_count=count(told, "cachedContentTokenCount"),
-                tool_use_prompt_token_count=used_by_tools,
-            )
+    def _counted(self, usage: Mapping[str, Any]) -> UsageMetadata:
+        used_by_tools = count(usage, "toolUsePromptTokenCount")
+        return UsageMetadata(
+            prompt_token_count=sums(count(usage, "promptTokenCount"), used_by_tools),
+            candidates_token_count=count(usage, "candidatesTokenCount"),
+            thoughts_token_count=count(usage, "thoughtsTokenCount"),
+            total_token_count=count(usage, "totalTokenCount"),
+            cached_content_token_count=count(usage, "cachedContentTokenCount"),
+            tool_use_prompt_token_count=used_by_tools,
+        )
 
 
 def _other(part: Mapping[str, Any]) -> Part | None:

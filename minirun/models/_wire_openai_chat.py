@@ -252,8 +252,7 @@ class ChatAssembler(Assembler):
     def _take_choice(self, data: Mapping[str, Any], said: str) -> list[Part]:
         self.response_id = self.response_id or text_in(data.get("id")) or None
         self.model_version = self.model_version or text_in(data.get("model")) or None
-        if isinstance(usage := data.get("usage"), dict):
-            self.usage = usage_of(usage)
+        self.use(data.get("usage"))
         # the first one: `extra_body` may have asked for more
         choice = next((each for each in items_of(data.get("choices")) if not each.get("index")), None)
         if choice is None:
@@ -309,6 +308,9 @@ class ChatAssembler(Assembler):
         if not args or not begun.pieces or not begun.pieces[-1].rstrip().endswith("}"):
             return False
         return call_of(name, "".join(begun.pieces), None).args_text is None  # nothing can follow
+
+    def _counted(self, usage: Mapping[str, Any]) -> UsageMetadata:
+        return usage_of(usage)
 
     def _finish(self, reason: object) -> None:
         self.finish_reason = _FINISH_REASONS.get(text_in(reason), "OTHER")

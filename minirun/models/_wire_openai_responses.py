@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from .._json import dumps
-from ..types import Blob, Content, FileData, FunctionResponse, GenerateContentConfig, Part
+from ..types import Blob, Content, FileData, FunctionResponse, GenerateContentConfig, Part, UsageMetadata
 from ._assembler import Assembler
 from ._base import LlmRequest
 from ._reading import clean, items_of, object_in, object_of, text_in
@@ -277,8 +277,7 @@ class ResponsesAssembler(Assembler):
         output, shown = response.get("output"), []
         for index, item in enumerate(output if isinstance(output, list) else ()):
             shown += self._take_item(index, object_in(item))
-        if isinstance(usage := response.get("usage"), Mapping):
-            self.usage = usage_of(usage, "input_tokens", "output_tokens")
+        self.use(response.get("usage"))
         self._finish(response)
         return shown
 
@@ -333,6 +332,9 @@ class ResponsesAssembler(Assembler):
             self._summaries[index] = place
             text = f"\n\n{text}"
         return self.text(key, text, thought=True)
+
+    def _counted(self, usage: Mapping[str, Any]) -> UsageMetadata:
+        return usage_of(usage, "input_tokens", "output_tokens")
 
     def _finish(self, response: Mapping[str, Any]) -> None:
         status = response.get("status")

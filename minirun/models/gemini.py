@@ -118,13 +118,16 @@ class Gemini(WireLlm):
 
     async def _known(self, request: LlmRequest, config: ContextCacheConfig) -> Known | None:
         """What is known of the cache of what *request* begins with, which is made if it is time to; None: nothing."""
-        model, known = self._model_of(request), known_of(request)
-        key, now = request.cache_key or "", beginning_of(self._gemini, request, model)
-        before = beginning_of(self._gemini, request, model, known.contents) if known is not None else None
-        if known is None or before is None or before.fingerprint != known.fingerprint:
+        model, known, key = self._model_of(request), known_of(request), request.cache_key or ""
+        if known is not None:
+            before = beginning_of(self._gemini, request, model, known.contents)
+            if before is None or before.fingerprint != known.fingerprint:
+                known = None  # requests begin otherwise by now
+            elif known.key == key and known.name is not None:
+                return known
+        now = beginning_of(self._gemini, request, model)
+        if known is None:
             return None if now is None else Known(key, now.contents, now.fingerprint)
-        if known.key == key and known.name is not None:
-            return known
         letters_min = max(config.min_tokens * LETTERS_PER_TOKEN, 2 * known.refused_letters)
         if now is not None and now.letters >= letters_min:
             return await self._make(request, now, f"{config.ttl_seconds}s")

@@ -20,12 +20,11 @@ and to no other.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 
 from .._json import brief
 from ..errors import ConfigurationError
-from ._adapter import Key, checked_key
+from ._adapter import Key, checked_key, current_key
 from ._base import BaseLlm
 from ._registry import LLMRegistry
 from .anthropic import Claude
@@ -69,9 +68,7 @@ def _current(name: str) -> Key:
     """A function that returns the key that counts when it is called."""
 
     async def key() -> str:
-        found = _keys[name]
-        value = found() if callable(found) else found
-        return checked_key(await value if inspect.isawaitable(value) else value)
+        return await current_key(_keys[name])
 
     return key
 

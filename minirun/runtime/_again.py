@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from ._ids import Ids
+if TYPE_CHECKING:
+    from ._base_context import ContextBase
 
 __all__ = ["begin_again"]
 
 
-def begin_again(ids: Ids, path: str, claimed: Iterable[str]) -> None:
-    """Free the ids that the logic on *path* has claimed, and count anew what it runs."""
-    ids.release(claimed)
+def begin_again(attempt: ContextBase) -> None:
+    """
+    An *attempt* has failed: another one comes to the same steps and questions, and takes a step again that has failed.
+
+    The ids that it has claimed are free again, and what its logic runs is counted anew.
+    """
+    ids, emitter, path = attempt._invocation.ids, attempt._invocation.emitter, attempt._path
+    for claimed in attempt._claims:
+        event = emitter.find(attempt, claimed)
+        if event is not None and event.error_code is not None:
+            ids.failed_steps.add(claimed)
+    ids.release(attempt._claims)
     for each in [each for each in ids.counts if each.startswith(f"{path}/") and "@" not in each[len(path) :]]:
         del ids.counts[each]

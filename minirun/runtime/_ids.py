@@ -44,8 +44,8 @@ class Ids:
 
     def release(self, claimed: Iterable[str]) -> None:
         """Free ids: what has claimed them is done again."""
-        for each in claimed:
-            path, count = self.claimed.pop(each, ("", 1))
+        for each in self.claimed.keys() & claimed:  # a save that has failed has freed its own already
+            path, count = self.claimed.pop(each)
             self._free_from[path] = min(count, self._free_from.get(path, 1))
 
     def next_run(self, path: str) -> tuple[str, int]:

@@ -220,9 +220,9 @@ class Execution:
         self._has_left = False  # whether the caller has
         self._is_ending = False  # whether the agents have ended by themselves: leaving does not cancel what follows
         self.keeps_status = False
+        """Whether the invocation is left as it was before this run."""
         self.was: InvocationStatus | None = None
         """How the invocation was left before this run, if it had ended."""
-        """Whether the invocation is left as it was before this run."""
         self._failures: list[Exception] = []  # that the agents were left by
         limit = invocation.run_config.deadline_s
         self._deadline = float("inf") if limit is None else trio.current_time() + limit

@@ -64,17 +64,11 @@ def numbered(failure: Failure, made: int) -> Failure:
 
 def give_up(attempt: ToolContext, above: ToolContext) -> None:
     """
-    An *attempt*, of the call *above*, has failed: another comes to the same steps and questions, and takes a step
-    again that has failed. What was saved is dropped; where everybody has seen it already, the event of the call names
-    it, as a version that is not the newest.
+    An *attempt*, of the call *above*, has failed. What was saved is dropped; where everybody has seen it already, the
+    event of the call names it, as a version that is not the newest.
     """
     invocation = attempt._invocation
-    for claimed in attempt._claims:
-        event = invocation.emitter.find(attempt, claimed)
-        if event is not None and event.error_code is not None:
-            invocation.ids.failed_steps.add(claimed)
-    begin_again(invocation.ids, attempt._path, attempt._claims)
-    attempt._claims.clear()
+    begin_again(attempt)
     saved = attempt.actions.saved_since(above.actions)
     if saved:
         invocation.artifacts.drop(saved)

@@ -96,7 +96,8 @@ class NodeExecution:
                 break
             except Exception as group:
                 error = _own(group)
-                self._drop(context)
+                begin_again(context)
+                context._close(f"the attempt of the node {self.info_path} has ended")
                 if error is scope.refused:  # another attempt would come to the same
                     self._leave(error)
                     raise error from group.__cause__
@@ -198,16 +199,6 @@ class NodeExecution:
         await invocation.replayer.repeat(context, noted, EMPTY_DICT)
         invocation.ids.counts[self.path] = note["said"]
         invocation.ids.failed_steps.update(note["failed_steps"])
-
-    def _drop(self, context: InvocationContext) -> None:
-        """An attempt has failed: another one comes to the same steps and questions, and takes failed steps again."""
-        invocation = self.above._invocation
-        for claimed in context._claims:
-            event = invocation.emitter.find(context, claimed)
-            if event is not None and event.error_code is not None:
-                invocation.ids.failed_steps.add(claimed)
-        begin_again(invocation.ids, self.path, context._claims)
-        context._close(f"the attempt of the node {self.info_path} has ended")
 
     async def _note_failed(self, context: InvocationContext, error: Exception, attempt: int) -> Event | None:
         """Store that an attempt has failed and when the next is due; None if there is none."""

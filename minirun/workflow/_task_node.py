@@ -13,13 +13,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from .._json import freeze
-from .._values import changed
 from ..agents import LlmAgent
-from ..agents._answers import value_of
+from ..agents._answers import is_told_as_answer, value_of
 from ..agents._tree import AgentTree
 from ..errors import ConfigurationError, OutputSchemaError
-from ..events import NO_NODE, Event
-from ..flows._answer import is_answer
+from ..events import Event
 from ..flows._output import OutputSchema
 from ..flows._prompts import Prompts
 from ..flows._questions import REQUEST_MESSAGE
@@ -102,7 +100,7 @@ class TaskNode(AgentNode):
             if _misses(responses) > worker.output_retries:
                 expected = f"expected agent {worker.name!r} to call finish_task with what its output_schema asks for"
                 raise OutputSchemaError(f"{expected}, found another form each time; at last: {responses[-1]['error']}")
-            answer = next((event for event in reversed(said) if _is_answer(event)), None)
+            answer = next((event for event in reversed(said) if is_told_as_answer(event)), None)
             reply = await _next_message(context, None if answer is None else value_of(answer, self.tree))
             heard = Content(role="user", parts=[Part(text=reply)])
             told = await context.emit(Event(author=worker.name, content=heard))
@@ -137,13 +135,6 @@ def _said_since(context: InvocationContext | ToolContext, since: int) -> list[Ev
                 break
             found.append(event)
     return found
-
-
-def _is_answer(event: Event) -> bool:
-    """Whether it is what an agent has answered, or told in place of an answer."""
-    replay = event.actions.replay
-    is_failure = event.error_code is not None and replay.step is None and not replay.aside  # that is a run's end
-    return is_failure or is_answer(changed(event, node_info=NO_NODE))
 
 
 def _responses(events: list[Event]) -> list[Mapping[str, Any]]:
