@@ -20,8 +20,8 @@ from types import TracebackType
 from .._json import brief
 from ..errors import ArgumentError, FatalError, UnknownToolError
 from ..runtime import ToolContext
-from ..runtime._again import begin_again
 from ..runtime._failure import first_failure, leaves
+from ._again import begin_again
 from ._outcome import Failure
 
 __all__ = ["failure_of", "first_of", "give_up", "numbered", "tell_failed", "tell_handled", "tell_retried"]

@@ -26,10 +26,10 @@ from ..env import derived_id
 from ..errors import FatalError, StorageError
 from ..events import Event, EventActions, NodeInfo, Replay
 from ..runtime import InvocationContext
-from ..runtime._again import begin_again
 from ..runtime._failure import first_failure, leaves
 from ..runtime._steps import sleep_until
 from ..sessions._concurrent import ConcurrentWrites
+from ..tools._again import begin_again
 from ._context import NodeContext
 from ._scope import NodeScope
 from ._slots import Place

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ._base_context import ContextBase
+    from ..runtime._base_context import ContextBase
 
 __all__ = ["begin_again"]
 
