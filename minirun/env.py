@@ -14,13 +14,17 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import trio
 
 from ._files import open_private
+
+if TYPE_CHECKING:
+    from ._postgres._connection import Connect
 
 __all__ = ["Env", "HostThread", "derived_id"]
 
@@ -136,6 +140,12 @@ class Env:
             except OSError:
                 pass  # SQLite says what is wrong; or another process was faster
         return sqlite3.connect(database, uri=uri, timeout=0, isolation_level=None, check_same_thread=False)
+
+    def postgres(self) -> Connect:
+        """Return what opens connections to Postgres. It needs the extra `minirun[postgres]`."""
+        from ._postgres._libpq import connect
+
+        return partial(connect, self)
 
     async def point(self, label: str) -> None:
         """

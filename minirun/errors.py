@@ -62,7 +62,8 @@ __all__ = [
     "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError", "RetriesExceededError",
     "RouteError", "ScriptError", "SecretError", "ServiceClosedError", "ServiceInUseError", "ServiceNotConfiguredError",
     "SessionBusyError", "SessionNotFoundError", "StaleSessionError", "StateSchemaError", "StorageBusyError",
-    "StorageCorruptError", "StorageError", "StorageFormatError", "StorageFullError", "StorageMissingError",
+    "StorageConnectionError", "StorageCorruptError", "StorageError", "StorageFormatError", "StorageFullError",
+    "StorageMissingError",
     "StorageReadOnlyError", "StorageRolledBackError", "StorageUncertainError", "ThreadsExhaustedError",
     "TokensLimitExceededError", "ToolCallsLimitExceededError", "ToolTimeoutError", "TransfersLimitExceededError",
     "UnfinishedAgentError", "UnknownToolError", "WorkflowConfigurationError", "WorkflowError",
@@ -275,6 +276,12 @@ class StorageUncertainError(StorageError):
 
 class StorageBusyError(StorageError):
     """Another process kept the store locked for longer than the bound. Nothing was stored."""
+
+    stored = False
+
+
+class StorageConnectionError(StorageError):
+    """The database cannot be reached, has refused to let us in, or was lost while it was read. Nothing was stored."""
 
     stored = False
 

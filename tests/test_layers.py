@@ -49,6 +49,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "workflow._arcs workflow._checks workflow._draw workflow._edges workflow._graph workflow._joins",
         ),
     ),
+    ("Postgres, which Env connects to", ("_postgres",)),
     ("env", ("env _threads _abandoned",)),
     ("what services have in common", ("_service",)),
     ("services", ("sessions", "credentials", "models")),
@@ -83,6 +84,7 @@ CORE_DEPENDENCIES = frozenset({"trio", "attrs", "attr", "cattrs"})
 TEST_DEPENDENCIES = frozenset({"hypothesis", "pytest", "pytest_trio"})
 # What single modules use of extras; nothing imports them before it is needed.
 EXTRAS = {
+    "_postgres/_libpq.py": frozenset({"psycopg"}),
     "credentials/_keyring.py": frozenset({"keyring"}),
     "models/_http.py": frozenset({"httpx2"}),
     "plugins/_tracing.py": frozenset({"opentelemetry"}),
@@ -125,6 +127,7 @@ LATER = frozenset(
         "_frozen_error",
         "_misuse",
         "_odd_notes",
+        "_postgres._libpq",
         "_replay_checks",
         "_request_types",
         "_routes",
