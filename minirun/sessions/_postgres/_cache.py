@@ -38,7 +38,9 @@ __all__ = ["CALLS", "FIND", "PASTS", "STATE", "THERE", "SessionCache"]
 
 _PLACE: Final = "s.app_name = ${} AND s.user_id = ${} AND s.session_id = ${}"
 THERE: Final = f"(SELECT s.id FROM minirun.sessions s WHERE {_PLACE.format(1, 2, 3)})"
-_NEWER: Final = "EXISTS (SELECT FROM minirun.shared_state WHERE app_name = s.app_name AND user_id = {} AND commit_no > {})"
+_NEWER: Final = (
+    "EXISTS (SELECT FROM minirun.shared_state WHERE app_name = s.app_name AND user_id = {} AND commit_no > {})"
+)
 _HAS_NEWS: Final = " OR ".join((_NEWER.format("''", "$5"), _NEWER.format("s.user_id", "$6")))
 
 FIND: Final = Statement("find", f"SELECT {ROW} FROM minirun.sessions s WHERE {_PLACE.format(2, 3, 4)}", "text " * 4)

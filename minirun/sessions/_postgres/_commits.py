@@ -1,18 +1,19 @@
 """
 Group commit: the appends that wait in this process go out as one statement.
 
-There is no task for that. The first that waits leads: it lets others join as long as more come with each tick, takes all
-of them, and sends. Those who come meanwhile make the next group, and the first of them leads that.
+There is no task for that. The first that waits leads: it lets others join as long as more come with each tick, takes
+all of them, and sends. Those who come meanwhile make the next group, and the first of them leads that.
 
 *   An append is cancellable until its group is sent, and shielded from there to the answer, which the driver's bounds
     limit. Nothing checkpoints after the answer.
 *   Groups of one process go over one connection of their own, one after the other: the counter's lock would let them
     wait for each other anyway, and no reading waits for a disk.
-*   Stored first, applied second: the live sessions are advanced in the order of the numbers, before anybody is woken. What
-    others have committed to the shared scopes that the group has written to comes with the same answer, read under the
-    counter's lock.
+*   Stored first, applied second: the live sessions are advanced in the order of the numbers, before anybody is woken.
+    What others have committed to the shared scopes that the group has written to comes with the same answer, read under
+    the counter's lock.
 *   Who is not in the answer was stale; it alone is told. One that the server's functions refuse is taken out, and the
-    others are sent again: nothing of the statement was stored. A deadlock or a serialization failure is tried once more.
+    others are sent again: nothing of the statement was stored. A deadlock or a serialization failure is tried once
+    more.
 *   A connection that is lost between sending and answer leaves open whether the group is stored.
 """
 

@@ -33,8 +33,8 @@ _DELETE_LOG: Final = Statement(
     "int8",
 )
 _LOCK_COUNTER: Final = Statement("lock_counter", "SELECT FROM minirun.store FOR UPDATE")
-# The shared scopes no longer depend on the deltas of a session that is about to go: their whole values are the base, from
-# the newest number on (promise P4).
+# The shared scopes no longer depend on the deltas of a session that is about to go: their whole values are the base,
+# from the newest number on (promise P4).
 _WRITE_BASE: Final = Statement(
     "write_base",
     """

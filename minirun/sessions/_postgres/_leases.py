@@ -1,9 +1,9 @@
 """
 Which worker runs a session: the leases of a database, and this worker's sign of life.
 
-The lease of a session (owner, expiry, epoch) stands in its row. A run's first append takes it, `epoch + 1`; from then on
-an append of any other epoch is stale. An append from outside of runs takes no lease, but ends one that is over. Expiry
-decides who may try, the epoch who may write: `_statement` compares it.
+The lease of a session (owner, expiry, epoch) stands in its row. A run's first append takes it, `epoch + 1`; from then
+on an append of any other epoch is stale. An append from outside of runs takes no lease, but ends one that is over.
+Expiry decides who may try, the epoch who may write: `_statement` compares it.
 
 All times are those of the database's clock, so that of no worker matters.
 
@@ -39,8 +39,8 @@ RENEW_EVERY_S: Final = 8.0
 CHANNEL: Final = "minirun_sessions"
 """What tells of sessions that are free now: the payload is the session's number."""
 
-# How often a worker that waits for a session looks at it, if it hears nothing: the first pause and the longest. A worker
-# that dies tells nobody.
+# How often a worker that waits for a session looks at it, if it hears nothing: the first pause and the longest. A
+# worker that dies tells nobody.
 LEASE_POLL_S: Final = (0.05, 1.0)
 
 _ALIVE: Final = Statement("alive", "SELECT pg_advisory_lock(hashtextextended($1, 0))", "text", once=True)

@@ -1,4 +1,5 @@
-"""What is read of a database beside the sessions that are run: logs, and lists of sessions, invocations and questions."""
+"""What is read of a database beside the sessions that are run: logs, and lists of sessions, invocations and
+questions."""
 
 from __future__ import annotations
 
@@ -76,8 +77,8 @@ _USER_STATE: Final = Statement(
     " ORDER BY key",
     "text text",
 )
-# The session of an invocation, whether it was begun under the lease that the session has now, whose that is, and whether
-# its worker is gone.
+# The session of an invocation, whether it was begun under the lease that the session has now, whose that is, and
+# whether its worker is gone.
 _RUNS: Final = (
     "SELECT s.app_name, s.user_id, s.session_id, s.id, i.epoch = s.lease_epoch, s.lease_owner = $1,"
     f" i.status <> 'running' OR {FREE}, {INVOCATION}"

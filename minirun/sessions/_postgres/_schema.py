@@ -2,16 +2,16 @@
 The tables that sessions have in a Postgres database, in the schema `minirun`, and the functions that the commit calls.
 
 `store` has one row, which every commit updates: the number of the newest event, and that of the newest session. Who has
-updated it holds its lock until the commit is visible. So numbers are given without a gap, become visible in their order,
-and what is written under the lock is written in that order by all workers.
+updated it holds its lock until the commit is visible. So numbers are given without a gap, become visible in their
+order, and what is written under the lock is written in that order by all workers.
 
 `events` holds logs, as in a file (`sessions._sqlite._schema`): a session writes the log of its own number, the log of a
 fork goes on where the past ends that it shares, and `shared_pasts` says which logs that past stands in. `chain` is the
 link of the session's hash chain, made by `minirun.link`; the newest one stands in the session's row, too.
 
 Texts are `text`, not `jsonb`, which reorders keys, folds doubled ones and refuses NUL. A column cannot hold NUL either,
-and an index no more than 2 704 bytes for all its columns together: so the keys of the state, and ids that are no session's,
-stand as `_text.stored_key` writes them, and the full text of a long one stands in `name`.
+and an index no more than 2 704 bytes for all its columns together: so the keys of the state, and ids that are no
+session's, stand as `_text.stored_key` writes them, and the full text of a long one stands in `name`.
 
 There are no foreign keys: each row that belongs to a session is written by a statement that holds the session's row.
 
@@ -146,13 +146,15 @@ CREATE AGGREGATE minirun.chain(seq bigint, number bigint, data text)
     (SFUNC = minirun.link, STYPE = bytea, INITCOND = '\\x{bytes(32).hex()}')
 """
 
-# Values are JSON as `dumps` writes it: an integer is digits alone, a list begins with `[` and has no space. An operation
-# is one letter and its operand. Python adds an integer to a fraction as fractions, and so does this; a sum beyond the
-# fractions, or of more digits than CPython reads, is refused. What a fraction is written as may differ from Python's
-# way, never what it is read as: one without a point or an exponent gets a point, or it would be read as an integer.
+# Values are JSON as `dumps` writes it: an integer is digits alone, a list begins with `[` and has no space. An
+# operation is one letter and its operand. Python adds an integer to a fraction as fractions, and so does this; a sum
+# beyond the fractions, or of more digits than CPython reads, is refused. What a fraction is written as may differ from
+# Python's way, never what it is read as: one without a point or an exponent gets a point, or it would be read as an
+# integer.
 _FOLD: Final = f"""
-CREATE FUNCTION minirun.fold(value text, operations text[], members bigint[], stored_key text, long_key text) RETURNS text
-LANGUAGE plpgsql IMMUTABLE SET extra_float_digits = 1 AS $$
+CREATE FUNCTION minirun.fold(
+    value text, operations text[], members bigint[], stored_key text, long_key text
+) RETURNS text LANGUAGE plpgsql IMMUTABLE SET extra_float_digits = 1 AS $$
 DECLARE
     operation text;
     operand text;
@@ -216,7 +218,9 @@ BEGIN
     SELECT t.value INTO present FROM minirun.shared_state t
         WHERE t.app_name = app AND t.user_id = usr AND t.key = stored_key;
     INSERT INTO minirun.shared_state AS t (app_name, user_id, key, name, value, commit_no)
-        VALUES (app, usr, stored_key, long_key, minirun.fold(present, operations, members, stored_key, long_key), number)
+        VALUES (
+            app, usr, stored_key, long_key, minirun.fold(present, operations, members, stored_key, long_key), number
+        )
         ON CONFLICT (app_name, user_id, key) DO UPDATE SET value = excluded.value, commit_no = excluded.commit_no;
 END $$
 """

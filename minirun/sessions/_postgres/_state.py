@@ -25,8 +25,8 @@ from ._session import CachedScope
 from ._text import read_key, stored_key
 
 __all__ = [
-    "NO_USER", "STATE_KEY_BYTES", "Scopes", "is_shared", "news_call", "operation", "operation_error", "read_key_of", "read_state",
-    "read_value", "shared_rows", "shared_user", "state_rows", "take_news",
+    "NO_USER", "STATE_KEY_BYTES", "Scopes", "is_shared", "news_call", "operation", "operation_error", "read_key_of",
+    "read_state", "read_value", "shared_rows", "shared_user", "state_rows", "take_news",
 ]  # fmt: skip
 
 # In `shared_state` the app's own scope has no user; no user id is empty.

@@ -1,9 +1,9 @@
 """
 The one statement by which a group of appends becomes true.
 
-One process sends the appends that wait in it as one statement, in autocommit: one round trip, one wait for the disk, and
-no transaction that stays open while Python thinks. Each append is a *member*; arrays of the same length hold what there
-is of each, and further arrays the rows that members write, each with the number of its member.
+One process sends the appends that wait in it as one statement, in autocommit: one round trip, one wait for the disk,
+and no transaction that stays open while Python thinks. Each append is a *member*; arrays of the same length hold what
+there is of each, and further arrays the rows that members write, each with the number of its member.
 
 What has to be true under READ COMMITTED, where a statement sees what was committed before it began, and a row that it
 locks or updates as it is after the wait for that lock (EvalPlanQual):
@@ -70,11 +70,12 @@ MEMBER: Final = (
     ("compaction", "int8"),
     ("data", "text"),
 )
-"""What there is of each member; `revision`, `chain` and `epoch` are what it stands on, `gone` an owner that has died."""
+"""What there is of each member: `revision`, `chain` and `epoch` are what it stands on, `gone` is a dead owner."""
 
+_ARRAYS: Final = ", ".join(f"${place}::{kind}[]" for place, (_, kind) in enumerate(MEMBER, 3))
 _APPEND: Final = f"""
 WITH m AS MATERIALIZED (
-    SELECT * FROM unnest({", ".join(f"${place}::{kind}[]" for place, (_, kind) in enumerate(MEMBER, 3))}) WITH ORDINALITY AS m({", ".join(name for name, _ in MEMBER)}, i)
+    SELECT * FROM unnest({_ARRAYS}) WITH ORDINALITY AS m({", ".join(name for name, _ in MEMBER)}, i)
 ), held AS MATERIALIZED (
     SELECT m.i, s.id FROM m JOIN minirun.sessions s ON s.id = m.session
     WHERE s.revision = m.revision AND s.chain = m.chain AND s.lease_epoch = m.epoch AND (
@@ -182,8 +183,8 @@ PARTS: Final = (
 """What members may write beside their events, in the order in which the statement has it."""
 
 
-# A new session, of a log: `place` is that of each event, from 1 on. The check of the name spares most of those who come too
-# late an error in the server's log; the table's own rule refuses the others, and with them the number.
+# A new session, of a log: `place` is that of each event, from 1 on. The check of the name spares most of those who come
+# too late an error in the server's log; the table's own rule refuses the others, and with them the number.
 _CREATE: Final = """
 WITH counter AS (
     UPDATE minirun.store SET commit_no = commit_no + cardinality($7::text[]), session_no = session_no + 1
@@ -210,7 +211,8 @@ _FORK: Final = """
 WITH source AS (
     SELECT id FROM minirun.sessions WHERE id = $4 FOR KEY SHARE
 ), counter AS (
-    UPDATE minirun.store SET session_no = session_no + 1 FROM source RETURNING session_no AS session, commit_no AS number
+    UPDATE minirun.store SET session_no = session_no + 1 FROM source
+    RETURNING session_no AS session, commit_no AS number
 ), fresh AS MATERIALIZED (
     SELECT 1 AS i, session, number FROM counter
 ), made AS (
