@@ -70,6 +70,13 @@ class Elsewhere(SqliteSessionService):
         return id(self)
 
 
+class ElsewhereInPostgres(DatabaseSessionService):
+    """The same for a database."""
+
+    def _store_id(self) -> Hashable:
+        return id(self)
+
+
 @attrs.frozen(eq=False)
 class Clock(Env):
     """
