@@ -221,8 +221,9 @@ class PostgresServer:
         return self.url(name, **options)
 
     def remove(self) -> None:
-        """Stop it and delete its folder."""
-        self.stop(signal.SIGQUIT)
+        """Kill it and delete its folder."""
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

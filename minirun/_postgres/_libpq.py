@@ -26,8 +26,9 @@ import ipaddress
 import os
 import socket
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -74,27 +75,29 @@ async def connect(env: Env, url: str, bounds: Bounds) -> LibpqConnection:
         StorageConnectionError: None has let us in.
         ConfigurationError: libpq cannot read the URL.
     """
-    name = shown_url(url)
     options = _options(url, bounds)
     connect_s = _connect_s(options, bounds)
     problem = "there is no address to connect to"
-    async for attempt in _attempts(options):
-        if isinstance(attempt, str):
-            problem = attempt
-            continue
-        connecting = pq.PGconn.connect_start(_conninfo(attempt))
+    for host in _hosts(options):
         try:
-            problem = await _connected(env, connecting, connect_s)
-            if not problem:
-                return LibpqConnection(env, connecting, bounds)
-        except BaseException:
+            addresses = await _addresses(host)
+        except OSError as error:
+            problem = f"the name of host {brief(host['host'])} cannot be resolved: {error.strerror or error}"
+            continue
+        for address in addresses:
+            connecting = pq.PGconn.connect_start(_conninfo(address))
+            try:
+                problem = await _connected(env, connecting, connect_s)
+                if not problem:
+                    return LibpqConnection(env, connecting, bounds)
+            except BaseException:
+                connecting.finish()
+                raise
             connecting.finish()
-            raise
-        connecting.finish()
     password = options.get("password", "")
     if len(password) > 3:  # libpq does not show it, and a shorter one would be found in any word
         problem = problem.replace(password, "***")
-    msg = f"{name}: cannot connect: {problem}; {ADVICE[StorageConnectionError]}"
+    msg = f"{shown_url(url)}: cannot connect: {problem}; {ADVICE[StorageConnectionError]}"
     raise StorageConnectionError(msg)
 
 
@@ -135,31 +138,31 @@ def _connect_s(options: dict[str, str], bounds: Bounds) -> float:
     return float(wanted) if wanted.isdigit() and int(wanted) > 0 else bounds.connect_s
 
 
-async def _attempts(options: dict[str, str]) -> AsyncIterator[dict[str, str] | str]:
-    """Each address to be tried, as options for libpq; a text instead says why there is none for a name."""
+def _hosts(options: dict[str, str]) -> list[dict[str, str]]:
+    """The hosts to be tried, each as options for libpq."""
     defaults = {each.keyword.decode(): each.val.decode() for each in pq.Conninfo.get_defaults() if each.val is not None}
     whole = {**defaults, **options}
     hosts, ports = whole.get("host", "").split(","), whole.get("port", "").split(",")
     if "service" in whole or "hostaddr" in whole or hosts == [""]:  # libpq knows where, or it is the default socket
-        yield options
-        return
+        return [options]
     if len(hosts) > 1 and "target_session_attrs" not in options:
         # Several hosts are a primary and its standbys, and which one is the primary changes.
         wanted = defaults.get("target_session_attrs", "any")
         options = {**options, "target_session_attrs": "read-write" if wanted == "any" else wanted}
-    for index, host in enumerate(hosts):
-        port = ports[index] if len(ports) == len(hosts) else ports[0]
-        one = {**options, "host": host} | ({"port": port} if port else {})
-        if host[:1] in ("/", "@") or _is_address(host):
-            yield one
-            continue
-        try:
-            found = await trio.socket.getaddrinfo(host, port or None, type=socket.SOCK_STREAM)
-        except OSError as error:
-            yield f"the name of host {brief(host)} cannot be resolved: {error.strerror or error}"
-            continue
-        for *_, address in found:
-            yield {**one, "hostaddr": str(address[0])}
+    if len(ports) != len(hosts):
+        ports = ports[:1] * len(hosts)
+    return [
+        {**options, "host": host} | ({"port": port} if port else {}) for host, port in zip(hosts, ports, strict=True)
+    ]
+
+
+async def _addresses(host: dict[str, str]) -> list[dict[str, str]]:
+    """The addresses of a host; it raises OSError if its name is not known."""
+    name = host.get("host", "")
+    if "hostaddr" in host or not name or name[0] in "/@" or _is_address(name):
+        return [host]
+    found = await trio.socket.getaddrinfo(name, host.get("port"), type=socket.SOCK_STREAM)
+    return [{**host, "hostaddr": str(address[0])} for *_, address in found]
 
 
 def _is_address(host: str) -> bool:
@@ -238,6 +241,7 @@ class LibpqConnection:
         self._pg = connected
         self._bounds = bounds
         self._prepared: dict[Statement, bytes] = {}
+        self._numbers = count(1)
         self._notifications: list[Notification] = []
         self._process = os.getpid()
         self._is_open = True
@@ -310,7 +314,7 @@ class LibpqConnection:
             else:
                 name = self._prepared.get(statement) or preparing.get(statement)
                 if name is None:
-                    name = preparing[statement] = f"{statement.name}_{len(self._prepared) + len(preparing)}".encode()
+                    name = preparing[statement] = f"{statement.name}_{next(self._numbers)}".encode()
                     pg.send_prepare(name, statement.sql.encode(), statement.oids)
                     expected.append((statement, name))
                 pg.send_query_prepared(name, values, formats, BINARY)

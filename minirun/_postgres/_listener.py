@@ -41,7 +41,7 @@ class Bell:
         self.channel = channel
         self._listener = listener
         self._payloads: set[str] | None = None  # None: something may have been missed
-        self._rings = True  # before LISTEN was answered, who knows
+        self.rings = True  # before LISTEN was answered, who knows
         self._asleep: trio.Event | None = None  # while another one reads for it
 
     async def wait(self, poll_s: float) -> frozenset[str] | None:
@@ -53,15 +53,23 @@ class Bell:
         """
         await trio.lowlevel.checkpoint()
         with trio.move_on_after(poll_s):
-            while not self._rings:
+            while not self.rings:
                 await self._listener._serve(self)
-        payloads, rings = self._payloads, self._rings
-        self._payloads, self._rings = set(), False
+        payloads, rings = self._payloads, self.rings
+        self._payloads, self.rings = set(), False
         return frozenset(payloads) if rings and payloads is not None else None
+
+    async def sleep(self) -> None:
+        """Let another one read, and wait until it has something."""
+        self._asleep = trio.Event()
+        try:
+            await self._asleep.wait()
+        finally:
+            self._asleep = None
 
     def ring(self, payload: str | None) -> None:
         """Wake who waits. With None something may have been missed."""
-        self._rings = True
+        self.rings = True
         if payload is None or self._payloads is None or len(self._payloads) >= PAYLOADS_MAX:
             self._payloads = None
         else:
@@ -172,22 +180,24 @@ class Listener:
 
     async def _serve(self, bell: Bell) -> None:
         """Read for all until there is something for somebody; or sleep, if another one reads."""
-        if self._reader is not None:
-            bell._asleep = trio.Event()
-            try:
-                await bell._asleep.wait()
-            finally:
-                bell._asleep = None
-            return
+        try:
+            if self._reader is None:
+                await self._read_for_all(bell)
+            elif bell.channel in self._heard:
+                await bell.sleep()
+            else:
+                await self.ensure()
+        except StorageError:
+            await trio.sleep_forever()  # the caller goes on by the clock
+
+    async def _read_for_all(self, bell: Bell) -> None:
         self._reader = bell
         try:
             await self.ensure()
-            if not bell._rings:
+            if not bell.rings:
                 self._hand_out(await self._read())
         except ConnectionLostError:
             self._ring_all(None)
-        except StorageError:
-            await trio.sleep_forever()  # the caller goes on by the clock
         finally:
             self._reader = None
             any(each.nudge() for each in self._bells)  # the next one reads

@@ -37,7 +37,7 @@ def shown_url(url: str) -> str:
         raise _unreadable("cannot be read") from None
     hosts = parts.netloc.rpartition("@")[2]
     for host in filter(None, hosts.split(",")):
-        port = host.rpartition("]")[2].rpartition(":")[2] if ":" in host.rpartition("]")[2] else ""
+        port = host.rpartition("]")[2].partition(":")[2]  # an address of IPv6 stands in brackets
         if port and not (port.isascii() and port.isdigit()):
             raise _unreadable("has a port that is no number")
     hosts = hosts or ",".join(options.get("host", []) + options.get("hostaddr", []))
