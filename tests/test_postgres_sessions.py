@@ -7,21 +7,18 @@ What real processes do to each other is in test_postgres_processes.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import attrs
 import pytest
 import trio
 import trio.testing
 
-from minirun import Env, Event, EventActions, LlmAgent, Runner
-from minirun._postgres._connection import Bounds, Connect, Connection, ConnectionLostError, ServerError
-from minirun._postgres._values import Call, Result
+from minirun import Event, EventActions, LlmAgent, Runner
+from minirun._postgres._connection import ServerError
 from minirun.errors import (
     AlreadyExistsError,
-    InvalidEventError,
     InvalidValueError,
     SessionBusyError,
     StaleSessionError,
@@ -31,58 +28,15 @@ from minirun.errors import (
     StorageReadOnlyError,
     StorageUncertainError,
 )
-from minirun.sessions import BaseSessionService, DatabaseSessionService, InvocationStatus, Session, SessionWriter
+from minirun.sessions import BaseSessionService, DatabaseSessionService, InvocationStatus, Session
 from minirun.sessions._postgres import _database, _leases
 from minirun.sessions._postgres._leases import LEASE_S
 from minirun.testing import ScriptedLlm
 
-from .postgres import new_database, shared_server
+from .postgres import new_database
+from .postgres_seam import Wired
 from .postgres_sessions import check_database, sql
-from .stores import HERE, KEY, ElsewhereInPostgres, append, begin, enter, get, texts
-
-# --- connections that fail, or are counted
-
-
-class Wire:
-    """A connection as the seam has it: it counts its round trips, and may fail at some statements."""
-
-    def __init__(self, connection: Connection, env: Wired) -> None:
-        self._connection = connection
-        self._env = env
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
-
-    async def run(self, calls: Sequence[Call], *, withdraw: bool, answer_s: float | None = None) -> list[Result]:
-        names = [call.statement.name for call in calls]
-        self._env.trips.append(names)
-        fault = next((self._env.faults.pop(name) for name in names if name in self._env.faults), None)
-        if fault is None:
-            return await self._connection.run(calls, withdraw=withdraw, answer_s=answer_s)
-        await trio.lowlevel.checkpoint()
-        if isinstance(fault, ServerError):
-            raise fault
-        if fault == "stored":
-            await self._connection.run(calls, withdraw=withdraw, answer_s=answer_s)
-        self._connection.close()
-        raise ConnectionLostError("planted", sent=fault != "not sent")
-
-
-@attrs.frozen(eq=False)
-class Wired(Env):
-    """The real world, with wires in it: `{statement: what happens}`, once each."""
-
-    faults: dict[str, Any] = attrs.field(factory=dict)
-    trips: list[list[str]] = attrs.field(factory=list)
-
-    def postgres(self) -> Connect:
-        real = super().postgres()
-
-        async def connect(url: str, bounds: Bounds) -> Connection:
-            wire: Any = Wire(await real(url, bounds), self)
-            return wire  # type: ignore[no-any-return]  # it behaves as one
-
-        return connect
+from .stores import HERE, ElsewhereInPostgres, append, begin, enter, get, texts
 
 
 @asynccontextmanager
@@ -161,7 +115,7 @@ async def test_a_member_that_does_not_fit_fails_alone() -> None:
 
 
 async def test_a_stale_member_fails_alone() -> None:
-    """Of two sessions that append at once, one was written by another worker since: it is stale, the other is stored."""
+    """Of two sessions that append at once, one was written by another worker: it is stale, the other is stored."""
     url = new_database()
     async with ElsewhereInPostgres(url) as service, ElsewhereInPostgres(url) as other:
         stale, fresh = [await service.create_session(app_name="app", user_id="u", session_id=n) for n in "ab"]
@@ -209,7 +163,8 @@ async def test_many_workers_give_numbers_without_a_gap_and_in_their_order() -> N
             query = "SELECT count(*), coalesce(max(commit_no), 0), (SELECT commit_no FROM minirun.store)"
             if sql(url, "SELECT to_regclass('minirun.events')") != [(None,)]:
                 seen += sql(url, f"{query} FROM minirun.events")
-    assert seen and all(len(set(row)) == 1 for row in seen)
+    assert seen
+    assert all(len(set(row)) == 1 for row in seen)
     for worker in workers:
         await worker.aclose()
     assert sql(url, "SELECT value FROM minirun.shared_state") == [("96",)]
@@ -279,7 +234,7 @@ async def held_counter(url: str) -> AsyncIterator[Callable[[], None]]:
 async def waits_for_lock(url: str) -> None:
     """Until an append waits for a lock."""
     query = f"SELECT count(*) {WAITING}"
-    while sql(url, query) == [("0",)]:
+    while sql(url, query) == [("0",)]:  # noqa: ASYNC110  # nobody tells
         await trio.sleep(0.01)
 
 
@@ -383,7 +338,7 @@ def expire(url: str) -> None:
 
 
 async def test_who_is_overtaken_writes_nothing() -> None:
-    """A worker whose lease has expired, and was taken, is stale, whatever it writes; what it has begun is interrupted."""
+    """A worker whose lease has expired, and was taken, is stale; what it has begun is interrupted."""
     async with one_session() as (_, _, url):
         async with ElsewhereInPostgres(url) as slow, ElsewhereInPostgres(url) as fast:
             writer = await enter(slow, "e-1")
@@ -409,7 +364,7 @@ async def test_who_is_overtaken_writes_nothing() -> None:
 
 
 async def test_a_lease_that_is_renewed_is_not_over() -> None:
-    """Between the look of another worker, which finds it expired, and its append, the owner renews: it stays the owner."""
+    """Another worker finds a lease expired, and the owner renews it before that one appends: it stays the owner."""
     async with one_session() as (_, _, url):
         async with ElsewhereInPostgres(url) as owner, ElsewhereInPostgres(url) as other:
             writer = await enter(owner, "e-1")
@@ -454,7 +409,8 @@ async def test_who_waits_for_a_session_is_woken_when_it_is_free(monkeypatch: pyt
             with trio.fail_after(20):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(wait)
-                    while sql(url, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'") == [("0",)]:
+                    query = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'"
+                    while sql(url, query) == [("0",)]:  # noqa: ASYNC110  # nobody tells
                         await trio.sleep(0.01)
                     await writer.finish(InvocationStatus.COMPLETED)
 
@@ -562,7 +518,7 @@ async def test_a_newer_format_is_refused() -> None:
     async with one_session() as (_, _, url):
         sql(url, "UPDATE minirun.versions SET version = 7")
         async with DatabaseSessionService(url) as service:
-            with pytest.raises(StorageFormatError, match="expected sessions of format 1, found format 7, made by a newer"):
+            with pytest.raises(StorageFormatError, match="expected sessions of format 1, found format 7"):
                 await get(service)
 
 
