@@ -7,12 +7,11 @@ from collections import defaultdict
 from typing import Any
 
 from minirun._codec import from_json
-from minirun.events import Event
+from minirun.events import Event, EventActions
 from minirun.sessions._fold import fold
 from minirun.sessions._postgres._text import read_key
 from minirun.sessions._sqlite._logs import link
 from minirun.sessions._state import Scope, Values, scope_of, with_writes, writes_of
-from minirun.events import EventActions
 
 from .postgres import shared_server
 

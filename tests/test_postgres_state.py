@@ -11,6 +11,10 @@ import trio
 from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 
+from minirun._json import dumps, freeze, loads
+from minirun._postgres._errors import sqlstate
+from minirun._postgres._pool import Pool
+from minirun._postgres._values import Statement
 from minirun.env import Env
 from minirun.errors import InvalidValueError, StorageRolledBackError
 from minirun.sessions._postgres._database import Database
@@ -18,10 +22,6 @@ from minirun.sessions._postgres._schema import REFUSED_OPERATION, SEPARATOR
 from minirun.sessions._postgres._state import operation
 from minirun.sessions._postgres._text import read_key, stored_key
 from minirun.sessions._state import MISSING, REMOVED, Add, Extend, Write, apply_write
-from minirun._json import dumps, freeze, loads
-from minirun._postgres._errors import sqlstate
-from minirun._postgres._pool import Pool
-from minirun._postgres._values import Statement
 
 from .postgres import new_database
 
