@@ -91,6 +91,10 @@ class Append:
         if self.writer is not None and self._begins:
             again = self.event.actions.replay.attempt is not None
             rows["begun"].append((member, *stored_key(self.writer.invocation_id), again))
+        if named := list(self.event.actions.named_artifacts()):
+            from ._artifacts import named_rows  # few events name artifacts
+
+            rows["artifacts"] += named_rows(member, self.live.key, named)
         if self._undone is not None:
             rows["undone"] += [(member, *run) for run in self._undone.runs]
 

@@ -116,8 +116,10 @@ class _Rows:
             self.parts["runs"].append((seq + 1, *stored_key(name), *paused))
         if len(events) > 1:
             from .._compactions import CompactionFold  # few programs import histories
+            from ._artifacts import reserved_rows
 
             self.compaction = CompactionFold.over(events).seq
+            self.parts["reserved"] += reserved_rows(1, self._key, events)
 
 
 def _operation_error(events: Sequence[Event], error: StorageRolledBackError) -> InvalidValueError:

@@ -6,6 +6,7 @@ from typing import Final
 
 from ..._postgres._values import Statement
 from .._key import SessionKey
+from ._artifacts import DELETE_ARTIFACTS
 from ._cache import FIND, PASTS
 from ._database import Database
 from ._leases import CHANNEL
@@ -95,6 +96,7 @@ async def delete_session(database: Database, key: SessionKey, owner: str, *, gon
             _LOCK_COUNTER(),
             _WRITE_BASE(key.app_name, key.user_id),
             *(statement(row.id) for statement in _DELETE_ROWS),
+            DELETE_ARTIFACTS(*place),
             _DELETE_PASTS(logs),
             _TELL(row.id),
         )

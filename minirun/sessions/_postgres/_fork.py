@@ -27,6 +27,7 @@ from .._invocation import Invocation, InvocationStatus, invocation_of
 from .._key import SessionKey
 from .._past import Past, check_fork_seq, invocation_at
 from .._session import GetSessionConfig
+from ._artifacts import fork_artifacts, reserved_rows, taken_error, taken_name
 from ._cache import CALLS, FIND, PASTS, STATE, THERE, SessionCache
 from ._create import already_exists, is_duplicate
 from ._database import Database
@@ -93,12 +94,17 @@ async def fork_session(
     compaction = source.compaction if past is None else past.compaction
     shared = [(each.first_seq, min(each.last_seq, at), each.log) for each in segments]
     assert newest.timestamp is not None
+    if past is not None:
+        rows["reserved"] += reserved_rows(1, new, past.events)
+    artifacts = fork_artifacts(key, new, at, is_newest=past is None)
     call = fork_call(new, source.id, at, now(), newest.timestamp, chain, compaction, shared, rows)
     try:
-        [made] = await database.write(call)
+        made, *_ = await database.write(call, *artifacts)
     except StorageRolledBackError as error:
         if is_duplicate(error):
             raise already_exists(new) from None
+        if (filename := taken_name(error)) is not None:
+            raise taken_error(filename, new.session_id) from None
         raise
     if not made.rows:
         return False

@@ -173,6 +173,25 @@ PARTS: Final = (
         FROM {rows} JOIN fresh f USING (i)""",
     ),
     Part(
+        "artifacts",
+        (_OF, ("app", "text"), ("usr", "text"), ("of", "text"), ("filename", "text"), ("version", "int8")),
+        """UPDATE minirun.artifact_versions v SET stager = NULL, seq = CASE WHEN r.of = '' THEN NULL ELSE f.seq END
+        FROM {rows} JOIN fresh f USING (i) JOIN minirun.artifacts a ON
+            a.app_name = r.app AND a.user_id = r.usr AND a.session_id = r.of AND a.filename = r.filename
+        WHERE v.artifact = a.id AND v.version = r.version AND v.stager IS NOT NULL""",
+    ),
+    Part(
+        "reserved",
+        (
+            _OF, ("app", "text"), ("usr", "text"), ("of", "text"), ("filename", "text"), ("name", "text"),
+            ("following", "int8"),
+        ),
+        """INSERT INTO minirun.artifacts AS t (app_name, user_id, session_id, filename, name, next_version)
+        SELECT r.app, r.usr, r.of, r.filename, r.name, r.following FROM {rows} JOIN fresh f USING (i)
+        ON CONFLICT (app_name, user_id, session_id, filename)
+        DO UPDATE SET next_version = greatest(t.next_version, excluded.next_version)""",
+    ),
+    Part(
         "undone",
         (_OF, ("invocation_id", "text"), ("status", "text"), ("end_seq", "int8")),
         """UPDATE minirun.invocations t SET status = r.status, end_seq = r.end_seq
