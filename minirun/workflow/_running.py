@@ -23,7 +23,6 @@ from ..runtime._failure import Pause, is_pause
 from ..types import Content
 from ._graph import NodeRun, Outcome, Plan
 from ._node_run import NodeExecution
-from ._nodes import check_complete
 from ._slots import Place, Slots
 
 if TYPE_CHECKING:
@@ -132,7 +131,6 @@ class _Running:
 
     async def _run_and_fold(self, run: NodeRun, execution: NodeExecution) -> None:
         try:
-            check_complete(execution.node, run.missing, execution.info_path)
             event = await execution.run()
         except BaseException as error:
             self._is_stopped = self._is_stopped or not is_pause(error)
@@ -158,6 +156,7 @@ class _Running:
             lane=(self._lanes.concurrent, run.serial),
             ending=partial(self._ended_by, run, info_path),
             on_failure=self._failed_with if has_handler else None,
+            missing=run.missing,
         )
 
     def _failed_with(self, error: Exception) -> Event:
@@ -172,6 +171,7 @@ class _Running:
         info = NodeInfo(path=info_path, output_for=(info_path,), message_as_output=as_output or None)
         event = changed(last, node_info=info)
         outcome = outcome_of(event, run.input)
+        self._ending = None if self._ending == run.id else self._ending  # of an attempt that has failed at its end
         self._plan.check(run, outcome)
         if self._plan.is_terminal(run, outcome):
             self._workflow._check_output(outcome.output)
