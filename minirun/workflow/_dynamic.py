@@ -29,13 +29,14 @@ from ..types import Content
 from ._node_run import NodeExecution
 from ._nodes import Node, is_limit
 from ._running import outcome_of
+from ._view import with_graphs
 from ._wrap import as_node
 
 if TYPE_CHECKING:
     from ..runtime._context import WorkingContext
     from ..runtime._replay import Replayer
 
-__all__ = ["map_nodes", "run_node"]
+__all__ = ["map_nodes", "run_node", "with_graphs"]
 
 # Functions that are made anew each time would stay until the run ends.
 NODES_KEPT_MAX = 64
