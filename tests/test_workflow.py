@@ -933,3 +933,19 @@ async def test_a_workflow_is_given_what_its_schema_says() -> None:
     with pytest.raises(NodeInputError, match="input of workflow 'inner'"):
         await run_of(inner, "no numbers")
     assert await output_of(Workflow(name="text", edges=[(START, ends)], input_schema=str), "words") == "words"
+
+
+@pytest.mark.parametrize("name", ["_run_async_impl", "_run_impl"])
+def test_a_workflow_has_no_logic_but_its_graph(name: str) -> None:
+    """A subclass that overrides how it runs is refused by name; one with fields and methods is a workflow."""
+
+    async def own(self: Workflow, ctx: InvocationContext) -> None:
+        await ctx.run_node(given, 1)
+
+    class Desk(Workflow):
+        size: int = 1
+
+    assert Desk(name="desk", edges=[(START, given)], size=2).size == 2
+    for bases in ((Workflow,), (type("Mixin", (), {name: own}), Desk)):
+        with pytest.raises(WorkflowConfigurationError, match=f"class Own: .* found a `{name}` of its own"):
+            type("Own", bases, {name: own} if bases == (Workflow,) else {})
