@@ -203,5 +203,5 @@ def _ids_in(event: Event) -> list[str]:
     found = replay.ended or attempt or replay.asked_by or step
     if not isinstance(found, str):
         return []
-    parts = (part.partition("~")[0].partition("*")[0].partition("!")[0] for part in found.split("/"))
+    parts = (part.partition("~")[0].partition("*")[0].partition("!")[0].partition("+")[0] for part in found.split("/"))
     return [part for part in parts if "@" in part]

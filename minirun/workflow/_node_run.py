@@ -106,6 +106,9 @@ class NodeExecution:
                     last = self._end_of_failed(error)
                     break
                 attempt, start_seq = attempt + 1, (failed.seq or 0) + 1
+            except BaseException:
+                invocation.ids.release(context._claims)  # another attempt of what this is part of comes to the same
+                raise
         context, scope = self._context(attempt + 1, start_seq)
         try:
             return await self._end(context, scope, last)

@@ -63,7 +63,7 @@ class Workflow(BaseAgent):
             the keys. A workflow inside of another may write the fields of both.
         input_schema: What it is given has to be, as `LlmAgent(output_schema=...)`.
         output_schema: What its output has to be.
-        retry: As a node of another workflow: see `Node`. It begins anew then.
+        retry: As a node of another workflow: see `Node`. What has ended in it is not run again, what was cut off is.
         timeout_s: The same.
     """
 
@@ -168,6 +168,8 @@ class Workflow(BaseAgent):
         return [*(node.tool for node in nodes if isinstance(node, ToolNode)), *toolsets]
 
     # --- a run
+
+    _goes_on = True  # another attempt of it, as a node, does not run again what has ended
 
     @property
     def _has_own_logic(self) -> bool:
