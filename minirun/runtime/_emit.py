@@ -85,7 +85,7 @@ class Emitter:
             for reader in context._position.readers:
                 if reader.fresh:
                     emission.reads[reader] = reader.unrecorded()
-            complete = prepare(context, event, event_id, emission, detached=is_detached(context, event, closing=closing))
+            complete = prepare(context, event, event_id, emission, detached=is_aside(context, event, closing=closing))
             if "on_event_callback" in invocation.program.plugins:
                 from ._on_event import after_hooks  # few programs have a plugin that looks at events
 
@@ -157,7 +157,7 @@ LIVE = Emitter()
 """Of every invocation that is not resumed."""
 
 
-def is_detached(context: ContextBase, event: Event, *, closing: bool) -> bool:
+def is_aside(context: ContextBase, event: Event, *, closing: bool) -> bool:
     """
     Whether what is emitted now takes no part in the order of what the agent says: a replay does not wait for it.
 
