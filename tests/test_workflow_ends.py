@@ -9,8 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from minirun import BaseAgent, Event, InvocationContext, LlmAgent, ParallelAgent
+from minirun import BaseAgent, Event, FunctionTool, InvocationContext, LlmAgent, ParallelAgent
 from minirun.errors import (
+    ConfigurationError,
     MinirunError,
     RouteError,
     SecondOutputError,
@@ -20,7 +21,7 @@ from minirun.errors import (
 )
 from minirun.testing import ScriptedLlm
 from minirun.tools import RetryConfig
-from minirun.workflow import END, FAILED, START, JoinNode, Workflow, node
+from minirun.workflow import END, FAILED, START, JoinNode, RequestInput, Workflow, node
 
 from .resuming import says
 from .test_workflow import flow, given, output_of, run_of
@@ -241,3 +242,30 @@ async def test_another_attempt_of_a_workflow_goes_on_with_it(where: str) -> None
     first = {"a node": inner, "run by a node": parent, "inside another": outer}[where]
     assert await output_of(flow((START, node(first, retry=AT_ONCE)))) == ["charged", "charged"]
     assert runs == ["charge", "send", "charge", "send", "send"]
+
+
+# --- rerun_on_resume=False --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value", [LlmAgent(name="a", model=says("a")), FunctionTool(told), JoinNode(name="j"), flow((START, given))]
+)
+def test_what_goes_on_after_each_question_cannot_be_told_not_to(value: Any) -> None:
+    """On an agent, a tool, a join or a workflow it has no effect, and is refused by name."""
+    with pytest.raises(ConfigurationError, match="rerun_on_resume=False has no effect"):
+        node(value, rerun_on_resume=False)
+
+
+async def test_a_node_that_a_question_ends_cannot_go_on_after_one() -> None:
+    """With rerun_on_resume=False a RequestInput ends the node, and ctx.request_input is refused before it asks."""
+
+    async def goes_on(node_input: Any, ctx: InvocationContext) -> Any:
+        return await ctx.request_input("What?")
+
+    async def ends(node_input: Any) -> Any:
+        yield RequestInput(message="What?")
+
+    with pytest.raises(ConfigurationError, match="wf@1/goes_on@1 has rerun_on_resume=False"):
+        await run_of(flow((START, node(goes_on, rerun_on_resume=False))))
+    _, run = await run_of(flow((START, node(ends, rerun_on_resume=False, require_confirmation=True))))
+    assert [question.hint for question in run.pending] == ["May the node 'ends' run?"]

@@ -161,6 +161,7 @@ class NodeExecution:
         around = position.concurrent if self.lane is None else (*position.concurrent, self.lane)
         agent = self.node.agent_that_ends(invocation.program.plugins)
         scope = NodeScope(self.info_path, self.input, attempt, start_seq, self.place, self._marked, agent, self.missing)
+        scope.ends_with_questions = not self.node.rerun_on_resume
         position = changed(
             position,
             path=self.path,
