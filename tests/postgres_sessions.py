@@ -33,8 +33,8 @@ def sql(url: str, *statements: str) -> list[tuple[str | None, ...]]:
 def empty(url: str) -> None:
     """Delete what minirun has stored there, if it has stored anything."""
     if sql(url, "SELECT to_regclass('minirun.store')") != [(None,)]:
-        tables = ", ".join(f"minirun.{table}" for table in TABLES)
-        sql(url, f"TRUNCATE {tables}", "UPDATE minirun.store SET commit_no = 0, session_no = 0")
+        deletes = "; ".join(f"DELETE FROM minirun.{table}" for table in TABLES)  # faster than TRUNCATE of small tables
+        sql(url, f"{deletes}; UPDATE minirun.store SET commit_no = 0, session_no = 0")
 
 
 def check_database(url: str, *, is_whole: bool = False) -> None:

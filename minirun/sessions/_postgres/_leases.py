@@ -110,6 +110,7 @@ class Leases:
         self._database = database
         self._env = env
         self._listener: Listener | None = None
+        self.lease_s, self.renew_every_s = LEASE_S, RENEW_EVERY_S
         self.begin_here()
 
     def begin_here(self) -> None:
@@ -146,7 +147,7 @@ class Leases:
         held = [writer for writer in writers if writer.epoch is not None]
         await self.show_life()
         numbers, epochs = [writer.live.incarnation for writer in held], [writer.epoch for writer in held]
-        await self._database.write(_HURRIED(), _RENEW(self.owner, LEASE_S, numbers, epochs))
+        await self._database.write(_HURRIED(), _RENEW(self.owner, self.lease_s, numbers, epochs))
 
 
 class LeaseWait:

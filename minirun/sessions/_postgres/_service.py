@@ -40,7 +40,7 @@ from ._append import Append
 from ._cache import SessionCache
 from ._commits import Commits
 from ._database import Database
-from ._leases import CHANNEL, LEASE_S, RENEW_EVERY_S, End, Leases, LeaseWait
+from ._leases import CHANNEL, End, Leases, LeaseWait
 from ._session import DatabaseSession
 
 if TYPE_CHECKING:
@@ -84,10 +84,10 @@ class DatabaseSessionService(BaseSessionService):
         self._pool = Pool(db_url, self._env)
         self._database = Database(self._pool)
         self._leases = Leases(self._database, self._env)
-        self._commits = Commits(self._database, lambda: self._leases.owner, LEASE_S, self._stored)
+        self._commits = Commits(self._database, lambda: self._leases.owner, self._leases.lease_s, self._stored)
         self._cache = SessionCache(self._database, cache_bytes, lambda: self._leases.owner, self._commits.answered)
         self._unrecorded: dict[tuple[int, str], End] = {}  # ends that met a failing store
-        self.renew_every_s = RENEW_EVERY_S
+        self.renew_every_s = self._leases.renew_every_s
 
     def _store_id(self) -> Hashable:
         return self._database.name

@@ -30,6 +30,8 @@ class Row(NamedTuple):
     owner: str | None
     expires: float | None
     """When the lease ends, on the database's clock, in seconds since the epoch."""
+    is_over: bool
+    """Whether that has passed."""
     is_free: bool
     """Whether no other living worker has the lease; of ours, the gate decides."""
     chain: bytes
@@ -84,10 +86,10 @@ class DatabaseSession(LiveSession):
         self.mark = row.chain
         self.segments = segments
         self.epoch = row.epoch
-        self.gone: str | None = None  # an owner of the lease that has died, as far as was seen
+        self.gone: str | None = None  # an owner of the lease that was seen to be dead, though its time is not over
         self.in_flight = False  # whether an append of it was sent, and not answered yet
 
     def see(self, row: Row) -> None:
         """Note what the row says of the lease."""
         self.epoch = row.epoch
-        self.gone = row.owner if row.is_free else None
+        self.gone = row.owner if row.is_free and not row.is_over else None

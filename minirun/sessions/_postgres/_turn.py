@@ -31,7 +31,7 @@ async def look_again(database: Database, append: Append, owner: str) -> None:
         raise SessionNotFoundError(msg)
     row = row_of(database.name, result.rows[0])
     if not append.has_entered and row.is_free and (row.revision, row.chain) == (append.revision, append.mark):
-        append.epoch, append.gone = row.epoch, row.owner
+        append.epoch, append.gone = row.epoch, None if row.is_over else row.owner
         return
     if append.writer is None:
         raise ChangedMeanwhileError
