@@ -13,18 +13,15 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import trio
 
 from ._files import open_private
-
-if TYPE_CHECKING:
-    from ._postgres._connection import Connect
 
 __all__ = ["Env", "HostThread", "derived_id"]
 
@@ -141,8 +138,8 @@ class Env:
                 pass  # SQLite says what is wrong; or another process was faster
         return sqlite3.connect(database, uri=uri, timeout=0, isolation_level=None, check_same_thread=False)
 
-    def postgres(self) -> Connect:
-        """Return what opens connections to Postgres. It needs the extra `minirun[postgres]`."""
+    def postgres(self) -> Callable[..., Awaitable[Any]]:
+        """Return what opens connections to Postgres, a `Connect`. It needs the extra `minirun[postgres]`."""
         from ._postgres._libpq import connect
 
         return partial(connect, self)

@@ -23,7 +23,7 @@ class Bounds:
 
     The server keeps `statement_s`, `lock_s` and `idle_transaction_s`; the others are kept here. An answer that is not
     there after `answer_s` does not come: the server has given the statement up before, or is stopped, or the network
-    is cut. A lease (30 s) outlives it, so that who waits in vain knows it before another worker goes on.
+    is cut. A lease (30 s) outlives it, so that a task that waits in vain knows it before another worker goes on.
     """
 
     connect_s: float = 10.0
@@ -111,7 +111,7 @@ class Connection(Protocol):
         """Close it. What was sent and not answered may be stored or not."""
 
     def abandon(self) -> None:
-        """Give up the copy of a connection in a fork of the process, and say nothing to the server, who is not ours."""
+        """Give up the copy of a connection that a fork of the process has, and say nothing to the server."""
 
 
 # (URL, bounds) → a connection. It raises StorageConnectionError, or ConfigurationError for a URL that is none.

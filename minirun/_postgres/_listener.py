@@ -35,7 +35,7 @@ PAYLOADS_MAX: Final = 1_000
 
 
 class Bell:
-    """One who waits for notifications of a channel; see `Listener.hearing`."""
+    """A place to wait for notifications of a channel; see `Listener.hearing`."""
 
     def __init__(self, listener: Listener, channel: str) -> None:
         self.channel = channel
@@ -68,7 +68,7 @@ class Bell:
             self._asleep = None
 
     def ring(self, payload: str | None) -> None:
-        """Wake who waits. With None something may have been missed."""
+        """Wake the task that waits. With None something may have been missed."""
         self.rings = True
         if payload is None or self._payloads is None or len(self._payloads) >= PAYLOADS_MAX:
             self._payloads = None
@@ -77,7 +77,7 @@ class Bell:
         self.nudge()
 
     def nudge(self) -> bool:
-        """Wake who waits, if it sleeps, so that it looks whether it rings; return whether it did."""
+        """Wake the task that waits, if it sleeps, so that it looks whether it rings; return whether it did."""
         if self._asleep is None or self._asleep.is_set():
             return False
         self._asleep.set()
@@ -150,7 +150,7 @@ class Listener:
         return self.generation
 
     def close(self) -> None:
-        """Close the connection, which ends the sign of life. Who waits goes on by the clock."""
+        """Close the connection, which ends the sign of life. Those who wait go on by the clock."""
         connection, self._connection = self._connection, None
         self._heard.clear()
         if connection is not None:

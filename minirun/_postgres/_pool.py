@@ -1,7 +1,7 @@
 """
 A few connections for many tasks.
 
-*   At most `size` connections. Who waits for one gets it in the order of coming.
+*   At most `size` connections. Tasks that wait for one get it in the order of coming.
 *   A connection is made when it is needed. The one that was used last is used next: its statements are prepared.
 *   One that the server has closed meanwhile is noticed before anything is sent on it, and replaced.
 *   After the first connection was made, a server that is away is tried again for `RECONNECT_S`: it may be restarting.

@@ -219,7 +219,7 @@ DANGLING: Final = Statement(
         AND NOT EXISTS (SELECT FROM minirun.contents c WHERE c.sha256 = v.sha256) LIMIT 1
     """,
 )
-# Whoever shows no sign of life, and has been at it for longer than a lost connection takes to be made again.
+# A worker that shows no sign of life, and has been at it for longer than a lost connection takes to be made again.
 _GONE: Final = "pg_try_advisory_xact_lock_shared(hashtextextended({0}, 0))"
 END_USES: Final = Statement(
     "end_uses",

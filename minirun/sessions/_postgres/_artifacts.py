@@ -9,8 +9,8 @@ Contents are not looked at: versions name them by their hash, and what none name
 it has a stager, the worker that will make it visible with an event. A content without a hash is on its way in or out;
 `content_uses` says which worker is writing or reading it.
 
-Whoever names a content, or takes one away, holds one advisory lock, `LOCK`: so no version names what a collection has
-just found to be of no use. Nobody who holds it waits for the counter of commits.
+Transactions that name a content, or take one away, hold one advisory lock, `LOCK`: so no version names what a
+collection has just found to be of no use. None that holds it waits for the counter of commits.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from ..._json import brief
 from ..._postgres._errors import sqlstate
 from ..._postgres._values import Call, Statement
 from ...errors import AlreadyExistsError, StorageError
@@ -221,5 +222,5 @@ def taken_name(error: StorageError) -> str | None:
 
 def taken_error(filename: str, session_id: str) -> AlreadyExistsError:
     """The error for a copy that was refused."""
-    msg = f"expected no artifact {filename!r:.80} in session {session_id!r:.80}, found that there is or was one"
+    msg = f"expected no artifact {brief(filename)} in session {brief(session_id)}, found that there is or was one"
     return AlreadyExistsError(f"{msg}; choose another id for the new session")

@@ -34,6 +34,7 @@ from __future__ import annotations
 from typing import Final
 
 from ._artifacts import TABLES as ARTIFACT_TABLES
+from ._memories import MEMORY_TABLES
 
 __all__ = ["MIGRATIONS", "REFUSED_OPERATION", "REFUSED_RUN", "SEPARATOR", "UNFINISHED", "WAITS"]
 
@@ -247,4 +248,4 @@ END $$
 """
 
 # Each is what leads from one version to the next; the first makes everything. A version, once released, stays as it is.
-MIGRATIONS: Final = ((*_TABLES, *ARTIFACT_TABLES, _LINK, _CHAIN, _FOLD, _SHARE, _BEGIN_RUN),)
+MIGRATIONS: Final = ((*_TABLES, *ARTIFACT_TABLES, *MEMORY_TABLES, _LINK, _CHAIN, _FOLD, _SHARE, _BEGIN_RUN),)
