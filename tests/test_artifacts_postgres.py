@@ -31,7 +31,7 @@ from minirun.types import Part
 from .postgres import new_database, shared_server
 from .postgres_sessions import name_of, sql
 
-SESSION: dict[str, str] = {"app_name": "app", "user_id": "u", "session_id": "s"}
+SESSION: dict[str, Any] = {"app_name": "app", "user_id": "u", "session_id": "s"}
 HERE: dict[str, Any] = {**SESSION, "filename": "a.txt"}
 KEY = ArtifactKey("app", "u", "s", "a.txt")
 USERS = ArtifactKey("app", "u", None, "user:a")
