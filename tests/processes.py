@@ -206,7 +206,7 @@ async def main(role: str, path: str, options: dict[str, Any]) -> None:
     """Play the role, and say how it ended."""
     if lease_s := options.pop("lease_s", 0):
         for leases in (_leases, _postgres_leases):
-            leases.LEASE_S, leases.RENEW_EVERY_S = lease_s, lease_s / 4  # type: ignore[misc]  # of this process alone
+            vars(leases).update(LEASE_S=lease_s, RENEW_EVERY_S=lease_s / 4)
     async with opened(path, options.pop("durability", "process")) as service:
         try:
             await ROLES[role](service, options)

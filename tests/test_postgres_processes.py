@@ -154,7 +154,7 @@ def test_what_was_acknowledged_before_a_kill_is_stored(others: Others) -> None:
     url = new_database()
     names = ("a", "b", "c")
     workers = {name: others.start("append_for_ever", url, session=name) for name in names}
-    heard = {name: 0 for name in names}
+    heard = dict.fromkeys(names, 0)
     for name, worker in workers.items():
         while heard[name] < 20:
             heard[name] = int(worker.says())

@@ -31,6 +31,7 @@ from minirun.errors import (
 from minirun.sessions import BaseSessionService, DatabaseSessionService, InvocationStatus, Session
 from minirun.sessions._postgres import _database, _leases
 from minirun.sessions._postgres._leases import LEASE_S
+from minirun.sessions._postgres._schema import MIGRATIONS
 from minirun.testing import ScriptedLlm
 
 from .postgres import new_database
@@ -226,7 +227,7 @@ async def held_counter(url: str) -> AsyncIterator[Callable[[], None]]:
     connection.exec_(b"BEGIN")
     connection.exec_(b"SELECT FROM minirun.store FOR UPDATE")
     try:
-        yield lambda: connection.exec_(b"COMMIT") and None
+        yield lambda: [connection.exec_(b"COMMIT")].clear()
     finally:
         connection.finish()
 
@@ -458,9 +459,11 @@ async def test_any_text_that_is_json_can_be_stored() -> None:
 async def test_ids_beyond_512_bytes_are_refused_for_new_sessions(name: str) -> None:
     """512 bytes of UTF-8 are an id, one more is too long, in a fork as well; nothing is stored."""
     async with one_session() as (service, _, url):
-        await service.create_session(**{**HERE, name: "ü" * 256})
+        ids: dict[str, Any] = {**HERE, name: "ü" * 256}
+        await service.create_session(**ids)
+        ids[name] += "x"
         with pytest.raises(InvalidValueError, match=f"{name}: expected at most 512 bytes"):
-            await service.create_session(**{**HERE, name: "ü" * 256 + "x"})
+            await service.create_session(**ids)
         with pytest.raises(InvalidValueError, match="session_id: expected at most 512 bytes"):
             await service.fork_session(**HERE, new_session_id="x" * 513)
         assert sql(url, "SELECT count(*) FROM minirun.sessions") == [("2",)]
@@ -527,7 +530,7 @@ async def test_an_older_format_is_migrated(monkeypatch: pytest.MonkeyPatch) -> N
     async with one_session() as (service, session, url):
         await append(service, session)
         step = ("ALTER TABLE minirun.sessions ADD COLUMN note text",)
-        monkeypatch.setattr(_database, "MIGRATIONS", (*_database.MIGRATIONS, step))
+        monkeypatch.setattr(_database, "MIGRATIONS", (*MIGRATIONS, step))
         for _ in range(2):
             async with DatabaseSessionService(url) as newer:
                 assert texts(await get(newer)) == ["x"]
