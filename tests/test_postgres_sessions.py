@@ -140,6 +140,34 @@ async def test_a_stale_member_fails_alone() -> None:
     check_database(url, is_whole=True)
 
 
+async def test_workers_that_append_to_one_session_at_once_take_turns() -> None:
+    """Three workers append to the same session: who is overtaken is stale and reads again; nothing else goes wrong."""
+    async with one_session() as (_, _, url):
+        workers = [ElsewhereInPostgres(url) for _ in range(3)]
+        stale: Counter[str] = Counter()
+
+        async def work(service: BaseSessionService, name: str) -> None:
+            for number in range(8):
+                while True:
+                    session = await get(service)
+                    try:
+                        await append(service, session, f"{name}{number}", app_last=name)
+                    except StaleSessionError:
+                        stale[name] += 1
+                    else:
+                        break
+
+        async with trio.open_nursery() as nursery:
+            for name, worker in zip("abc", workers, strict=True):
+                nursery.start_soon(work, worker, name)
+        session = await get(workers[0])
+        assert sorted(texts(session)) == sorted(f"{name}{number}" for name in "abc" for number in range(8))
+        assert stale, "they never met"
+        for worker in workers:
+            await worker.aclose()
+    check_database(url, is_whole=True)
+
+
 async def test_many_workers_give_numbers_without_a_gap_and_in_their_order() -> None:
     """Four workers and a reader: whoever sees a number sees all below it, and the shared sum is that of all appends."""
     url = new_database()
