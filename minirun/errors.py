@@ -56,8 +56,8 @@ __all__ = [
     "InvalidEventError", "InvalidMessageError", "InvalidValueError", "InvocationEndedError", "InvocationNotFoundError",
     "LlmCallsLimitExceededError", "MinirunError", "MissingArtifactError", "MissingDepsError", "MissingStateKeyError",
     "ModelAuthenticationError", "ModelConnectionError", "ModelContractError", "ModelError", "ModelOverloadedError",
-    "ModelRateLimitedError", "ModelRefusedError", "ModelRequestError", "ModelTimeoutError", "NodeInputError",
-    "NodeRejectedError", "NodeRunsLimitExceededError", "NodeTimeoutError", "NotResumableError",
+    "ModelRateLimitedError", "ModelRefusedError", "ModelRequestError", "ModelRetry", "ModelTimeoutError",
+    "NodeInputError", "NodeRejectedError", "NodeRunsLimitExceededError", "NodeTimeoutError", "NotResumableError",
     "NotSupportedAttributeError",
     "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError", "RetriesExceededError",
     "RouteError", "ScriptError", "SecretError", "ServiceClosedError", "ServiceInUseError", "ServiceNotConfiguredError",
@@ -98,6 +98,14 @@ class InvalidMessageError(MinirunError, ValueError):
 
 class ArgumentError(MinirunError, ValueError):
     """The arguments of a function call do not fit the tool's signature; the model is told so."""
+
+
+class ModelRetry(ArgumentError):
+    """
+    To raise in a tool or an `output_validator`: the model is told this text, and tries again, so many times at most.
+
+    It is none of the program's failures: no `RetryConfig` makes the same call again, and no traceback is logged.
+    """
 
 
 class ConfigurationError(MinirunError, ValueError):

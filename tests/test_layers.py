@@ -129,6 +129,8 @@ LATER = frozenset(
         "_request_types",
         "_routes",
         "agents._caching",
+        "agents._validators",
+        "tools._model_retries",
         "agents._call_ids",
         "agents._callbacks",
         "agents._clone",

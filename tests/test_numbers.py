@@ -27,7 +27,7 @@ from minirun.credentials import AuthCredential
 from minirun.errors import MinirunError
 from minirun.events import Event, EventActions
 from minirun.memory import MemoryEntry
-from minirun.models import ContextCacheConfig, RecordedLlm, ScriptedLlm
+from minirun.models import ContextCacheConfig, LlmResponse, RecordedLlm, ScriptedLlm
 from minirun.models.anthropic import Claude
 from minirun.models.gemini import Gemini
 from minirun.models.openai import OpenAIChat, OpenAIResponses
@@ -97,6 +97,7 @@ MAKERS: dict[str, Callable[..., object]] = {
     "GenerateContentConfig": GenerateContentConfig,
     "HttpOptions": HttpOptions,
     "ThinkingConfig": ThinkingConfig,
+    "LlmResponse": LlmResponse,
     "UsageMetadata": UsageMetadata,
     "ScriptedLlm": partial(ScriptedLlm, []),
     "RecordedLlm": lambda **given: RecordedLlm(ScriptedLlm([]), "recorded.jsonl", "record", **given),

@@ -94,7 +94,7 @@ async def toolbox(agent: LlmAgent, ctx: InvocationContext) -> Toolbox:
             from ._output import AnswerTool  # few agents have a schema
 
             answers_by_tool = True
-            _add(tools, AnswerTool(agent._output, prompts), agent)
+            _add(tools, AnswerTool(agent, prompts), agent)
     found = (tool._declared(prompts) for tool in tools.values())
     told = [declaration for declaration in found if declaration is not None]
     return Toolbox(model, tools, told, shapers, targets, answers_by_tool, native)

@@ -21,7 +21,7 @@ from .._json import freeze
 from .._values import changed
 from ..events import Event, Replay
 from ._branches import is_within
-from ._turn import INVALID_OUTPUT
+from ._turn import INVALID_OUTPUT, REFUSED_OUTPUT
 
 __all__ = ["TriedAgain", "goes_on", "goes_on_event", "is_said"]
 
@@ -99,4 +99,4 @@ def _is_error(event: Event) -> bool:
     """Whether *event* may be a model's answer that is an error, and not one of which the model was told."""
     replay = event.actions.replay
     is_answer = event.author != "user" and not replay.aside and replay.ended is None and replay.again is None
-    return is_answer and event.error_code not in (None, INVALID_OUTPUT)
+    return is_answer and event.error_code not in (None, INVALID_OUTPUT, REFUSED_OUTPUT)
