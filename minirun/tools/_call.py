@@ -110,7 +110,7 @@ class ToolCall:
             self.outcome = await self._permission.to_make_again()
             if self.outcome is not None:
                 return
-        args: dict[str, Any] = thaw(self.call.args)
+        args: dict[str, Any] = thaw(self.call.args) if replayer is None else self._permission.edited_args()
         value = await self._ask("before_tool_callback", args)
         if value is not None:
             self.outcome = result_of(value, self.call.name)
