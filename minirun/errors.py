@@ -9,32 +9,17 @@ What an error says about the store (promise P1): `StorageError` means *unknown u
 for its subclasses whose `stored` is False: there the transaction never began or was rolled back.
 """
 
+# ruff: noqa: F403, F405
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
 from ._lazy import names_of
 
-if TYPE_CHECKING:
-    from ._model_errors import CassetteError as CassetteError
-    from ._model_errors import ContextTooLongError as ContextTooLongError
-    from ._model_errors import ModelAuthenticationError as ModelAuthenticationError
-    from ._model_errors import ModelConnectionError as ModelConnectionError
-    from ._model_errors import ModelError as ModelError
-    from ._model_errors import ModelOverloadedError as ModelOverloadedError
-    from ._model_errors import ModelRateLimitedError as ModelRateLimitedError
-    from ._model_errors import ModelRefusedError as ModelRefusedError
-    from ._model_errors import ModelRequestError as ModelRequestError
-    from ._model_errors import ModelTimeoutError as ModelTimeoutError
-    from ._state_schema_error import StateSchemaError as StateSchemaError
-    from ._workflow_errors import (
-        NodeInputError,
-        NodeRejectedError,
-        NodeTimeoutError,
-        RouteError,
-        WorkflowConfigurationError,
-        WorkflowError,
-    )
+if TYPE_CHECKING:  # their __all__ are what the table below says
+    from ._model_errors import *
+    from ._state_schema_error import *
+    from ._workflow_errors import *
 else:
     __getattr__, __dir__, _ = names_of(
         globals(),
