@@ -129,6 +129,7 @@ LATER = frozenset(
         "_request_types",
         "_routes",
         "agents._caching",
+        "agents._chosen_contents",
         "agents._validators",
         "tools._model_retries",
         "agents._call_ids",

@@ -28,6 +28,7 @@ from ._request import ConfigMemo, Instruction, ModelRequest, prepare, toolbox
 
 if TYPE_CHECKING:
     from ..code_executors import BaseCodeExecutor
+    from ..flows._filters import EventFilter
     from ..flows._output import OutputSchema
     from ..planners import BasePlanner
     from ..tools import BaseToolset, RetryConfig
@@ -119,7 +120,11 @@ class LlmAgent(BaseAgent):
         disallow_transfer_to_parent: It does not hand over to the agent above it, nor keeps control for the user's next
             message.
         disallow_transfer_to_peers: It does not hand over to the agents beside it.
-        include_contents: `"none"` shows the model this invocation only: the user's message and what came of it.
+        include_contents: `"none"` shows the model this invocation only: the user's message and what came of it. A
+            function (not async) of a ReadonlyContext and the list of events that the model would be shown returns those
+            that it is shown, changed as it likes: `minirun.flows` has `keep_last(n)` and `remove_all_tools`. It is
+            asked for each request. A call whose response it leaves out is left out, too.
+        transfer_input_filter: The same for what was before another agent handed over to this one.
         input_schema: What another agent gives it that has it as a tool: as *output_schema*.
         output_schema: The form of its final answer: an attrs class, a dataclass, a TypedDict, a list of such, or a JSON
             schema. Every answer of the model is checked; the checked value is the event's `output`. What else may stand
@@ -173,9 +178,8 @@ class LlmAgent(BaseAgent):
     generate_content_config: GenerateContentConfig | None = attrs.field(default=None, validator=_checked)
     disallow_transfer_to_parent: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
     disallow_transfer_to_peers: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
-    include_contents: Literal["default", "none"] = attrs.field(
-        default="default", validator=refusing("include_contents 'default' or 'none'", ("default", "none").__contains__)
-    )
+    include_contents: Literal["default", "none"] | EventFilter = attrs.field(default="default", validator=_checked)
+    transfer_input_filter: EventFilter | None = attrs.field(default=None, validator=_checked)
     input_schema: Any = attrs.field(default=None, validator=_checked)
     output_schema: Any = attrs.field(default=None, validator=_checked)
     output_validator: Callable[..., Any] | None = attrs.field(default=None, validator=_checked)

@@ -125,9 +125,19 @@ def _check_validator(agent: LlmAgent, name: str, validator: object) -> None:
         pass
 
 
+def _check_contents(agent: LlmAgent, name: str, value: object) -> None:
+    if name == "include_contents" and value == "none":
+        return
+    other = "'default', 'none' or " if name == "include_contents" else "None or "
+    if not callable(value) or inspect.iscoroutinefunction(value):
+        msg = f"expected {name} to be {other}a function, not async, of a context and events, found {brief(value)}"
+        raise ConfigurationError(msg)
+
+
 CHECKS: Mapping[str, Callable[[LlmAgent, str, Any], None]] = {
     "code_executor": _check_executor,
     "generate_content_config": _check_config,
+    "include_contents": _check_contents,
     "input_schema": _check_schema,
     "mode": _check_mode,
     "model_retry": _check_retry,
@@ -135,5 +145,6 @@ CHECKS: Mapping[str, Callable[[LlmAgent, str, Any], None]] = {
     "output_schema": _check_schema,
     "output_validator": _check_validator,
     "planner": _check_planner,
+    "transfer_input_filter": _check_contents,
 }
 """By the name of a field: what raises ConfigurationError for a value other than its default that cannot be one."""
