@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
-from .._json import EMPTY_DICT
-from .._values import changed
+from .._json import EMPTY_DICT, FrozenTuple
+from .._values import MAKE, changed
 from .._workflow_errors import NodeTimeoutError
 from ..env import derived_id
 from ..errors import FatalError, StorageError
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from ._nodes import Node
 
 __all__ = ["NodeExecution"]
+
+# Whose outcome an event is that is said on the way.
+NOBODY = FrozenTuple()
 
 LONG_DELAY_S = 60.0
 """A longer delay before the next attempt pauses the invocation: no process has to live as long."""
@@ -157,7 +160,7 @@ class NodeExecution:
             concurrent=around,
             main_task=trio.lowlevel.current_task(),
             node=scope,
-            node_info=NodeInfo(path=self.info_path, output_for=()),
+            node_info=MAKE[NodeInfo](path=self.info_path, output_for=NOBODY),
         )
         reads = invocation.reads_of(self.path if attempt == 1 else f"{self.path}*{attempt}")
         context = NodeContext(invocation, self.agent, position, above._state, reads)

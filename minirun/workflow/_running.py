@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from .._json import freeze
-from .._values import changed
+from .._json import FrozenTuple, freeze
+from .._values import MAKE, changed
 from ..agents._lanes import Lanes
 from ..events import Event, NodeInfo
 from ..runtime import InvocationContext
@@ -169,7 +169,8 @@ class _Running:
     def _ended_by(self, run: NodeRun, info_path: str, last: Event) -> Event:
         """The event that the run ends with; raises if the graph cannot go on from there."""
         as_output = last.output is None and last.content is not None and last.node_info.message_as_output
-        info = NodeInfo(path=info_path, output_for=(info_path,), message_as_output=as_output or None)
+        ours = FrozenTuple([info_path])
+        info = MAKE[NodeInfo](path=info_path, output_for=ours, message_as_output=as_output or None)
         event = changed(last, node_info=info)
         outcome = outcome_of(event, run.input)
         self._plan.check(run, outcome)
@@ -180,5 +181,5 @@ class _Running:
                     raise self._plan.second_output(self._ending, run)
                 self._ending = run.id
             if self._is_outermost:
-                event = changed(event, node_info=changed(info, output_for=(info_path, self._info_path)))
+                event = changed(event, node_info=changed(info, output_for=FrozenTuple([info_path, self._info_path])))
         return event

@@ -193,7 +193,7 @@ async def parallel(task: Task) -> None:
 
 
 async def nodes(task: Task) -> None:
-    """The events of a graph, one for each node: one after another, or all at once and one at the end."""
+    """The events of a graph, one for each node: one after another, or, where COMMITs are shared, all at once."""
     store, numbers = opened(task), count()
 
     async def chain(session: int) -> None:
@@ -207,7 +207,7 @@ async def nodes(task: Task) -> None:
         await store.append(session, ANSWER)
 
     async def make(steps: int) -> list[Step]:
-        run = chain if task.what == "chain" else at_once
+        run = at_once if isinstance(store, FloorGroups) else chain
         return [partial(run, next(numbers)) for _ in range(steps)]
 
     await serve(task, make)
