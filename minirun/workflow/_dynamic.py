@@ -13,7 +13,6 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import trio
 
 from .._json import FrozenTuple, brief, dumps, freeze
@@ -181,8 +180,7 @@ async def _run(context: WorkingContext, execution: NodeExecution, failed_id: str
     if ended is None:
         async with AsyncExitStack() as stack:
             if execution.place is not None:
-                place = await stack.enter_async_context(execution.place.below())
-                execution = attrs.evolve(execution, place=place)
+                execution.place = await stack.enter_async_context(execution.place.below())
             try:
                 ended = await execution.run()
             except (FatalError, StorageError, ReplayError):

@@ -48,7 +48,7 @@ LONG_DELAY_S = 60.0
 """A longer delay before the next attempt pauses the invocation: no process has to live as long."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.define(eq=False, repr=False)
 class NodeExecution:
     """
     A run of *node* that is about to begin.
@@ -60,7 +60,7 @@ class NodeExecution:
         branch: Where it says what it says.
         info_path: How `NodeInfo.path` names it.
         input: JSON, frozen, or the user's Content.
-        place: Its place among those that go on at once.
+        place: Its place among those that go on at once; until it begins, that of the run it is run from.
         lane: What the writes of those beside it are noted in, and its number among them.
         ending: Makes the event that it ends with of what it says at its end, checked: raises if it cannot end so.
         on_failure: Makes the event that it ends with if it has failed; None: the failure is raised.

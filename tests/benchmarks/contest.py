@@ -8,7 +8,8 @@ Rules of this file:
 *   The first round warms up and is kept apart, as what the first use cost. Where the most memory would hide it, as with
     a crowd, every round has a process of its own, and none is for warming up.
 *   What works in memory is judged by processor time, its threads included, because on a shared machine the time on the
-    wall is mostly that of others; what waits for a disk is judged by the wall. The raw figures have both.
+    wall is mostly that of others; what waits for a disk is judged by the wall. Graphs are judged by processor time in
+    files, too: they take so long that the disk has others to serve meanwhile. The raw figures have both.
 *   A side that fails is left out with its reason, unless it is one of ours: then the benchmark fails.
 """
 

@@ -88,7 +88,7 @@ def _keys(kind: Kind) -> Scenario:
 
 
 def _workflow(what: str, kind: Kind, title: str, sizes: Sizes) -> Scenario:
-    name = f"workflow-{what}" + ("-quick" if kind == "quick file" else "")
+    name = f"{what}-{kind.partition(' ')[0]}"
     return Scenario(name, f"{title} in a {kind}", what, kind, sizes, sizes, "ms", clock="cpu")
 
 
