@@ -111,24 +111,35 @@ class _Running:
 
     def _start_ready(self) -> None:
         """Start what is ready, in the order of the triggers, as far as there are places."""
-        context, nursery = self._context, self._nursery
+        nursery = self._nursery
         if nursery is None:
             return
-        while self._waiting and not (self._is_stopped or context.escalated or context.end_invocation):
-            if not self._slots.take():
-                return
+        while self._may_start() and self._slots.take():
             run = self._waiting.pop(0)
-            nursery.start_soon(self._run_node, run, name=f"node {run.id}")
+            nursery.start_soon(self._run_nodes, run, name=f"node {run.id}")
+
+    def _may_start(self) -> bool:
+        context = self._context
+        return bool(self._waiting) and not (self._is_stopped or context.escalated or context.end_invocation)
+
+    async def _run_nodes(self, run: NodeRun) -> None:
+        """Run a node, and in the same task and place what is ready then: a chain takes one task, not one for a node."""
+        try:
+            await self._run_node(run)
+            while self._may_start() and self._slots.may_keep():
+                run = self._waiting.pop(0)
+                self._start_ready()
+                trio.lowlevel.current_task().name = f"node {run.id}"
+                await self._run_node(run)
+        finally:
+            self._slots.leave()
 
     async def _run_node(self, run: NodeRun) -> None:
         execution = self._execution(run)
         replayer = self._context._invocation.replayer
         if replayer is not None:
             replayer.record.start_branches([execution.branch])
-        try:
-            await self._lanes.lane(execution.branch, partial(self._run_and_fold, run, execution))
-        finally:
-            self._slots.leave()
+        await self._lanes.lane(execution.branch, partial(self._run_and_fold, run, execution))
 
     async def _run_and_fold(self, run: NodeRun, execution: NodeExecution) -> None:
         try:

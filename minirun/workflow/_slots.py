@@ -31,6 +31,10 @@ class Slots:
         self._free -= 1
         return True
 
+    def may_keep(self) -> bool:
+        """Whether who has a place may use it for another run: nobody waits for one."""
+        return not self._waiting
+
     def leave(self) -> None:
         """Give a place to what waits for one longest, or free it."""
         if self._waiting:
