@@ -32,7 +32,7 @@ class Slots:
         return True
 
     def may_keep(self) -> bool:
-        """Whether who has a place may use it for another run: nobody waits for one."""
+        """Whether a run that has ended may leave its place to one that begins: no other run waits for a place."""
         return not self._waiting
 
     def leave(self) -> None:
