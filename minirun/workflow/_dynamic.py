@@ -13,11 +13,10 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import trio
 
-from .._json import brief, dumps, freeze
-from .._values import changed
+from .._json import FrozenTuple, brief, dumps, freeze
+from .._values import MAKE, changed
 from ..agents._lanes import ON_FAILURE
 from ..errors import ConfigurationError, FatalError, ReplayError, StorageError
 from ..events import Event, NodeInfo, RecordedStep
@@ -171,7 +170,8 @@ def _branch(context: WorkingContext) -> str:
 
 def _ending(info_path: str, last: Event) -> Event:
     as_output = last.output is None and last.content is not None and last.node_info.message_as_output
-    info = NodeInfo(path=info_path, output_for=(info_path,), message_as_output=as_output or None)
+    ours = FrozenTuple([info_path])
+    info = MAKE[NodeInfo](path=info_path, output_for=ours, message_as_output=as_output or None)
     return changed(last, node_info=info)
 
 
@@ -187,8 +187,7 @@ async def _run(context: WorkingContext, execution: NodeExecution, failed_id: str
     if ended is None:
         async with AsyncExitStack() as stack:
             if execution.place is not None:
-                place = await stack.enter_async_context(execution.place.below())
-                execution = attrs.evolve(execution, place=place)
+                execution.place = await stack.enter_async_context(execution.place.below())
             try:
                 ended = await execution.run()
             except (FatalError, StorageError, ReplayError):
