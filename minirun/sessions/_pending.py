@@ -115,7 +115,7 @@ class PendingCall(Record):
             args: With True for a confirmation: make the call with these arguments, all of them, instead. They are
                 checked as those of the model are; what does not fit is told to the model as an error.
             message: With False for a confirmation: what the model is told.
-            by: Who has edited the *args*, as the log is to say; by default the user of the session.
+            by: The author of the edited *args*, for the log; by default the user of the session.
 
         Raises:
             InvalidMessageError: *value* does not answer this kind of question, or the rest does not go with it.
