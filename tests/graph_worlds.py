@@ -13,8 +13,10 @@ from minirun import InvocationContext
 from minirun.sessions import InvocationStatus
 from minirun.simulation import World
 
-from .graphs import Ground, Sketch, attempts_in, build, check_graph_log, draw
+from .graph_laws import attempts_in, check_graph_log
+from .graphs import Ground, build
 from .laws import Log, expect, read_logs
+from .sketches import Sketch, draw
 from .waiting import ENDS, WAIT_S, Outside, by_invocation, check_answered, live, may_run_twice, steps_of
 
 __all__ = ["graphs"]

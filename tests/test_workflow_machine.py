@@ -24,7 +24,9 @@ from minirun.simulation._strategy import worlds
 from minirun.workflow import _running
 from minirun.workflow._graph import Plan
 
-from .graphs import BrokenError, Ground, Sketch, attempts_in, build, check_graph_log, draw, folded, outcomes_of
+from .graph_laws import attempts_in, check_graph_log, folded, outcomes_of
+from .graphs import BrokenError, Ground, build
+from .sketches import Sketch, draw
 from .test_prefixes import bring_to_its_end, cut, open_calls, runner_of, store, whole_log
 from .test_resume import PLACE, log_of
 from .test_workflow_runs import outcomes, words
@@ -85,9 +87,10 @@ def recorded(log: Iterable[Event]) -> set[str]:
     """The keys of what is recorded: of steps, and of calls that are answered."""
     found = set()
     for event in log:
-        if event.actions.replay.step is not None:
+        step = event.actions.replay.step  # the failure of a node is recorded as one of its name
+        if step is not None and step.name == "act":
             found.add(event.id or "")
-        found.update(one.id or "" for one in event.get_function_responses() if one.name == "note")
+        found.update(one.id or "" for one in event.get_function_responses() if (one.name or "").endswith("note"))
     return found
 
 

@@ -61,6 +61,7 @@ class NodeExecution:
         lane: What the writes of those beside it are noted in, and its number among them.
         ending: Makes the event that it ends with of what it says at its end, checked: raises if it cannot end so.
         on_failure: Makes the event that it ends with if it has failed; None: the failure is raised.
+        missing: Of a join: the predecessors that could come no more.
     """
 
     above: ContextBase
@@ -74,6 +75,7 @@ class NodeExecution:
     lane: tuple[ConcurrentWrites, int] | None
     ending: Callable[[Event], Event]
     on_failure: Callable[[Exception], Event] | None = None
+    missing: tuple[str, ...] = ()
 
     async def run(self) -> Event:
         """Run it, and return the event that it has ended with, stored."""
@@ -149,7 +151,9 @@ class NodeExecution:
         position, invocation = above._position, above._invocation
         around = position.concurrent if self.lane is None else (*position.concurrent, self.lane)
         agent = self.node.agent_that_ends(invocation.program.plugins)
-        scope = NodeScope(self.info_path, self.input, attempt, start_seq, self.place, self._marked, agent)
+        scope = NodeScope(
+            self.info_path, self.input, attempt, start_seq, self.place, self._marked, agent, missing=self.missing
+        )
         position = changed(
             position,
             path=self.path,

@@ -288,7 +288,7 @@ class JoinNode(Node):
     cannot come for another reason, is left out; None stands only for one that has returned None.
 
     Args:
-        require_all: Fail if one is left out, naming it.
+        require_all: Fail if one is left out, naming it: with WorkflowError, or by the FAILED route.
         reduce: `reduce(value, output)` is called for each output in that order; the first value is *initial*.
         initial: What *reduce* begins with.
     """
@@ -300,6 +300,10 @@ class JoinNode(Node):
     initial: Any = None
 
     async def _once(self, context: InvocationContext, scope: NodeScope) -> Event:
+        if scope.missing and self.require_all:
+            names = ", ".join(map(repr, scope.missing))
+            msg = f"the join {scope.info_path} requires all of its predecessors, and {names} can come no more"
+            raise WorkflowError(msg)
         # of START there is what the user has said, of which an output has the text
         outputs = {name: each.text if isinstance(each, Content) else each for name, each in scope.input.items()}
         if self.reduce is None:
@@ -308,15 +312,3 @@ class JoinNode(Node):
         for output in outputs.values():
             value = self.reduce(value, output)
         return Event(output=freeze(value, f"output of {self.name!r}"))
-
-
-def check_complete(node: Node, missing: tuple[str, ...], path: str) -> None:
-    """
-    Refuse to run a join that needs all of its predecessors, without those that are *missing*.
-
-    Raises:
-        WorkflowError: One is missing.
-    """
-    if missing and isinstance(node, JoinNode) and node.require_all:
-        names = ", ".join(map(repr, missing))
-        raise WorkflowError(f"the join {path} requires all of its predecessors, and {names} can come no more")

@@ -23,7 +23,6 @@ from ..runtime._failure import Pause, is_pause
 from ..types import Content
 from ._graph import NodeRun, Outcome, Plan
 from ._node_run import NodeExecution
-from ._nodes import check_complete
 from ._slots import Place, Slots
 
 if TYPE_CHECKING:
@@ -35,11 +34,18 @@ __all__ = ["outcome_of", "run_workflow"]
 def outcome_of(event: Event, given: Any) -> Outcome:
     """What the event that a run has ended with says, which was *given* that."""
     if event.error_code is not None:
-        told = given.text if isinstance(given, Content) else given
+        told = _in_words(given)
+        if isinstance(given, dict):  # of a join: what START has given it, too
+            told = {name: _in_words(each) for name, each in given.items()}
         return Outcome(failed=freeze({"type": event.error_code, "message": event.error_message, "input": told}))
     output = event.text if event.node_info.message_as_output else event.output
     route = event.actions.route
     return Outcome(output, output is not None or route is None, tuple(route) if isinstance(route, list) else route)
+
+
+def _in_words(given: Any) -> Any:
+    """What a run was given, as JSON."""
+    return given.text if isinstance(given, Content) else given
 
 
 async def run_workflow(workflow: Workflow, context: InvocationContext) -> Any:
@@ -132,7 +138,6 @@ class _Running:
 
     async def _run_and_fold(self, run: NodeRun, execution: NodeExecution) -> None:
         try:
-            check_complete(execution.node, run.missing, execution.info_path)
             event = await execution.run()
         except BaseException as error:
             self._is_stopped = self._is_stopped or not is_pause(error)
@@ -158,6 +163,7 @@ class _Running:
             lane=(self._lanes.concurrent, run.serial),
             ending=partial(self._ended_by, run, info_path),
             on_failure=self._failed_with if has_handler else None,
+            missing=run.missing,
         )
 
     def _failed_with(self, error: Exception) -> Event:

@@ -43,6 +43,8 @@ class NodeScope:
     """What the node's own logic has said by now: `ctx.output` and `ctx.route` are a part of it."""
     heard_seq: int = 0
     """Of an agent in a conversation: where that begins which it says now."""
+    missing: tuple[str, ...] = ()
+    """Of a join: the predecessors that could come no more."""
     output: Any = None
     """What a workflow that is the node has come to."""
 
