@@ -158,7 +158,8 @@ class _Checking:
             value = (json.loads(value) if isinstance(value, str) else value)["args"]
         args = value if isinstance(value, dict) else {} if value is None else {"given": value}
         expect(event.output == mark(draft.name, args), f"{run_id} was given {given!r}, and gives {event.output}")
-        responses = [each for each in self._inside(event) if each.get_function_responses()]
+        inside = self._inside(event)  # what has failed, and was tried again when somebody has gone on, has no result
+        responses = [each for each in inside if any("result" in one.response for one in each.get_function_responses())]
         expect(
             [draft.name in each.actions.state_delta for each in responses] == [True],
             f"the tool {run_id} was to write once, with its response: {responses}",
@@ -173,8 +174,11 @@ class _Checking:
             if each.author == "user" and one.name != REQUEST_CONFIRMATION
         ]
         asked = {one.id for each in said if each.author == "user" for one in each.get_function_responses()}
-        expect(len(asked) == questions, f"{run_id} was to ask {questions} times, and has asked {asked}")
-        words = [answer["result"] for answer in answers]
+        is_agent = draft.kind == "agent"  # whose call may have been answered as cancelled: it is made, and asks, anew
+        if not is_agent or draft.number == 4:
+            is_asked = len(asked) == questions or (is_agent and len(asked) > questions)
+            expect(is_asked, f"{run_id} was to ask {questions} times, and has asked {asked}")
+        words = [answer["result"] for answer in answers][-1 if is_agent else 0 :]
         given: Any = {
             "asks": lambda: [event.output[1]],
             "yields": lambda: [event.output],

@@ -50,7 +50,7 @@ class Ground:
     """When timers are due, in seconds since the epoch."""
 
     def __init__(self, breaks_at: int = 0) -> None:
-        self._until_broken = breaks_at
+        self._breaks_at = self._until_broken = breaks_at
         self.effects: Counter[str] = Counter()
         """By the key of a step or a call."""
         self.entered: list[str] = []
@@ -62,10 +62,16 @@ class Ground:
         self.entered.append(ctx._path)
         self.attempted.append((ctx._path, ctx.attempt_count))
 
+    @property
+    def has_broken(self) -> bool:
+        """Whether something has failed where nobody expects it."""
+        return self._until_broken < 0 < self._breaks_at
+
     def stumble(self) -> None:
         """Fail here, if this is the place where everything fails."""
         self._until_broken -= 1
         if self._until_broken == 0:
+            self._until_broken = -1
             raise BrokenError
 
     async def effect(self, key: str, invocation_id: str) -> None:
@@ -174,18 +180,19 @@ def _words(request: LlmRequest) -> list[Any]:
 
 
 def _response(request: LlmRequest) -> Any:
-    """The response that the model has just been given, if it is one."""
+    """The response that the model has just been given, if it is one with a result."""
     found = request.contents[-1].parts[-1].function_response
-    return None if found is None else found.response
+    return None if found is None or "result" not in found.response else found.response
 
 
 def _agent(name: str, ground: Ground) -> LlmAgent:
     """An agent that calls a tool twice at once, and then answers."""
 
     def answer(request: LlmRequest) -> Any:
-        if _response(request) is not None:
+        if request.contents[-1].parts[-1].function_response is not None:
             return f"{name} has noted"
         expect(len(_words(request)) <= 4, f"{name} is shown {request.contents}")
+        ground.stumble()
         return [call("note", what="a"), call("note", what="b")]
 
     return LlmAgent(name=name, model=ScriptedLlm(answer), tools=[_noting(ground)], output_key=name)
@@ -222,7 +229,7 @@ def _careful_agent(name: str, ground: Ground) -> LlmAgent:
         return "paid"
 
     def answer(request: LlmRequest) -> Any:
-        if _response(request) is not None:
+        if request.contents[-1].parts[-1].function_response is not None:
             return f"{name} has paid"
         return [call("note", what="a"), call("pay")]
 
@@ -296,6 +303,7 @@ class Using(BaseTool):
         return FunctionDeclaration(name=self.name, description=self.description, parameters=parameters)
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
+        self._ground.stumble()
         await self._ground.effect(tool_context.function_call_id, tool_context.invocation_id)
         tool_context.state[self._node_name] = 1
         return mark(self._node_name, args)
@@ -315,8 +323,10 @@ class Kit(BaseToolset):
 # --- functions --------------------------------------------------------------------------------------------------------
 
 
-async def _act(ctx: InvocationContext, ground: Ground, what: str) -> str:
+async def _act(ctx: InvocationContext, ground: Ground, what: str, *, is_safe: bool = False) -> str:
     async def work(what: str) -> str:
+        if not is_safe:
+            ground.stumble()
         await ground.effect(ctx.idempotency_key, ctx.invocation_id)
         return what
 
@@ -347,7 +357,7 @@ async def _maps(draft: Draft, ground: Ground, given: Any, ctx: InvocationContext
 
     async def item(node_input: int, ctx: InvocationContext) -> str:
         ctx.state.add(f"{draft.name}_items", node_input)
-        done = await _act(ctx, ground, f"item {node_input}")
+        done = await _act(ctx, ground, f"item {node_input}", is_safe=draft.variant == 2)
         if draft.variant == 2 and node_input == draft.number - 1:
             raise ValueError(done)
         if draft.variant == 3:
@@ -383,7 +393,7 @@ async def _waits(draft: Draft, ground: Ground, given: Any, ctx: InvocationContex
 
 async def _retries(draft: Draft, ground: Ground, given: Any, ctx: InvocationContext) -> Any:
     """Fails until its last attempt, or takes its time until then."""
-    await _act(ctx, ground, "try")
+    await _act(ctx, ground, "try", is_safe=True)
     ctx.state[draft.name] = ctx.attempt_count
     if ctx.attempt_count < draft.number:
         if draft.variant:

@@ -151,9 +151,7 @@ class NodeExecution:
         position, invocation = above._position, above._invocation
         around = position.concurrent if self.lane is None else (*position.concurrent, self.lane)
         agent = self.node.agent_that_ends(invocation.program.plugins)
-        scope = NodeScope(
-            self.info_path, self.input, attempt, start_seq, self.place, self._marked, agent, missing=self.missing
-        )
+        scope = NodeScope(self.info_path, self.input, attempt, start_seq, self.place, self._marked, agent, self.missing)
         position = changed(
             position,
             path=self.path,

@@ -300,7 +300,7 @@ class JoinNode(Node):
     initial: Any = None
 
     async def _once(self, context: InvocationContext, scope: NodeScope) -> Event:
-        if scope.missing and self.require_all:
+        if self.require_all and scope.missing:
             names = ", ".join(map(repr, scope.missing))
             msg = f"the join {scope.info_path} requires all of its predecessors, and {names} can come no more"
             raise WorkflowError(msg)

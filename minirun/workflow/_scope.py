@@ -35,6 +35,8 @@ class NodeScope:
     """Makes the event that ends the run of what is said last, checked."""
     agent: BaseAgent | None
     """The agent that the node is, if its answer is the last that is said, whatever hooks there are."""
+    missing: tuple[str, ...] = ()
+    """Of a join: the predecessors that can come no more."""
     ended_by: Event | None = None
     """The stored event that has ended the run."""
     refused: Exception | None = None
@@ -43,8 +45,6 @@ class NodeScope:
     """What the node's own logic has said by now: `ctx.output` and `ctx.route` are a part of it."""
     heard_seq: int = 0
     """Of an agent in a conversation: where that begins which it says now."""
-    missing: tuple[str, ...] = ()
-    """Of a join: the predecessors that could come no more."""
     output: Any = None
     """What a workflow that is the node has come to."""
 
