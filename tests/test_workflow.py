@@ -786,25 +786,6 @@ async def test_an_agent_may_answer_false() -> None:
     assert await output_of(flow((START, judge, given))) == {"given": False}
 
 
-async def test_an_outcome_that_is_refused_is_no_failed_attempt() -> None:
-    """Where the graph cannot go on from, a further attempt would come to as well: of agents as of functions."""
-    model = ScriptedLlm(lambda request: "an answer")
-    agent = node(LlmAgent(name="a", model=model), retry=AT_ONCE)
-    entered: list[int] = []
-
-    async def once(node_input: Any) -> Event:
-        entered.append(1)
-        return Event(output=1, route="z")
-
-    for first in (agent, node(once, retry=AT_ONCE)):
-        root = flow((START, first, {"x": given, FAILED: ends}))
-        runner = InMemoryRunner(root, app_name="app", auto_create_session=True)
-        with pytest.raises(RouteError):
-            async with runner.run_async(user_id="u", session_id="s", new_message="go") as run:
-                await run.wait()
-    assert (len(model.requests), len(entered)) == (1, 1)
-
-
 async def test_what_has_ended_is_not_run_again_by_another_attempt() -> None:
     """Nodes that a node, or a tool, runs: once each, however often that is attempted, and whatever it asks then."""
     runs: list[int] = []

@@ -85,7 +85,7 @@ class Emitter:
             for reader in context._position.readers:
                 if reader.fresh:
                     emission.reads[reader] = reader.unrecorded()
-            complete = prepare(context, event, event_id, emission, detached=is_detached(context, closing=closing))
+            complete = prepare(context, event, event_id, emission, detached=is_detached(context, event, closing=closing))
             if "on_event_callback" in invocation.program.plugins:
                 from ._on_event import after_hooks  # few programs have a plugin that looks at events
 
@@ -157,10 +157,14 @@ LIVE = Emitter()
 """Of every invocation that is not resumed."""
 
 
-def is_detached(context: ContextBase, *, closing: bool) -> bool:
-    """Whether what is emitted now takes no part in the order of what the agent says: a replay does not wait for it."""
+def is_detached(context: ContextBase, event: Event, *, closing: bool) -> bool:
+    """
+    Whether what is emitted now takes no part in the order of what the agent says: a replay does not wait for it.
+
+    So it is with what an agent's own logic says while it handles an exception: what failed may go well another time.
+    """
     handled = sys.exception()
-    unwinds = handled is not None and is_pause(handled)
+    unwinds = handled is not None and (is_pause(handled) or (event.id is None and context._has_own_logic))
     return closing or context._is_detached or STEP_ID.get() is not None or unwinds
 
 

@@ -76,7 +76,7 @@ class Replayer(Emitter):
         recorded = self.find(context, event_id)
         if recorded is not None:
             return await self.repeat(context, recorded, writes_of(event.actions))
-        if not is_detached(context, closing=closing):
+        if not is_detached(context, event, closing=closing):
             await self.leave_replay(context, f"an event of {context._path}")
         return await self._store(context, event, event_id, closing=closing)
 

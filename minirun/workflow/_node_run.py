@@ -22,6 +22,7 @@ import trio
 from .._json import EMPTY_DICT
 from .._values import changed
 from .._workflow_errors import NodeTimeoutError
+from ..agents._lanes import no_stray_cancellation
 from ..env import derived_id
 from ..errors import FatalError, StorageError
 from ..events import Event, EventActions, NodeInfo, Replay
@@ -61,7 +62,7 @@ class NodeExecution:
         lane: What the writes of those beside it are noted in, and its number among them.
         ending: Makes the event that it ends with of what it says at its end, checked: raises if it cannot end so.
         on_failure: Makes the event that it ends with if it has failed; None: the failure is raised.
-        missing: Of a join: the predecessors that could come no more.
+        missing: Of a join: the predecessors that can come no more.
     """
 
     above: ContextBase
@@ -93,31 +94,29 @@ class NodeExecution:
                 await _wait_until_due(context._at(context.state, path=f"{self.path}!{attempt}"), failed)
             context, scope = self._context(attempt, start_seq)
             try:
-                last = await self._within_time(context, scope)
-                context._check_awaited()
-                break
+                return await self._end(context, scope, await self._attempted(context, scope))
             except Exception as group:
                 error = _own(group)
                 begin_again(context)
                 context._close(f"the attempt of the node {self.info_path} has ended")
-                if error is scope.refused:  # another attempt would come to the same
-                    self._leave(error)
-                    raise error from group.__cause__
                 failed = await self._note_failed(context, error, attempt)
                 if failed is None:
                     last = self._end_of_failed(error)
-                    context, scope = self._context(attempt + 1, start_seq)
                     break
                 attempt, start_seq = attempt + 1, (failed.seq or 0) + 1
+        context, scope = self._context(attempt + 1, start_seq)
+        try:
+            return await self._end(context, scope, last)
+        except Exception as error:
+            self._leave(error)
+            raise
+
+    async def _end(self, context: InvocationContext, scope: NodeScope, last: Event) -> Event:
+        """Store the event that it ends with; what is refused of it is a failure of the attempt, like any other."""
         if scope.ended_by is None:  # else the answer of an agent has ended it
-            await invocation.env.point(f"end of node {self.path}")
+            await self.above._invocation.env.point(f"end of node {self.path}")
             await trio.lowlevel.checkpoint_if_cancelled()  # it may have come here in spite of that
-            try:
-                last = self._marked(last)
-            except Exception as error:
-                self._leave(error)
-                raise
-            scope.ended_by = await context.emit(last)
+            scope.ended_by = await context.emit(self._marked(last))
         context._close(f"the node {self.info_path} has ended")
         return scope.ended_by
 
@@ -170,6 +169,13 @@ class NodeExecution:
         replayer, live = self.above._invocation.replayer, self.above._invocation.live
         recorded = None if replayer is None else replayer.record.first_below(self.branch)
         return live.revision + 1 if recorded is None else recorded
+
+    async def _attempted(self, context: InvocationContext, scope: NodeScope) -> Event:
+        """What the attempt is to end with: it has done all that it was to do."""
+        with no_stray_cancellation(f"node {self.info_path}"):
+            last = await self._within_time(context, scope)
+        context._check_awaited()
+        return last
 
     async def _within_time(self, context: InvocationContext, scope: NodeScope) -> Event:
         limit = self.node.limits[1]

@@ -178,6 +178,7 @@ class _Running:
         info = NodeInfo(path=info_path, output_for=(info_path,), message_as_output=as_output or None)
         event = changed(last, node_info=info)
         outcome = outcome_of(event, run.input)
+        self._ending = None if self._ending == run.id else self._ending  # of an attempt that has failed at its end
         self._plan.check(run, outcome)
         if self._plan.is_terminal(run, outcome):
             self._workflow._check_output(outcome.output)
