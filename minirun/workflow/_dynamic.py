@@ -64,6 +64,7 @@ async def map_nodes(
     node = _node(context, value, name)
     concurrent = ConcurrentWrites()
     runs = [_claimed(context, node, _frozen(item, node), (concurrent, place)) for place, item in enumerate(items)]
+    beside = _items(runs)
     results: list[Any] = [None] * len(runs)
     failures: list[Exception] = []
     pauses: list[BaseException] = []
@@ -74,7 +75,7 @@ async def map_nodes(
             if failures or pauses:
                 return  # what has not begun does not begin; an invocation that goes on comes to it
             try:
-                results[place] = await _run(context, *run)
+                results[place] = await _run(context, *run, beside)
             except Exception as error:
                 if on_failure == "cancel_others":
                     raise
@@ -168,7 +169,13 @@ def _ending(info_path: str, last: Event) -> Event:
     return changed(last, node_info=info)
 
 
-async def _run(context: WorkingContext, execution: NodeExecution, failed_id: str) -> Any:
+def _items(runs: list[tuple[NodeExecution, str]]) -> str:
+    """The items of a map, as the record of the failure of one names them: `[first:last]`; "" if they have no order."""
+    numbers = [runs[place][0].branch.rpartition("~")[2].partition("*")[0] for place in (0, -1)] if runs else []
+    return f"[{':'.join(numbers)}]" if numbers and all(map(str.isdecimal, numbers)) else ""
+
+
+async def _run(context: WorkingContext, execution: NodeExecution, failed_id: str, beside: str = "") -> Any:
     invocation, name = context._invocation, execution.node.name
     failed = invocation.emitter.find(context, failed_id)
     if failed is not None:
@@ -187,7 +194,7 @@ async def _run(context: WorkingContext, execution: NodeExecution, failed_id: str
             except (FatalError, StorageError, ReplayError):
                 raise
             except Exception as error:  # recorded, as that of a step: whoever catches it goes on from there
-                step = RecordedStep(name=name, path=f"{context._path}/{name}")
+                step = RecordedStep(name=name, path=f"{context._path}/{name}{beside}")
                 text = invocation.secrets.text_of(error)
                 info = NodeInfo(path=execution.info_path, output_for=())
                 event = changed(event_of_failure(failed_id, error, step, text), node_info=info)
