@@ -1,4 +1,4 @@
-"""What the machine of test_workflow_machine.py has found, and others who tried to break workflows: each once, plainly."""
+"""What the machine of test_workflow_machine.py has found, and who tried to break workflows: each once, plainly."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def told(node_input: Any) -> Any:
 
 
 async def test_a_join_that_lacks_one_takes_its_route_for_failures() -> None:
-    """With `require_all` and FAILED, what is behind that is told; the failure is that of the node, and counts as one."""
+    """With `require_all` and FAILED, what is behind that is told; the failure is that of the node."""
     join = JoinNode(name="both", require_all=True)
     edges = [(START, choose, {"left": left, "right": right}), ((left, right), join, {FAILED: told})]
     run = await run_of(runner_for(*edges))
@@ -91,7 +91,8 @@ async def test_a_join_behind_start_tells_of_the_message_in_words() -> None:
     join = JoinNode(name="both", reduce=refuse)
     run = await run_of(runner_for((START, left, join), (START, join, {FAILED: told})))
     assert run.answer is not None
-    assert run.answer.output == {"told": {"type": "ValueError", "message": "no", "input": {"left": "left", "START": "go"}}}
+    given = {"left": "left", "START": "go"}
+    assert run.answer.output == {"told": {"type": "ValueError", "message": "no", "input": given}}
 
 
 @pytest.mark.parametrize("fails", [{0}, {0, 2}, {1}])
@@ -107,7 +108,7 @@ async def test_all_items_of_a_map_that_have_failed_are_tried_again(fails: set[in
         return node_input
 
     async def parent(ctx: InvocationContext) -> Any:
-        return await ctx.map(item, range(4), max_concurrency=1, on_failure="collect")
+        return await ctx.map(item, range(4), on_failure="collect")
 
     runner = runner_for((START, parent))
     with pytest.raises((ConnectionError, ExceptionGroup)):
@@ -134,12 +135,13 @@ async def test_a_map_whose_failure_was_dealt_with_is_not_tried_again() -> None:
         try:
             await ctx.map(item, range(2), on_failure="collect")
         except ExceptionGroup:
-            await ctx.emit(Event(message="all right"))
+            pass
+        await ctx.emit(Event(message="all right"))
         if broken[0]:
             raise ValueError("not all right")
         return "dealt with"
 
-    runner = runner_for((START, parent), )
+    runner = runner_for((START, parent))
     run = await failed_run(runner, ValueError)
     broken[0] = False
     again = await gone_on(runner, run)
