@@ -67,7 +67,7 @@ class Ground:
         """Whether something has failed where nobody expects it."""
         return self._until_broken < 0 < self._breaks_at
 
-    def stumble(self) -> None:
+    def stumble(self, *, in_step: bool = False) -> None:
         """Fail here, if this is the place where everything fails."""
         self._until_broken -= 1
         if self._until_broken == 0:
@@ -326,7 +326,7 @@ class Kit(BaseToolset):
 async def _act(ctx: InvocationContext, ground: Ground, what: str, *, is_safe: bool = False) -> str:
     async def work(what: str) -> str:
         if not is_safe:
-            ground.stumble()
+            ground.stumble(in_step=True)
         await ground.effect(ctx.idempotency_key, ctx.invocation_id)
         return what
 
