@@ -212,3 +212,32 @@ async def test_a_cancellation_of_a_node_is_no_stray(autojump_clock: trio.testing
 
     with pytest.raises(ValueError, match="no"):
         await run_of(flow((START, (fails, long), JoinNode(name="both"))))
+
+
+# --- another attempt of a workflow that is a node ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["a node", "run by a node", "inside another"])
+async def test_another_attempt_of_a_workflow_goes_on_with_it(where: str) -> None:
+    """What has ended in it is not run again, nor what that has run; what has failed is, and what it was beside."""
+    runs: list[str] = []
+
+    async def charge(node_input: Any, ctx: InvocationContext) -> str:
+        runs.append("charge")
+        return "charged"
+
+    async def send(node_input: Any, ctx: InvocationContext) -> Any:
+        runs.append("send")
+        charged = await ctx.run_node(charge, "again")
+        if runs.count("send") < 3:
+            raise ConnectionError("down")
+        return [node_input, charged]
+
+    async def parent(node_input: Any, ctx: InvocationContext) -> Any:
+        return await ctx.run_node(inner, node_input)
+
+    inner = Workflow(name="inner", edges=[(START, charge, send)])
+    outer = Workflow(name="outer", edges=[(START, inner)])
+    first = {"a node": inner, "run by a node": parent, "inside another": outer}[where]
+    assert await output_of(flow((START, node(first, retry=AT_ONCE)))) == ["charged", "charged"]
+    assert runs == ["charge", "send", "charge", "send", "send"]

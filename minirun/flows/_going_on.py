@@ -64,7 +64,7 @@ class _Place(NamedTuple):
             return other.step is not None and other.step.path == step.path
         first, _, last = step.path[:-1].rpartition("[")[2].partition(":")
         below = (other.branch or "").removeprefix(f"{self.branch}." if self.branch else "").split(".")
-        name, _, number = below["@" in below[0] and len(below) > 1].partition("*")[0].rpartition("~")
+        name, _, number = below["@" in below[0] and len(below) > 1].partition("*")[0].partition("+")[0].rpartition("~")
         return name == step.name and number.isdecimal() and int(first) <= int(number) <= int(last)
 
 

@@ -48,6 +48,10 @@ class AgentNode(Node):
         """The agent and those below it."""
         return AgentTree(self.agent, is_node=True)
 
+    @property
+    def attempt_marker(self) -> str:
+        return "+" if getattr(self.agent, "_goes_on", False) else "*"
+
     def agent_that_ends(self, plugins: PluginHooks) -> BaseAgent | None:
         agent = self.agent
         if not isinstance(agent, LlmAgent) or agent.after_agent_callback or agent.code_executor is not None:
@@ -70,7 +74,7 @@ class AgentNode(Node):
     def _inside(self, context: InvocationContext, scope: NodeScope) -> InvocationContext:
         """What the agent is run in."""
         position = context._position
-        suffix = "" if scope.attempt == 1 else f"*{scope.attempt}"
+        suffix = "" if scope.attempt == 1 else f"{self.attempt_marker}{scope.attempt}"
         model, node = find_model(context.agent, context), (context.invocation_id, context.branch)
         inside = NodeInside(_message(scope.input), scope.start_seq, model, node=node)
         path = f"{position.path}{suffix}"

@@ -26,7 +26,7 @@ from ..agents._lanes import no_stray_cancellation
 from ..env import derived_id
 from ..errors import FatalError, StorageError
 from ..events import Event, EventActions, NodeInfo, Replay
-from ..runtime import InvocationContext
+from ..runtime import InvocationContext, StreamingMode
 from ..runtime._failure import first_failure, leaves
 from ..runtime._steps import sleep_until
 from ..sessions._concurrent import ConcurrentWrites
@@ -94,6 +94,8 @@ class NodeExecution:
                 await _wait_until_due(context._at(context.state, path=f"{self.path}!{attempt}"), failed)
             context, scope = self._context(attempt, start_seq)
             try:
+                if invocation.run_config.streaming_mode is StreamingMode.SSE:
+                    await context.emit(self._begun(attempt))
                 return await self._end(context, scope, await self._attempted(context, scope))
             except Exception as group:
                 error = _own(group)
@@ -104,6 +106,9 @@ class NodeExecution:
                     last = self._end_of_failed(error)
                     break
                 attempt, start_seq = attempt + 1, (failed.seq or 0) + 1
+            except BaseException:
+                invocation.ids.release(context._claims)  # another attempt of what this is part of comes to the same
+                raise
         context, scope = self._context(attempt + 1, start_seq)
         try:
             return await self._end(context, scope, last)
@@ -119,6 +124,11 @@ class NodeExecution:
             scope.ended_by = await context.emit(self._marked(last))
         context._close(f"the node {self.info_path} has ended")
         return scope.ended_by
+
+    def _begun(self, attempt: int) -> Event:
+        """What a caller that wants partial events is shown when an attempt begins."""
+        event_id = derived_id(self.above.invocation_id, f"{self.path}!begun", attempt)
+        return Event(id=event_id, partial=True, custom_metadata={"node_run": {"status": "running", "attempt": attempt}})
 
     def _end_of_failed(self, error: Exception) -> Event:
         """What it ends with although all attempts have failed; raises *error* if there is nothing."""

@@ -119,6 +119,11 @@ class Node(_AgentFields):
 
     # --- for the runner
 
+    @property
+    def attempt_marker(self) -> str:
+        """What stands in the path of what it runs, before the number of a later attempt: see `flows._record`."""
+        return "*"
+
     def agent_that_ends(self, plugins: PluginHooks) -> BaseAgent | None:
         """The agent whose last answer may be the end of the run, as nothing can follow it."""
         return None

@@ -9,6 +9,7 @@ nothing, and starts what is ready then.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from .._json import freeze
 from .._values import changed
 from ..agents._lanes import Lanes
 from ..events import Event, NodeInfo
+from ..flows._record import unattempted
 from ..runtime import InvocationContext
 from ..runtime._failure import Pause, is_pause
 from ..types import Content
@@ -72,7 +74,8 @@ class _Running:
         self._input = workflow._read_input(context.user_content if node is None else node.input)
         self._info_path = context._position.node_info.path
         self._is_outermost = node is None
-        round_ = context._path.rpartition("/")[2].partition("*")[2]
+        above, _, own = context._path.rpartition("/")
+        round_ = own.partition("*")[2] or above.rpartition("/")[2].partition("+")[2]
         self._lanes = Lanes(context, f"{workflow.name}#{round_}" if round_ else workflow.name, workflow.on_failure)
         self._slots = Slots(workflow.max_concurrency, self._start_ready)
         self._plan: Plan = workflow._graph.begin(self._input)
@@ -96,14 +99,23 @@ class _Running:
 
     def _fold_recorded(self) -> None:
         """Fold what the log has of this workflow: nothing of it is run, nobody is shown it again."""
-        invocation, replayer = self._context._invocation, self._context._invocation.replayer
-        for event in () if replayer is None else replayer.record.ended_below(self._context._path):
+        invocation = self._context._invocation
+        for event in self._recorded():
             run_id = (event.actions.replay.ended or "").rpartition("/")[2]
             self._fold(run_id, event)
             if event.actions.end_invocation:
                 invocation.end_invocation = True
             if event.actions.escalate:
                 self._context._position.escalation.set()
+
+    def _recorded(self) -> Iterable[Event]:
+        """The events with which runs of nodes have ended here, in order: in earlier runs, and in earlier attempts."""
+        path, invocation = unattempted(self._context._path), self._context._invocation
+        if path == self._context._path:
+            return () if invocation.replayer is None else invocation.replayer.record.ended_below(path)
+        events = invocation.live.window(invocation.history.message_seq)
+        ended = ((event, event.actions.replay.ended) for event in events if event.invocation_id == invocation.id)
+        return [event for event, run in ended if run and unattempted(run).rpartition("/")[0] == path]
 
     def _fold(self, run_id: str, event: Event) -> None:
         run = self._plan.find(run_id)
