@@ -178,15 +178,16 @@ class _Checking:
         if not is_agent or draft.number == 4:
             is_asked = len(asked) == questions or (is_agent and len(asked) > questions)
             expect(is_asked, f"{run_id} was to ask {questions} times, and has asked {asked}")
-        words = [answer["result"] for answer in answers][-1 if is_agent else 0 :]
-        given: Any = {
-            "asks": lambda: [event.output[1]],
-            "yields": lambda: [event.output],
-            "task": lambda: event.output["result"].split(" "),
-            "agent": lambda: [event.text.removeprefix(f"{draft.name} has heard ")] if draft.number == 4 else words,
-        }.get(draft.kind, lambda: words)()
-        expect(given == " ".join(words).split(" ") if draft.kind == "task" else given == words,
-               f"{run_id} was answered {words!r}, and gives {given!r}")
+        words: Any = [answer["result"] for answer in answers][-1 if is_agent else 0 :]
+        if draft.kind in ("asks", "yields"):
+            given: Any = [event.output[1] if draft.kind == "asks" else event.output]
+        elif draft.kind == "task":
+            given, words = event.output["result"], " ".join(words)
+        elif draft.kind == "agent" and draft.number == 4:
+            given = [event.text.removeprefix(f"{draft.name} has heard ")]
+        else:
+            return
+        expect(given == words, f"{run_id} was answered {words!r}, and gives {given!r}")
 
 
 def questions_of(draft: Draft) -> int:
