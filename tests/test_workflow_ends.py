@@ -9,8 +9,19 @@ import pytest
 import trio
 import trio.testing
 
-from minirun import BaseAgent, Event, InvocationContext, LlmAgent, ParallelAgent
+from minirun import (
+    App,
+    BaseAgent,
+    Event,
+    FunctionTool,
+    InMemoryRunner,
+    InvocationContext,
+    LlmAgent,
+    ParallelAgent,
+    ToolContext,
+)
 from minirun.errors import (
+    ConfigurationError,
     MinirunError,
     RouteError,
     SecondOutputError,
@@ -18,9 +29,10 @@ from minirun.errors import (
     StrayCancellationError,
     WorkflowError,
 )
+from minirun.runtime import Run
 from minirun.testing import ScriptedLlm
 from minirun.tools import RetryConfig
-from minirun.workflow import END, FAILED, START, JoinNode, Workflow, node
+from minirun.workflow import END, FAILED, START, JoinNode, RequestInput, Workflow, node
 
 from .resuming import says
 from .test_workflow import flow, given, output_of, run_of
@@ -241,3 +253,125 @@ async def test_another_attempt_of_a_workflow_goes_on_with_it(where: str) -> None
     first = {"a node": inner, "run by a node": parent, "inside another": outer}[where]
     assert await output_of(flow((START, node(first, retry=AT_ONCE)))) == ["charged", "charged"]
     assert runs == ["charge", "send", "charge", "send", "send"]
+
+
+# --- rerun_on_resume=False --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value", [LlmAgent(name="a", model=says("a")), FunctionTool(told), JoinNode(name="j"), flow((START, given))]
+)
+def test_what_goes_on_after_each_question_cannot_be_told_not_to(value: Any) -> None:
+    """On an agent, a tool, a join or a workflow it has no effect, and is refused by name."""
+    with pytest.raises(ConfigurationError, match="rerun_on_resume=False has no effect"):
+        node(value, rerun_on_resume=False)
+
+
+async def test_a_node_that_a_question_ends_cannot_go_on_after_one() -> None:
+    """With rerun_on_resume=False a RequestInput ends the node, and ctx.request_input is refused before it asks."""
+
+    async def goes_on(node_input: Any, ctx: InvocationContext) -> Any:
+        return await ctx.request_input("What?")
+
+    async def ends(node_input: Any) -> Any:
+        yield RequestInput(message="What?")
+
+    with pytest.raises(ConfigurationError, match="wf@1/goes_on@1 has rerun_on_resume=False"):
+        await run_of(flow((START, node(goes_on, rerun_on_resume=False))))
+    _, run = await run_of(flow((START, node(ends, rerun_on_resume=False, require_confirmation=True))))
+    assert [question.hint for question in run.pending] == ["May the node 'ends' run?"]
+
+
+# --- what a failed attempt has asked ----------------------------------------------------------------------------------
+
+
+async def answered(root: BaseAgent) -> tuple[list[list[str]], Run]:
+    """Run it, and answer what it asks, one after the other; return what was open at each pause."""
+    runner = InMemoryRunner(app=App("app", root), auto_create_session=True)
+    asked: list[list[str]] = []
+    what: dict[str, Any] = {"new_message": "go"}
+    while True:
+        async with runner.run_async(user_id="u", session_id="s", **what) as run:
+            await run.wait()
+        if run.status != "paused":
+            return asked, run
+        asked.append([question.hint for question in run.pending])
+        if run.pending:
+            what = {"new_message": run.pending[0].reply(f"answer {len(asked)}")}
+        else:
+            [invocation] = await runner.resume_due(now=9e9)
+            async with runner.run_async(user_id="u", session_id="s", invocation_id=invocation.invocation_id) as run:
+                await run.wait()
+            return asked, run
+
+
+async def test_a_question_that_an_attempt_gave_up_is_asked_anew() -> None:
+    """Another attempt asks the same under another id, and gets the answer to that; so does the one after it."""
+
+    async def gives_up(node_input: Any, ctx: InvocationContext) -> Any:
+        if ctx.attempt_count < 3:
+            try:
+                await ctx.request_input("What?")
+            except BaseException:
+                raise ValueError("gives it up") from None
+        first = await ctx.request_input("What?")
+        return [first, await ctx.request_input("What?")]
+
+    asked, run = await answered(flow((START, node(gives_up, retry=AT_ONCE))))
+    assert asked == [["What?"], ["What?"]]
+    assert run.answer is not None
+    assert run.answer.output == ["answer 1", "answer 2"]
+
+
+@pytest.mark.parametrize("handled", [True, False])
+async def test_nobody_is_asked_any_more_what_a_failed_attempt_has_asked(
+    handled: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    """What was asked in an attempt that took too long is withdrawn, whether another attempt follows or a handler."""
+    begun: list[int] = []
+
+    async def item(node_input: Any, ctx: InvocationContext) -> Any:
+        if node_input == 1:
+            return await ctx.request_input("Which?")
+        begun.append(node_input)
+        if len(begun) == 1:
+            await trio.sleep(100)
+        return node_input
+
+    async def both(node_input: Any, ctx: InvocationContext) -> Any:
+        return await ctx.map(item, [1, 2])
+
+    async def asks(node_input: Any, ctx: InvocationContext) -> Any:
+        return await ctx.request_input(f"What now, after {node_input['type']}?")
+
+    if handled:
+        asked, run = await answered(flow((START, node(both, timeout_s=5), {FAILED: asks})))
+    else:
+        asked, run = await answered(flow((START, node(both, retry=AT_ONCE, timeout_s=5))))
+    assert asked == [["What now, after NodeTimeoutError?"]] if handled else [["Which?"]]
+    assert run.answer is not None
+    assert run.answer.output == ("answer 1" if handled else ["answer 1", 2])
+
+
+@pytest.mark.parametrize("where", ["node", "tool"])
+async def test_what_a_node_or_a_tool_runs_may_wait_for_a_time(where: str) -> None:
+    """A child waits, and its next attempt is a long time away: the invocation is paused, and goes on when it is due."""
+
+    async def child(node_input: int, ctx: InvocationContext) -> int:
+        if ctx.attempt_count == 1:
+            raise ValueError("later")
+        await ctx.sleep_until(4e9 + node_input)
+        return node_input
+
+    later = node(child, retry=RetryConfig(max_attempts=2, initial_delay=1000, max_delay=1000, jitter=0))
+
+    async def parent(node_input: Any, ctx: InvocationContext) -> Any:
+        return await ctx.map(later, [1, 2])
+
+    async def tool(tool_context: ToolContext) -> Any:
+        """Run both."""
+        return await tool_context.map(later, [1, 2])
+
+    _, run = await answered(flow((START, parent if where == "node" else FunctionTool(tool))))
+    assert run.answer is not None
+    assert (run.status, run.answer.output) == ("completed", [1, 2])

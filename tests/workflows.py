@@ -179,7 +179,7 @@ def goes_on() -> Workflow:
             await ctx.emit(Event(message=f"{name} {number}", state={name: number}))
             if number < 2:
                 raise ValueError(number)
-            return f"{name} {number}"
+            return f"{name} is done"
 
         return Workflow(name=name, edges=[(START, right, fails)], retry=AT_ONCE)
 

@@ -39,6 +39,8 @@ class AgentNode(Node):
 
     agent: BaseAgent
 
+    _ends_with_questions = False
+
     def __init__(self, agent: BaseAgent, name: str | None = None, **fields: Any) -> None:
         given: dict[str, Any] = {"agent": agent, **fields}
         super().__init__(name=agent.name if name is None else name, **given)

@@ -26,6 +26,7 @@ from ..agents._lanes import no_stray_cancellation
 from ..env import derived_id
 from ..errors import FatalError, StorageError
 from ..events import Event, EventActions, NodeInfo, Replay
+from ..flows._branches import is_within
 from ..runtime import InvocationContext, StreamingMode
 from ..runtime._failure import first_failure, leaves
 from ..runtime._steps import sleep_until
@@ -99,9 +100,10 @@ class NodeExecution:
                 return await self._end(context, scope, await self._attempted(context, scope))
             except Exception as group:
                 error = _own(group)
+                spent = await self._withdraw(context, attempt)
                 begin_again(context)
                 context._close(f"the attempt of the node {self.info_path} has ended")
-                failed = await self._note_failed(context, error, attempt)
+                failed = await self._note_failed(context, error, attempt, spent)
                 if failed is None:
                     last = self._end_of_failed(error)
                     break
@@ -161,6 +163,7 @@ class NodeExecution:
         around = position.concurrent if self.lane is None else (*position.concurrent, self.lane)
         agent = self.node.agent_that_ends(invocation.program.plugins)
         scope = NodeScope(self.info_path, self.input, attempt, start_seq, self.place, self._marked, agent, self.missing)
+        scope.ends_with_questions = not self.node.rerun_on_resume
         position = changed(
             position,
             path=self.path,
@@ -217,8 +220,28 @@ class NodeExecution:
         await invocation.replayer.repeat(context, noted, EMPTY_DICT)
         invocation.ids.counts[self.path] = note["said"]
         invocation.ids.failed_steps.update(note["failed_steps"])
+        invocation.ids.claimed.update(dict.fromkeys(note.get("spent", ()), ("", 0)))
 
-    async def _note_failed(self, context: InvocationContext, error: Exception, attempt: int) -> Event | None:
+    async def _withdraw(self, context: InvocationContext, attempt: int) -> list[str]:
+        """
+        Answer what the failed attempt has asked and nobody waits for any more.
+
+        Return the ids of its own questions, which are spent: another attempt asks under others.
+        """
+        asked = [call for call in context._invocation.open_calls() if is_within(call.branch, self.branch)]
+        if not asked:
+            return []
+        from ..runtime._closing import close_calls  # few nodes fail while somebody is asked
+
+        fresh, _ = self._context(attempt, 0)  # without what the attempt has written
+        await close_calls(fresh, asked)
+        spent = {call.call_id.removeprefix("q-") for call in asked}.intersection(context._claims)
+        context._claims[:] = [each for each in context._claims if each not in spent]
+        return sorted(spent)
+
+    async def _note_failed(
+        self, context: InvocationContext, error: Exception, attempt: int, spent: list[str]
+    ) -> Event | None:
         """Store that an attempt has failed and when the next is due; None if there is none."""
         retry, invocation = self.node.limits[0], self.above._invocation
         if retry is None or attempt >= retry.max_attempts or isinstance(error, (FatalError, StorageError)):
@@ -232,6 +255,7 @@ class NodeExecution:
             "due": invocation.env.now() + delay_s,
             "delay_s": delay_s,
             "said": invocation.ids.counts.get(self.path, 0),
+            **({"spent": spent} if spent else {}),
             "failed_steps": sorted(invocation.ids.failed_steps.intersection(context._claims)),
         }
         told = {

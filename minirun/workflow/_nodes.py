@@ -87,8 +87,9 @@ class Node(_AgentFields):
         parallel_worker: Its input is a list, and it is run for each item, side by side; the output is the list of the
             outputs, in the order of the items. What is no list is one item. *retry* and *timeout_s* are those of items.
         max_parallel_workers: How many of them at once; None for no limit of its own.
-        rerun_on_resume: Accepted for ported programs: a node that was cut off is always run again from its start,
-            what it has done so far taken from the log.
+        rerun_on_resume: For ported programs. A node that was cut off is always run again from its start, what it has
+            done so far taken from the log. False says that a question ends the node, as a RequestInput does that is
+            yielded or returned: `ctx.request_input` raises ConfigurationError there. Only functions can have it.
     """
 
     name: str = attrs.field(validator=refusing("a node name that is an identifier and not 'user'", _is_name))
@@ -108,6 +109,9 @@ class Node(_AgentFields):
         aliased(self)
         if self.max_parallel_workers is not None and not self.parallel_worker:
             raise ConfigurationError(f"node {self.name!r}: max_parallel_workers has no effect without parallel_worker")
+        if not self.rerun_on_resume and not self._ends_with_questions:
+            msg = f"node {self.name!r}: rerun_on_resume=False has no effect on a {type(self).__name__}"
+            raise ConfigurationError(f"{msg}, which goes on after each question; leave it out")
 
     def run_node_impl(self, *, ctx: InvocationContext, node_input: Any) -> Any:
         """
@@ -118,6 +122,8 @@ class Node(_AgentFields):
         raise NotImplementedError(f"{type(self).__name__} has no logic: override `async def run_node_impl`")
 
     # --- for the runner
+
+    _ends_with_questions = True  # whether its logic may yield or return a RequestInput
 
     @property
     def attempt_marker(self) -> str:
@@ -171,9 +177,7 @@ class Node(_AgentFields):
 
     async def _ask_first(self, context: InvocationContext, scope: NodeScope) -> None:
         payload = scope.input if not isinstance(scope.input, Content) else scope.input.text
-        allowed = await context.request_input(
-            f"May the node {self.name!r} run?", response_schema={"type": "boolean"}, payload=payload
-        )
+        allowed = await ask_for_input(context, f"May the node {self.name!r} run?", {"type": "boolean"}, payload)
         if not allowed:
             raise NodeRejectedError(f"the node {scope.info_path} was not allowed to run")
 
@@ -303,6 +307,8 @@ class JoinNode(Node):
         default=None, validator=refusing("reduce to be a function or None", lambda f: f is None or callable(f))
     )
     initial: Any = None
+
+    _ends_with_questions = False
 
     async def _once(self, context: InvocationContext, scope: NodeScope) -> Event:
         if self.require_all and scope.missing:

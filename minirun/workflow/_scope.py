@@ -37,6 +37,8 @@ class NodeScope:
     """The agent that the node is, if its answer is the last that is said, whatever hooks there are."""
     missing: tuple[str, ...] = ()
     """Of a join: the predecessors that can come no more."""
+    ends_with_questions: bool = False
+    """Whether the node has `rerun_on_resume=False`: a question ends it."""
     ended_by: Event | None = None
     """The stored event that has ended the run."""
     collected: Collected | None = None
