@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 
-from minirun import Event, InMemoryRunner, InvocationContext
+from minirun import Event, InMemoryRunner, InvocationContext, LlmAgent
 from minirun.errors import WorkflowError
 from minirun.runtime import Run
+from minirun.testing import ScriptedLlm, call
 from minirun.workflow import FAILED, START, JoinNode, Workflow
 
 PLACE: Any = {"user_id": "u", "session_id": "s"}
@@ -94,6 +96,36 @@ async def test_a_join_behind_start_tells_of_the_message_in_words() -> None:
     assert run.answer is not None
     given = {"left": "left", "START": "go"}
     assert run.answer.output == {"told": {"type": "ValueError", "message": "no", "input": given}}
+
+
+async def test_two_plain_messages_at_once_answer_one_question_each() -> None:
+    """From two devices: the later one answers what is asked then; it is not refused as a second answer."""
+    model = ScriptedLlm(["What?", "How many?", call("finish_task", result="done")])
+    runner = runner_for((START, LlmAgent(name="clerk", mode="task", model=model), told))
+    first = await run_of(runner)
+    runs: list[Run] = []
+
+    async def say(text: str) -> None:
+        runs.append(await run_of(runner, text))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(say, "tea")
+        nursery.start_soon(say, "two")
+    assert {run.invocation_id for run in runs} == {first.invocation_id}
+    assert [str(run.status) for run in runs] == ["paused", "completed"]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+async def test_more_plain_messages_than_questions_begin_an_invocation(number: int) -> None:
+    """Who comes when nothing is asked any more begins something, as if he had come alone."""
+    model = ScriptedLlm(["What?", call("finish_task", result="done"), *["And what?"] * number])
+    runner = runner_for((START, LlmAgent(name="clerk", mode="task", model=model), told))
+    await run_of(runner)
+    async with trio.open_nursery() as nursery:
+        for _ in range(1 + number):
+            nursery.start_soon(run_of, runner, "tea")
+    listed = await runner.session_service.list_invocations()
+    assert sorted(str(one.status) for one in listed)[0] == "completed"
 
 
 @pytest.mark.parametrize("fails", [{0}, {0, 2}, {1}])
