@@ -7,7 +7,6 @@ agents with tools, graphs in graphs, cycles and nodes that run others.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -31,7 +30,7 @@ from .graphs import Ground, build
 from .sketches import Sketch, draw
 from .test_prefixes import bring_to_its_end, cut, open_calls, reply_to, runner_of, status_of, store, whole_log
 from .test_resume import PLACE, log_of
-from .test_workflow_runs import outcomes, words
+from .test_workflow_runs import outcomes, without_hashes, words
 from .worlds import WORLDS
 
 LONG = settings(deadline=None)
@@ -182,12 +181,6 @@ def test_random_graphs_that_have_failed_are_gone_on_with(sketch: Sketch, place: 
 def test_random_graphs_that_were_left_are_gone_on_with(sketch: Sketch, place: int) -> None:
     """Where the caller has left the run, at any event, the same."""
     run(partial(check_gone_on, sketch, left_at=place))
-
-
-def without_hashes(log: Sequence[Event]) -> list[str]:
-    """The outcomes, whatever the id of the invocation is, from which some paths follow."""
-    hashed = re.compile(r"(@[0-9a-f]{16})?~[0-9a-f]{8}")
-    return sorted(f"{hashed.sub('', path)}: {outcome}" for path, outcome in outcomes(log).items())
 
 
 # --- the plan and the log ---------------------------------------------------------------------------------------------
