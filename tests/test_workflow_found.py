@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from minirun import Event, InMemoryRunner, InvocationContext, LlmAgent
-from minirun.errors import WorkflowError
+from minirun.errors import ConfigurationError, WorkflowError
 from minirun.runtime import Run
 from minirun.testing import ScriptedLlm, call
 from minirun.workflow import FAILED, START, JoinNode, Workflow
@@ -181,3 +181,14 @@ async def test_a_map_whose_failure_was_dealt_with_is_not_tried_again() -> None:
     assert again.answer is not None
     assert again.answer.output == "dealt with"
     assert sorted(tried) == [0, 1]
+
+
+@pytest.mark.parametrize("items", [5, None, "abc", b"abc"])
+async def test_a_map_is_over_items(items: Any) -> None:
+    """What is none, or a text, whose letters nobody means, is refused by name."""
+
+    async def parent(ctx: InvocationContext) -> Any:
+        return await ctx.map(left, items)
+
+    with pytest.raises(ConfigurationError, match="expected items to be a list, or another iterable of values, found"):
+        await run_of(runner_for((START, parent)))

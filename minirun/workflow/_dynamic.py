@@ -63,6 +63,8 @@ async def map_nodes(
         raise ConfigurationError(f"expected max_concurrency from 1 up, or None for no limit, found {found}")
     if on_failure not in ON_FAILURE:
         raise ConfigurationError(f"expected on_failure 'cancel_others' or 'collect', found {brief(on_failure)}")
+    if isinstance(items, (str, bytes)) or not isinstance(items, Iterable):
+        raise ConfigurationError(f"expected items to be a list, or another iterable of values, found {brief(items)}")
     node = _node(context, value, name)
     concurrent = ConcurrentWrites()
     runs = [_claimed(context, node, _frozen(item, node), (concurrent, place)) for place, item in enumerate(items)]
