@@ -100,7 +100,7 @@ def recorded(log: Iterable[Event]) -> set[str]:
 
 
 @given(sketch=sketches(), cuts=st.lists(st.floats(0, 1, exclude_max=True), min_size=2, max_size=3))
-@settings(LONG, max_examples=25)
+@settings(LONG, max_examples=12)
 def test_random_graphs_come_to_the_same_whatever_is_cut_off(sketch: Sketch, cuts: list[float]) -> None:
     """After any event the process may die: effects happen once, and outcomes are those of nobody disturbed."""
     run(check_cuts, sketch, cuts)
@@ -170,14 +170,14 @@ async def next_message(service: SqliteSessionService, runner: Runner) -> Any:
 
 
 @given(sketch=sketches(), place=st.integers(1, 12))
-@settings(LONG, max_examples=20)
+@settings(LONG, max_examples=8)
 def test_random_graphs_that_have_failed_are_gone_on_with(sketch: Sketch, place: int) -> None:
     """Where a node, a step, a model or a tool has failed, another run goes on, and comes to what would have been."""
     run(partial(check_gone_on, sketch, fails_at=place))
 
 
 @given(sketch=sketches(), place=st.integers(1, 40))
-@settings(LONG, max_examples=20)
+@settings(LONG, max_examples=8)
 def test_random_graphs_that_were_left_are_gone_on_with(sketch: Sketch, place: int) -> None:
     """Where the caller has left the run, at any event, the same."""
     run(partial(check_gone_on, sketch, left_at=place))
@@ -221,7 +221,7 @@ def inside(sketch: Sketch) -> list[Sketch]:
 
 
 @given(sketch=sketches(), part=st.floats(0, 1, exclude_max=True))
-@settings(LONG, max_examples=20)
+@settings(LONG, max_examples=8)
 def test_the_plan_is_the_fold_of_the_log_at_every_event(sketch: Sketch, part: float) -> None:
     """Live and resumed, the plan that a workflow goes by is what follows from what is stored until then."""
 
