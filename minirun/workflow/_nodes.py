@@ -298,7 +298,7 @@ class JoinNode(Node):
     cannot come for another reason, is left out; None stands only for one that has returned None.
 
     Args:
-        require_all: Fail if one is left out, naming it.
+        require_all: Fail if one is left out, naming it: with WorkflowError, or by the FAILED route.
         reduce: `reduce(value, output)` is called for each output in that order; the first value is *initial*.
         initial: What *reduce* begins with.
     """

@@ -36,11 +36,18 @@ __all__ = ["outcome_of", "run_workflow"]
 def outcome_of(event: Event, given: Any) -> Outcome:
     """What the event that a run has ended with says, which was *given* that."""
     if event.error_code is not None:
-        told = given.text if isinstance(given, Content) else given
+        told = _in_words(given)
+        if isinstance(given, dict):  # of a join: what START has given it, too
+            told = {name: _in_words(each) for name, each in given.items()}
         return Outcome(failed=freeze({"type": event.error_code, "message": event.error_message, "input": told}))
     output = event.text if event.node_info.message_as_output else event.output
     route = event.actions.route
     return Outcome(output, output is not None or route is None, tuple(route) if isinstance(route, list) else route)
+
+
+def _in_words(given: Any) -> Any:
+    """What a run was given, as JSON."""
+    return given.text if isinstance(given, Content) else given
 
 
 async def run_workflow(workflow: Workflow, context: InvocationContext) -> Any:
