@@ -16,6 +16,7 @@ from minirun import (
     BaseAgent,
     Event,
     EventActions,
+    FunctionTool,
     InMemorySessionService,
     InvocationContext,
     LlmAgent,
@@ -24,10 +25,12 @@ from minirun import (
     RunConfig,
     Runner,
     SequentialAgent,
+    ToolContext,
 )
 from minirun.errors import ReplayError
 from minirun.plugins import BasePlugin
 from minirun.testing import call
+from minirun.tools import RetryConfig
 from minirun.types import Content, Part
 
 from .helpers import PLACE, Logic, run_to_end, runner_for
@@ -337,3 +340,34 @@ async def test_a_hook_that_fails_after_something_new_fails_the_invocation_althou
         async with runner.run_async(**PLACE, invocation_id=log[0].invocation_id) as run:
             await run.wait()
     assert run.status == "failed"
+
+
+async def test_another_attempt_in_a_later_run_does_again_nothing_that_the_one_before_has_done(
+    autojump_clock: MockClock,
+) -> None:
+    """What a call has said, and the steps that it has taken, are there for its next attempt, in whatever run."""
+    taken: list[str] = []
+
+    def agent() -> BaseAgent:
+        attempts: list[int] = []
+
+        async def take() -> None:
+            taken.append("step")
+
+        async def work(tool_context: ToolContext) -> str:
+            """Work."""
+            await tool_context.emit(Event(message="at it"))
+            await tool_context.step("take", take)
+            attempts.append(1)
+            if len(attempts) == 1:
+                raise OSError("once")
+            return "worked"
+
+        tool = FunctionTool(work, retry=RetryConfig(initial_delay=0), on_interrupted="rerun")
+        return LlmAgent(name="a", model=steps(call("work"), "done", "done"), tools=[tool])
+
+    log = await first_run(agent())
+    taken.clear()
+    made = next(number for number, event in enumerate(log, 1) if event.get_function_calls())
+    run, found = await go_on(agent(), log, made)
+    assert (run.status, texts(found), taken) == ("completed", ["at it", "done"], ["step"])
