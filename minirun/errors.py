@@ -58,14 +58,14 @@ __all__ = [
     "ModelAuthenticationError", "ModelConnectionError", "ModelContractError", "ModelError", "ModelOverloadedError",
     "ModelRateLimitedError", "ModelRefusedError", "ModelRequestError", "ModelTimeoutError", "NodeInputError",
     "NodeRejectedError", "NodeRunsLimitExceededError", "NodeTimeoutError", "NotResumableError",
-    "NotSupportedAttributeError",
-    "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError", "RetriesExceededError",
-    "RouteError", "ScriptError", "SecretError", "ServiceClosedError", "ServiceInUseError", "ServiceNotConfiguredError",
-    "SessionBusyError", "SessionNotFoundError", "StaleSessionError", "StateSchemaError", "StorageBusyError",
-    "StorageCorruptError", "StorageError", "StorageFormatError", "StorageFullError", "StorageMissingError",
-    "StorageReadOnlyError", "StorageRolledBackError", "StorageUncertainError", "ThreadsExhaustedError",
-    "TokensLimitExceededError", "ToolCallsLimitExceededError", "ToolTimeoutError", "TransfersLimitExceededError",
-    "UnfinishedAgentError", "UnknownToolError", "WorkflowConfigurationError", "WorkflowError",
+    "NotSupportedAttributeError", "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError",
+    "RetriesExceededError", "RouteError", "ScriptError", "SecretError", "ServiceClosedError", "ServiceInUseError",
+    "ServiceNotConfiguredError", "SessionBusyError", "SessionNotFoundError", "StaleSessionError", "StateSchemaError",
+    "StorageBusyError", "StorageCorruptError", "StorageError", "StorageFormatError", "StorageFullError",
+    "StorageMissingError", "StorageReadOnlyError", "StorageRolledBackError", "StorageUncertainError",
+    "ThreadsExhaustedError", "TokensLimitExceededError", "ToolCallsLimitExceededError", "ToolTimeoutError",
+    "TransfersLimitExceededError", "UnfinishedAgentError", "UnknownToolError", "WorkflowConfigurationError",
+    "WorkflowError",
 ]
 
 

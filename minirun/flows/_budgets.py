@@ -24,14 +24,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Literal
 
-from ..errors import (
-    FatalError,
-    LlmCallsLimitExceededError,
-    NodeRunsLimitExceededError,
-    TokensLimitExceededError,
-    ToolCallsLimitExceededError,
-    TransfersLimitExceededError,
-)
+from .. import errors
 from ..events import Event
 from ..types import UsageMetadata
 
@@ -42,12 +35,12 @@ __all__ = ["Budget", "Budgets"]
 
 Budget = Literal["max_llm_calls", "max_tokens", "max_tool_calls", "max_transfers", "max_node_runs"]
 
-BUDGETS: dict[Budget, tuple[type[FatalError], str]] = {
-    "max_llm_calls": (LlmCallsLimitExceededError, "has asked models {limit} times"),
-    "max_tokens": (TokensLimitExceededError, "has used {used} tokens, of {limit}"),
-    "max_tool_calls": (ToolCallsLimitExceededError, "may call tools {limit} times"),
-    "max_transfers": (TransfersLimitExceededError, "has transferred {limit} times"),
-    "max_node_runs": (NodeRunsLimitExceededError, "has run nodes {limit} times"),
+BUDGETS: dict[Budget, tuple[type[errors.FatalError], str]] = {
+    "max_llm_calls": (errors.LlmCallsLimitExceededError, "has asked models {limit} times"),
+    "max_tokens": (errors.TokensLimitExceededError, "has used {used} tokens, of {limit}"),
+    "max_tool_calls": (errors.ToolCallsLimitExceededError, "may call tools {limit} times"),
+    "max_transfers": (errors.TransfersLimitExceededError, "has transferred {limit} times"),
+    "max_node_runs": (errors.NodeRunsLimitExceededError, "has run nodes {limit} times"),
 }
 """By the field of the RunConfig: what is raised when it is met, and what the invocation has done then."""
 
