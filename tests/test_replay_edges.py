@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, assert_checkpoints
 
 from minirun import (
     AgentTool,
@@ -48,7 +48,7 @@ from .test_replay_order import (
     until,
     very_long,
 )
-from .test_resume import cut_after
+from .test_resume import cut_after, log_of, runner_of
 
 
 async def test_what_is_said_on_the_way_to_a_pause_is_not_missed_when_somebody_looks() -> None:
@@ -371,3 +371,80 @@ async def test_another_attempt_in_a_later_run_does_again_nothing_that_the_one_be
     made = next(number for number, event in enumerate(log, 1) if event.get_function_calls())
     run, found = await go_on(agent(), log, made)
     assert (run.status, texts(found), taken) == ("completed", ["at it", "done"], ["step"])
+
+
+async def test_an_agent_that_a_hook_has_answered_for_does_not_run_in_a_later_run_either() -> None:
+    """What the hook has said is there again, and the hook is not asked again."""
+    done: list[str] = []
+
+    async def instead(callback_context: InvocationContext) -> Content:
+        done.append("asked")
+        return Content(role="model", parts=[Part(text="instead")])
+
+    async def work(ctx: InvocationContext) -> None:
+        done.append("ran")
+
+    async def ask(ctx: InvocationContext) -> None:
+        await ctx.request_input("?")
+
+    first = Logic(name="first", logic=work, before_agent_callback=instead)
+    runner = runner_of(SequentialAgent(name="all", sub_agents=[first, one("asks", ask)]))
+    _, run = await run_to_end(runner)
+    async with runner.run_async(**PLACE, invocation_id=run.invocation_id) as again:
+        await again.wait()
+    assert (again.status, done) == ("paused", ["asked"])
+
+
+async def test_to_say_again_what_was_said_is_a_checkpoint() -> None:
+    """Replayed or not, `emit` lets others run, and a cancellation arrives there."""
+
+    async def speak(ctx: InvocationContext) -> None:
+        with assert_checkpoints():
+            await ctx.emit(Event(message="said"))
+
+    log = await first_run(one("speaks", speak))
+    run, found = await go_on(one("speaks", speak), log, len(log))
+    assert (run.status, texts(found)) == ("completed", ["said"])
+
+
+async def test_whom_an_escalation_ends_before_it_does_something_new_leaves_the_invocation_as_it_was(
+    autojump_clock: MockClock,
+) -> None:
+    """Nothing new was done, so what fails afterwards, before the rest was replayed, fails this run and no more."""
+
+    def agent(now: bool) -> BaseAgent:
+        over = trio.Event()
+
+        async def escalate(ctx: InvocationContext) -> None:
+            await trio.sleep(0.5)
+            await ctx.emit(Event(message="over", actions=EventActions(escalate=True)))
+            over.set()
+
+        async def speak(ctx: InvocationContext) -> None:
+            await ctx.emit(Event(message="speaks 0"))
+            with trio.CancelScope(shield=True):
+                await over.wait()
+            await ctx.emit(Event(message="speaks 1"))
+
+        async def eager(ctx: InvocationContext) -> None:
+            await ctx.emit(Event(message="eager 0"))
+            await (trio.sleep(1000) if not now else at_once())
+            await ctx.emit(Event(message="eager 1"))
+
+        async def follow(ctx: InvocationContext) -> None:
+            if now:
+                raise OSError("before it")
+            await ctx.emit(Event(message="last 0"))
+
+        sides = ParallelAgent(name="sides", sub_agents=[one("ends", escalate), one("speaks", speak), one("eager", eager)])
+        loop = LoopAgent(name="loop", sub_agents=[sides])
+        return SequentialAgent(name="all", sub_agents=[loop, one("follows", follow)])
+
+    log = await first_run(agent(now=False))
+    assert texts(log)[-2:] == ["over", "last 0"]
+    service = await cut_after(log, len(log))
+    runner = runner_of(agent(now=True), service)
+    with pytest.raises(OSError, match="before it"):
+        async with runner.run_async(**PLACE, invocation_id=log[0].invocation_id) as run:
+            await run.wait()
+    assert (run.status, texts(await log_of(runner))) == ("interrupted", texts(log))
