@@ -436,7 +436,8 @@ async def test_whom_an_escalation_ends_before_it_does_something_new_leaves_the_i
                 raise OSError("before it")
             await ctx.emit(Event(message="last 0"))
 
-        sides = ParallelAgent(name="sides", sub_agents=[one("ends", escalate), one("speaks", speak), one("eager", eager)])
+        three = [one("ends", escalate), one("speaks", speak), one("eager", eager)]
+        sides = ParallelAgent(name="sides", sub_agents=three)
         loop = LoopAgent(name="loop", sub_agents=[sides])
         return SequentialAgent(name="all", sub_agents=[loop, one("follows", follow)])
 

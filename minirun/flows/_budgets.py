@@ -117,4 +117,4 @@ class Budgets:
 
 def _is_marked(event: Event) -> bool:
     """Whether *event* says of itself that it is an answer of a model."""
-    return event.branch is not None and event.actions.replay.asked is not None
+    return event.actions.replay.asked is not None
