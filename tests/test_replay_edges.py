@@ -428,7 +428,7 @@ async def test_whom_an_escalation_ends_before_it_does_something_new_leaves_the_i
 
         async def eager(ctx: InvocationContext) -> None:
             await ctx.emit(Event(message="eager 0"))
-            await (trio.sleep(1000) if not now else at_once())
+            await (at_once if now else very_long)()
             await ctx.emit(Event(message="eager 1"))
 
         async def follow(ctx: InvocationContext) -> None:

@@ -102,8 +102,7 @@ class Budgets:
             FatalError: More was used than the limits of this run allow.
         """
         if not _is_marked(event):
-            if event.actions.replay.asked is not False:
-                self.check("max_tokens")
+            self.check("max_tokens")
             self._add_answer(event, answered)
         self.check("max_llm_calls", 0)
         self.check("max_tool_calls", 0)
