@@ -304,6 +304,7 @@ async def test_what_a_hook_of_the_run_does_anew_says_nothing_about_the_agents() 
     with pytest.raises(ReplayError, match="step 'another'"):
         async with other.run_async(**PLACE, invocation_id=run.invocation_id) as again:
             await again.wait()
+    assert again.status == "paused"
 
 
 async def test_a_partial_event_that_is_not_shown_again_is_a_checkpoint() -> None:
@@ -356,7 +357,8 @@ async def test_another_attempt_in_a_later_run_does_again_nothing_that_the_one_be
 
         async def work(tool_context: ToolContext) -> str:
             """Work."""
-            await tool_context.emit(Event(message="at it"))
+            with assert_checkpoints():
+                await tool_context.emit(Event(message="at it"))
             await tool_context.step("take", take)
             attempts.append(1)
             if len(attempts) == 1:
