@@ -369,6 +369,7 @@ async def test_another_attempt_in_a_later_run_does_again_nothing_that_the_one_be
         return LlmAgent(name="a", model=steps(call("work"), "done", "done"), tools=[tool])
 
     log = await first_run(agent())
+    assert [answer.response for event in log for answer in event.get_function_responses()] == [{"result": "worked"}]
     taken.clear()
     made = next(number for number, event in enumerate(log, 1) if event.get_function_calls())
     run, found = await go_on(agent(), log, made)
