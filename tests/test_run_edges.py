@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
 from minirun import (
     App,
@@ -205,6 +205,18 @@ async def test_asking_a_run_that_had_ended_before_is_a_checkpoint() -> None:
             await anext(run, None)
     assert scope.cancelled_caught
     assert (run.abandoned_threads, run.failed_calls, run.pending) == (0, {}, [])
+
+
+async def test_asking_for_an_event_that_is_there_already_is_a_checkpoint() -> None:
+    """Whoever reads a run in a loop lets others run, and can be cancelled, at every event."""
+
+    async def speak(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message="one"))
+
+    async with runner_for(Logic(name="agent", logic=speak)).run_async(**PLACE, new_message="go") as run:
+        await wait_all_tasks_blocked()
+        with assert_checkpoints():
+            assert (await anext(run)).text == "one"
 
 
 async def test_the_answer_so_far_can_be_asked_for_after_every_event() -> None:
