@@ -452,3 +452,29 @@ async def test_whom_an_escalation_ends_before_it_does_something_new_leaves_the_i
         async with runner.run_async(**PLACE, invocation_id=log[0].invocation_id) as run:
             await run.wait()
     assert (run.status, texts(await log_of(runner))) == ("interrupted", texts(log))
+
+
+async def test_a_call_that_is_made_again_waits_for_no_escalation_after_what_was_said_inside_of_it(
+    autojump_clock: MockClock,
+) -> None:
+    """It was made before that: the agent that escalates waits for what was said inside, which is said in the call."""
+
+    def agent(pause: Pause) -> BaseAgent:
+        async def inside(ctx: InvocationContext) -> None:
+            await ctx.emit(Event(message="inside"))
+            await trio.sleep(1000)
+
+        async def escalate(ctx: InvocationContext) -> None:
+            await pause()
+            await ctx.emit(Event(message="over", actions=EventActions(escalate=True)))
+
+        tool = AgentTool(one("inner", inside))
+        calls = LlmAgent(name="calls", model=steps(call("inner", request="go")), tools=[tool])
+        sides = ParallelAgent(name="sides", sub_agents=[calls, one("ends", escalate)])
+        return LoopAgent(name="loop", sub_agents=[sides])
+
+    log = await first_run(agent(a_second))
+    assert texts(log) == ["inside", "over"]
+    for count in (until(log, "over"), len(log)):
+        run, found = await go_on(agent(at_once), log, count)
+        assert (run.status, texts(found)) == ("completed", ["inside", "over"])
