@@ -341,6 +341,7 @@ async def test_a_hook_that_fails_after_something_new_fails_the_invocation_althou
         async with runner.run_async(**PLACE, invocation_id=log[0].invocation_id) as run:
             await run.wait()
     assert run.status == "failed"
+    assert (await log_of(runner))[-1].error_code == "OSError"
 
 
 async def test_another_attempt_in_a_later_run_does_again_nothing_that_the_one_before_has_done(
@@ -478,3 +479,18 @@ async def test_a_call_that_is_made_again_waits_for_no_escalation_after_what_was_
     for count in (until(log, "over"), len(log)):
         run, found = await go_on(agent(at_once), log, count)
         assert (run.status, texts(found)) == ("completed", ["inside", "over"])
+
+
+async def test_what_a_hook_of_the_run_says_comes_before_all_that_is_replayed() -> None:
+    """Each run greets anew: that is beside the agents' logic, which is found again behind it."""
+
+    class Greeter(BasePlugin):
+        async def before_run_callback(self, *, invocation_context: InvocationContext) -> None:
+            await invocation_context.emit(Event(message="hello"))
+
+    log = await first_run(speaker("speaks", 2, at_once))
+    app = App(name="app", root_agent=speaker("speaks", 2, at_once), plugins=[Greeter("greeter")])
+    runner = Runner(app=app, session_service=await cut_after(log, until(log, "speaks 0")))
+    async with runner.run_async(**PLACE, invocation_id=log[0].invocation_id) as run:
+        await run.wait()
+    assert (run.status, texts(await log_of(runner))) == ("completed", ["speaks 0", "hello", "speaks 1"])
