@@ -16,7 +16,8 @@ A call that is open when its invocation is resumed is made again, and is spent t
 
 An answer that was given in a branch (beside other agents, or inside of a call) says that it is one, by `Replay.asked`:
 agents of other branches may do something new before its agent comes to it again, or nobody does, as the call is
-answered. So it is counted when the invocation is resumed; every other answer when its agent comes to it.
+answered. So it is counted when the invocation is resumed, as is one that a callback has given; every other answer when
+its agent comes to it.
 """
 
 from __future__ import annotations
