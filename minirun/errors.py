@@ -43,8 +43,8 @@ __all__ = [
     "NotSupportedAttributeError", "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError",
     "RetriesExceededError", "RouteError", "ScriptError", "SecondOutputError", "SecretError", "ServiceClosedError",
     "ServiceInUseError", "ServiceNotConfiguredError", "SessionBusyError", "SessionNotFoundError", "StaleSessionError",
-    "StateSchemaError", "StorageBusyError", "StorageCorruptError", "StorageError", "StorageFormatError",
-    "StorageFullError", "StorageMissingError", "StorageReadOnlyError", "StorageRolledBackError",
+    "StateSchemaError", "StorageBusyError", "StorageConnectionError", "StorageCorruptError", "StorageError",
+    "StorageFormatError", "StorageFullError", "StorageMissingError", "StorageReadOnlyError", "StorageRolledBackError",
     "StorageUncertainError", "StrayCancellationError", "ThreadsExhaustedError", "TokensLimitExceededError",
     "ToolCallsLimitExceededError", "ToolTimeoutError", "TransfersLimitExceededError", "UnfinishedAgentError",
     "UnknownToolError", "WorkflowConfigurationError", "WorkflowError",
@@ -265,6 +265,12 @@ class StorageUncertainError(StorageError):
 
 class StorageBusyError(StorageError):
     """Another process kept the store locked for longer than the bound. Nothing was stored."""
+
+    stored = False
+
+
+class StorageConnectionError(StorageError):
+    """The database cannot be reached, has refused to let us in, or was lost while it was read. Nothing was stored."""
 
     stored = False
 
