@@ -15,30 +15,17 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ._lazy import names_of
 
-if TYPE_CHECKING:
-    from ._model_errors import CassetteError as CassetteError
-    from ._model_errors import ContextTooLongError as ContextTooLongError
-    from ._model_errors import ModelAuthenticationError as ModelAuthenticationError
-    from ._model_errors import ModelConnectionError as ModelConnectionError
-    from ._model_errors import ModelError as ModelError
-    from ._model_errors import ModelOverloadedError as ModelOverloadedError
-    from ._model_errors import ModelRateLimitedError as ModelRateLimitedError
-    from ._model_errors import ModelRefusedError as ModelRefusedError
-    from ._model_errors import ModelRequestError as ModelRequestError
-    from ._model_errors import ModelTimeoutError as ModelTimeoutError
-    from ._state_schema_error import StateSchemaError as StateSchemaError
-    from ._workflow_errors import (
-        NodeInputError,
-        NodeRejectedError,
-        NodeTimeoutError,
-        RouteError,
-        WorkflowConfigurationError,
-        WorkflowError,
-    )
+if TYPE_CHECKING:  # what the table below names, for type checkers; each module lists its own
+    from ._api_errors import *
+    from ._model_errors import *
+    from ._state_schema_error import *
+    from ._workflow_errors import *
 else:
     __getattr__, __dir__, _ = names_of(
         globals(),
         {
+            "minirun._api_errors": "ApiConnectionError ApiError ApiTimeoutError AuthorizationError "
+            "AuthorizationUnavailableError",
             "minirun._model_errors": "CassetteError ContextTooLongError ModelAuthenticationError ModelConnectionError "
             "ModelError ModelOverloadedError ModelRateLimitedError ModelRefusedError ModelRequestError "
             "ModelTimeoutError",
@@ -51,21 +38,22 @@ else:
 __path__: list[str] = []  # so that the modules are found that ADK has below `errors`: see `_adk`
 
 __all__ = [
-    "AlreadyExistsError", "ArgumentError", "CassetteError", "CleanupTimeoutError", "ConfigurationError",
+    "AlreadyExistsError", "ApiConnectionError", "ApiError", "ApiTimeoutError", "ArgumentError", "AuthorizationError",
+    "AuthorizationUnavailableError", "CassetteError", "CleanupTimeoutError", "ConfigurationError",
     "ContextTooLongError", "CredentialRefusedError", "CredentialServiceError", "DeadlineExceededError", "FatalError",
     "InvalidEventError", "InvalidMessageError", "InvalidValueError", "InvocationEndedError", "InvocationNotFoundError",
     "LlmCallsLimitExceededError", "MinirunError", "MissingArtifactError", "MissingDepsError", "MissingStateKeyError",
     "ModelAuthenticationError", "ModelConnectionError", "ModelContractError", "ModelError", "ModelOverloadedError",
     "ModelRateLimitedError", "ModelRefusedError", "ModelRequestError", "ModelTimeoutError", "NodeInputError",
     "NodeRejectedError", "NodeRunsLimitExceededError", "NodeTimeoutError", "NotResumableError",
-    "NotSupportedAttributeError",
-    "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError", "RetriesExceededError",
-    "RouteError", "ScriptError", "SecretError", "ServiceClosedError", "ServiceInUseError", "ServiceNotConfiguredError",
-    "SessionBusyError", "SessionNotFoundError", "StaleSessionError", "StateSchemaError", "StorageBusyError",
-    "StorageCorruptError", "StorageError", "StorageFormatError", "StorageFullError", "StorageMissingError",
-    "StorageReadOnlyError", "StorageRolledBackError", "StorageUncertainError", "ThreadsExhaustedError",
-    "TokensLimitExceededError", "ToolCallsLimitExceededError", "ToolTimeoutError", "TransfersLimitExceededError",
-    "UnfinishedAgentError", "UnknownToolError", "WorkflowConfigurationError", "WorkflowError",
+    "NotSupportedAttributeError", "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError",
+    "RetriesExceededError", "RouteError", "ScriptError", "SecretError", "ServiceClosedError", "ServiceInUseError",
+    "ServiceNotConfiguredError", "SessionBusyError", "SessionNotFoundError", "StaleSessionError", "StateSchemaError",
+    "StorageBusyError", "StorageCorruptError", "StorageError", "StorageFormatError", "StorageFullError",
+    "StorageMissingError", "StorageReadOnlyError", "StorageRolledBackError", "StorageUncertainError",
+    "ThreadsExhaustedError", "TokensLimitExceededError", "ToolCallsLimitExceededError", "ToolTimeoutError",
+    "TransfersLimitExceededError", "UnfinishedAgentError", "UnknownToolError", "WorkflowConfigurationError",
+    "WorkflowError",
 ]
 
 

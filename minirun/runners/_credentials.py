@@ -39,7 +39,7 @@ async def check_credential(credentials: BaseCredentialService | None, question: 
 
 
 async def provide_credential(
-    credentials: BaseCredentialService | None, pending: PendingCall, credential: AuthCredential, now: float
+    credentials: BaseCredentialService | None, pending: PendingCall, credential: AuthCredential | str, now: float
 ) -> Content:
     """Save what an open question asks for; see `Runner.provide_credential`."""
     service = given(credentials, "credential")
@@ -47,14 +47,17 @@ async def provide_credential(
     if config is None:
         msg = "expected an open question of the kind 'credential', found another one; pending.reply(...) answers it"
         raise InvalidMessageError(msg)
+    names = {"app_name": pending.app_name, "user_id": pending.user_id, "credential_key": config.credential_key}
+    if isinstance(credential, str):
+        if not config.state:
+            msg = "expected an AuthCredential for a question that is not one to sign in, found a text"
+            raise InvalidMessageError(f"{msg} (not shown: it may be secret)")
+        from ..credentials._sign_in import finish_sign_in  # few programs have anybody sign in
+
+        return pending.reply(await finish_sign_in(service, names, config, pending.call_id, credential))
     if isinstance(credential, AuthCredential) and unusable(config, credential, now):
         found = f"{credential.scheme!r}, {'expired' if credential.has_expired(now) else 'not expired'}"
         msg = f"expected a credential of the scheme {config.scheme!r} that has not expired, found one of {found}"
         raise InvalidMessageError(msg)
-    await service.save_credential(
-        app_name=pending.app_name,
-        user_id=pending.user_id,
-        credential_key=config.credential_key,
-        credential=credential,
-    )
+    await service.save_credential(**names, credential=credential)
     return pending.reply(True)
