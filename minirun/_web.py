@@ -1,40 +1,15 @@
 """
-Requests to servers of others, on httpx2: for signing in, and for tools that are made from documents.
+Requests to servers of others: for signing in, and for tools that are made from documents.
 
-Rules of this file:
-
-1.  A request has one end in time and one in size, whatever the server does. A longer body is read as far as it may be,
-    and its connection closed.
-2.  Nothing is followed and nothing is guessed: no redirects, no proxies, no settings of the environment, no encodings.
-3.  What is raised says what kind of failure it was, and holds no address, header or body: there are secrets in these.
-
-Leaving a request early, as a cancellation does, closes its connection.
+`_web_client` sends them, on httpx2; it is loaded with the first `Web` that is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
 
-import trio
-
-try:
-    import httpx2
-except ModuleNotFoundError as _error:
-    _msg = f'signing in, and tools of OpenAPI documents, need {_error.name}; run: pip install "minirun[models]"'
-    raise ModuleNotFoundError(_msg, name=_error.name) from None
-
-__all__ = ["Web", "WebAnswer", "WebFailedError"]
-
-# A connection that cannot be made soon will not be made.
-CONNECT_TIMEOUT_S = 10.0
-
-# What may be sent once more on a connection that the server has closed under it: doing it twice is doing it once
-# (RFC 9110, section 9.2.2).
-_IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
-_BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
+__all__ = ["Web", "WebAnswer", "WebFailedError", "new_web"]
 
 
 class WebFailedError(Exception):
@@ -52,31 +27,11 @@ class WebAnswer(NamedTuple):
     headers: Mapping[str, str]  # by names in lower case
     body: bytes
     is_cut: bool = False
-    """Whether the body was longer, and is its beginning."""
+    """Whether the body was longer, and this is its beginning."""
 
 
-class _Open:
-    """A client, and how many requests it serves."""
-
-    def __init__(self) -> None:
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
-        self.client = httpx2.AsyncClient(trust_env=False, http2=False, follow_redirects=False, limits=limits)
-        self.users = 0
-        self.is_retired = False
-
-    async def close_if_unused(self) -> None:
-        if self.is_retired and not self.users:
-            with trio.CancelScope(shield=True):  # closing sockets does not wait for anybody
-                await self.client.aclose()
-
-
-class Web:
-    """
-    Sends requests. Connections are kept until `aclose`; each `trio.run` has its own.
-    """
-
-    def __init__(self) -> None:
-        self._open: WeakKeyDictionary[trio.lowlevel.TrioToken, _Open] = WeakKeyDictionary()
+class Web(Protocol):
+    """Sends requests, and keeps connections until `aclose`; each `trio.run` has its own."""
 
     async def request(
         self,
@@ -97,101 +52,14 @@ class Web:
         Raises:
             WebFailedError: There was no connection, or no whole answer in time.
         """
-        opened = self._opened()
-        opened.users += 1
-        try:
-            with trio.fail_after(timeout_s):
-                return await _answer_to(opened.client, method, url, dict(headers), content, bytes_max)
-        except trio.TooSlowError:
-            raise WebFailedError(f"there was no whole answer within {timeout_s:g} s", is_timeout=True) from None
-        except httpx2.TimeoutException as error:
-            raise WebFailedError(f"time was up ({type(error).__name__})", is_timeout=True) from None
-        except httpx2.HTTPError as error:
-            raise WebFailedError(f"the connection could not be made, or was lost ({type(error).__name__})") from None
-        except (httpx2.InvalidURL, UnicodeError):
-            raise WebFailedError("the address is none that can be asked") from None
-        finally:
-            opened.users -= 1
-            await opened.close_if_unused()
+        ...
 
     async def aclose(self) -> None:
         """Close the connections when the requests that are going on have ended; the next request opens others."""
-        opened = self._open.pop(trio.lowlevel.current_trio_token(), None)
-        if opened is not None:
-            opened.is_retired = True
-            await opened.close_if_unused()
-
-    def _opened(self) -> _Open:
-        token = trio.lowlevel.current_trio_token()
-        opened = self._open.get(token)
-        if opened is None:
-            opened = self._open[token] = _Open()
-        return opened
 
 
-class _Watch:
-    """Sees whether a request has made a connection of its own; else it went out on one that was kept."""
+def new_web() -> Web:
+    """Return a client; raises ModuleNotFoundError, with what to install, if httpx2 is not there."""
+    from ._web_client import HttpxWeb  # few programs need it
 
-    def __init__(self) -> None:
-        self.has_connected = False
-
-    async def __call__(self, step: str, about: Mapping[str, Any]) -> None:
-        if step == "connection.connect_tcp.started":
-            self.has_connected = True
-
-
-async def _answer_to(
-    client: httpx2.AsyncClient, method: str, url: str, headers: dict[str, str], content: bytes | None, bytes_max: int
-) -> WebAnswer:
-    headers = {"accept-encoding": "identity", **headers}
-    timeout = httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S)  # `fail_after` bounds the rest
-    for is_last in (False, True):
-        watch = _Watch()
-        request = client.build_request(
-            method, url, headers=headers, content=content, timeout=timeout, extensions={"trace": watch}
-        )
-        try:
-            async with _sent(client, request) as response:
-                return await _read(response, bytes_max)
-        except _BROKEN:
-            if is_last or watch.has_connected or method not in _IDEMPOTENT:
-                raise
-    raise AssertionError("the last attempt returns or raises")
-
-
-@asynccontextmanager
-async def _sent(client: httpx2.AsyncClient, request: httpx2.Request) -> AsyncIterator[httpx2.Response]:
-    response = await client.send(request, stream=True)
-    try:
-        yield response
-    finally:
-        with trio.CancelScope(shield=True):  # closing waits for nobody
-            await response.aclose()
-
-
-async def _read(response: httpx2.Response, bytes_max: int) -> WebAnswer:
-    encoding = response.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("", "identity"):
-        raise WebFailedError("the answer is in an encoding that nobody has asked for")
-    headers = {name.lower(): value for name, value in response.headers.items()}
-    read = bytearray()
-    pieces = response.aiter_raw()
-    try:
-        async for piece in pieces:
-            read += piece
-            if len(read) > bytes_max:
-                return WebAnswer(response.status_code, headers, bytes(read[:bytes_max]), is_cut=True)
-    finally:
-        with trio.CancelScope(shield=True):
-            await response.aclose()
-            await _used_up(pieces)
-    return WebAnswer(response.status_code, headers, bytes(read))
-
-
-async def _used_up(pieces: AsyncIterator[bytes]) -> None:
-    """Bring httpx2's generators to their end, which leave those that they iterate over to the garbage collector."""
-    try:
-        async for _ in pieces:
-            pass
-    except (httpx2.HTTPError, httpx2.StreamError):
-        pass
+    return HttpxWeb()

@@ -1,8 +1,8 @@
 """
 An authorization server and an API behind it, on 127.0.0.1, that are as strict as the standards allow.
 
-Codes work once; one that comes twice ends all that came of it. Refresh tokens work once, too (RFC 9700): a second use of
-one ends its family. The verifier, the address to return to, the client and its secret, and the resource are compared.
+Codes work once; one that comes twice ends all that came of it. Refresh tokens work once, too (RFC 9700): a second use
+of one ends its family. The verifier, the address to return to, the client, its secret and the resource are compared.
 What is secret is remembered in `secrets`, so that a test can look for it in all that was written.
 """
 
@@ -253,7 +253,7 @@ class OAuthServer:
         self.grants.append(grant)
         token = self._secret("access")
         self._access[token] = family
-        answer = {"access_token": token, "token_type": "Bearer", "expires_in": self.life_s, "scope": family.scope}
+        answer: dict[str, Any] = {"access_token": token, "token_type": "Bearer", "expires_in": self.life_s}
         if self.sends_refresh_tokens and grant != "client_credentials":
             answer["refresh_token"] = self._secret("refresh")
             self._refresh[answer["refresh_token"]] = family
@@ -300,7 +300,8 @@ class OAuthServer:
         return 200, {}, {"path": said.path, "scope": family.scope, "you_sent": said.headers["authorization"]}
 
     def _secret(self, what: str) -> str:
-        secret = f"{what}-{next(self._count)}-{hashlib.sha256(f'{self.url}{what}{next(self._count)}'.encode()).hexdigest()}"
+        number = next(self._count)
+        secret = f"{what}-{number}-{hashlib.sha256(f'{self.url} {what} {number}'.encode()).hexdigest()}"
         self.secrets.add(secret)
         return secret
 

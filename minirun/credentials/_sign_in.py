@@ -20,7 +20,7 @@ import trio
 
 from .._api_errors import AuthorizationError
 from .._json import dumps
-from .._web import Web
+from .._web import Web, new_web
 from ..errors import InvalidMessageError
 from ._discovery import asked, server_of
 from ._oauth_wire import (
@@ -76,7 +76,7 @@ async def _begun(
 ) -> AuthCredential:
     scheme = config.auth_scheme
     assert scheme is not None, "checked by who asks"
-    web = Web()
+    web = new_web()
     try:
         server = await server_of(scheme, web)
         known = config.raw_auth_credential or await _registered(names["app_name"], config, scheme, server, web)
@@ -182,7 +182,7 @@ async def _exchanged(service: BaseCredentialService, begun: AuthCredential, code
     }
     # An application that has registered itself is known by this alone; another one has it in its own settings.
     own = ("scope", "issuer", *(("client_id", "client_secret") if "is_registered" in said else ()))
-    web = Web()
+    web = new_web()
     try:
         return await token_for(service, web, server, client, fields, {name: said[name] for name in own if name in said})
     finally:

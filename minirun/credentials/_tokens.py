@@ -20,7 +20,7 @@ from typing import Any
 import trio
 
 from .._api_errors import AuthorizationError
-from .._web import Web
+from .._web import Web, new_web
 from ._discovery import asked, server_of
 from ._oauth_wire import Client, Server, TokenRequest, error_of, token_in
 from ._scheme import AuthScheme
@@ -72,7 +72,7 @@ async def renewed_credential(
         credential = await service.load_credential(**names)
         if _works(config, credential, rejected, service.env.now()):
             return credential
-        web = Web()
+        web = new_web()
         try:
             if not scheme.has_person:
                 return await _granted(service, names, config, scheme, web)
