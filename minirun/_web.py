@@ -1,7 +1,7 @@
 """
 Requests to servers of others: for signing in, and for tools that are made from documents.
 
-`_web_client` sends them, on httpx2; it is loaded with the first `Web` that is made.
+`_web_client` sends them, on httpx2; it is loaded by the functions that make one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-__all__ = ["Web", "WebAnswer", "WebFailedError", "new_web"]
+__all__ = ["Web", "WebAnswer", "WebFailedError"]
 
 
 class WebFailedError(Exception):
@@ -56,10 +56,3 @@ class Web(Protocol):
 
     async def aclose(self) -> None:
         """Close the connections when the requests that are going on have ended; the next request opens others."""
-
-
-def new_web() -> Web:
-    """Return a client; raises ModuleNotFoundError, with what to install, if httpx2 is not there."""
-    from ._web_client import HttpxWeb  # few programs need it
-
-    return HttpxWeb()

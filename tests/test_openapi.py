@@ -20,7 +20,7 @@ from minirun.credentials import AuthConfig, AuthCredential
 from minirun.errors import ConfigurationError
 from minirun.flows._json_schema import compile_schema
 from minirun.testing import ScriptedLlm, call
-from minirun.tools import RetryConfig
+from minirun.tools import BaseTool, RetryConfig
 from minirun.tools.openapi import OpenAPIToolset, RestApiTool
 from minirun.types import FunctionDeclaration
 
@@ -159,7 +159,11 @@ paths:
 
 async def test_filter_prefix_and_order_are_those_of_toolsets() -> None:
     """By names, or by what is asked; with a prefix, names stay within what providers take."""
-    safe = OpenAPIToolset(spec_dict=FRIENDLY, tool_filter=lambda tool, context: tool.method == "GET")
+
+    def is_safe(tool: BaseTool, context: object) -> bool:
+        return isinstance(tool, RestApiTool) and tool.method == "GET"
+
+    safe = OpenAPIToolset(spec_dict=FRIENDLY, tool_filter=is_safe)
     assert list(await tools_of(safe)) == ["list_pets", "get_pet_by_id", "health_get"]
     one = OpenAPIToolset(spec_dict=FRIENDLY, tool_filter=["note"], tool_name_prefix="pets", sequential=True)
     [tool] = await one.get_tools_with_prefix()
@@ -208,13 +212,14 @@ async def test_a_value_leads_to_no_other_path(value: str) -> None:
 async def test_arguments_are_checked_before_anything_is_sent() -> None:
     """By the schema, and by what headers can hold."""
     async with desk() as at:
-        for name, args in (
+        calls: list[tuple[str, dict[str, Any]]] = [
             ("list_pets", {"limit": 0}),
             ("create_pet", {"body": {"name": ""}}),
             ("get_pet_by_id", {}),
             ("get_pet_by_id", {"petId": "1", "X-Trace": "a\r\nX-Evil: 1"}),
             ("get_pet_by_id", {"petId": "1", "Host": "evil.example"}),
-        ):
+        ]
+        for name, args in calls:
             assert (await at.call(name, **args))["error"]["type"] == "ArgumentError"
         assert at.api.asked == []
 
@@ -488,9 +493,10 @@ async def test_a_call_may_need_somebodys_leave() -> None:
 
 def test_secrets_go_where_the_program_says() -> None:
     """A document does not decide where a credential is sent: without base_url there is none."""
-    for given in ({"auth": AuthConfig("pets", "bearer")}, {"headers": {"X-Api-Key": "secret-key"}}):
+    secrets: list[dict[str, Any]] = [{"auth": AuthConfig("pets", "bearer")}, {"headers": {"X-Api-Key": "secret-key"}}]
+    for given in secrets:
         with pytest.raises(ConfigurationError, match=r"base_url='https://pets\.example/v1'"):
-            OpenAPIToolset(spec_dict=FRIENDLY, **given)  # type: ignore[arg-type]
+            OpenAPIToolset(spec_dict=FRIENDLY, **given)
 
 
 # --- hostile documents ------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ class BearerHeaders:
     """
     Headers with a credential, renewed when it is due: for the `headers=` of a toolset.
 
-        McpToolset(url, headers=BearerHeaders(config))     # of the user of each run, who is asked to sign in
+        McpToolset(url, headers=BearerHeaders(config))     # of the user of each run
         McpToolset(url, headers=BearerHeaders(config, service, app_name="app", user_id="the app itself"))
 
     All workers with the same credential service share what is kept there; one renews it.

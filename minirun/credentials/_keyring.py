@@ -48,7 +48,7 @@ _T = TypeVar("_T")
 
 FORMAT = 1
 
-# Renewing a token takes two requests, of at most 20 seconds each; who waits longer waits for something else.
+# Renewing a token takes two requests, of at most 20 seconds each; a longer wait is for something else.
 LOCK_WAIT_S = 60.0
 LOCK_POLL_S = 0.05
 

@@ -91,7 +91,7 @@ class TokenRequest(NamedTuple):
 
 
 def challenge_of(verifier: str) -> str:
-    """What shows a server later that who brings the code is who has asked for it."""
+    """What shows a server later that the program with the code is the one that has asked for it."""
     digest = hashlib.sha256(verifier.encode()).digest()
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 

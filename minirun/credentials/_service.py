@@ -6,7 +6,7 @@ Rules of this file:
 1.  A credential belongs to one user of one app. Nobody else's is ever found, listed or deleted.
 2.  An operation is cancellable until it begins, and shielded from there to the store's answer: `Cancelled` means that
     nothing was saved, and nothing deleted.
-3.  Whoever renews a credential has it for itself meanwhile (`_exclusive`), among all that use the service.
+3.  A task that renews a credential has it for itself meanwhile (`_exclusive`), among all that use the service.
 4.  No error says more than what kind of failure it was. What a store raises may hold the secret, in its text or in the
     variables of its frames; so it is dropped, not chained.
 
@@ -45,7 +45,7 @@ class BaseCredentialService(BaseService, ABC):
 
     def __init__(self, *, env: Env | None = None) -> None:
         super().__init__(env=env)
-        self._locks: dict[CredentialKey, tuple[trio.Lock, list[None]]] = {}  # with who has it or waits, while one does
+        self._locks: dict[CredentialKey, tuple[trio.Lock, list[None]]] = {}  # with the tasks that use it
 
     async def load_credential(self, *, app_name: str, user_id: str, credential_key: str) -> AuthCredential | None:
         """

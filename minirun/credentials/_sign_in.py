@@ -7,7 +7,7 @@ Signing in: what is remembered between the question, which may be asked in one p
                tokens, these are kept, and then the state and the verifier are forgotten
 
 What is kept for a question has all that the answer needs: the process that gets it may be one without the agents. A
-crash before the tokens are kept leaves the question open, and whoever has asked it may sign in again by the same
+crash before the tokens are kept leaves the question open, and the person may sign in again by the same
 address; one after that leaves a question that is answered by saying yes.
 """
 
@@ -20,7 +20,7 @@ import trio
 
 from .._api_errors import AuthorizationError
 from .._json import dumps
-from .._web import Web, new_web
+from .._web import Web
 from ..errors import InvalidMessageError
 from ._discovery import asked, server_of
 from ._oauth_wire import (
@@ -75,8 +75,10 @@ async def _begun(
     service: BaseCredentialService, names: Mapping[str, str], config: AuthConfig, question_id: str
 ) -> AuthCredential:
     scheme = config.auth_scheme
-    assert scheme is not None, "checked by who asks"
-    web = new_web()
+    assert scheme is not None, "the caller has checked it"
+    from .._web_client import HttpxWeb  # an extra
+
+    web = HttpxWeb()
     try:
         server = await server_of(scheme, web)
         known = config.raw_auth_credential or await _registered(names["app_name"], config, scheme, server, web)
@@ -182,7 +184,9 @@ async def _exchanged(service: BaseCredentialService, begun: AuthCredential, code
     }
     # An application that has registered itself is known by this alone; another one has it in its own settings.
     own = ("scope", "issuer", *(("client_id", "client_secret") if "is_registered" in said else ()))
-    web = new_web()
+    from .._web_client import HttpxWeb  # an extra
+
+    web = HttpxWeb()
     try:
         return await token_for(service, web, server, client, fields, {name: said[name] for name in own if name in said})
     finally:

@@ -3,7 +3,7 @@ A credential that works now: the one that is kept, or one that it is renewed to.
 
 Rules of this file:
 
-1.  Tokens are nowhere but in the credential service, and in the hands of whoever has asked for one.
+1.  Tokens are nowhere but in the credential service, and in the hands of the code that has asked for one.
 2.  Who renews has the credential for itself (`BaseCredentialService._exclusive`), looks again, and then asks: so of all
     workers that find it ended, one asks the server, and the others find what it got.
 3.  From a request that a server may act on to the service's answer nothing is cancelled: a refresh token that was used
@@ -20,7 +20,7 @@ from typing import Any
 import trio
 
 from .._api_errors import AuthorizationError
-from .._web import Web, new_web
+from .._web import Web
 from ._discovery import asked, server_of
 from ._oauth_wire import Client, Server, TokenRequest, error_of, token_in
 from ._scheme import AuthScheme
@@ -72,7 +72,9 @@ async def renewed_credential(
         credential = await service.load_credential(**names)
         if _works(config, credential, rejected, service.env.now()):
             return credential
-        web = new_web()
+        from .._web_client import HttpxWeb  # an extra
+
+        web = HttpxWeb()
         try:
             if not scheme.has_person:
                 return await _granted(service, names, config, scheme, web)

@@ -310,8 +310,7 @@ class Runner:
         If it raises, `Cancelled` included, the question can be answered as before; a code is used up by then.
 
         Raises:
-            InvalidMessageError: The question asks for something else, or for another scheme; or this is not what the
-                browser came back with.
+            InvalidMessageError: This does not answer the question.
             AuthorizationError: The authorization server has refused, or cannot be reached.
             ServiceNotConfiguredError: The Runner has no credential service.
             CredentialServiceError: The service has failed, and may have it or not.

@@ -381,16 +381,15 @@ class WorkingContext(ContextBase):
         program that gets it saves it, and answers that it is there (`Runner.provide_credential` does both); or it
         answers `pending.reply(False)`. With an `auth_scheme` the answer is what a browser came back with, and minirun
         renews what ends. The agent, or the tool, is then run from its start, as with `request_input`.
-
         Say by *rejected* what the other side has refused: it is renewed, or forgotten and asked for anew.
 
-        Nothing of the credential is recorded. So logic that is run again may get another one than before, and one that
-        has expired since, or was deleted, is asked for again. Use it to get in somewhere, and decide nothing by it.
+        Nothing of it is recorded: logic that is run again may get another one, or ask again for what has expired or
+        was deleted. Use it to get in somewhere, and decide nothing by it.
 
         From then on the run says `[secret]` in its place, in texts and values of events and logs. It is refused
         (SecretError) in what is written to `ctx.state`, in artifacts and memories, and in new names. A secret of fewer
-        than 8 characters is found only where it is a whole text, as a part of one it is *not*; one of 6 digits or
-        more is found as a number, a shorter one is not. What is encoded, or cut into pieces, is not found.
+        than 8 characters is found only where it is a whole text; as a number, one of 6 digits or more. What is encoded,
+        or cut into pieces, is not found.
 
         Raises:
             CredentialRefusedError: There will be none. In a tool, the model is told.

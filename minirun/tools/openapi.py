@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, Literal
 
 from .._json import brief, is_count, is_seconds
-from .._web import new_web
 from ..credentials import AuthConfig
 from ..errors import ConfigurationError
 from ..runtime import ReadonlyContext
@@ -106,7 +105,9 @@ class OpenAPIToolset(BaseToolset):
             msg = "expected a document that says where a key is sent (a securityScheme of the type apiKey), found none"
             raise ConfigurationError(f"{msg}; write headers=, or an AuthConfig of the scheme 'bearer'")
         base = base_of(document, base_url, auth is not None or headers is not None)
-        self._web = new_web()
+        from .._web_client import HttpxWeb  # an extra
+
+        self._web = HttpxWeb()
         source = Source(document, base, self._web, auth, headers, timeout_s, response_bytes_max)
         self._left_out: dict[str, str] = {}
         operations: list[Operation] = []

@@ -5,7 +5,7 @@ Rules of this file:
 
 1.  What is too large, too deep, or contains itself is refused when it is read; so is what is no OpenAPI 3.
 2.  References are followed inside of the document alone. Nothing is fetched.
-3.  Nothing else is checked here: who asks for a part says what it has to be, and what becomes of what it is not.
+3.  Nothing else is checked here: the modules that ask for a part say what it has to be.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud
 
 
 class UnreadableError(Exception):
-    """A part of the document is not what it has to be. The message says why, for whoever has written the document."""
+    """A part of the document is not what it has to be. The message says why, for its author."""
 
 
 class Document:
@@ -56,14 +56,14 @@ class Document:
         if pointer != "#" and not pointer.startswith("#/"):
             msg = f"the reference {brief(pointer)} leads out of the document; bundle it into one"
             raise UnreadableError(msg)
-        found: Any = self.root
-        for part in pointer.split("/")[1:]:
-            name = unquote(part).replace("~1", "/").replace("~0", "~")
+        inside: Any = self.root
+        for each in pointer.split("/")[1:]:
+            name = unquote(each).replace("~1", "/").replace("~0", "~")
             try:
-                found = found[int(name)] if isinstance(found, list) else found[name]
+                inside = inside[int(name)] if isinstance(inside, list) else inside[name]
             except (LookupError, TypeError, ValueError):
                 raise UnreadableError(f"the reference {brief(pointer)} leads nowhere") from None
-        return found
+        return inside
 
     def resolved(self, value: Any) -> dict[str, Any]:
         """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 from urllib.parse import unquote
 
 from ..._json import brief
@@ -19,8 +19,15 @@ from ._document import Document, UnreadableError, cleaned, in_one_line
 from ._schemas import Schemas, safe_parameters
 
 __all__ = [
-    "TOOL_NAME_CHARS_MAX", "Argument", "Operation", "Place", "SecurityScheme", "base_of", "has_key_scheme",
-    "operations_of", "parameters_of",
+    "TOOL_NAME_CHARS_MAX",
+    "Operation",
+    "Place",
+    "SecurityScheme",
+    "ToolArgument",
+    "base_of",
+    "has_key_scheme",
+    "operations_of",
+    "parameters_of",
 ]
 
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch")
@@ -49,7 +56,7 @@ _STYLES = {
 Place: TypeAlias = Literal["path", "query", "header", "cookie"]
 
 
-class Argument(NamedTuple):
+class ToolArgument(NamedTuple):
     """A parameter: where it goes, and how it is written there."""
 
     name: str  # as the model says it
@@ -64,7 +71,7 @@ class Argument(NamedTuple):
 
 
 class SecurityScheme(NamedTuple):
-    """How the server knows who asks."""
+    """How the server knows its users."""
 
     kind: Literal["api_key", "bearer", "basic"]
     place: Place = "header"
@@ -78,7 +85,7 @@ class Operation(NamedTuple):
     method: str  # in upper case
     path: str  # with its variables in braces
     description: str
-    arguments: Sequence[Argument]
+    arguments: Sequence[ToolArgument]
     body_name: str  # of the argument with the body; empty if there is none
     body_type: str  # its media type
     body_schema: Any
@@ -287,7 +294,7 @@ def _unique(name: str, taken: set[str], *, other: str = "", chars_max: int = TOO
 # --- parameters -------------------------------------------------------------------------------------------------------
 
 
-def _arguments(document: Document, path: str, parameters: list[Any]) -> list[Argument]:
+def _arguments(document: Document, path: str, parameters: list[Any]) -> list[ToolArgument]:
     found: dict[tuple[str, str], dict[str, Any]] = {}  # those of the operation replace those of its path
     if len(parameters) > PARAMETERS_MAX:
         raise UnreadableError(f"it has more than {PARAMETERS_MAX} parameters")
@@ -301,18 +308,18 @@ def _arguments(document: Document, path: str, parameters: list[Any]) -> list[Arg
         found[name, str(place)] = each
     for name in re.findall(r"\{([^{}]+)\}", path):
         found.setdefault((name, "path"), {"schema": {"type": "string"}})  # many documents forget them
-    arguments: list[Argument] = []
+    arguments: list[ToolArgument] = []
     taken: set[str] = set()
     for (name, place), each in found.items():
         if place == "path" and f"{{{name}}}" not in path:
             continue
-        argument = _argument(name, place, each, taken)
+        argument = _argument(name, cast(Place, place), each, taken)
         taken.add(argument.name)
         arguments.append(argument)
     return arguments
 
 
-def _argument(name: str, place: Any, parameter: Mapping[str, Any], taken: set[str]) -> Argument:
+def _argument(name: str, place: Place, parameter: Mapping[str, Any], taken: set[str]) -> ToolArgument:
     style = parameter.get("style", _STYLES[place][0])
     if style not in _STYLES[place]:
         raise UnreadableError(f"the parameter {brief(name)} has the style {brief(style)}, which {place} has not")
@@ -323,7 +330,7 @@ def _argument(name: str, place: Any, parameter: Mapping[str, Any], taken: set[st
         schema = media.get("schema") if isinstance(media, dict) else None
     fits = _ARGUMENT.fullmatch(name) is not None
     plain = name if fits else (_ODD.sub("_", name)[:50].strip("_") or "argument")
-    return Argument(
+    return ToolArgument(
         name=_unique(plain, taken, other=f"{plain[:50]}_in_{place}"),
         original=name,
         place=place,

@@ -123,7 +123,7 @@ def _body(media_type: str, value: Any) -> bytes:
     return plain(value).encode()
 
 
-# --- who asks ---------------------------------------------------------------------------------------------------------
+# --- credentials ------------------------------------------------------------------------------------------------------
 
 
 def with_credential(outgoing: Outgoing, operation: Operation, credential: AuthCredential) -> Outgoing:

@@ -208,9 +208,17 @@ def _is_small(value: object) -> bool:
     """Whether a value may stand in a schema as it is."""
     try:
         freeze(value)
-        return len(repr(value)) <= OPTION_CHARS_MAX and not _CONTROL.search(str(value))
+        return len(repr(value)) <= OPTION_CHARS_MAX and not any(map(_CONTROL.search, _texts_in(value)))
     except (InvalidValueError, ValueError):
         return False
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, dict)):
+        for each in (*value, *value.values()) if isinstance(value, dict) else value:
+            yield from _texts_in(each)
 
 
 def _compiles(schema: Mapping[str, Any]) -> bool:
@@ -223,7 +231,7 @@ def _compiles(schema: Mapping[str, Any]) -> bool:
 
 def safe_parameters(properties: Mapping[str, Any], required: list[str], schemas: Schemas) -> dict[str, Any]:
     """
-    Return the schema of a tool's arguments, which can be checked. What cannot be, should there be any left, is anything.
+    Return the schema of a tool's arguments, which can be checked; what cannot be, should any be left, is anything.
     """
     _break_rings(schemas.definitions)
     shape: dict[str, Any] = {"type": "object", "additionalProperties": False}
@@ -246,7 +254,7 @@ def _break_rings(definitions: dict[str, Any]) -> None:
             graphlib.TopologicalSorter(about).prepare()
             return
         except graphlib.CycleError as error:
-            definitions.update(dict.fromkeys(error.args[1], {}))
+            definitions.update((name, {}) for name in error.args[1])
 
 
 def _same_value(schema: Any) -> Iterator[str]:

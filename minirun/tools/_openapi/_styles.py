@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ...errors import ArgumentError
-from ._operations import Argument
+from ._operations import ToolArgument
 
 __all__ = ["escaped", "header_text", "in_cookie", "in_header", "in_path", "in_query", "plain"]
 
@@ -43,67 +43,67 @@ def _joined(value: Any, separator: str, *, explode: bool) -> str:
     return escaped(value)
 
 
-def in_path(argument: Argument, value: Any) -> str:
+def in_path(parameter: ToolArgument, value: Any) -> str:
     """
     Return what stands in the place of a variable.
 
     Raises:
         ArgumentError: It is empty: the path would be another one.
     """
-    if argument.is_json:
+    if parameter.is_json:
         return escaped(json.dumps(value))
-    if argument.style == "label":
-        found = "." + _joined(value, "." if argument.explode else ",", explode=argument.explode)
-    elif argument.style == "matrix":
-        found = _matrix(argument, value)
+    if parameter.style == "label":
+        found = "." + _joined(value, "." if parameter.explode else ",", explode=parameter.explode)
+    elif parameter.style == "matrix":
+        found = _matrix(parameter, value)
     else:
-        found = _joined(value, ",", explode=argument.explode)
+        found = _joined(value, ",", explode=parameter.explode)
     if found in ("", ".", ";"):
-        raise ArgumentError(f"{argument.name}: expected a value, found an empty one")
+        raise ArgumentError(f"{parameter.name}: expected a value, found an empty one")
     return found
 
 
-def _matrix(argument: Argument, value: Any) -> str:
-    name = escaped(argument.original)
-    if argument.explode and isinstance(value, list):
+def _matrix(parameter: ToolArgument, value: Any) -> str:
+    name = escaped(parameter.original)
+    if parameter.explode and isinstance(value, list):
         return "".join(f";{name}={escaped(each)}" for each in value)
-    if argument.explode and isinstance(value, dict):
+    if parameter.explode and isinstance(value, dict):
         return "".join(f";{key}={each}" for key, each in _pairs(value))
     return f";{name}={_joined(value, ',', explode=False)}"
 
 
-def in_query(argument: Argument, value: Any) -> list[tuple[str, str]]:
+def in_query(parameter: ToolArgument, value: Any) -> list[tuple[str, str]]:
     """Return the pairs, escaped, that a parameter is in a query."""
-    name = escaped(argument.original)
-    if argument.is_json:
+    name = escaped(parameter.original)
+    if parameter.is_json:
         return [(name, escaped(json.dumps(value)))]
-    if argument.style == "deepObject" and isinstance(value, dict):
+    if parameter.style == "deepObject" and isinstance(value, dict):
         return [(f"{name}%5B{key}%5D", each) for key, each in _pairs(value)]
-    if argument.explode and isinstance(value, list):
+    if parameter.explode and isinstance(value, list):
         return [(name, escaped(each)) for each in value]
-    if argument.explode and isinstance(value, dict):
+    if parameter.explode and isinstance(value, dict):
         return _pairs(value)
-    separator = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}.get(argument.style, ",")
+    separator = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}.get(parameter.style, ",")
     return [(name, _joined(value, separator, explode=False))]
 
 
-def in_header(argument: Argument, value: Any) -> str:
+def in_header(parameter: ToolArgument, value: Any) -> str:
     """
     Return the value of a header.
 
     Raises:
         ArgumentError: No header can hold it.
     """
-    if argument.is_json:
+    if parameter.is_json:
         text = json.dumps(value)
     elif isinstance(value, list):
         text = ",".join(map(plain, value))
     elif isinstance(value, dict):
-        joint = "=" if argument.explode else ","
+        joint = "=" if parameter.explode else ","
         text = ",".join(f"{name}{joint}{plain(each)}" for name, each in value.items())
     else:
         text = plain(value)
-    return header_text(argument.name, text)
+    return header_text(parameter.name, text)
 
 
 def header_text(name: str, text: str) -> str:
@@ -113,7 +113,7 @@ def header_text(name: str, text: str) -> str:
     return text
 
 
-def in_cookie(argument: Argument, value: Any) -> str:
+def in_cookie(parameter: ToolArgument, value: Any) -> str:
     """Return a pair of the header `Cookie`."""
-    text = escaped(json.dumps(value)) if argument.is_json else _joined(value, ",", explode=False)
-    return f"{escaped(argument.original)}={text}"
+    text = escaped(json.dumps(value)) if parameter.is_json else _joined(value, ",", explode=False)
+    return f"{escaped(parameter.original)}={text}"

@@ -129,7 +129,7 @@ class RestApiTool(BaseTool):
             raise error_of(operation, answer)
         return result_of(operation, answer)
 
-    # --- who asks
+    # --- credentials
 
     async def _credential(
         self, context: ToolContext, plain: Outgoing, rejected: AuthCredential | None
@@ -181,7 +181,8 @@ class RestApiTool(BaseTool):
             if method not in _SAFE and answer.status not in (307, 308):
                 method, content = "GET", None
                 headers = {name: text for name, text in headers.items() if name != "content-type"}
-        raise ApiError(f"{self._operation.title} was answered with more than {REDIRECTS_MAX} redirects", status=answer.status)
+        msg = f"{self._operation.title} was answered with more than {REDIRECTS_MAX} redirects"
+        raise ApiError(msg, status=answer.status)
 
     async def _asked(self, method: str, address: str, headers: Mapping[str, str], content: bytes | None) -> WebAnswer:
         source = self._source
