@@ -26,7 +26,7 @@ from minirun.tools import ToolContext
 from .file_keyring import FileKeyring
 from .oauth_server import CALLBACK, CLIENT_ID, CLIENT_SECRET
 
-PLACE = {"user_id": "u", "session_id": "s"}
+PLACE: dict[str, Any] = {"user_id": "u", "session_id": "s"}
 NAMES = {"app_name": "app", "user_id": "u", "credential_key": "mail"}
 
 
@@ -39,7 +39,8 @@ def config_for(issuer: str) -> AuthConfig:
 
 
 def credentials() -> KeyringCredentialService:
-    return KeyringCredentialService(FileKeyring(), lock_folder="locks")
+    ring = FileKeyring()  # type: ignore[no-untyped-call]  # the library's
+    return KeyringCredentialService(ring, lock_folder="locks")
 
 
 def runner_in(sessions: SqliteSessionService, issuer: str) -> Runner:

@@ -251,12 +251,12 @@ STYLES: list[tuple[str, str, bool | None, Any, str]] = [
 @pytest.mark.parametrize(("place", "style", "explode", "value", "expected"), STYLES)
 async def test_styles_of_parameters(place: str, style: str, explode: bool | None, value: Any, expected: str) -> None:
     """Lists and objects as RFC 6570 writes them, each part escaped."""
-    parameter = {"name": "p", "in": place, "style": style, "schema": {}}
+    parameter: dict[str, Any] = {"name": "p", "in": place, "style": style, "schema": {}}
     parameter |= {} if explode is None else {"explode": explode}
     path = "/x/{p}" if place == "path" else "/x"
     document = {"openapi": "3.1.0", "paths": {path: {"get": {"operationId": "ask", "parameters": [parameter]}}}}
     async with desk(spec_dict=document) as at:
-        found = await at.call("ask", p=value)
+        found: dict[str, Any] = await at.call("ask", p=value)
         shown = {
             "path": found["path"].removeprefix("/v1"),
             "query": found["query"],
@@ -478,7 +478,8 @@ async def test_headers_that_cannot_be_are_refused_unseen() -> None:
 
 async def test_a_call_may_need_somebodys_leave() -> None:
     """For all, for some by name, or by a function; a name that is none would be no safeguard, and is refused."""
-    for required in (True, ["delete_pet"], lambda petId: petId == "1"):
+    choices: list[Any] = [True, ["delete_pet"], lambda petId: petId == "1"]
+    for required in choices:
         async with desk(require_confirmation=required) as at:
             await at.call("delete_pet", petId="1")
             [question] = at.run.pending

@@ -87,7 +87,7 @@ class Machine:
         written = {path.name: path.read_bytes() for path in self.folder.rglob("*") if path.is_file()}
         del written["keyring.json"]
         written["what was printed"] = self.printed
-        return [f"{name}: {secret}" for name, data in written.items() for secret in self.secrets if secret in data]
+        return [f"{name}: {secret!r}" for name, data in written.items() for secret in self.secrets if secret in data]
 
     @property
     def secrets(self) -> list[bytes]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 from urllib.parse import unquote
 
@@ -56,14 +57,11 @@ class Document:
         if pointer != "#" and not pointer.startswith("#/"):
             msg = f"the reference {brief(pointer)} leads out of the document; bundle it into one"
             raise UnreadableError(msg)
-        inside: Any = self.root
-        for each in pointer.split("/")[1:]:
-            name = unquote(each).replace("~1", "/").replace("~0", "~")
-            try:
-                inside = inside[int(name)] if isinstance(inside, list) else inside[name]
-            except (LookupError, TypeError, ValueError):
-                raise UnreadableError(f"the reference {brief(pointer)} leads nowhere") from None
-        return inside
+        parts = [unquote(each).replace("~1", "/").replace("~0", "~") for each in pointer.split("/")[1:]]
+        try:
+            return reduce(_child, parts, self.root)
+        except (LookupError, TypeError, ValueError):
+            raise UnreadableError(f"the reference {brief(pointer)} leads nowhere") from None
 
     def resolved(self, value: Any) -> dict[str, Any]:
         """
@@ -80,6 +78,10 @@ class Document:
                 return value
             value = self.at(reference)
         raise UnreadableError("references lead to each other without end")
+
+
+def _child(value: Any, name: str) -> Any:
+    return value[int(name)] if isinstance(value, list) else value[name]
 
 
 def cleaned(text: object, chars: int) -> str:
