@@ -7,6 +7,8 @@ Rules of this file:
     and its connection closed.
 2.  Nothing is followed and nothing is guessed: no redirects, no proxies, no settings of the environment, no encodings.
 3.  What is raised says what kind of failure it was, and holds no address, header or body: there are secrets in these.
+4.  Nothing is logged of an address: some APIs have their keys in it, and httpx2's client logs each that it asks. So
+    what is used here is the transport below that.
 
 Leaving a request early, as a cancellation does, closes its connection.
 """
@@ -40,18 +42,18 @@ _BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
 
 
 class _Open:
-    """A client, and how many requests it serves."""
+    """A pool of connections, and how many requests it serves."""
 
     def __init__(self) -> None:
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
-        self.client = httpx2.AsyncClient(trust_env=False, http2=False, follow_redirects=False, limits=limits)
+        self.transport = httpx2.AsyncHTTPTransport(trust_env=False, http2=False, limits=limits)
         self.users = 0
         self.is_retired = False
 
     async def close_if_unused(self) -> None:
         if self.is_retired and not self.users:
             with trio.CancelScope(shield=True):  # closing sockets does not wait for anybody
-                await self.client.aclose()
+                await self.transport.aclose()
 
 
 class HttpxWeb:
@@ -75,7 +77,7 @@ class HttpxWeb:
         opened.users += 1
         try:
             with trio.fail_after(timeout_s):
-                return await _answer_to(opened.client, method, url, dict(headers), content, bytes_max)
+                return await _answer_to(opened.transport, method, url, dict(headers), content, bytes_max)
         except trio.TooSlowError:
             raise WebFailedError(f"there was no whole answer within {timeout_s:g} s", is_timeout=True) from None
         except httpx2.TimeoutException as error:
@@ -115,17 +117,21 @@ class _Watch:
 
 
 async def _answer_to(
-    client: httpx2.AsyncClient, method: str, url: str, headers: dict[str, str], content: bytes | None, bytes_max: int
+    transport: httpx2.AsyncHTTPTransport,
+    method: str,
+    url: str,
+    headers: dict[str, str],
+    content: bytes | None,
+    bytes_max: int,
 ) -> WebAnswer:
     headers = {"accept-encoding": "identity", **headers}
-    timeout = httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S)  # `fail_after` bounds the rest
+    timeout = httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S).as_dict()  # `fail_after` bounds the rest
     for is_last in (False, True):
         watch = _Watch()
-        request = client.build_request(
-            method, url, headers=headers, content=content, timeout=timeout, extensions={"trace": watch}
-        )
+        extensions = {"trace": watch, "timeout": timeout}
+        request = httpx2.Request(method, url, headers=headers, content=content, extensions=extensions)
         try:
-            async with _sent(client, request) as response:
+            async with _sent(transport, request) as response:
                 return await _read(response, bytes_max)
         except _BROKEN:
             if is_last or watch.has_connected or method not in _IDEMPOTENT:
@@ -134,8 +140,8 @@ async def _answer_to(
 
 
 @asynccontextmanager
-async def _sent(client: httpx2.AsyncClient, request: httpx2.Request) -> AsyncIterator[httpx2.Response]:
-    response = await client.send(request, stream=True)
+async def _sent(transport: httpx2.AsyncHTTPTransport, request: httpx2.Request) -> AsyncIterator[httpx2.Response]:
+    response = await transport.handle_async_request(request)
     try:
         yield response
     finally:

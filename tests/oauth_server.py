@@ -20,7 +20,6 @@ from typing import Any
 from urllib.parse import parse_qs, parse_qsl, unquote_plus, urlencode, urlsplit
 
 import attrs
-import httpx2
 import trio
 from hypercorn.config import Config
 from hypercorn.trio import serve
@@ -130,10 +129,10 @@ class OAuthServer:
 
     async def browse(self, address: str) -> str:
         """Sign in as a person does with a browser; return the address that it is sent back to."""
-        async with httpx2.AsyncClient(trust_env=False) as client:
-            response = await client.get(address)
-        assert response.status_code == 302, (response.status_code, response.text)
-        location: str = response.headers["location"]
+        await trio.lowlevel.checkpoint()
+        parts = urlsplit(address)
+        assert f"{parts.scheme}://{parts.netloc}{parts.path}" == f"{self.url}/authorize"
+        location = self._authorize(Said("GET", parts.path, parts.query, {}, b""))
         said = dict(parse_qsl(urlsplit(location).query))
         self.secrets |= {said[name] for name in ("code",) if name in said}
         return location

@@ -4,15 +4,17 @@ Signing in, and tokens that are renewed: against an authorization server that is
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
-from minirun import Env, Event, InMemorySessionService, LlmAgent, Runner
+from minirun import App, Env, Event, InMemorySessionService, LlmAgent, Runner
 from minirun._codec import to_json
 from minirun.agents import InvocationContext
 from minirun.credentials import AuthConfig, AuthCredential, AuthScheme, BearerHeaders, InMemoryCredentialService
@@ -23,6 +25,8 @@ from minirun.errors import (
     InvalidMessageError,
     InvalidValueError,
 )
+from minirun.models import RecordedLlm
+from minirun.plugins import DebugLoggingPlugin, LoggingPlugin
 from minirun.runtime import Run
 from minirun.sessions import PendingCall
 from minirun.testing import ScriptedLlm, call
@@ -156,6 +160,50 @@ async def test_no_secret_of_signing_in_is_in_the_log() -> None:
         assert len(at.server.secrets) == 7  # the client's, a code, a verifier, two tokens of each kind
         assert not [secret for secret in at.server.secrets if secret in written]
         assert "[secret]" in written
+
+
+def files_in(folder: Path) -> list[str]:
+    return [path.read_text() for path in folder.rglob("*") if path.is_file()]
+
+
+async def test_no_secret_is_in_spans_records_and_exports(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Of a run that signs in, is refused, renews and asks again, with every plugin that writes down what it sees."""
+    pytest.importorskip("opentelemetry.sdk", reason="the tests of spans need an SDK")
+    from .otel import Recorder
+
+    caplog.set_level(logging.DEBUG)
+    recorder = Recorder()
+    async with desk() as at:
+        def script(request: Any) -> Any:
+            answered = request.contents[-1].parts[-1].function_response
+            return "Done." if answered is not None else call("ask")
+
+        model = RecordedLlm(ScriptedLlm(script), tmp_path / "cassette.jsonl", "record")
+        plugins = [recorder.plugin(), LoggingPlugin(), DebugLoggingPlugin(tmp_path / "debug.yaml")]
+        app = App(name="app", root_agent=LlmAgent(name="clerk", model=model, tools=[at.ask]), plugins=plugins)
+        options: dict[str, Any] = {"session_service": at.sessions, "credential_service": at.credentials}
+        at.runner = Runner(app=app, auto_create_session=True, **options)
+        await at.sign_in()
+        at.server.end_tokens()
+        await at.say()
+        at.server.revoke()
+        question = question_of(await at.say())
+        back = await at.server.browse(uri_of(question))
+        with pytest.raises(InvalidMessageError):
+            await at.runner.provide_credential(question, back.replace("state=", "state=x"))
+        at.server.denies = True
+        await at.say(await at.runner.provide_credential(question, await at.server.browse(uri_of(question))))
+        session = await at.sessions.get_session(app_name="app", user_id=PLACE["user_id"], session_id="s")
+        assert session is not None
+        written = [span.to_json() for span in recorder.spans]
+        written += [caplog.text, *capsys.readouterr(), session.to_json(), repr(session), repr(question)]
+        written += files_in(tmp_path)
+        assert len(recorder.spans) > 10
+        assert "call_llm" in "".join(written)
+        found = [secret for secret in at.server.secrets for text in written if secret in text]
+        assert found == []
 
 
 async def test_a_code_alone_answers_too() -> None:

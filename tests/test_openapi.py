@@ -5,6 +5,7 @@ Tools from OpenAPI documents: what models see of them, what is sent, and what co
 from __future__ import annotations
 
 import json
+import logging
 import time
 import tracemalloc
 from collections.abc import AsyncIterator
@@ -408,8 +409,9 @@ async def test_a_key_is_asked_for_and_sent_where_the_document_says() -> None:
 
 
 @pytest.mark.parametrize("place", ["query", "cookie"])
-async def test_a_key_in_the_address_or_a_cookie(place: str) -> None:
-    """Escaped, and in no form in the log, though the server repeats it."""
+async def test_a_key_in_the_address_or_a_cookie(place: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Escaped, and in no form in the log, though the server repeats it; nor does the HTTP client log the address."""
+    caplog.set_level(logging.DEBUG)
     document = json.loads(json.dumps(FRIENDLY))
     document["components"]["securitySchemes"]["key"] = {"type": "apiKey", "in": place, "name": "api key"}
     async with desk(spec_dict=document, auth=AuthConfig("pets", "api_key")) as at:
@@ -419,6 +421,8 @@ async def test_a_key_in_the_address_or_a_cookie(place: str) -> None:
         assert found["method"] == "DELETE"
         assert KEY not in at.written
         assert "key-of-ada" not in at.written
+        assert "httpcore2" in caplog.text
+        assert "key-of-ada" not in caplog.text
 
 
 async def test_a_password_is_in_no_form_in_the_log() -> None:

@@ -182,3 +182,46 @@ async def test_killed_while_a_code_is_exchanged(tmp_path: Path) -> None:
         assert (await at.run("answer", stdin=back))["status"] == "completed"
         assert at.server.grants == ["authorization_code", "authorization_code"]
         assert at.leaks() == []
+
+
+async def test_the_command_line_asks_for_the_address(tmp_path: Path) -> None:
+    """`minirun answer` shows where to sign in, reads the address from standard input, and prints no secret of it."""
+    async with machine(tmp_path) as at:
+        (tmp_path / "agent.py").write_text(AGENT.format(issuer=at.server.issuer))
+
+        async def minirun(*arguments: str, stdin: str = "") -> str:
+            settings = at._settings()
+            settings["env"]["PYTHON_KEYRING_BACKEND"] = "tests.file_keyring.FileKeyring"
+            command = [sys.executable, "-W", "error", "-m", "minirun", *arguments, "--db", "s.db"]
+            with trio.fail_after(PATIENCE_S):
+                done = await trio.run_process(
+                    command, stdin=stdin.encode(), capture_stdout=True, capture_stderr=True, check=False, **settings
+                )
+            at.printed += done.stdout + done.stderr
+            return (done.stdout + done.stderr).decode()
+
+        asked = await minirun("run", "agent.py", "go")
+        call_id = next(word for word in asked.split() if word.startswith("q-"))
+        shown = await minirun("answer", "agent.py", call_id, stdin="https://app.example/callback?code=x&state=y\n")
+        [address] = [word for word in shown.split() if word.startswith(f"{at.server.issuer}/authorize")]
+        assert "another state" in shown
+        back = await at.server.browse(address)
+        assert "signed in" in await minirun("answer", "agent.py", call_id, stdin=f"{back}\n")
+        assert (tmp_path / "s.db-locks").is_dir()
+        assert at.leaks() == []
+
+
+AGENT = """
+from minirun import App, BaseAgent, Event
+from minirun.credentials import AuthConfig, AuthCredential, AuthScheme
+from tests.oauth_server import CALLBACK, CLIENT_ID, CLIENT_SECRET
+
+class Worker(BaseAgent):
+    async def _run_async_impl(self, ctx):
+        scheme = AuthScheme(issuer="{issuer}", redirect_uri=CALLBACK)
+        client = AuthCredential("client", client_id=CLIENT_ID, client_secret=CLIENT_SECRET)
+        await ctx.request_credential(AuthConfig("mail", auth_scheme=scheme, raw_auth_credential=client))
+        await ctx.emit(Event(message="signed in"))
+
+app = App("app", Worker(name="w"))
+"""
