@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .._json import shown
-from ..errors import InvalidValueError
+from ..errors import CredentialRefusedError, InvalidValueError
 from ._service import BaseCredentialService
 from ._values import AuthConfig, AuthCredential, credential_key, unusable
 
-__all__ = ["current_credential", "question_of", "settle"]
+__all__ = ["current_credential", "question_of", "refusal_of"]
 
 
 async def current_credential(
@@ -61,11 +61,13 @@ async def question_of(
     return await sign_in_question(service, names, config, question_id)
 
 
-async def settle(
+async def refusal_of(
     service: BaseCredentialService, names: Mapping[str, str], config: AuthConfig, question_id: str
-) -> None:
-    """Forget what was kept for a question that was refused."""
+) -> CredentialRefusedError:
+    """Return what to raise for a question that was refused; what was kept for it is forgotten."""
     if config.auth_scheme is not None:
         from ._sign_in import forget_sign_in  # few programs have anybody sign in
 
         await forget_sign_in(service, names, question_id)
+    msg = f"there will be no credential {config.credential_key!r}: the person who was asked for it has refused"
+    return CredentialRefusedError(msg)

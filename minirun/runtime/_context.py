@@ -378,10 +378,9 @@ class WorkingContext(ContextBase):
         Return the user's credential; if there is none that works, ask for it, and pause the invocation until there is.
 
         The question is one of `run.pending`, of the kind `"credential"`. The secret is never part of a message: the
-        program that gets it saves it, and answers that it is there (`Runner.provide_credential` does both); or it
-        answers `pending.reply(False)`. With an `auth_scheme` the answer is what a browser came back with, and minirun
-        renews what ends. The agent, or the tool, is then run from its start, as with `request_input`.
-        Say by *rejected* what the other side has refused: it is renewed, or forgotten and asked for anew.
+        program that gets it saves it, and answers that it is there (`Runner.provide_credential` does both), or answers
+        `pending.reply(False)`. With an `auth_scheme` the answer is what a browser came back with. The agent, or the
+        tool, is then run from its start. *rejected* is what the other side has refused: it is renewed, or forgotten.
 
         Nothing of it is recorded: logic that is run again may get another one, or ask again for what has expired or
         was deleted. Use it to get in somewhere, and decide nothing by it.
