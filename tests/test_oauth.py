@@ -227,6 +227,7 @@ async def test_a_code_alone_answers_too() -> None:
         (lambda back: "https://app.example/callback", "something else"),
         (lambda back: "a code with spaces", "no code"),
         (lambda back: "", "no code"),
+        (lambda back: back + "&x=" + "x" * 100_000, "much longer"),
     ],
 )
 async def test_what_is_no_answer_to_this_question_is_refused(change: Any, words: str) -> None:
@@ -286,6 +287,7 @@ async def test_two_questions_of_one_user_have_each_their_own_sign_in() -> None:
         await at.say(await at.runner.provide_credential(one, back))
         await at.say(other.reply(True), session="t")
         assert (at.seen, at.server.grants) == (["200", "200"], ["authorization_code"])
+        assert await at.credentials.list_credentials(app_name="app", user_id=PLACE["user_id"]) == ["mail"]
 
 
 async def test_a_text_answers_no_other_question() -> None:
@@ -734,6 +736,7 @@ def test_addresses_of_this_machine_and_of_applications_are_fine(uri: str) -> Non
         ({"auth_scheme": None}, "raw_auth_credential: expected an auth_scheme beside it"),
         ({"raw_auth_credential": AuthCredential("bearer", token="a-secret-token")}, "one of the scheme 'bearer'"),
         ({"raw_auth_credential": "a-secret"}, "found str"),
+        ({"auth_scheme": AuthScheme(resource="https://a.example/mcp", redirect_uri=CALLBACK)}, "issuer: expected it"),
     ],
 )
 def test_a_config_whose_parts_do_not_fit_is_refused(changes: dict[str, Any], words: str) -> None:

@@ -113,6 +113,8 @@ def callback_code(answer: str, state: str, issuer: str) -> str | None:
         InvalidMessageError: It is not the answer to this question. The message does not show it.
         AuthorizationError: The server says that it went wrong.
     """
+    if len(answer) > 2 * TOKEN_CHARS_MAX:
+        raise InvalidMessageError(_not_brought_back("a much longer text"))
     if "://" not in answer and "?" not in answer and "=" not in answer.rstrip("="):
         return _code(answer.strip())
     try:

@@ -106,7 +106,7 @@ class AuthScheme:
         authorization_endpoint: Where a person's browser is sent to.
         token_endpoint: Where codes become tokens, and tokens are renewed.
         resource: The address that the tokens are for, such as that of an MCP server (RFC 8707). Alone, it is asked who
-            its authorization server is (RFC 9728).
+            its authorization server is (RFC 9728); an application with a `client_secret` says that itself.
         redirect_uri: Where the browser is sent back to: an address of the application, as it is registered.
         grant_type: `"authorization_code"`: a person signs in; `"client_credentials"`: the application does, as itself.
         token_endpoint_auth_method: How the application proves who it is: `"client_secret_basic"`,

@@ -177,6 +177,10 @@ def _check_signing_in(config: AuthConfig) -> None:
     for name in ("auth_uri", "state"):
         if getattr(config, name):
             raise InvalidValueError(name, "expected nothing beside an auth_scheme, which says where; leave it out")
+    is_secret = isinstance(client, AuthCredential) and "client_secret" in client.names
+    if is_secret and not (scheme.issuer or scheme.token_endpoint):
+        problem = "expected it beside a client_secret, which a resource does not say where to send, found none"
+        raise InvalidValueError("issuer", f"{problem}; write AuthScheme(issuer=..., resource=...)")
     if client is None and not scheme.has_person:
         raise InvalidValueError("raw_auth_credential", f"{_EXPECTED_CLIENT}, found none")
     if client is not None and not (isinstance(client, AuthCredential) and client.scheme == "client"):

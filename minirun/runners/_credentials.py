@@ -36,6 +36,11 @@ async def check_credential(credentials: BaseCredentialService | None, question: 
     if problem:
         msg = f"expected the credential {config.credential_key!r} of the user to be kept, but {problem}; save it"
         raise InvalidMessageError(f"{msg} first: `await runner.provide_credential(pending, credential)` does")
+    if config.state:  # it was given in another way than by signing in here
+        from ..credentials._sign_in import forget_sign_in  # few programs have anybody sign in
+
+        names = {"app_name": question.app_name, "user_id": question.user_id}
+        await forget_sign_in(service, names, question.call_id)
 
 
 async def provide_credential(

@@ -14,6 +14,7 @@ from ..._json import brief, freeze
 from ..._urls import Url, joined, url_of
 from ..._web import Web, WebAnswer, WebFailedError
 from ...credentials import AuthConfig, AuthCredential
+from ...credentials._secrets import SECRET_CHARS_MIN
 from ...errors import ApiConnectionError, ApiError, ApiTimeoutError, ConfigurationError
 from ...runtime import ToolContext
 from ...types import FunctionDeclaration
@@ -152,7 +153,9 @@ class RestApiTool(BaseTool):
             found = checked_headers(await given if inspect.isawaitable(given) else given)
         else:
             found = dict(own or {})
-        _hide(context, {name: text for name, text in found.items() if callable(own) or _SECRET_NAME.search(name)})
+        is_new = callable(own)  # what a function returns is most likely a secret; a short text is rather a word
+        told = {name: text for name, text in found.items() if is_new and len(text) >= SECRET_CHARS_MIN}
+        _hide(context, told | {name: text for name, text in found.items() if _SECRET_NAME.search(name)})
         whole = plain._replace(headers={**plain.headers, **found})
         if credential is None:
             return whole
