@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ._lazy import names_of
 
-if TYPE_CHECKING:  # their __all__ are what the table below says
+if TYPE_CHECKING:  # what the table below names, for type checkers; each module lists its own
+    from ._api_errors import *
     from ._model_errors import *
     from ._state_schema_error import *
     from ._workflow_errors import *
 else:
     _later = {
+        "minirun._api_errors": "ApiConnectionError ApiError ApiTimeoutError AuthorizationError "
+        "AuthorizationUnavailableError",
         "minirun._model_errors": "CassetteError ContextTooLongError ModelAuthenticationError ModelConnectionError "
         "ModelError ModelOverloadedError ModelRateLimitedError ModelRefusedError ModelRequestError ModelTimeoutError",
         "minirun._state_schema_error": "StateSchemaError",
@@ -33,7 +36,8 @@ else:
 __path__: list[str] = []  # so that the modules are found that ADK has below `errors`: see `_adk`
 
 __all__ = [
-    "AlreadyExistsError", "ArgumentError", "CassetteError", "CleanupTimeoutError", "ConfigurationError",
+    "AlreadyExistsError", "ApiConnectionError", "ApiError", "ApiTimeoutError", "ArgumentError", "AuthorizationError",
+    "AuthorizationUnavailableError", "CassetteError", "CleanupTimeoutError", "ConfigurationError",
     "ContextTooLongError", "CredentialRefusedError", "CredentialServiceError", "DeadlineExceededError", "FatalError",
     "InvalidEventError", "InvalidMessageError", "InvalidValueError", "InvocationEndedError", "InvocationNotFoundError",
     "LlmCallsLimitExceededError", "MinirunError", "MissingArtifactError", "MissingDepsError", "MissingStateKeyError",

@@ -40,6 +40,7 @@ from minirun.plugins import (
 )
 from minirun.sessions import GetSessionConfig, KeyValueSessionService, KeyValueStore
 from minirun.tools import FunctionTool, LongRunningFunctionTool, RetryConfig
+from minirun.tools.openapi import OpenAPIToolset
 from minirun.types import Content, GenerateContentConfig, HttpOptions, ThinkingConfig, UsageMetadata
 from minirun.workflow import START, JoinNode, Node, Workflow
 
@@ -116,6 +117,9 @@ MAKERS: dict[str, Callable[..., object]] = {
     "SqliteSessionService": partial(SqliteSessionService, ":memory:"),
     "FunctionTool": partial(FunctionTool, _tool),
     "LongRunningFunctionTool": partial(LongRunningFunctionTool, _tool),
+    "OpenAPIToolset": partial(
+        OpenAPIToolset, spec_dict={"openapi": "3.1.0", "paths": {"/": {"get": {}}}}, base_url="https://api.example"
+    ),
     "RetryConfig": RetryConfig,
     "Node": partial(Node, name="n", parallel_worker=True),
     "JoinNode": partial(JoinNode, name="n", parallel_worker=True),
@@ -155,8 +159,8 @@ ACCEPTED: dict[tuple[str, str], tuple[object, ...]] = {
 MADE_BY_MINIRUN = frozenset(
     {
         "ArtifactVersion", "BaseTool", "Collected", "Commit", "Damage", "GenerateContentConfigDraft", "Invocation",
-        "LiveSession", "Memory", "NodeRunInfo", "OpenCall", "PendingCall", "Program", "SavedSession", "Session",
-        "Stored",
+        "LiveSession", "Memory", "NodeRunInfo", "OpenCall", "PendingCall", "Program", "RestApiTool", "SavedSession",
+        "Session", "Stored",
     }
 )  # fmt: skip
 
