@@ -16,17 +16,11 @@ from typing import TYPE_CHECKING, ClassVar
 from ._lazy import names_of
 
 if TYPE_CHECKING:
-    from ._model_errors import CassetteError as CassetteError
-    from ._model_errors import ContextTooLongError as ContextTooLongError
-    from ._model_errors import ModelAuthenticationError as ModelAuthenticationError
-    from ._model_errors import ModelConnectionError as ModelConnectionError
-    from ._model_errors import ModelError as ModelError
-    from ._model_errors import ModelOverloadedError as ModelOverloadedError
-    from ._model_errors import ModelRateLimitedError as ModelRateLimitedError
-    from ._model_errors import ModelRefusedError as ModelRefusedError
-    from ._model_errors import ModelRequestError as ModelRequestError
-    from ._model_errors import ModelTimeoutError as ModelTimeoutError
-    from ._state_schema_error import StateSchemaError as StateSchemaError
+    from ._model_errors import CassetteError, ContextTooLongError, ModelAuthenticationError, ModelConnectionError
+    from ._model_errors import ModelError, ModelOverloadedError, ModelRateLimitedError, ModelRefusedError
+    from ._model_errors import ModelRequestError, ModelTimeoutError
+    from ._state_schema_error import StateSchemaError
+    from ._tool_server_errors import McpAuthenticationError, McpConnectionError, McpError, McpToolError
     from ._workflow_errors import (
         NodeInputError,
         NodeRejectedError,
@@ -43,6 +37,7 @@ else:
             "ModelError ModelOverloadedError ModelRateLimitedError ModelRefusedError ModelRequestError "
             "ModelTimeoutError",
             "minirun._state_schema_error": "StateSchemaError",
+            "minirun._tool_server_errors": "McpAuthenticationError McpConnectionError McpError McpToolError",
             "minirun._workflow_errors": "NodeInputError NodeRejectedError NodeTimeoutError RouteError "
             "WorkflowConfigurationError WorkflowError",
         },
@@ -54,11 +49,11 @@ __all__ = [
     "AlreadyExistsError", "ArgumentError", "CassetteError", "CleanupTimeoutError", "ConfigurationError",
     "ContextTooLongError", "CredentialRefusedError", "CredentialServiceError", "DeadlineExceededError", "FatalError",
     "InvalidEventError", "InvalidMessageError", "InvalidValueError", "InvocationEndedError", "InvocationNotFoundError",
-    "LlmCallsLimitExceededError", "MinirunError", "MissingArtifactError", "MissingDepsError", "MissingStateKeyError",
-    "ModelAuthenticationError", "ModelConnectionError", "ModelContractError", "ModelError", "ModelOverloadedError",
-    "ModelRateLimitedError", "ModelRefusedError", "ModelRequestError", "ModelTimeoutError", "NodeInputError",
-    "NodeRejectedError", "NodeRunsLimitExceededError", "NodeTimeoutError", "NotResumableError",
-    "NotSupportedAttributeError",
+    "LlmCallsLimitExceededError", "McpAuthenticationError", "McpConnectionError", "McpError", "McpToolError",
+    "MinirunError", "MissingArtifactError", "MissingDepsError", "MissingStateKeyError", "ModelAuthenticationError",
+    "ModelConnectionError", "ModelContractError", "ModelError", "ModelOverloadedError", "ModelRateLimitedError",
+    "ModelRefusedError", "ModelRequestError", "ModelTimeoutError", "NodeInputError", "NodeRejectedError",
+    "NodeRunsLimitExceededError", "NodeTimeoutError", "NotResumableError", "NotSupportedAttributeError",
     "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError", "RetriesExceededError",
     "RouteError", "ScriptError", "SecretError", "ServiceClosedError", "ServiceInUseError", "ServiceNotConfiguredError",
     "SessionBusyError", "SessionNotFoundError", "StaleSessionError", "StateSchemaError", "StorageBusyError",
