@@ -21,7 +21,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
 from ._servers import StdioServer
-from ._text import line
+from ._text import LABEL_CHARS_MAX, line
 
 __all__ = ["stdio_streams"]
 
@@ -125,7 +125,7 @@ class _Pipes:
             status = self._process.returncode
             why = "it has closed its output" if status is None else f"its process has ended with status {status}"
             if self._last_words:
-                why += f"; its last words: {line(self._last_words.decode('utf-8', 'replace'))}"
+                why += f"; its last words: {line(self._last_words.decode('utf-8', 'replace')[-LABEL_CHARS_MAX:])}"
         self._tell(why)
 
     async def write(self, from_client: anyio.abc.ObjectReceiveStream[SessionMessage]) -> None:

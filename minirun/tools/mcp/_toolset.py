@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import mcp_types
 import trio
 from mcp import Client, MCPError
@@ -17,7 +18,7 @@ from ...runtime import ReadonlyContext
 from .._base import BaseTool, OnInterrupted
 from .._options import check_options
 from .._toolset import BaseToolset, ToolPredicate
-from ._listing import Definition, definitions, tell_left_out
+from ._listing import RESOURCE_TOOL, Definition, definitions, tell_left_out
 from ._results import text_of
 from ._server import Headers, Server, Settings, checked_headers, refused
 from ._servers import ServerLike, StreamableHTTPConnectionParams, checked, given_seconds, label_of
@@ -41,13 +42,27 @@ MESSAGE_BYTES_MAX = 16 * 2**20
 PROMPT_CHARS_MAX = 100_000
 
 
+@attrs.define(eq=False)
+class _Entry:
+    """What a toolset has in one `trio.run`, from being entered to being left."""
+
+    server: Server
+    nurseries: Any
+    nursery: trio.Nursery
+    listed: Any = None
+    """The list that the tools were made from."""
+    tools: dict[str, McpTool] = attrs.field(factory=dict)
+    left_out: list[str] = attrs.field(factory=list)
+    resource_tool: ResourceTool | None = None
+
+
 class McpToolset(BaseToolset):
     """
     The tools of an MCP server: `async with McpToolset(StdioServer("server-command")) as tools:`.
 
     It has to be entered around whatever runs the agent that has it: one task in the scope of the block holds the
-    connection. It connects when it is first asked, and again when the connection was lost. Entered it belongs to one
-    `trio.run`; it may be entered again after it was left. `minirun run`, `Runner.run`, `run_sync`, `run_once` and the
+    connection. It connects when it is first asked, and again when the connection was lost. It is entered once at a
+    time in a `trio.run`, and may be entered again after it was left. `minirun run`, `Runner.run`, `run_sync`, `run_once` and the
     bridge enter the toolsets of an app themselves, if nobody has.
 
     A server that cannot be reached, or is lost, is an error that the model is told (McpConnectionError). Nothing that it
@@ -101,7 +116,7 @@ class McpToolset(BaseToolset):
             raise ConfigurationError("expected one server; write McpToolset(StdioServer('command')) or McpToolset(url)")
         given = connection_params if server is None else server
         target = checked(given)
-        self.label = label_of(target)
+        self.label = tool_name_prefix or label_of(target)
         if isinstance(given, StreamableHTTPConnectionParams) and headers is None:
             headers = given.headers
         if headers is not None and not isinstance(target, str):
@@ -128,22 +143,15 @@ class McpToolset(BaseToolset):
         self._settings = Settings(
             target, self.label, headers, float(connect_timeout_s), message_bytes_max, sampling, _roots(roots)
         )
-        self._server: Server | None = None
-        self._nurseries: Any = None
-        self._nursery: trio.Nursery | None = None
-        self._tools: dict[str, McpTool] = {}
-        self._listed: Any = None
-        self._found: list[Definition] = []
-        self._left_out: list[str] = []
+        self._entries: dict[trio.lowlevel.TrioToken, _Entry] = {}  # one for each `trio.run` in which it is entered
         self._has_resources = resources
-        self._resource_tool: ResourceTool | None = None
 
     # --- the scope
 
     @property
     def is_entered(self) -> bool:
-        """Whether its tools can be used now."""
-        return self._server is not None
+        """Whether its tools can be used, in this `trio.run`."""
+        return trio.lowlevel.current_trio_token() in self._entries
 
     async def __aenter__(self) -> McpToolset:
         """
@@ -152,33 +160,32 @@ class McpToolset(BaseToolset):
         Raises:
             ConfigurationError: It is entered already.
         """
-        if self._server is not None:
+        token = trio.lowlevel.current_trio_token()
+        if token in self._entries:
             raise ConfigurationError(f"expected {self!r} to be entered once at a time; share it inside of its block")
-        self._server = Server(self._settings)
-        self._tools, self._resource_tool, self._listed = {}, None, None
-        self._nurseries = trio.open_nursery()
-        nursery: trio.Nursery = await self._nurseries.__aenter__()
-        self._nursery = nursery
-        nursery.start_soon(self._server.link.hold, name=f"connection to the MCP server {self.label}")
+        nurseries = trio.open_nursery()
+        entry = self._entries[token] = _Entry(Server(self._settings), nurseries, await nurseries.__aenter__())
+        entry.nursery.start_soon(entry.server.link.hold, name=f"connection to the MCP server {self.label}")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """End the connection and its server. What the block has raised leaves as it is, in no group."""
-        assert self._nursery is not None
-        self._server = None
-        self._nursery.cancel_scope.cancel()
-        await self._nurseries.__aexit__(None, None, None)
+        entry = self._entries.pop(trio.lowlevel.current_trio_token())
+        entry.nursery.cancel_scope.shield = True  # else a cancellation from outside would hide what the block has raised
+        entry.nursery.cancel_scope.cancel()
+        await entry.nurseries.__aexit__(None, None, None)
 
     def __repr__(self) -> str:
         return f"McpToolset({self.label!r})"
 
-    def _entered(self) -> Server:
-        if self._server is None:
+    def _entered(self) -> _Entry:
+        entry = self._entries.get(trio.lowlevel.current_trio_token())
+        if entry is None:
             msg = f"expected {self!r} to be entered, found that it was not, or was left"
             raise ConfigurationError(f"{msg}; write `async with McpToolset(...) as tools:` around what runs its agent")
-        return self._server
+        return entry
 
     # --- what it has
 
@@ -190,39 +197,37 @@ class McpToolset(BaseToolset):
             ConfigurationError: The toolset is not entered.
             McpError: The server has given no list, and none before.
         """
-        server = self._entered()
-        listed = await server.list(readonly_context, "tools")
-        if listed is not self._listed:
-            self._listed = listed
-            self._found, left_out = definitions(listed, self.tool_name_prefix)
-            if left_out != self._left_out:
-                self._left_out = left_out
+        entry = self._entered()
+        listed = await entry.server.list(readonly_context, "tools")
+        if listed is not entry.listed:
+            entry.listed = listed
+            found, left_out = definitions(listed, self.tool_name_prefix)
+            if left_out != entry.left_out:
+                entry.left_out = left_out
                 tell_left_out(left_out, self.label)
-            names = {each.name for each in self._found}
-            self._tools = {name: tool for name, tool in self._tools.items() if name in names}
-        tools: list[BaseTool] = [self._tool(server, each) for each in self._found]
+            entry.tools = {each.name: self._tool(entry, each) for each in found}
+        tools: list[BaseTool] = list(entry.tools.values())
         if self._has_resources:
-            if self._resource_tool is None:
-                confirms = self._confirms("load_mcp_resource")
-                self._resource_tool = ResourceTool(
-                    server, self._result_bytes_max, require_confirmation=confirms, **self._options
-                )
-            tools.append(self._resource_tool)
+            if entry.resource_tool is None:
+                confirms = self._confirms(RESOURCE_TOOL)
+                options = {"require_confirmation": confirms, **self._options}
+                entry.resource_tool = ResourceTool(entry.server, self._result_bytes_max, **options)
+            tools.append(entry.resource_tool)
         return tools
 
-    def _tool(self, server: Server, definition: Definition) -> McpTool:
+    def _tool(self, entry: _Entry, definition: Definition) -> McpTool:
         # The same object as long as the server says the same, because limits belong to objects.
-        known = self._tools.get(definition.name)
-        if known is None or known.definition != definition:
-            known = self._tools[definition.name] = McpTool(
-                server,
-                definition,
-                self._result_bytes_max,
-                require_confirmation=self._confirms(definition.name, definition.original),
-                on_interrupted=self._on_interrupted,
-                **self._options,
-            )
-        return known
+        known = entry.tools.get(definition.name)
+        if known is not None and known.definition == definition:
+            return known
+        return McpTool(
+            entry.server,
+            definition,
+            self._result_bytes_max,
+            require_confirmation=self._confirms(definition.name, definition.original),
+            on_interrupted=self._on_interrupted,
+            **self._options,
+        )
 
     def _confirms(self, *names: str) -> Any:
         return self._require_confirmation if self._needing is None else not self._needing.isdisjoint(names)
@@ -248,7 +253,7 @@ class McpToolset(BaseToolset):
             ConfigurationError: The toolset is not entered.
             McpError: There is no such prompt, it has no text, or it asks for something first.
         """
-        server, what = self._entered(), f"the prompt {line(name, 80)!r}"
+        server, what = self._entered().server, f"the prompt {line(name, 80)!r}"
 
         async def get(client: Client) -> mcp_types.GetPromptResult:
             return await client.session.get_prompt(name, arguments)
