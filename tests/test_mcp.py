@@ -27,6 +27,9 @@ from minirun.tools.mcp import McpToolset, StdioServer
 from .helpers import PLACE
 from .mcp_servers import kinds
 
+# The official package leaves the stream of a response as it has its answer; the garbage collector closes it.
+pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
+
 ROOT = Path(__file__).parents[1]
 KINDS = StdioServer(sys.executable, ["-m", "tests.mcp_servers.kinds"], cwd=ROOT)
 
@@ -173,9 +176,8 @@ async def test_calls_go_on_side_by_side(way: str) -> None:
     """
     seen = kinds.Seen()
     async with reached(way, seen) as tools:
-        found = await responses(tools, *(call("together", number=number) for number in range(50)))
+        found = await responses(tools, *(call("together", number=number, of=50) for number in range(50)))
     assert found == [{"result": number} for number in range(50)]
-    assert seen.most_at_once == 50
 
 
 # --- servers that die, and that never answer --------------------------------------------------------------------------
@@ -669,7 +671,7 @@ async def guarded(server: MCPServer, wanted: list[str]) -> AsyncGenerator[str, N
     [
         ({}, "expected one server"),
         ({"server": "ftp://host/"}, "expected the URL"),
-        ({"server": "https://user:secret@host/"}, "expected the URL"),
+        ({"server": "https://user:hunter2@host/"}, "expected the URL"),
         ({"server": 3}, "expected a StdioServer"),
         ({"server": StdioServer("x"), "headers": {"a": "b"}}, "expected headers= for the URL"),
         ({"server": "http://h/", "headers": {"a": "b\r\nc: d"}}, "expected the header 'a'"),
@@ -693,7 +695,7 @@ def test_bad_arguments_are_refused_at_once(arguments: dict[str, Any], message: s
     """
     with pytest.raises(ConfigurationError, match=message) as caught:
         McpToolset(**arguments)
-    assert "secret" not in str(caught.value)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_stdio_server_is_checked_and_shows_no_environment() -> None:

@@ -25,8 +25,8 @@ class Seen:
     def __init__(self) -> None:
         self.cancelled: list[str] = []
         self.started: list[str] = []
-        self.most_at_once = 0
         self.at_once = 0
+        self.all_there = anyio.Event()
 
 
 def made(seen: Seen | None = None, **options: Any) -> MCPServer:
@@ -100,12 +100,12 @@ def made(seen: Seen | None = None, **options: Any) -> MCPServer:
         return ""
 
     @server.tool()
-    async def together(number: int) -> int:
-        """Answers when it has waited a while beside others."""
+    async def together(number: int, of: int) -> int:
+        """Answers when so many calls of it go on."""
         seen.at_once += 1
-        seen.most_at_once = max(seen.most_at_once, seen.at_once)
-        await anyio.sleep(0.2)
-        seen.at_once -= 1
+        if seen.at_once == of:
+            seen.all_there.set()
+        await seen.all_there.wait()
         return number
 
     @server.tool()
