@@ -16,9 +16,16 @@ from typing import TYPE_CHECKING, ClassVar
 from ._lazy import names_of
 
 if TYPE_CHECKING:
-    from ._model_errors import CassetteError, ContextTooLongError, ModelAuthenticationError, ModelConnectionError
-    from ._model_errors import ModelError, ModelOverloadedError, ModelRateLimitedError, ModelRefusedError
-    from ._model_errors import ModelRequestError, ModelTimeoutError
+    from ._model_errors import CassetteError as CassetteError
+    from ._model_errors import ContextTooLongError as ContextTooLongError
+    from ._model_errors import ModelAuthenticationError as ModelAuthenticationError
+    from ._model_errors import ModelConnectionError as ModelConnectionError
+    from ._model_errors import ModelError as ModelError
+    from ._model_errors import ModelOverloadedError as ModelOverloadedError
+    from ._model_errors import ModelRateLimitedError as ModelRateLimitedError
+    from ._model_errors import ModelRefusedError as ModelRefusedError
+    from ._model_errors import ModelRequestError as ModelRequestError
+    from ._model_errors import ModelTimeoutError as ModelTimeoutError
     from ._state_schema_error import StateSchemaError
     from ._tool_server_errors import McpAuthenticationError, McpConnectionError, McpError, McpToolError
     from ._workflow_errors import (

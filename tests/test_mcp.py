@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from mcp.server.caching import CacheHint
 from mcp.server.mcpserver import MCPServer
 
 from minirun import InMemoryRunner, LlmAgent, RunConfig, run_once, run_sync
-from minirun.errors import ConfigurationError, McpConnectionError, McpError
+from minirun.errors import ConfigurationError, LlmCallsLimitExceededError, McpConnectionError, McpError
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import RetryConfig
 from minirun.tools.mcp import McpToolset, StdioServer
@@ -44,7 +45,9 @@ async def served(server: MCPServer, **options: Any) -> AsyncGenerator[str, None]
     over = trio.Event()
     async with trio.open_nursery() as nursery:
         app: Any = server.streamable_http_app(**options)
-        urls = await nursery.start(lambda task_status: serve(app, config, shutdown_trigger=over.wait, task_status=task_status))
+        urls = await nursery.start(
+            lambda task_status: serve(app, config, shutdown_trigger=over.wait, task_status=task_status)
+        )
         try:
             yield f"{urls[0]}/mcp"
         finally:
@@ -153,19 +156,20 @@ async def test_a_cancelled_run_cancels_the_call_of_the_server(way: str) -> None:
                 async for event in run:
                     if event.get_function_calls():
                         async with trio.open_nursery() as nursery:
-                            nursery.start_soon(_cancel_when, lambda: bool(seen.started) or way == "stdio", scope)
+                            nursery.start_soon(_cancel_when, seen, scope, way)
                             await run.__anext__()
         if way != "stdio":
             with trio.fail_after(5):
-                while seen.cancelled != ["one"]:
-                    await trio.sleep(0.01)
+                await seen.has_cancelled.wait()
+            assert seen.cancelled == ["one"]
         assert await responses(tools, call("add", a=1, b=1)) == [{"result": 2}]
 
 
-async def _cancel_when(is_true: Callable[[], bool], scope: trio.CancelScope) -> None:
-    while not is_true():
-        await trio.sleep(0.01)
-    await trio.sleep(0.2)
+async def _cancel_when(seen: kinds.Seen, scope: trio.CancelScope, way: str) -> None:
+    if way == "stdio":
+        await trio.sleep(0.2)  # what goes on in the other process cannot be seen from here
+    else:
+        await seen.has_started.wait()
     scope.cancel()
 
 
@@ -237,7 +241,7 @@ async def test_a_command_that_is_not_there_is_one_error() -> None:
     What cannot be started is told by one exception with the command's name, and not at the entering.
     """
     async with McpToolset(StdioServer("no-such-command-at-all", ["--secret"])) as tools:
-        with pytest.raises(McpConnectionError, match="'no-such-command-at-all'.*FileNotFoundError") as caught:
+        with pytest.raises(McpConnectionError, match=r"'no-such-command-at-all'.*FileNotFoundError") as caught:
             await tools.get_tools()
     assert "--secret" not in str(caught.value)
 
@@ -289,8 +293,8 @@ async def test_a_toolset_that_is_left_leaves_no_process(tmp_path: Path) -> None:
     with trio.move_on_after(1.0):
         async with McpToolset(StdioServer(sys.executable, ["-c", code])) as tools:
             await tools.get_tools()
-    pid = int(note.read_text())
-    assert not Path(f"/proc/{pid}").exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(note.read_text()), 0)
 
 
 async def test_what_the_block_raises_leaves_as_it_is() -> None:
@@ -326,7 +330,7 @@ async def test_run_once_enters_what_nobody_has_entered() -> None:
     `run_once` enters the toolsets of the agent, and leaves alone one that is entered.
     """
     tools = McpToolset(kinds.made())
-    agent = LlmAgent(name="clerk", model=ScriptedLlm(lambda request: _once(request, call("add", a=1, b=2))), tools=[tools])
+    agent = adder(tools)
     assert (await run_once(agent, "go")).text == "3"
     assert not tools.is_entered
     async with tools:
@@ -341,7 +345,7 @@ def test_run_sync_and_the_bridge_enter_toolsets() -> None:
     from minirun.bridge import AsyncioBridge
 
     tools = McpToolset(kinds.made())
-    agent = LlmAgent(name="clerk", model=ScriptedLlm(lambda request: _once(request, call("add", a=1, b=2))), tools=[tools])
+    agent = adder(tools)
     assert run_sync(agent, "go").text == "3"
     with AsyncioBridge(InMemoryRunner(agent=agent, auto_create_session=True)) as chat:
         for session in ("a", "b"):
@@ -349,10 +353,14 @@ def test_run_sync_and_the_bridge_enter_toolsets() -> None:
             assert events[-1].text == "3"
 
 
-def _once(request: Any, made: Any) -> Any:
-    """Make the call, then say its result."""
-    last = request.contents[-1].parts[-1]
-    return made if last.function_response is None else str(last.function_response.response["result"])
+def adder(tools: McpToolset) -> LlmAgent:
+    """An agent that adds 1 and 2, and says the sum."""
+
+    def answer(request: Any) -> Any:
+        last = request.contents[-1].parts[-1].function_response
+        return call("add", a=1, b=2) if last is None else str(last.response["result"])
+
+    return LlmAgent(name="clerk", model=ScriptedLlm(answer), tools=[tools])
 
 
 # --- lists ------------------------------------------------------------------------------------------------------------
@@ -403,7 +411,9 @@ async def test_a_change_that_is_told_drops_the_list(way: str) -> None:
             assert [each.name for each in await tools.get_tools_with_prefix()] == ["grows"]
             await responses(tools, call("grows"))
             with trio.fail_after(10):
-                while [each.name for each in await tools.get_tools_with_prefix()] != ["grown", "grows"]:
+                names: list[str] = []
+                while names != ["grown", "grows"]:
+                    names = [each.name for each in await tools.get_tools_with_prefix()]
                     await trio.sleep(0.01)
 
 
@@ -556,7 +566,8 @@ async def test_a_prompt_is_an_instruction() -> None:
     """
     model = ScriptedLlm(["Ciao."])
     async with McpToolset(kinds.made()) as tools:
-        agent = LlmAgent(name="clerk", model=model, instruction=tools.instruction("style", language="Italian"), tools=[tools])
+        instruction = tools.instruction("style", language="Italian")
+        agent = LlmAgent(name="clerk", model=model, instruction=instruction, tools=[tools])
         await InMemoryRunner(agent=agent).run_debug("go", quiet=True)
         with pytest.raises(McpError, match="has refused the prompt 'none'"):
             await tools.prompt("none")
@@ -584,9 +595,9 @@ async def test_sampling_is_asked_of_the_agents_own_model_and_counted() -> None:
     assert "long story {secret}" in str(asked.contents)
     assert "Be brief." in (asked.config.system_instruction or "")
     assert not asked.config.tools
-    answers = [found.response for event in events for found in event.get_function_responses() if found.name == "summary"]
-    assert answers == [{"result": "short story"}]
-    with pytest.raises(Exception, match="max_llm_calls"):
+    found = [each for event in events for each in event.get_function_responses()]
+    assert [each.response for each in found if each.name == "summary"] == [{"result": "short story"}]
+    with pytest.raises(LlmCallsLimitExceededError):
         async with McpToolset(sampler(), sampling=True) as tools:
             model = ScriptedLlm([call("summary", text="x"), "y", "Done."])
             runner = InMemoryRunner(agent=LlmAgent(name="clerk", model=model, tools=[tools]), auto_create_session=True)
@@ -703,7 +714,12 @@ def test_a_stdio_server_is_checked_and_shows_no_environment() -> None:
     Its command and arguments are texts; its `repr` has no variable in it.
     """
     assert "hunter2" not in repr(StdioServer("x", env={"KEY": "hunter2"}))
-    for bad in ({"command": ""}, {"command": "x", "args": "y"}, {"command": "x", "args": [3]}, {"command": "x", "env": 3}):
+    for bad in (
+        {"command": ""},
+        {"command": "x", "args": "y"},
+        {"command": "x", "args": [3]},
+        {"command": "x", "env": 3},
+    ):
         with pytest.raises(ConfigurationError, match="expected StdioServer"):
             StdioServer(**bad)  # type: ignore[arg-type]
 

@@ -17,7 +17,7 @@ from mcp.server import Server as LowLevelServer
 from mcp.server.request_state import RequestStateSecurity
 
 from minirun import InMemorySessionService, LlmAgent, Runner, SqliteSessionService
-from minirun.errors import InvalidMessageError, McpError
+from minirun.errors import InvalidMessageError
 from minirun.testing import ScriptedLlm, call
 from minirun.tools.mcp import McpToolset, StdioServer
 
@@ -62,7 +62,7 @@ class Life:
 
 async def test_a_server_that_was_restarted_asks_only_what_is_new() -> None:
     """
-    Each answer comes to a server that has forgotten the call: it gets the stored answers, and people are not asked twice.
+    Each answer comes to a server that has forgotten the call: it gets the stored answers, nobody is asked twice.
     """
     notes: list[str] = []
     life = Life(call("book", city="Rome"), lambda: desk.made(notes.append))
@@ -260,8 +260,10 @@ class Killer(BasePlugin):
             self.strike("before")
 
 def agent(tools):
-    return LlmAgent(name="clerk", tools=[tools], model=ScriptedLlm(
-        lambda request: ["Booked.", call("book", city="Rome")][request.contents[-1].parts[-1].function_response is None]))
+    def answer(request):
+        last = request.contents[-1].parts[-1].function_response
+        return call("book", city="Rome") if last is None else "Booked."
+    return LlmAgent(name="clerk", tools=[tools], model=ScriptedLlm(answer))
 
 async def part(path, note, killer):
     async with SqliteSessionService(path, durability="process") as service:

@@ -53,7 +53,9 @@ def made(note: Callable[[str], None], **options: Any) -> MCPServer:
         return f"{room.kind} room in {city} for {nights.nights} nights"
 
     @server.tool()
-    async def both(nights: Annotated[Nights, Resolve(_nights)], room: Annotated[Room, Resolve(_any_room)], city: str) -> str:
+    async def both(
+        nights: Annotated[Nights, Resolve(_nights)], room: Annotated[Room, Resolve(_any_room)], city: str
+    ) -> str:
         """Asks two things at once."""
         return f"{nights.nights} {room.kind}"
 

@@ -27,6 +27,8 @@ class Seen:
         self.started: list[str] = []
         self.at_once = 0
         self.all_there = anyio.Event()
+        self.has_started = anyio.Event()
+        self.has_cancelled = anyio.Event()
 
 
 def made(seen: Seen | None = None, **options: Any) -> MCPServer:
@@ -54,9 +56,13 @@ def made(seen: Seen | None = None, **options: Any) -> MCPServer:
         """A link, and a resource inside."""
         inside = types.TextResourceContents(uri="note://1", text="Milk.", mime_type="text/plain")
         blocks: list[Any] = [
-            types.ResourceLink(uri="file:///secret", name="secret", description="a link\x1b[2J", mime_type="text/plain"),
+            types.ResourceLink(
+                uri="file:///secret", name="secret", description="a link\x1b[2J", mime_type="text/plain"
+            ),
             types.EmbeddedResource(resource=inside),
-            types.EmbeddedResource(resource=types.BlobResourceContents(uri="note://2", blob=PIXEL, mime_type="image/png")),
+            types.EmbeddedResource(
+                resource=types.BlobResourceContents(uri="note://2", blob=PIXEL, mime_type="image/png")
+            ),
         ]
         return types.CallToolResult(content=blocks)
 
@@ -92,10 +98,12 @@ def made(seen: Seen | None = None, **options: Any) -> MCPServer:
     async def forever(name: str = "") -> str:
         """Never answers."""
         seen.started.append(name)
+        seen.has_started.set()
         try:
             await anyio.sleep_forever()
         except anyio.get_cancelled_exc_class():
             seen.cancelled.append(name)
+            seen.has_cancelled.set()
             raise
         return ""
 

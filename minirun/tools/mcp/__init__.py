@@ -28,5 +28,10 @@ from ._tool import McpTool
 from ._toolset import McpToolset
 
 __all__ = [
-    "Headers", "McpTool", "McpToolset", "StdioConnectionParams", "StdioServer", "StreamableHTTPConnectionParams",
+    "Headers",
+    "McpTool",
+    "McpToolset",
+    "StdioConnectionParams",
+    "StdioServer",
+    "StreamableHTTPConnectionParams",
 ]

@@ -77,7 +77,8 @@ async def answered(server: Server, context: ToolContext, tool: str, send: Send) 
             return result
         rounds += 1
         if rounds > ROUNDS_MAX:
-            raise McpError(f"the MCP server {server.label!r} has asked {ROUNDS_MAX} times, and gave no result; ask it less")
+            msg = f"the MCP server {server.label!r} has asked {ROUNDS_MAX} times for one call, and gave no result"
+            raise McpError(msg)
         if not result.input_requests:
             await context._invocation.env.sleep(AGAIN_S)
         responses, state = await conversation.answer(result)

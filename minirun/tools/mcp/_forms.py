@@ -20,8 +20,9 @@ FIELDS_MAX = 100
 
 # What a form of the protocol may say of a field. `pattern` and `format` are left out: the server checks them, and a
 # pattern of a stranger is code that runs here.
-_KEPT = frozenset(
-    "type title description enum const minLength maxLength minimum maximum minItems maxItems default".split()
+_KEPT = (
+    *("type", "title", "description", "default", "enum", "const"),
+    *("minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems"),
 )
 
 
@@ -51,7 +52,11 @@ def form_of(params: Mapping[str, Any], label: str, tool: str) -> Form:
     told = f"The MCP server {label!r} asks, for its tool {tool!r}: {said}"
     if params.get("mode") == "url":
         url = str(params.get("url", ""))
-        if len(url) > URL_CHARS_MAX or cleaned(url, URL_CHARS_MAX) != url or not url.startswith(("https://", "http://")):
+        if (
+            len(url) > URL_CHARS_MAX
+            or cleaned(url, URL_CHARS_MAX) != url
+            or not url.startswith(("https://", "http://"))
+        ):
             raise McpError(f"expected the MCP server {label!r} to ask for a visit of a web page, found no URL of one")
         more = f"\nIt wants you to visit {url}\nAnswer true once you have, false to decline."
         return Form(told + more, {"type": "boolean"}, {"url": url})
@@ -72,7 +77,8 @@ def _schema(requested: Mapping[str, Any], label: str) -> Mapping[str, Any]:
     fields = requested.get("properties") or {}
     required = [name for name in requested.get("required") or () if name in fields]
     if len(fields) > FIELDS_MAX or any(len(name) > 200 or cleaned(name, 200) != name for name in fields):
-        raise McpError(f"expected a form of up to {FIELDS_MAX} named fields from the MCP server {label!r}, found another")
+        msg = f"expected a form of up to {FIELDS_MAX} named fields from the MCP server {label!r}, found another"
+        raise McpError(msg)
     schema: dict[str, Any] = {
         "type": "object",
         "properties": {name: _field(field) for name, field in fields.items()},

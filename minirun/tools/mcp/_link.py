@@ -5,9 +5,9 @@ The connection to a server: one task that holds it, as long as the toolset is en
       ▲                            │
       └──── failed: who asked is told, and the next attempt waits ────┘
 
-The official package's client is an `async with` whose failures leave it as a group, and end it for all who use it. So it
-lives in this task and nowhere else: whoever has a request waits for a client, uses it in a task of their own, and is
-told by an error if it has gone. Nothing is raised out of the task.
+The official package's client is an `async with` whose failures leave it as a group, and end it for all who use it. So
+it lives in this task and nowhere else: whoever has a request waits for a client, uses it in a task of their own, and
+is told by an error if it has gone. Nothing is raised out of the task.
 
 A server that was lost is connected to anew when somebody asks, at once; after an attempt that has failed the next one
 waits, twice as long each time.

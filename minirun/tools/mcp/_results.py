@@ -116,5 +116,5 @@ def _blob(data: str, mime_type: str, label: str) -> Blob:
 def _check_size(texts: Iterable[str], media: Iterable[Blob], label: str, bytes_max: int) -> None:
     size = sum(len(text) for text in texts) + sum(len(blob.data) for blob in media)
     if size > bytes_max:
-        msg = f"expected a result of up to {bytes_max} bytes (result_bytes_max) from the MCP server {label!r}, found {size}"
+        msg = f"expected up to {bytes_max} bytes (result_bytes_max) from the MCP server {label!r}, found {size}"
         raise McpError(f"{msg}; ask for less at once")

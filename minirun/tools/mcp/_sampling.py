@@ -1,8 +1,8 @@
 """
 A server that wants a model to answer something, in the middle of a call: `sampling=True`.
 
-The model is the one of the agent that called the tool, and what it costs counts for the invocation: it is run as a node,
-by an agent that has no tools, sees no conversation, and is told what the server says and nothing else.
+The model is the one of the agent that called the tool, and what it costs counts for the invocation: it is run as a
+node, by an agent that has no tools, sees no conversation, and is told what the server says and nothing else.
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ async def sampled(context: ToolContext, label: str, params: Mapping[str, Any]) -
         stop_sequences=params.get("stopSequences"),
     )
     # A function, because what stands in braces in a text is filled in from the state, which is no server's business.
-    asked = LlmAgent(
-        name="mcp_sampling", model=model, instruction=lambda _: system, generate_content_config=config
-    )
+    asked = LlmAgent(name="mcp_sampling", model=model, instruction=lambda _: system, generate_content_config=config)
     answer = await context.run_node(asked, text)
     said = answer if isinstance(answer, str) else ""
     return mcp_types.CreateMessageResult(
@@ -63,7 +61,7 @@ def _text(params: Mapping[str, Any], label: str) -> str:
         content = message.get("content")
         for block in content if isinstance(content, list) else [content]:
             if not isinstance(block, Mapping) or block.get("type") != "text":
-                raise McpError(f"the MCP server {label!r} asks a model about something else than text, which it may not")
+                raise McpError(f"the MCP server {label!r} asks a model about more than text, which it may not")
             said.append(block["text"] if len(messages) == 1 else f"{message.get('role')}: {block['text']}")
     text = "\n\n".join(said)
     if not text or len(text) > CHARS_MAX:

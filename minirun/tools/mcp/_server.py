@@ -1,14 +1,15 @@
 """
 A server as the tools see it: requests with headers, answers or typed errors, and the lists that it is asked for.
 
-Lists are kept as long as the server says (`ttl_ms`), until it tells that they have changed, and until it is connected to
-anew. Where headers follow from who asks, a list that the server calls private is kept for these headers alone.
+Lists are kept as long as the server says (`ttl_ms`), until it tells that they have changed, and until it is connected
+to anew. Where headers follow from who asks, a list that the server calls private is kept for these headers alone.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -47,8 +48,13 @@ T = TypeVar("T")
 
 _GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, OSError)
 
+# Without the tools it was promised no agent is asked: a run that cannot get them fails.
+LIST_ATTEMPTS = 2
+
 # A server that has so many pages of anything does not end.
 PAGES_MAX = 100
+
+_HEADER = re.compile(r"[A-Za-z0-9_-]{1,200}")
 
 # Of what it says is wrong.
 ERROR_CHARS_MAX = 2_000
@@ -118,13 +124,18 @@ class Server:
     # --- requests
 
     async def ask(
-        self, context: ReadonlyContext | None, what: str, send: Callable[[Client], Awaitable[T]], *, limit_s: float | None
+        self,
+        context: ReadonlyContext | None,
+        what: str,
+        send: Callable[[Client], Awaitable[T]],
+        *,
+        limit_s: float | None,
     ) -> T:
         """
         Send a request, and return its answer. *what* is what messages call it.
 
         Raises:
-            McpConnectionError: There is no server, or it was lost before it has answered, or took longer than *limit_s*.
+            McpConnectionError: There is no server, or it was lost before it has answered, or took longer.
             McpAuthenticationError: It does not accept the headers, nor renewed ones.
             MCPError: It has answered with an error.
             McpError: Its answer is none.
@@ -154,9 +165,7 @@ class Server:
         finally:
             REQUEST.reset(token)
 
-    async def _answer(
-        self, client: Client, request: Request, what: str, send: Callable[[Client], Awaitable[T]]
-    ) -> T:
+    async def _answer(self, client: Client, request: Request, what: str, send: Callable[[Client], Awaitable[T]]) -> T:
         try:
             try:
                 return await send(client)
@@ -177,8 +186,9 @@ class Server:
             self.link.lose(client)
             raise self.link.error(f"it was lost during {what}: {line(str(error)) or type(error).__name__}") from None
         except (ValidationError, RuntimeError, ValueError) as error:
-            said = f"{error.error_count()} values are not of the protocol" if isinstance(error, ValidationError) else error
-            msg = f"the answer of the MCP server {self.label!r} to {what} is none: {line(str(said))}"
+            is_odd = isinstance(error, ValidationError)
+            said = f"{error.error_count()} values are not of the protocol" if is_odd else line(str(error))
+            msg = f"the answer of the MCP server {self.label!r} to {what} is none: {said}"
             raise McpError(msg) from None
 
     def _check_let_in(self, request: Request, what: str) -> None:
@@ -215,10 +225,7 @@ class Server:
             if kept is not None and trio.current_time() < kept.until:
                 return kept.value
         try:
-            listing = await self.ask(
-                context, f"the list of its {kind}", lambda client: _listed(client, kind),
-                limit_s=self.settings.connect_timeout_s,
-            )  # fmt: skip
+            listing = await self._listing(context, kind)
         except McpConnectionError:
             if kind == "tools" and kind in self._last:
                 return self._last[kind]
@@ -234,6 +241,16 @@ class Server:
         return listing.found
 
 
+    async def _listing(self, context: ReadonlyContext | None, kind: str) -> _Listing:
+        what, limit_s = f"the list of its {kind}", self.settings.connect_timeout_s
+        for _ in range(LIST_ATTEMPTS - 1):
+            try:
+                return await self.ask(context, what, lambda client: _listed(client, kind), limit_s=limit_s)
+            except McpConnectionError:
+                pass  # asking for a list has no effect, so nobody is bothered with one connection that has gone
+        return await self.ask(context, what, lambda client: _listed(client, kind), limit_s=limit_s)
+
+
 class _Listing(NamedTuple):
     found: list[Any]
     ttl_s: float
@@ -246,7 +263,8 @@ async def _listed(client: Client, kind: str) -> _Listing:
     found = [each for page in pages for each in getattr(page, kind)]
     if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:  # older ones say nothing of times
         return _Listing(found, math.inf, False)
-    return _Listing(found, min(page.ttl_ms for page in pages) / 1000, all(page.cache_scope == "public" for page in pages))
+    is_public = all(page.cache_scope == "public" for page in pages)
+    return _Listing(found, min(page.ttl_ms for page in pages) / 1000, is_public)
 
 
 async def _pages(ask: Callable[[Any], Awaitable[Any]]) -> list[Any]:
@@ -282,7 +300,7 @@ def checked_headers(headers: object) -> Mapping[str, str]:
     if not isinstance(headers, Mapping):
         raise ConfigurationError(f"expected headers= to give a dict of texts, found {type(headers).__name__}")
     for name, value in headers.items():
-        if not isinstance(name, str) or not name or not name.isascii() or not name.replace("-", "a").replace("_", "a").isalnum():
+        if not isinstance(name, str) or not _HEADER.fullmatch(name):
             raise ConfigurationError(f"expected the name of a header, found {brief(name)}")
         if not isinstance(value, str) or not value.isascii() or not value.isprintable():
             msg = f"expected the header {name!r} to be printable ASCII text, found something else (not shown)"

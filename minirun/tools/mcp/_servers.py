@@ -17,7 +17,16 @@ from ..._json import brief, is_seconds
 from ...errors import ConfigurationError
 from ._text import line
 
-__all__ = ["ServerLike", "StdioConnectionParams", "StdioServer", "StreamableHTTPConnectionParams", "Transports", "label_of"]
+__all__ = [
+    "ServerLike",
+    "StdioConnectionParams",
+    "StdioServer",
+    "StreamableHTTPConnectionParams",
+    "Transports",
+    "checked",
+    "given_seconds",
+    "label_of",
+]
 
 Transports: TypeAlias = Callable[[], AbstractAsyncContextManager[Any]]
 """Makes a transport of the official package, a new one for each connection."""

@@ -62,11 +62,11 @@ class McpToolset(BaseToolset):
 
     It has to be entered around whatever runs the agent that has it: one task in the scope of the block holds the
     connection. It connects when it is first asked, and again when the connection was lost. It is entered once at a
-    time in a `trio.run`, and may be entered again after it was left. `minirun run`, `Runner.run`, `run_sync`, `run_once` and the
-    bridge enter the toolsets of an app themselves, if nobody has.
+    time in a `trio.run`, and may be entered again after it was left. `minirun run`, `Runner.run`, `run_sync`,
+    `run_once` and the bridge enter the toolsets of an app themselves, if nobody has.
 
-    A server that cannot be reached, or is lost, is an error that the model is told (McpConnectionError). Nothing that it
-    fails with ends a run, but a list of tools that was never got.
+    A server that cannot be reached, or is lost, is an error that the model is told (McpConnectionError). Nothing that
+    it fails with ends a run, but a list of tools that was never got.
 
     Args:
         server: A StdioServer, a URL, or an object: a server of the official package in this process, or a function that
@@ -120,7 +120,7 @@ class McpToolset(BaseToolset):
         if isinstance(given, StreamableHTTPConnectionParams) and headers is None:
             headers = given.headers
         if headers is not None and not isinstance(target, str):
-            raise ConfigurationError("expected headers= for the URL of a server, found them for another; leave them out")
+            raise ConfigurationError("expected headers= for the URL of a server alone, found another; leave them out")
         if not (headers is None or callable(headers)):
             headers = checked_headers(headers)
         for name, flag in (("resources", resources), ("sampling", sampling)):
@@ -132,7 +132,8 @@ class McpToolset(BaseToolset):
         if connect_timeout_s is None:
             connect_timeout_s = given_seconds(given) or CONNECT_TIMEOUT_S
         if not is_seconds(connect_timeout_s, above=0):
-            raise ConfigurationError(f"expected connect_timeout_s to be seconds above 0, found {brief(connect_timeout_s)}")
+            found = brief(connect_timeout_s)
+            raise ConfigurationError(f"expected connect_timeout_s to be seconds above 0, found {found}")
         self._needing = _names(require_confirmation)
         confirms = False if self._needing is not None else require_confirmation
         check_options("of McpToolset", timeout_s, retry, max_concurrency, on_interrupted, confirms, sequential)
@@ -173,7 +174,7 @@ class McpToolset(BaseToolset):
     ) -> None:
         """End the connection and its server. What the block has raised leaves as it is, in no group."""
         entry = self._entries.pop(trio.lowlevel.current_trio_token())
-        entry.nursery.cancel_scope.shield = True  # else a cancellation from outside would hide what the block has raised
+        entry.nursery.cancel_scope.shield = True  # a cancellation from outside hides nothing that the block has raised
         entry.nursery.cancel_scope.cancel()
         await entry.nurseries.__aexit__(None, None, None)
 
