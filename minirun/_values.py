@@ -17,9 +17,7 @@ from ._fields import OBJECT, check_unknown
 from ._frozen import VALUE, refuse_changes
 from ._json import EMPTY_DICT
 
-__all__ = [
-    "MAKE", "Memoized", "Value", "changed", "check_in_subclass", "constructed", "unknown_field",
-]
+__all__ = ["MAKE", "Memoized", "Value", "changed", "check_in_subclass", "constructed", "unknown_field"]
 
 _T = TypeVar("_T")
 _Class = TypeVar("_Class", bound=type)

@@ -721,7 +721,7 @@ def test_a_stdio_server_is_checked_and_shows_no_environment() -> None:
         {"command": "x", "env": 3},
     ):
         with pytest.raises(ConfigurationError, match="expected StdioServer"):
-            StdioServer(**bad)  # type: ignore[arg-type]
+            StdioServer(**bad)
 
 
 def test_adks_words_are_read() -> None:

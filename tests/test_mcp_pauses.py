@@ -138,7 +138,8 @@ class Asker(LowLevelServer[Any]):
 
     async def _call(self, ctx: Any, params: types.CallToolRequestParams) -> Any:
         answers = params.input_responses or {}
-        self.calls.append({key: (each.action, each.content) for key, each in answers.items()})
+        told = {key: each for key, each in answers.items() if isinstance(each, types.ElicitResult)}
+        self.calls.append({key: (each.action, each.content) for key, each in told.items()})
         number = int(params.request_state or 0)
         if number < len(self.rounds):
             return types.InputRequiredResult(input_requests=self.rounds[number], request_state=str(number + 1))

@@ -24,12 +24,10 @@ except ModuleNotFoundError as _error:
 
 from ._server import Headers
 from ._servers import StdioConnectionParams, StdioServer, StreamableHTTPConnectionParams
-from ._tool import McpTool
 from ._toolset import McpToolset
 
 __all__ = [
     "Headers",
-    "McpTool",
     "McpToolset",
     "StdioConnectionParams",
     "StdioServer",

@@ -81,7 +81,7 @@ def _schema(requested: Mapping[str, Any], label: str) -> Mapping[str, Any]:
         raise McpError(msg)
     schema: dict[str, Any] = {
         "type": "object",
-        "properties": {name: _field(field) for name, field in fields.items()},
+        "properties": {name: _field(asked) for name, asked in fields.items()},
         "additionalProperties": False,
     }
     if required:
@@ -94,15 +94,15 @@ def _schema(requested: Mapping[str, Any], label: str) -> Mapping[str, Any]:
     return schema
 
 
-def _field(field: Any) -> Any:
-    if not isinstance(field, Mapping):
+def _field(said: object) -> Any:
+    if not isinstance(said, Mapping):
         return True
-    kept = {key: _plain(value) for key, value in field.items() if key in _KEPT}
+    kept = {key: _plain(value) for key, value in said.items() if key in _KEPT}
     for key in ("anyOf", "oneOf"):
-        if isinstance(field.get(key), (list, tuple)):
-            kept[key] = [_field(each) for each in field[key]]
-    if "items" in field:
-        kept["items"] = _field(field["items"])
+        if isinstance(said.get(key), (list, tuple)):
+            kept[key] = [_field(each) for each in said[key]]
+    if "items" in said:
+        kept["items"] = _field(said["items"])
     return kept
 
 

@@ -6,8 +6,8 @@ The connection to a server: one task that holds it, as long as the toolset is en
       └──── failed: who asked is told, and the next attempt waits ────┘
 
 The official package's client is an `async with` whose failures leave it as a group, and end it for all who use it. So
-it lives in this task and nowhere else: whoever has a request waits for a client, uses it in a task of their own, and
-is told by an error if it has gone. Nothing is raised out of the task.
+it lives in this task and nowhere else: a request waits for a client, uses it in its own task, and ends with an error
+if the client has gone. Nothing is raised out of the task.
 
 A server that was lost is connected to anew when somebody asks, at once; after an attempt that has failed the next one
 waits, twice as long each time.
@@ -16,13 +16,11 @@ waits, twice as long each time.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
 
 import anyio
 import attrs
-import mcp_types
 import trio
 from mcp import Client, MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -61,7 +59,7 @@ class Link:
     Args:
         connect: Makes a client that was not entered; with a function to be told why the server has gone.
         label: What messages call the server.
-        connect_timeout_s: How long whoever asks waits for the connection, in seconds.
+        connect_timeout_s: How long a request waits for the connection, in seconds.
         on_change: Hears that a list of the server's has changed, or may have.
     """
 
@@ -84,7 +82,7 @@ class Link:
         self._failures = 0
         self._not_before = -math.inf
 
-    # --- for whoever has a request
+    # --- for requests
 
     async def client(self, request: Request) -> Client:
         """
@@ -208,7 +206,7 @@ class Link:
             nursery.cancel_scope.cancel()
 
     async def _watch(self, client: Client) -> None:
-        """Hear of changed lists from a server that tells them only to who asks; older ones tell by themselves."""
+        """Hear of changed lists from a server that tells of them on request; older ones tell by themselves."""
         if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             return
         told = client.server_capabilities
@@ -223,13 +221,3 @@ class Link:
         except (MCPError, OSError, RuntimeError, TimeoutError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass
         self._on_change()  # what changes from here on is not heard
-
-
-def change_handler(on_change: Callable[[], None]) -> Callable[[Any], Awaitable[None]]:
-    """What the official client calls with each notification."""
-
-    async def handle(message: Any) -> None:
-        if isinstance(message, (mcp_types.ToolListChangedNotification, mcp_types.PromptListChangedNotification)):
-            on_change()
-
-    return handle

@@ -9,22 +9,21 @@ is not more than what was told before: progress of the protocol only grows.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import trio
+from mcp.shared.dispatcher import ProgressFnT
 
 from ...runtime import ToolContext
 from ._text import line
 
 __all__ = ["with_progress"]
 
-Report: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
-
 # Of a server that tells faster than anybody reads.
 KEPT_MAX = 64
 
 
-async def with_progress(context: ToolContext, work: Callable[[Report], Awaitable[Any]]) -> Any:
+async def with_progress(context: ToolContext, work: Callable[[ProgressFnT], Awaitable[Any]]) -> Any:
     """Return what *work* returns, or raise what it raises; what it reports meanwhile is shown to the caller."""
     send, receive = trio.open_memory_channel[tuple[float, float | None, str | None]](KEPT_MAX)
     newest = float("-inf")

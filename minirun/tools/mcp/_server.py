@@ -2,7 +2,7 @@
 A server as the tools see it: requests with headers, answers or typed errors, and the lists that it is asked for.
 
 Lists are kept as long as the server says (`ttl_ms`), until it tells that they have changed, and until it is connected
-to anew. Where headers follow from who asks, a list that the server calls private is kept for these headers alone.
+to anew. Where headers are made for each request, a private list is kept for these headers alone.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import attrs
 import mcp_types
 import trio
 from mcp import Client, ClientSession, MCPError
+from mcp.client.session import ClientRequestContext, IncomingMessage
 from mcp.server import Server as LowLevelServer
 from mcp.server.mcpserver import MCPServer
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -28,7 +29,7 @@ from ..._json import brief
 from ...errors import ConfigurationError, McpAuthenticationError, McpConnectionError, McpError
 from ...runtime import ReadonlyContext
 from ._http import REQUEST, Request, http_streams
-from ._link import Link, change_handler
+from ._link import Link
 from ._servers import StdioServer
 from ._stdio import stdio_streams
 from ._text import line
@@ -67,7 +68,7 @@ LISTS_KEPT_MAX = 64
 class Settings:
     """What a connection is made with."""
 
-    target: Any
+    address: Any
     label: str
     headers: Headers | None
     connect_timeout_s: float
@@ -88,14 +89,14 @@ class Server:
         self.settings = settings
         self.label = settings.label
         self._lists: dict[tuple[str, frozenset[tuple[str, str]] | None], _Kept] = {}
-        self._last: dict[str, Any] = {}  # of each list, whoever has asked, if it was public
+        self._last: dict[str, Any] = {}  # of each list that is the same for all
         self.link = Link(self._client, self.label, settings.connect_timeout_s, self._lists.clear)
 
     # --- connecting
 
     @asynccontextmanager
     async def _transport(self, tell: Callable[[str], None]) -> Any:
-        target, bytes_max = self.settings.target, self.settings.message_bytes_max
+        target, bytes_max = self.settings.address, self.settings.message_bytes_max
         made: AbstractAsyncContextManager[Any]
         if isinstance(target, StdioServer):
             made = stdio_streams(target, bytes_max, tell)
@@ -105,20 +106,25 @@ class Server:
             yield streams
 
     def _client(self, tell: Callable[[str], None]) -> Client:
-        target = self.settings.target
+        target = self.settings.address
         is_object = isinstance(target, (MCPServer, LowLevelServer))
         return Client(
             target if is_object else self._transport(tell),
             cache=None,  # by trio's clock, and by whose list it is: here
             client_info=mcp_types.Implementation(name="minirun", version="1"),
-            message_handler=change_handler(self._lists.clear),
+            message_handler=self._hear,
             # That there is somebody to ask. What asks inside of a request, as old servers do, is told that nobody is.
             elicitation_callback=_nobody,
             sampling_callback=_nobody if self.settings.sampling else None,
             list_roots_callback=self._roots if self.settings.roots else None,
         )
 
-    async def _roots(self, context: Any) -> mcp_types.ListRootsResult:
+    async def _hear(self, message: IncomingMessage) -> None:
+        """Take note of a notification."""
+        if isinstance(message, (mcp_types.ToolListChangedNotification, mcp_types.PromptListChangedNotification)):
+            self._lists.clear()
+
+    async def _roots(self, context: ClientRequestContext | None) -> mcp_types.ListRootsResult:
         return mcp_types.ListRootsResult(roots=list(self.settings.roots))
 
     # --- requests
@@ -186,8 +192,10 @@ class Server:
             self.link.lose(client)
             raise self.link.error(f"it was lost during {what}: {line(str(error)) or type(error).__name__}") from None
         except (ValidationError, RuntimeError, ValueError) as error:
-            is_odd = isinstance(error, ValidationError)
-            said = f"{error.error_count()} values are not of the protocol" if is_odd else line(str(error))
+            if isinstance(error, ValidationError):
+                said = f"{error.error_count()} values are not of the protocol"
+            else:
+                said = line(str(error))
             msg = f"the answer of the MCP server {self.label!r} to {what} is none: {said}"
             raise McpError(msg) from None
 
@@ -215,7 +223,7 @@ class Server:
         """
         Return the `tools`, `resources`, `resource_templates` or `prompts` of the server, as the official package does.
 
-        If the server cannot be reached, the tools that it had last: then the model is told by whoever calls one.
+        If the server cannot be reached, the tools that it had last: then a call of one tells the model.
         """
         key = None
         if callable(self.settings.headers):
@@ -239,7 +247,6 @@ class Server:
             kept = _Kept(listing.found, trio.current_time() + listing.ttl_s)
             self._lists[kind, None if is_shared else key] = kept
         return listing.found
-
 
     async def _listing(self, context: ReadonlyContext | None, kind: str) -> _Listing:
         what, limit_s = f"the list of its {kind}", self.settings.connect_timeout_s
@@ -286,7 +293,7 @@ def refused(label: str, what: str, error: MCPError) -> McpError:
     return McpError(msg, code=error.code)
 
 
-async def _nobody(context: Any, params: Any) -> mcp_types.ErrorData:
+async def _nobody(context: ClientRequestContext, params: Any) -> mcp_types.ErrorData:
     return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message="nobody can be asked while a request goes on")
 
 

@@ -50,6 +50,11 @@ def _env(instance: object, attribute: attrs.Attribute[Any], value: object) -> No
         raise ConfigurationError("expected StdioServer.env to be a dict of texts, found another value (not shown)")
 
 
+def _seconds(instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and not is_seconds(value, above=0):
+        raise ConfigurationError(f"expected {attribute.name} to be seconds above 0, or None, found {brief(value)}")
+
+
 @attrs.frozen
 class StdioServer:
     """
@@ -80,7 +85,7 @@ class StdioConnectionParams:
     """ADK's way to say a `StdioServer`: *server_params* is one, or the official package's; *timeout* in seconds."""
 
     server_params: StdioServer | StdioServerParameters
-    timeout: float | None = None
+    timeout: float | None = attrs.field(default=None, validator=_seconds)
 
 
 @attrs.frozen
@@ -89,7 +94,7 @@ class StreamableHTTPConnectionParams:
 
     url: str
     headers: Mapping[str, str] | None = attrs.field(default=None, repr=False)
-    timeout: float | None = None
+    timeout: float | None = attrs.field(default=None, validator=_seconds)
 
 
 ServerLike: TypeAlias = (
@@ -134,9 +139,7 @@ def _checked_url(url: str) -> str:
 
 def given_seconds(server: object) -> float | None:
     """The time that ADK's parameters give for connecting, in seconds."""
-    timeout = getattr(server, "timeout", None)
-    is_adk = isinstance(server, (StdioConnectionParams, StreamableHTTPConnectionParams))
-    return float(timeout) if is_adk and is_seconds(timeout, above=0) else None
+    return server.timeout if isinstance(server, (StdioConnectionParams, StreamableHTTPConnectionParams)) else None
 
 
 def label_of(server: object) -> str:

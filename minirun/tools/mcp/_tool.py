@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
 import mcp_types
 from mcp import Client, MCPError
+from mcp.shared.dispatcher import ProgressFnT
 
 from ..._json import dumps
 from ...errors import ArgumentError
@@ -54,7 +54,7 @@ class McpTool(BaseTool):
         what = f"a call of {line(self.original_name, 80)!r}"
 
         async def send(responses: dict[str, Any] | None, state: str | None) -> Any:
-            async def call(report: Callable[[float, float | None, str | None], Awaitable[None]], client: Client) -> Any:
+            async def call(report: ProgressFnT, client: Client) -> Any:
                 return await client.session.call_tool(
                     self.original_name,
                     args,
