@@ -1,9 +1,8 @@
 """
 An agent with the tools of an MCP server, which looks after a folder: `python examples/mcp_folder.py`.
 
-Needs `pip install "minirun[mcp]"`. The server is this file, too: the agent's program starts it as a process of its own.
-Before it removes a file, the server asks a person. The invocation is paused until there is an answer, which may come
-days later and in another process; here it comes at once.
+Needs `pip install "minirun[mcp]"`. The server is this file, too, started as a process of its own. Before it removes a
+file it asks a person. The invocation is paused until there is an answer, which may come days later; here at once.
 """
 
 import sys
@@ -51,7 +50,8 @@ async def main(folder: Path) -> None:
         print(run.status, run.pending[0].hint.splitlines()[0])
         answer = run.pending[0].reply({"sure": True})
         async with runner.run_async(user_id="ada", session_id="s", new_message=answer) as run:
-            print((await run.wait()).text, (folder / "old.txt").exists())
+            events = [event async for event in run]
+        print(events[-1].text, (folder / "old.txt").exists())
 
 
 if sys.argv[1:2] == ["serve"]:
