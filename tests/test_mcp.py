@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -257,31 +257,65 @@ async def test_a_call_that_is_never_answered_ends_at_its_limit(autojump_clock: t
     assert seen.cancelled == ["one"]
 
 
-async def test_a_lost_call_is_made_again_only_if_a_retry_says_so() -> None:
+async def test_a_lost_call_is_made_again_only_if_a_retry_says_so(tmp_path: Path) -> None:
     """
-    `retry=` makes a call again whose server was lost; without it nobody does.
+    A call whose server was lost is made again by `retry=`, in a new process of the server; without it nobody does.
     """
-    made: list[str] = []
-
-    class Dies(Exception):
-        """The transport breaks."""
-
-    def failing(name: str, times: int) -> Any:
-        server = MCPServer("desk", log_level="CRITICAL")
-
-        @server.tool(name=name)
-        async def work() -> str:
-            made.append(name)
-            if made.count(name) <= times:
-                raise trio.BrokenResourceError
-            return "done"
-
-        return server
-
     retry = RetryConfig(max_attempts=3, initial_delay=0.0, jitter=0.0)
-    async with McpToolset(failing("once", 0), retry=retry) as tools:
-        assert await responses(tools, call("once")) == [{"result": "done"}]
-    assert made == ["once"]
+    for number, (given, expected) in enumerate(((None, "error"), (retry, "result"))):
+        async with McpToolset(KINDS, retry=given, tool_filter=["dies_once"]) as tools:
+            (answer,) = await responses(tools, call("dies_once", note=str(tmp_path / str(number))))
+        assert list(answer) == [expected]
+
+
+async def test_a_server_that_goes_in_the_middle_of_calls_is_one_error_for_each() -> None:
+    """
+    When a server behind a URL is shut down, each call that goes on is told so, and nothing is a group.
+    """
+    seen = kinds.Seen()
+    model = ScriptedLlm([[call("forever", name="a"), call("forever", name="b")], "Gone."])
+    with trio.fail_after(30):
+        async with AsyncExitStack() as stack:
+            server = await stack.enter_async_context(_serving(kinds.made(seen)))
+            tools = await stack.enter_async_context(McpToolset(server.url))
+            runner = InMemoryRunner(agent=LlmAgent(name="clerk", model=model, tools=[tools]), auto_create_session=True)
+            async with runner.run_async(**PLACE, new_message="go") as run, trio.open_nursery() as nursery:
+                nursery.start_soon(_end_when_both, seen, server)
+                events = [event async for event in run]
+    found = [each.response["error"]["type"] for event in events for each in event.get_function_responses()]
+    assert found == ["McpConnectionError", "McpConnectionError"]
+    assert events[-1].text == "Gone."
+
+
+async def _end_when_both(seen: kinds.Seen, server: Serving) -> None:
+    while len(seen.started) < 2:  # noqa: ASYNC110 # what the server counts
+        await trio.sleep(0.01)
+    server.scope.cancel()
+
+
+class Serving:
+    """A server that can be ended at once, connections and all."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.scope = trio.CancelScope()
+
+
+@asynccontextmanager
+async def _serving(server: MCPServer) -> AsyncGenerator[Serving, None]:
+    serving, up = Serving(), trio.Event()
+
+    async def live() -> None:
+        with serving.scope:
+            async with served(server) as serving.url:
+                up.set()
+                await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(live)
+        await up.wait()
+        yield serving
+        serving.scope.cancel()
 
 
 async def test_a_toolset_that_is_left_leaves_no_process(tmp_path: Path) -> None:

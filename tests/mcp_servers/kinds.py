@@ -123,6 +123,15 @@ def made(seen: Seen | None = None, **options: Any) -> MCPServer:
         os._exit(3)
 
     @server.tool()
+    async def dies_once(note: str) -> str:
+        """Ends the process in the middle of the call, the first time."""
+        try:
+            os.close(os.open(note, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return "done"
+        os._exit(3)
+
+    @server.tool()
     async def floods(ctx: Context, count: int) -> str:
         """Tells of progress much too often."""
         for step in range(count):

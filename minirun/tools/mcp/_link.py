@@ -41,6 +41,8 @@ BACKOFF_S_MAX = 10.0
 # greeted would be started as fast as it ends.
 LIVES_S = 1.0
 
+LEFT = "its toolset was left"
+
 # To say goodbye to a server that was lost.
 LEAVE_S = 10.0
 
@@ -79,6 +81,7 @@ class Link:
         self._wanted = trio.Event()
         self._lost = trio.Event()
         self._why = ""
+        self._is_over = False
         self._failures = 0
         self._not_before = -math.inf
 
@@ -93,6 +96,8 @@ class Link:
         """
         if self._client is not None:
             return self._client
+        if self._is_over:
+            raise self.error(LEFT)
         waiter = _Waiter(request)
         self._waiters.append(waiter)
         self._wanted.set()
@@ -127,13 +132,17 @@ class Link:
 
     async def hold(self) -> None:
         """Hold the connection, until this is cancelled."""
-        while True:
-            while not self._waiters:
-                self._wanted = trio.Event()
-                await self._wanted.wait()
-            await trio.sleep_until(max(self._not_before, trio.current_time()))
-            if self._waiters:
-                await self._live_once()
+        try:
+            while True:
+                while not self._waiters:
+                    self._wanted = trio.Event()
+                    await self._wanted.wait()
+                await trio.sleep_until(max(self._not_before, trio.current_time()))
+                if self._waiters:
+                    await self._live_once()
+        finally:
+            self._is_over = True
+            self._answer(LEFT)
 
     async def _live_once(self) -> None:
         """Connect, let the waiters go on, and stay until the connection is lost."""

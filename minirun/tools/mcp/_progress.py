@@ -15,6 +15,7 @@ import trio
 from mcp.shared.dispatcher import ProgressFnT
 
 from ...runtime import ToolContext
+from ...runtime._failure import Pause
 from ._text import line
 
 __all__ = ["with_progress"]
@@ -44,12 +45,12 @@ async def with_progress(context: ToolContext, work: Callable[[ProgressFnT], Awai
                 await context.progress(told, fraction=fraction)
 
     result: Any = None
-    failure: Exception | None = None
+    failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(show, name="progress of a call of an MCP server")
         try:
             result = await work(report)
-        except Exception as error:
+        except (Exception, Pause) as error:  # the headers of a request may ask a person for a credential
             failure = error
         finally:
             send.close()

@@ -70,7 +70,7 @@ class Settings:
 
     address: Any
     label: str
-    headers: Headers | None
+    headers: Headers | None = attrs.field(repr=False)
     connect_timeout_s: float
     message_bytes_max: int
     sampling: bool
