@@ -173,7 +173,7 @@ async def _cancel_when(seen: kinds.Seen, scope: trio.CancelScope, way: str) -> N
     scope.cancel()
 
 
-@pytest.mark.parametrize("way", ["in process", "http"])
+@WAYS
 async def test_calls_go_on_side_by_side(way: str) -> None:
     """
     50 calls of one turn are made at once, each gets its own answer.
@@ -694,6 +694,27 @@ async def test_headers_are_made_for_each_request_and_renewed_once() -> None:
         wanted[0] = "another"
         with pytest.raises(McpError, match="status 401"):
             await tools.get_tools()
+
+
+async def test_headers_may_ask_a_person_in_a_call() -> None:
+    """
+    What the headers of a call wait for pauses the invocation; the call is made once there is an answer.
+    """
+
+    async def headers(context: Any, *, refresh: bool) -> dict[str, str]:
+        word = await context.request_input("The word?") if hasattr(context, "request_input") else "open"
+        return {"authorization": f"Bearer {word}"}
+
+    wanted = ["open"]
+    async with guarded(kinds.made(), wanted) as url, McpToolset(url, headers=headers) as tools:
+        model = ScriptedLlm([call("add", a=1, b=2), "Done."])
+        runner = InMemoryRunner(agent=LlmAgent(name="clerk", model=model, tools=[tools]), auto_create_session=True)
+        async with runner.run_async(**PLACE, new_message="go") as run:
+            await run.wait()
+        assert [question.hint for question in run.pending] == ["The word?"]
+        async with runner.run_async(**PLACE, new_message=run.pending[0].reply("open")) as run:
+            events = [event async for event in run]
+        assert [each.response for each in events[0].get_function_responses()] == [{"result": 3}]
 
 
 @asynccontextmanager

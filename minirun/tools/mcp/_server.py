@@ -49,6 +49,9 @@ T = TypeVar("T")
 
 _GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, OSError)
 
+# Of a server that says neither how long its lists hold nor that it tells of changes.
+UNTOLD_TTL_S = 60.0
+
 # Without the tools it was promised no agent is asked: a run that cannot get them fails.
 LIST_ATTEMPTS = 2
 
@@ -269,7 +272,8 @@ async def _listed(client: Client, kind: str) -> _Listing:
     pages = await _pages(lambda params: ask(params=params))
     found = [each for page in pages for each in getattr(page, kind)]
     if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:  # older ones say nothing of times
-        return _Listing(found, math.inf, False)
+        told = getattr(client.server_capabilities, kind, None)
+        return _Listing(found, math.inf if told is not None and told.list_changed else UNTOLD_TTL_S, False)
     is_public = all(page.cache_scope == "public" for page in pages)
     return _Listing(found, min(page.ttl_ms for page in pages) / 1000, is_public)
 
