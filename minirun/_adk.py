@@ -94,6 +94,9 @@ PATHS: dict[str, Stand] = {
     "tools.openapi_tool.openapi_spec_parser": Stand(("tools.openapi",)),
     "tools.openapi_tool.openapi_spec_parser.openapi_toolset": Stand(("tools.openapi",)),
     "tools.openapi_tool.openapi_spec_parser.rest_api_tool": Stand(("tools.openapi",)),
+    "tools.mcp_tool": Stand(("tools.mcp",), {"MCPToolset": "McpToolset"}),
+    "tools.mcp_tool.mcp_session_manager": Stand(("tools.mcp",)),
+    "tools.mcp_tool.mcp_toolset": Stand(("tools.mcp",), {"MCPToolset": "McpToolset"}),
 }
 
 
@@ -214,10 +217,13 @@ _MISSING = (
         names="APIHubToolset ApplicationIntegrationToolset",
         modules="tools.apihub_tool tools.application_integration_tool tools.google_api_tool",
     ),
+    Missing("import McpToolset from minirun.tools.mcp, which needs an extra", names="MCPToolset McpToolset"),
+    Missing("a minirun.tools.mcp.McpToolset makes them", names="MCPTool McpTool", modules="tools.mcp_tool.mcp_tool"),
+    Missing("give the URL of the server's streamable HTTP, which has taken its place", names="SseConnectionParams"),
     Missing(
         "write a minirun.tools.BaseToolset that asks the server",
-        names="MCPTool MCPToolset McpTool McpToolset ToolboxToolset",
-        modules="tools.mcp_tool tools.toolbox_toolset",
+        names="ToolboxToolset",
+        modules="tools.toolbox_toolset",
     ),
     Missing(
         "it searches at one provider; give the agent a function of your own that searches",

@@ -9,7 +9,6 @@ What an error says about the store (promise P1): `StorageError` means *unknown u
 for its subclasses whose `stored` is False: there the transaction never began or was rolled back.
 """
 
-# ruff: noqa: F403, F405
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
@@ -20,6 +19,7 @@ if TYPE_CHECKING:  # what the table below names, for type checkers; each module 
     from ._api_errors import *
     from ._model_errors import *
     from ._state_schema_error import *
+    from ._tool_server_errors import *
     from ._workflow_errors import *
 else:
     _later = {
@@ -28,6 +28,7 @@ else:
         "minirun._model_errors": "CassetteError ContextTooLongError ModelAuthenticationError ModelConnectionError "
         "ModelError ModelOverloadedError ModelRateLimitedError ModelRefusedError ModelRequestError ModelTimeoutError",
         "minirun._state_schema_error": "StateSchemaError",
+        "minirun._tool_server_errors": "McpAuthenticationError McpConnectionError McpError McpToolError",
         "minirun._workflow_errors": "NodeInputError NodeRejectedError NodeTimeoutError RouteError SecondOutputError "
         "StrayCancellationError WorkflowConfigurationError WorkflowError",
     }
@@ -40,15 +41,16 @@ __all__ = [
     "AuthorizationUnavailableError", "CassetteError", "CleanupTimeoutError", "ConfigurationError",
     "ContextTooLongError", "CredentialRefusedError", "CredentialServiceError", "DeadlineExceededError", "FatalError",
     "InvalidEventError", "InvalidMessageError", "InvalidValueError", "InvocationEndedError", "InvocationNotFoundError",
-    "LlmCallsLimitExceededError", "MinirunError", "MissingArtifactError", "MissingDepsError", "MissingStateKeyError",
-    "ModelAuthenticationError", "ModelConnectionError", "ModelContractError", "ModelError", "ModelOverloadedError",
-    "ModelRateLimitedError", "ModelRefusedError", "ModelRequestError", "ModelRetry", "ModelTimeoutError",
-    "NodeInputError", "NodeRejectedError", "NodeRunsLimitExceededError", "NodeTimeoutError", "NotResumableError",
-    "NotSupportedAttributeError", "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError",
-    "RetriesExceededError", "RouteError", "ScriptError", "SecondOutputError", "SecretError", "ServiceClosedError",
-    "ServiceInUseError", "ServiceNotConfiguredError", "SessionBusyError", "SessionNotFoundError", "StaleSessionError",
-    "StateSchemaError", "StorageBusyError", "StorageConnectionError", "StorageCorruptError", "StorageError",
-    "StorageFormatError", "StorageFullError", "StorageMissingError", "StorageReadOnlyError", "StorageRolledBackError",
+    "LlmCallsLimitExceededError", "McpAuthenticationError", "McpConnectionError", "McpError", "McpToolError",
+    "MinirunError", "MissingArtifactError", "MissingDepsError", "MissingStateKeyError", "ModelAuthenticationError",
+    "ModelConnectionError", "ModelContractError", "ModelError", "ModelOverloadedError", "ModelRateLimitedError",
+    "ModelRefusedError", "ModelRequestError", "ModelRetry", "ModelTimeoutError", "NodeInputError", "NodeRejectedError",
+    "NodeRunsLimitExceededError", "NodeTimeoutError", "NotResumableError", "NotSupportedAttributeError",
+    "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError", "RetriesExceededError",
+    "RouteError", "ScriptError", "SecondOutputError", "SecretError", "ServiceClosedError", "ServiceInUseError",
+    "ServiceNotConfiguredError", "SessionBusyError", "SessionNotFoundError", "StaleSessionError", "StateSchemaError",
+    "StorageBusyError", "StorageConnectionError", "StorageCorruptError", "StorageError", "StorageFormatError",
+    "StorageFullError", "StorageMissingError", "StorageReadOnlyError", "StorageRolledBackError",
     "StorageUncertainError", "StrayCancellationError", "ThreadsExhaustedError", "TokensLimitExceededError",
     "ToolCallsLimitExceededError", "ToolTimeoutError", "TransfersLimitExceededError", "UnfinishedAgentError",
     "UnknownToolError", "WorkflowConfigurationError", "WorkflowError",

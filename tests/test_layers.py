@@ -37,7 +37,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             "types events errors _json _fields _frozen _frozen_error _odd_notes _replay_checks _routes _values _copies "
             "_codec _record _window _adk _genai _misuse _model_errors _request_types _state_schema_error "
-            "_workflow_errors _api_errors _urls",
+            "_workflow_errors _api_errors _tool_server_errors _urls",
         ),
     ),
     (
@@ -58,6 +58,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("tools", ("tools",)),
     ("what answers of models lead to", ("planners", "code_executors")),
     ("agents", ("agents",)),
+    ("tools that need agents", ("tools.mcp",)),
     ("plugins and workflow", ("plugins", "workflow")),
     ("apps", ("apps",)),
     ("runners", ("runners",)),
@@ -83,9 +84,11 @@ CORE_DEPENDENCIES = frozenset({"trio", "attrs", "attr", "cattrs"})
 # Units outside of the core may use more: what the tests of applications use anyway, and whatever an extra brings.
 TEST_DEPENDENCIES = frozenset({"hypothesis", "pytest", "pytest_trio"})
 # What single modules use of extras; nothing imports them before it is needed.
+_MCP = frozenset({"anyio", "httpx2", "mcp", "mcp_types", "pydantic"})
 EXTRAS = {
     "_postgres/_libpq.py": frozenset({"psycopg"}),
     "_web_client.py": frozenset({"httpx2"}),
+    **{f"tools/mcp/{path.name}": _MCP for path in (Path(minirun.__file__).parent / "tools" / "mcp").glob("*.py")},
     "credentials/_keyring.py": frozenset({"keyring"}),
     "models/_http.py": frozenset({"httpx2"}),
     "plugins/_tracing.py": frozenset({"opentelemetry"}),

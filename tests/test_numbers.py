@@ -40,6 +40,7 @@ from minirun.plugins import (
 )
 from minirun.sessions import GetSessionConfig, KeyValueSessionService, KeyValueStore
 from minirun.tools import FunctionTool, LongRunningFunctionTool, RetryConfig
+from minirun.tools.mcp import McpToolset, StdioConnectionParams, StdioServer, StreamableHTTPConnectionParams
 from minirun.tools.openapi import OpenAPIToolset
 from minirun.types import Content, GenerateContentConfig, HttpOptions, ThinkingConfig, UsageMetadata
 from minirun.workflow import START, JoinNode, Node, Workflow
@@ -115,6 +116,9 @@ MAKERS: dict[str, Callable[..., object]] = {
     "InMemoryRunner": lambda **given: InMemoryRunner(agent=AGENT, app_name="app", **given),
     "GetSessionConfig": GetSessionConfig,
     "SqliteSessionService": partial(SqliteSessionService, ":memory:"),
+    "McpToolset": partial(McpToolset, "http://host/mcp"),
+    "StdioConnectionParams": partial(StdioConnectionParams, StdioServer("command")),
+    "StreamableHTTPConnectionParams": partial(StreamableHTTPConnectionParams, "http://host/mcp"),
     "FunctionTool": partial(FunctionTool, _tool),
     "LongRunningFunctionTool": partial(LongRunningFunctionTool, _tool),
     "OpenAPIToolset": partial(
