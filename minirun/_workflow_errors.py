@@ -6,11 +6,11 @@ What a workflow fails with.
 
 from __future__ import annotations
 
-from .errors import ArgumentError, ConfigurationError, MinirunError
+from .errors import ArgumentError, ConfigurationError, FatalError, MinirunError
 
 __all__ = [
-    "NodeInputError", "NodeRejectedError", "NodeTimeoutError", "RouteError", "WorkflowConfigurationError",
-    "WorkflowError",
+    "NodeInputError", "NodeRejectedError", "NodeTimeoutError", "RouteError", "SecondOutputError",
+    "StrayCancellationError", "WorkflowConfigurationError", "WorkflowError",
 ]
 
 
@@ -20,6 +20,14 @@ class WorkflowError(MinirunError):
 
 class RouteError(WorkflowError):
     """A node ended with a route that leads nowhere, and it has no `DEFAULT_ROUTE`. Its outcome was not stored."""
+
+
+class SecondOutputError(WorkflowError, FatalError):
+    """A second run of a node has given the output of a workflow. Nothing of that was stored; no node handles it."""
+
+
+class StrayCancellationError(MinirunError):
+    """A node, or a branch, has raised a `trio.Cancelled` that it has kept or made: nothing had cancelled it."""
 
 
 class WorkflowConfigurationError(ConfigurationError):

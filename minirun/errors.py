@@ -32,21 +32,20 @@ if TYPE_CHECKING:
         NodeRejectedError,
         NodeTimeoutError,
         RouteError,
+        SecondOutputError,
+        StrayCancellationError,
         WorkflowConfigurationError,
         WorkflowError,
     )
 else:
-    __getattr__, __dir__, _ = names_of(
-        globals(),
-        {
-            "minirun._model_errors": "CassetteError ContextTooLongError ModelAuthenticationError ModelConnectionError "
-            "ModelError ModelOverloadedError ModelRateLimitedError ModelRefusedError ModelRequestError "
-            "ModelTimeoutError",
-            "minirun._state_schema_error": "StateSchemaError",
-            "minirun._workflow_errors": "NodeInputError NodeRejectedError NodeTimeoutError RouteError "
-            "WorkflowConfigurationError WorkflowError",
-        },
-    )
+    _later = {
+        "minirun._model_errors": "CassetteError ContextTooLongError ModelAuthenticationError ModelConnectionError "
+        "ModelError ModelOverloadedError ModelRateLimitedError ModelRefusedError ModelRequestError ModelTimeoutError",
+        "minirun._state_schema_error": "StateSchemaError",
+        "minirun._workflow_errors": "NodeInputError NodeRejectedError NodeTimeoutError RouteError SecondOutputError "
+        "StrayCancellationError WorkflowConfigurationError WorkflowError",
+    }
+    __getattr__, __dir__, _ = names_of(globals(), _later)
 
 __path__: list[str] = []  # so that the modules are found that ADK has below `errors`: see `_adk`
 
@@ -59,13 +58,13 @@ __all__ = [
     "ModelRateLimitedError", "ModelRefusedError", "ModelRequestError", "ModelTimeoutError", "NodeInputError",
     "NodeRejectedError", "NodeRunsLimitExceededError", "NodeTimeoutError", "NotResumableError",
     "NotSupportedAttributeError", "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError",
-    "RetriesExceededError", "RouteError", "ScriptError", "SecretError", "ServiceClosedError", "ServiceInUseError",
-    "ServiceNotConfiguredError", "SessionBusyError", "SessionNotFoundError", "StaleSessionError", "StateSchemaError",
-    "StorageBusyError", "StorageCorruptError", "StorageError", "StorageFormatError", "StorageFullError",
-    "StorageMissingError", "StorageReadOnlyError", "StorageRolledBackError", "StorageUncertainError",
-    "ThreadsExhaustedError", "TokensLimitExceededError", "ToolCallsLimitExceededError", "ToolTimeoutError",
-    "TransfersLimitExceededError", "UnfinishedAgentError", "UnknownToolError", "WorkflowConfigurationError",
-    "WorkflowError",
+    "RetriesExceededError", "RouteError", "ScriptError", "SecondOutputError", "SecretError", "ServiceClosedError",
+    "ServiceInUseError", "ServiceNotConfiguredError", "SessionBusyError", "SessionNotFoundError", "StaleSessionError",
+    "StateSchemaError", "StorageBusyError", "StorageCorruptError", "StorageError", "StorageFormatError",
+    "StorageFullError", "StorageMissingError", "StorageReadOnlyError", "StorageRolledBackError",
+    "StorageUncertainError", "StrayCancellationError", "ThreadsExhaustedError", "TokensLimitExceededError",
+    "ToolCallsLimitExceededError", "ToolTimeoutError", "TransfersLimitExceededError", "UnfinishedAgentError",
+    "UnknownToolError", "WorkflowConfigurationError", "WorkflowError",
 ]
 
 

@@ -185,6 +185,68 @@ async def test_a_step_that_has_failed_is_taken_again(service: BaseSessionService
     assert [event.actions.replay.step is not None for event in log if event.error_code] == [True, False] * 2
 
 
+class CleansUp(BaseAgent):
+    """Says something in a `finally:`, whether it fails or not."""
+
+    world: World
+    way: str
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        try:
+            await ctx.emit(Event(message="begins"))
+            if self.way == "step":
+                await ctx.step("do", self.world.effect, "once")
+            elif self.way == "model":
+                await LlmAgent(name="asked", model=self.world.says("asked")).run_async(ctx)
+            else:
+                self.world.touch()
+            await ctx.emit(Event(message="did it"))
+        finally:
+            await ctx.emit(Event(message="cleans up"))
+
+
+def placed(where: str, agent: BaseAgent) -> BaseAgent:
+    """The agent as a root, as a node, or run by a node."""
+
+    async def parent(ctx: InvocationContext) -> Any:
+        return await ctx.run_node(agent, "go")
+
+    if where == "root":
+        return agent
+    return Workflow(name="wf", edges=[(START, agent if where == "node" else parent)])
+
+
+@pytest.mark.parametrize("where", ["root", "node", "run by a node"])
+@pytest.mark.parametrize("way", ["step", "model", "nothing recorded"])
+async def test_what_was_said_in_a_finally_is_in_nobodys_way(way: str, where: str, service: BaseSessionService) -> None:
+    """What an agent has said while it failed stays in the log, and another run says what it says in its own place."""
+    agent = CleansUp(name="a", world=World(1, 2), way=way)
+    runner = runner_of(placed(where, agent), service)
+    run = await fails(runner)
+    await fails(runner, invocation_id=run.invocation_id)
+    again, events = await gone_on(runner, run)
+    assert again.status == "completed"
+    assert [event.text for event in events if event.author == "a" and event.text][:2] == ["did it", "cleans up"]
+    texts = [event.text for event in await log_of(runner) if event.author == "a" and event.text and not event.output]
+    assert texts[:4] == ["begins", "cleans up", "did it", "cleans up"]
+
+
+async def test_a_failed_step_of_a_node_that_a_node_runs_is_taken_again(service: BaseSessionService) -> None:
+    """The failure of the child is recorded for its parent, too; both are tried again."""
+
+    async def child(ctx: InvocationContext) -> Any:
+        return await ctx.step("do", world.effect, "once")
+
+    async def parent(ctx: InvocationContext) -> Any:
+        return await ctx.run_node(child)
+
+    world = World(1)
+    runner = runner_of(Workflow(name="wf", edges=[(START, parent)]), service)
+    again, _ = await gone_on(runner, await fails(runner))
+    assert again.answer is not None
+    assert (again.status, again.answer.output, world.effects) == ("completed", "once", ["once"])
+
+
 class Catches(BaseAgent):
     """Does something else when a step fails, says so, and fails at a later step."""
 
@@ -803,7 +865,7 @@ async def failing_log(build: Build, number: int) -> tuple[list[Event], bool]:
 
 def done(log: Sequence[Event]) -> dict[str, Any]:
     """What the runs of nodes have ended with, without what differs with the order in which they end."""
-    return {re.sub("~[0-9a-f]{8}", "", path): found[:2] for path, found in outcomes(log).items()}
+    return {re.sub(r"~[0-9a-f]{8}|\+\d+", "", path): found[:2] for path, found in outcomes(log).items()}
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
@@ -827,7 +889,8 @@ async def test_every_prefix_of_a_failing_log_comes_to_the_same(name: str) -> Non
     undisturbed, _ = await failing_log(build, 10_000)
     log, has_failed = await failing_log(build, len(undisturbed) // 2)
     assert has_failed
-    assert any(event.error_code == "Broken" for event in log)
+    retried = [(event.custom_metadata or {}).get("node_retry", {}).get("error") for event in log]
+    assert "Broken" in [*(event.error_code for event in log), *retried]
     for count in range(1, len(log)):
         async with store() as service:
             invocation_id = await cut(service, log[:count])

@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 import trio
 
-from minirun import App, BaseAgent, Event, InMemoryRunner, InvocationContext, ParallelAgent, SequentialAgent
+from minirun import (
+    App,
+    BaseAgent,
+    Event,
+    InMemoryRunner,
+    InvocationContext,
+    ParallelAgent,
+    RunConfig,
+    SequentialAgent,
+    StreamingMode,
+)
 from minirun.errors import InvocationNotFoundError
 from minirun.runtime import Run
 from minirun.sessions import InvocationStatus, NodeRunInfo
@@ -69,13 +79,62 @@ async def test_a_run_tells_what_has_ended_runs_and_waits(autojump_clock: trio.te
     wf = Workflow(name="wf", edges=[(START, ok, (slow, asks), JoinNode(name="both"))])
     seen = []
     async with runner_for(wf).run_async(**PLACE, new_message="go") as run:
-        assert run.nodes == []
+        assert shown(run.nodes) == {"wf@1/ok@1": "ready"}
         async for _ in run:
             seen.append(shown(run.nodes))
-    assert seen[0] == {"wf@1/ok@1": "ended"}
+    assert seen[0] == {"wf@1/ok@1": "ended", "wf@1/slow@1": "ready", "wf@1/asks@1": "ready"}
     assert {"wf@1/ok@1": "ended", "wf@1/slow@1": "running", "wf@1/asks@1": "waiting"} in seen
     assert shown(run.nodes) == {"wf@1/ok@1": "ended", "wf@1/slow@1": "ended", "wf@1/asks@1": "waiting"}
     assert run.status == "paused"
+
+
+async def test_a_run_tells_what_may_begin_and_what_never_comes() -> None:
+    """Where a route leads elsewhere a node is skipped, once its workflow is over; before, what may run is ready."""
+
+    async def choose(node_input: Any) -> Event:
+        return Event(output=1, route="left")
+
+    inner = Workflow(name="inner", edges=[(START, choose, {"left": ok, "right": bad})])
+    wf = Workflow(name="wf", edges=[(START, inner, choose, {"left": asks, "right": slow})])
+    async with runner_for(wf).run_async(**PLACE, new_message="go") as run:
+        seen = [shown(run.nodes)] + [shown(run.nodes) async for _ in run]
+    assert seen[:3] == [
+        {"wf@1/inner@1": "ready"},
+        {"wf@1/inner@1": "running", "wf@1/inner@1/choose@1": "ended", "wf@1/inner@1/ok@1": "ready"},
+        {
+            "wf@1/inner@1": "running",
+            "wf@1/inner@1/choose@1": "ended",
+            "wf@1/inner@1/ok@1": "ended",
+            "wf@1/inner@1/bad@1": "skipped",
+        },
+    ]
+    assert shown(run.nodes)["wf@1/asks@1"] == "waiting"
+    assert "wf@1/slow@1" not in shown(run.nodes)
+    async with runner_for(wf).run_async(**PLACE, new_message="go") as run:
+        pass
+    assert run.status == "cancelled"
+    assert set(shown(run.nodes).values()) == {"skipped"}
+    assert {each.attempts for each in run.nodes} == {0}
+
+
+async def test_who_asks_for_partial_events_is_shown_each_attempt_that_begins(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """With streaming, a partial event tells which run of a node begins; it is no answer, and is not stored."""
+    wf = Workflow(name="wf", edges=[(START, ok, node(bad, retry=RETRY), {FAILED: asks})])
+    config = RunConfig(streaming_mode=StreamingMode.SSE)
+    async with runner_for(wf).run_async(**PLACE, new_message="go", run_config=config) as run:
+        events = [event async for event in run]
+    begun = [event for event in events if event.partial]
+    assert [(event.node_info.path, (event.custom_metadata or {})["node_run"]) for event in begun] == [
+        ("wf@1/ok@1", {"status": "running", "attempt": 1}),
+        *(("wf@1/bad@1", {"status": "running", "attempt": attempt}) for attempt in (1, 2, 3)),
+        ("wf@1/asks@1", {"status": "running", "attempt": 1}),
+    ]
+    assert not any(event.is_final_response() for event in begun)
+    assert not any(event.partial for event in run.session.events)
+    async with runner_for(wf).run_async(**PLACE, new_message="go") as run:
+        assert not any([event.partial async for event in run])
 
 
 async def test_seconds_are_those_that_the_log_has(autojump_clock: trio.testing.MockClock) -> None:
@@ -117,6 +176,7 @@ async def test_a_failure_is_told_of_its_node_and_what_was_beside_it_is_left() ->
         "wf@1/inner@1": "failed",
         "wf@1/inner@1/ok@1": "ended",
         "wf@1/inner@1/late@1": "failed",
+        "wf@1/both@1": "skipped",
     }
 
 

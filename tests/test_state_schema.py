@@ -580,6 +580,26 @@ async def test_what_a_callback_and_its_tool_add_is_checked_together() -> None:
     assert await state_of(runner) == {"level": 2}
 
 
+async def test_what_is_written_while_something_closes_is_checked_too() -> None:
+    """
+    What a hook adds after a failure is stored if the state may become that, and left out if not: the session goes on.
+    """
+
+    async def logic(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message="two", state={"level": 2}))
+        raise ValueError("fails")
+
+    def after(callback_context: CallbackContext) -> None:
+        callback_context.state["count"] = 1
+        callback_context.state.add("level", 2)
+
+    runner = runner_of(Logic(name="clerk", logic=logic, after_agent_callback=after))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="fails"):
+            await run(runner)
+        assert await state_of(runner) == {"level": 2, "count": 1}
+
+
 async def test_agents_used_as_tools_keep_to_it() -> None:
     """
     What runs inside of a call writes under the same schema.

@@ -786,25 +786,6 @@ async def test_an_agent_may_answer_false() -> None:
     assert await output_of(flow((START, judge, given))) == {"given": False}
 
 
-async def test_an_outcome_that_is_refused_is_no_failed_attempt() -> None:
-    """Where the graph cannot go on from, a further attempt would come to as well: of agents as of functions."""
-    model = ScriptedLlm(lambda request: "an answer")
-    agent = node(LlmAgent(name="a", model=model), retry=AT_ONCE)
-    entered: list[int] = []
-
-    async def once(node_input: Any) -> Event:
-        entered.append(1)
-        return Event(output=1, route="z")
-
-    for first in (agent, node(once, retry=AT_ONCE)):
-        root = flow((START, first, {"x": given, FAILED: ends}))
-        runner = InMemoryRunner(root, app_name="app", auto_create_session=True)
-        with pytest.raises(RouteError):
-            async with runner.run_async(user_id="u", session_id="s", new_message="go") as run:
-                await run.wait()
-    assert (len(model.requests), len(entered)) == (1, 1)
-
-
 async def test_what_has_ended_is_not_run_again_by_another_attempt() -> None:
     """Nodes that a node, or a tool, runs: once each, however often that is attempted, and whatever it asks then."""
     runs: list[int] = []
@@ -952,3 +933,32 @@ async def test_a_workflow_is_given_what_its_schema_says() -> None:
     with pytest.raises(NodeInputError, match="input of workflow 'inner'"):
         await run_of(inner, "no numbers")
     assert await output_of(Workflow(name="text", edges=[(START, ends)], input_schema=str), "words") == "words"
+
+
+@pytest.mark.parametrize("name", ["_run_async_impl", "_run_impl"])
+def test_a_workflow_has_no_logic_but_its_graph(name: str) -> None:
+    """A subclass that overrides how it runs is refused by name; one with fields and methods is a workflow."""
+
+    async def own(self: Workflow, ctx: InvocationContext) -> None:
+        await ctx.run_node(given, 1)
+
+    class Desk(Workflow):
+        size: int = 1
+
+    assert Desk(name="desk", edges=[(START, given)], size=2).size == 2
+    for bases in ((Workflow,), (type("Mixin", (), {name: own}), Desk)):
+        with pytest.raises(WorkflowConfigurationError, match=f"class Own: .* found a `{name}` of its own"):
+            type("Own", bases, {name: own} if bases == (Workflow,) else {})
+
+
+async def test_what_an_agent_runs_in_a_later_round_is_run() -> None:
+    """Two nodes that an agent runs in each round of a loop are two, in the second round as in the first."""
+
+    class Runs(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            outputs = [await ctx.run_node(given, number) for number in (1, 2)]
+            await ctx.emit(Event(output=outputs))
+
+    events, _ = await run_of(LoopAgent(name="twice", sub_agents=[Runs(name="runs")], max_iterations=2))
+    said = [event.output for event in events if event.node_info.output_for is None]
+    assert said == [[{"given": 1}, {"given": 2}]] * 2

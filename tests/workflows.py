@@ -169,6 +169,27 @@ def attempts() -> Workflow:
     )
 
 
+def goes_on() -> Workflow:
+    """A workflow that is a node and fails once, below another one that is; and one that a function runs, as often."""
+
+    def flaky(name: str) -> Workflow:
+        async def fails(node_input: Any, ctx: InvocationContext) -> str:
+            """Fails in the first attempt of the workflow, and says something in each."""
+            number = ctx.state.get(name, 0) + 1
+            await ctx.emit(Event(message=f"{name} {number}", state={name: number}))
+            if number < 2:
+                raise ValueError(number)
+            return f"{name} is done"
+
+        return Workflow(name=name, edges=[(START, right, fails)], retry=AT_ONCE)
+
+    async def parent(node_input: Any, ctx: InvocationContext) -> Any:
+        return await ctx.run_node(flaky("ran"), "x")
+
+    inner = Workflow(name="outer", edges=[(START, first, flaky("inner"))])
+    return Workflow(name="wf", edges=[(START, (inner, node(parent, retry=AT_ONCE)), JoinNode(name="all"), last)])
+
+
 async def first_told(node_input: Mapping[str, Any]) -> str:
     """What has failed."""
     return f"{node_input['type']} {node_input['message']}"
@@ -234,6 +255,6 @@ WORKFLOWS: Mapping[str, Callable[[], BaseAgent]] = {
     build.__name__: build
     for build in (
         *(lanes, rounds, routes, nested, agents, sequences, questions, times, attempts, maps, items, looped),
-        tasks,
+        *(tasks, goes_on),
     )
 }

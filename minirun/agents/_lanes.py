@@ -9,17 +9,37 @@ invocation is paused by it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 import trio
 
+from .._workflow_errors import StrayCancellationError
 from ..runtime import InvocationContext
-from ..runtime._failure import first_failure, is_pause
+from ..runtime._failure import first_failure, is_only_cancelled, is_pause
 from ..sessions._concurrent import ConcurrentWrites
 
-__all__ = ["ON_FAILURE", "Lanes"]
+__all__ = ["ON_FAILURE", "Lanes", "no_stray_cancellation"]
 
 ON_FAILURE = ("cancel_others", "collect")
+
+
+@contextmanager
+def no_stray_cancellation(where: str) -> Iterator[None]:
+    """
+    Refuse a Cancelled that leaves *where* although nothing around it is cancelled: a nursery would take it for its own.
+
+    Raises:
+        StrayCancellationError: There is one.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if is_only_cancelled(error) and trio.current_effective_deadline() > -math.inf:
+            msg = f"{where} has raised trio.Cancelled, and nothing has cancelled it; let a Cancelled go where it arises"
+            raise StrayCancellationError(msg) from error
+        raise
 
 
 class Lanes:
@@ -66,7 +86,8 @@ class Lanes:
         with trio.CancelScope() as scope:
             token = escalation.enter(scope)
             try:
-                await work()
+                with no_stray_cancellation(f"branch {branch!r}"):
+                    await work()
             except Exception as error:
                 if self._on_failure == "cancel_others":
                     raise

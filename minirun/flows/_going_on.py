@@ -70,13 +70,17 @@ class TriedAgain:
         """Note what is tried again of the events of one attempt."""
         ids = {event.id for event in events}
         later: list[str | None] = []  # the branches in which something was said after the event that is looked at
+        failed: list[str | None] = []  # those in which a step, or a node that was run there, is tried again
         for event in reversed(events):
             replay, event_id = event.actions.replay, event.id or ""
             is_last = not any(is_within(event.branch, other) or is_within(other, event.branch) for other in later)
+            is_last = is_last and not any(is_within(other, event.branch) for other in failed)
             if replay.step is not None and event.error_code is not None and is_last:
                 self.steps.add(event_id)
                 self.events.add(event_id)
-            elif is_last and _is_error(event):
+                failed.append(event.branch)  # what has failed inside of that is tried again, too
+                continue
+            if is_last and _is_error(event):
                 self.answers.add(event_id)
             elif replay.aside and event.author != "user":
                 for response in event.get_function_responses():

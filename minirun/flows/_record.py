@@ -11,6 +11,7 @@ while something is unwound, is *detached* (`Replay.aside`): it is found by its i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -22,7 +23,18 @@ from ..types import FunctionResponse
 from ._branches import calls_around, is_around, is_within
 from ._going_on import TriedAgain, goes_on, is_said
 
-__all__ = ["Record", "RecordedReads", "recorded_reads"]
+__all__ = ["Record", "RecordedReads", "recorded_reads", "unattempted"]
+
+_ATTEMPT = re.compile(r"\+\d+")
+
+
+def unattempted(path: str) -> str:
+    """
+    *path* as it is in the first attempt of each workflow on it that is a node.
+
+    The path of such a workflow has `+2` in its second attempt, which goes on with what has ended in the first.
+    """
+    return _ATTEMPT.sub("", path) if "+" in path else path
 
 
 class RecordedReads:
@@ -109,7 +121,7 @@ class Record:
         for event in self.events:
             path = event.actions.replay.ended
             if path is not None:
-                above, _, run = path.rpartition("/")
+                above, _, run = unattempted(path).rpartition("/")
                 self.ended[f"{above}/{run.partition('~')[0]}"] = event
                 self._ended_below.setdefault(above, []).append(event)
                 self._ended_in[event.branch or ""] = event.seq or 0

@@ -306,7 +306,8 @@ class ContextBase(ReadonlyContext):
             return self._following_id(f"{self._path}!{invocation.run_id}")
         step = STEP_ID.get()
         if self._is_in_order() and self._call_id is None:
-            return self._following_id(self._path if step is None else f"{self._path}!{step}")
+            handling = "!handling" if handled is not None and self._has_own_logic else ""  # another run may not fail
+            return self._following_id(f"{self._path}{handling}" if step is None else f"{self._path}!{step}")
         # Of several tasks trio chooses which is first; and of several attempts none knows what the others have said.
         return self._claim(f"{self._path}!{step} {to_json(event)}")
 

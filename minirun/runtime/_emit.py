@@ -85,7 +85,7 @@ class Emitter:
             for reader in context._position.readers:
                 if reader.fresh:
                     emission.reads[reader] = reader.unrecorded()
-            complete = prepare(context, event, event_id, emission, detached=is_detached(context, closing=closing))
+            complete = prepare(context, event, event_id, emission, detached=is_aside(context, event, closing=closing))
             if "on_event_callback" in invocation.program.plugins:
                 from ._on_event import after_hooks  # few programs have a plugin that looks at events
 
@@ -99,7 +99,7 @@ class Emitter:
                 invocation.budgets.spend("max_transfers")
             if complete.actions.escalate:
                 emission.escalates_from = context._position.escalation.own_branches()
-            emission.event, emission.schemas = complete, None if closing else context._state.schemas
+            emission.event, emission.schemas = complete, context._state.schemas and context._state.schemas.at(closing)
             stored = await invocation.committer.emit(emission, closing=closing)
         finally:
             # Withdrawn, or refused: what was pending is pending again, for the next event. After a StorageError that
@@ -157,10 +157,14 @@ LIVE = Emitter()
 """Of every invocation that is not resumed."""
 
 
-def is_detached(context: ContextBase, *, closing: bool) -> bool:
-    """Whether what is emitted now takes no part in the order of what the agent says: a replay does not wait for it."""
+def is_aside(context: ContextBase, event: Event, *, closing: bool) -> bool:
+    """
+    Whether what is emitted now takes no part in the order of what the agent says: a replay does not wait for it.
+
+    So it is with what an agent's own logic says while it handles an exception: what failed may go well another time.
+    """
     handled = sys.exception()
-    unwinds = handled is not None and is_pause(handled)
+    unwinds = handled is not None and (is_pause(handled) or (event.id is None and context._has_own_logic))
     return closing or context._is_detached or STEP_ID.get() is not None or unwinds
 
 
@@ -191,7 +195,7 @@ class Emission:
         self._raise_cancel: Any = None  # raises the cancellation that has asked for the event to be withdrawn
         self.event: Event
         self.schemas: StateSchemas | None
-        """What the state may become; an event that closes something is stored whatever it becomes."""
+        """What the state may become: from an event that closes something what does not fit is left out."""
         self.draft: ActionsDraft | None = None
         """What the emitter had set as actions, taken from it for this event."""
         self.pending = pending
@@ -212,7 +216,7 @@ class Emission:
     def to_store(self) -> Event:
         """Return the event as it is stored in its turn: with the keys that it and events before it have written."""
         if self.schemas is not None:
-            self.schemas.check_event(self._invocation.values, self.writes)
+            self.event, self.writes = self.schemas.checked(self._invocation.values, self.event, self.writes)
         if self.timer is not None:
             self.timer.has_turn()
         position = self._position

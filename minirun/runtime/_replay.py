@@ -31,7 +31,7 @@ from ..flows._record import Record, recorded_reads
 from ..sessions import LiveSession
 from ..sessions._state import Write, writes_of
 from ..types import FunctionCall
-from ._emit import Emitter, is_detached
+from ._emit import Emitter, is_aside
 
 if TYPE_CHECKING:
     from ._base_context import ContextBase
@@ -76,7 +76,7 @@ class Replayer(Emitter):
         recorded = self.find(context, event_id)
         if recorded is not None:
             return await self.repeat(context, recorded, writes_of(event.actions))
-        if not is_detached(context, closing=closing):
+        if not is_aside(context, event, closing=closing):
             await self.leave_replay(context, f"an event of {context._path}")
         return await self._store(context, event, event_id, closing=closing)
 

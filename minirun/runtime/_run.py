@@ -90,11 +90,15 @@ class Run:
 
     @property
     def nodes(self) -> list[NodeRunInfo]:
-        """The runs of workflows' nodes that this invocation has recorded by now, in the order of their first events."""
+        """
+        The runs of workflows' nodes that this invocation has recorded by now, in the order of their first events; then
+        those that may begin, and the nodes that never run. Of one that had ended before, what is recorded.
+        """
         from ..sessions._node_runs import node_runs  # few programs look at them
 
         events = self.session.events if (own := self._invocation) is None else own.live.window(own.history.message_seq)
-        return node_runs(events, self.invocation_id, self._status)
+        found = node_runs(events, self.invocation_id, self._status)
+        return found if own is None else own.program.nodes().with_graphs(found, events, self._status, own.program.tree)
 
     @property
     def answer(self) -> Event | None:

@@ -25,7 +25,10 @@ class NodeRunStatus(StrEnum):
     """How far the run of a node has come."""
 
     READY = "ready"
-    """It is to be run again: its next attempt is to come, or the run of the invocation was cut off, or has paused."""
+    """
+    It may begin, or has recorded nothing yet; or it is to be run again: its next attempt is to come, or the run of the
+    invocation was cut off, or has paused.
+    """
     RUNNING = "running"
     WAITING = "waiting"
     """It waits for somebody outside, or for a time; or what runs in it does."""
@@ -33,7 +36,10 @@ class NodeRunStatus(StrEnum):
     FAILED = "failed"
     """Its last attempt has failed. If a node handles that (the route FAILED), the workflow goes on."""
     SKIPPED = "skipped"
-    """It was left, and nobody comes back to it: something beside it has failed, or has ended what it was part of."""
+    """
+    It was left, and nobody comes back to it: something beside it has failed, or has ended what it was part of; or it
+    has never come, as no route has led there.
+    """
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -197,5 +203,5 @@ def _ids_in(event: Event) -> list[str]:
     found = replay.ended or attempt or replay.asked_by or step
     if not isinstance(found, str):
         return []
-    parts = (part.partition("~")[0].partition("*")[0].partition("!")[0] for part in found.split("/"))
+    parts = (part.partition("~")[0].partition("*")[0].partition("!")[0].partition("+")[0] for part in found.split("/"))
     return [part for part in parts if "@" in part]

@@ -8,7 +8,8 @@ Rules of this file:
 2.  A key has to be a field of one of the schemas around, and its value has to fit each of them that has it. So a
     workflow inside of another may write the fields of both, and loosens nothing.
 3.  A value is looked at where it is written. What an operation (`add`, `extend`) leads to is known when its event is
-    stored, in its turn: there it is looked at for good. Where it is written it is refused if neither what it adds nor
+    stored, in its turn: there it is looked at for good. An event that closes something is stored in any case, without
+    what does not fit. Where it is written it is refused if neither what it adds nor
     what it leads to fits: logic that is run again adds once more to what it has added already.
 4.  A key that the session has, and no schema knows, is left alone: it can be read and deleted, and not written. A
     session that is older than its schema, or has been in a workflow that knows more, goes on.
@@ -24,9 +25,24 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._json import brief
 from .._state_schema_error import StateSchemaError
-from ._state import MISSING, NO_VALUES, REMOVED, Add, Scope, State, Values, Write, apply_write, apply_writes, scope_of
+from .._values import changed
+from ._state import (
+    MISSING,
+    NO_VALUES,
+    REMOVED,
+    Add,
+    Scope,
+    State,
+    Values,
+    Write,
+    apply_write,
+    apply_writes,
+    scope_of,
+    with_writes,
+)
 
 if TYPE_CHECKING:
+    from ..events import Event
     from ..flows._state_schema import StateSchema
 
 __all__ = ["StateSchemas", "constrain"]
@@ -73,6 +89,17 @@ class StateSchemas:
                 self._check_removal(key, is_there=values.get(key) is not MISSING)
             else:
                 self._check(key, value)
+
+    def at(self, closing: bool) -> StateSchemas:
+        """Return what looks at an event that is stored, or at one that is *closing* something."""
+        return _Lenient(*self._schemas) if closing else self
+
+    def checked(
+        self, values: Values, event: Event, writes: Mapping[str, Write]
+    ) -> tuple[Event, Mapping[str, Write]]:
+        """Return the event that is stored, with its writes; raise StateSchemaError if they may not be."""
+        self.check_event(values, writes)
+        return event, writes
 
     def check_session(self, values: Values, writes: Mapping[str, Write]) -> None:
         """
@@ -130,6 +157,27 @@ class StateSchemas:
         raise StateSchemaError(
             said, key=key, schema=schema.name if problems else names, fields=tuple(fields), nearest=nearest
         )
+
+
+class _Lenient(StateSchemas):
+    """Of an event that is stored in any case: what does not fit is left out of it."""
+
+    __slots__ = ()
+
+    def checked(
+        self, values: Values, event: Event, writes: Mapping[str, Write]
+    ) -> tuple[Event, Mapping[str, Write]]:
+        fitting = {key: write for key, write in writes.items() if self._fits(values, key, write)}
+        if len(fitting) == len(writes):
+            return event, writes
+        return changed(event, actions=with_writes(event.actions, fitting)), fitting
+
+    def _fits(self, values: Values, key: str, write: Write) -> bool:
+        try:
+            self.check_event(values, {key: write})
+        except StateSchemaError:
+            return False
+        return True
 
 
 def _after(state: State, key: str, write: Write) -> Any:

@@ -39,6 +39,8 @@ class AgentNode(Node):
 
     agent: BaseAgent
 
+    _ends_with_questions = False
+
     def __init__(self, agent: BaseAgent, name: str | None = None, **fields: Any) -> None:
         given: dict[str, Any] = {"agent": agent, **fields}
         super().__init__(name=agent.name if name is None else name, **given)
@@ -47,6 +49,10 @@ class AgentNode(Node):
     def tree(self) -> AgentTree:
         """The agent and those below it."""
         return AgentTree(self.agent, is_node=True)
+
+    @property
+    def attempt_marker(self) -> str:
+        return "+" if getattr(self.agent, "_goes_on", False) else "*"
 
     def agent_that_ends(self, plugins: PluginHooks) -> BaseAgent | None:
         agent = self.agent
@@ -70,7 +76,7 @@ class AgentNode(Node):
     def _inside(self, context: InvocationContext, scope: NodeScope) -> InvocationContext:
         """What the agent is run in."""
         position = context._position
-        suffix = "" if scope.attempt == 1 else f"*{scope.attempt}"
+        suffix = "" if scope.attempt == 1 else f"{self.attempt_marker}{scope.attempt}"
         model, node = find_model(context.agent, context), (context.invocation_id, context.branch)
         inside = NodeInside(_message(scope.input), scope.start_seq, model, node=node)
         path = f"{position.path}{suffix}"

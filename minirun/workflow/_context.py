@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..errors import ConfigurationError
 from ..runtime import InvocationContext
 from ._collected import Collected
 
@@ -32,6 +33,19 @@ class NodeContext(InvocationContext):
     @route.setter
     def route(self, value: Any) -> None:
         self._said("route").set_route(value)
+
+    async def request_input(self, message: str, *, response_schema: Any = None, payload: Any = None) -> Any:
+        """
+        Ask somebody outside, as in any context.
+
+        Raises:
+            ConfigurationError: The node has `rerun_on_resume=False`: it does not go on after a question.
+        """
+        node = self._position.node
+        if node is not None and node.ends_with_questions:
+            msg = f"the node {node.info_path} has rerun_on_resume=False, so a question ends it"
+            raise ConfigurationError(f"{msg}; leave that out, or yield a RequestInput, whose answer is the output")
+        return await super().request_input(message, response_schema=response_schema, payload=payload)
 
     def _said(self, name: str) -> Collected:
         self._check_writable()

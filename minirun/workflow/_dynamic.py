@@ -21,6 +21,7 @@ from .._values import changed
 from ..agents._lanes import ON_FAILURE
 from ..errors import ConfigurationError, FatalError, ReplayError, StorageError
 from ..events import Event, NodeInfo, RecordedStep
+from ..flows._record import unattempted
 from ..flows._recorded_step import event_of_failure
 from ..flows._recorded_step import outcome_of as failure_of
 from ..runtime._failure import first_failure, is_pause
@@ -29,13 +30,14 @@ from ..types import Content
 from ._node_run import NodeExecution
 from ._nodes import Node, is_limit
 from ._running import outcome_of
+from ._view import with_graphs
 from ._wrap import as_node
 
 if TYPE_CHECKING:
     from ..runtime._context import WorkingContext
     from ..runtime._replay import Replayer
 
-__all__ = ["map_nodes", "run_node"]
+__all__ = ["map_nodes", "run_node", "with_graphs"]
 
 # Functions that are made anew each time would stay until the run ends.
 NODES_KEPT_MAX = 64
@@ -119,15 +121,19 @@ def _frozen(given: Any, node: Node) -> Any:
 
 def _claimed(
     context: WorkingContext, node: Node, given: Any, lane: tuple[ConcurrentWrites, int] | None = None
-) -> tuple[NodeExecution, str]:
-    """The run of *node* that *context* asks for now, and the id of the event that says so if it fails."""
+) -> tuple[NodeExecution, str, str]:
+    """
+    The run of *node* that *context* asks for now, the id of the event that says so if it fails, and what it is found by
+    once it has ended, whichever attempt that was in.
+    """
     invocation = context._invocation
     context._check_writable()
     invocation.secrets.check_name(node.name, "name of the node")
     told = given.text if isinstance(given, Content) else given
     ids, base = invocation.ids, f"{context._path}/{node.name}"
-    claimed = context._claim(f"{base} {dumps(told)}")
-    while (failed_id := context._claim(f"{base}! {dumps(told)}")) in ids.failed_steps:
+    place = unattempted(base)
+    claimed = context._claim(f"{place} {dumps(told)}")
+    while (failed_id := context._claim(f"{place}! {dumps(told)}")) in ids.failed_steps:
         pass
     if context._is_in_order():
         count = ids.counts[base] = ids.counts.get(base, 0) + 1
@@ -135,13 +141,14 @@ def _claimed(
     else:  # of several tasks trio chooses which is first
         label = claimed[:16]
     scope = context._position.node
-    attempt = f"*{scope.attempt}" if scope is not None and scope.attempt > 1 else ""
+    attempt = f"{node.attempt_marker}{scope.attempt}" if scope is not None and scope.attempt > 1 else ""
+    path = f"{base}@{label}~{claimed[:8]}"
     info_path = f"{context._position.node_info.path}/{node.name}@{label}".lstrip("/")
     execution = NodeExecution(
         above=context,
         agent=context.agent,
         node=node,
-        path=f"{base}@{label}~{claimed[:8]}{attempt}",
+        path=f"{path}{attempt}",
         branch=f"{_branch(context)}{node.name}~{label}{attempt}",
         info_path=info_path,
         input=given,
@@ -149,7 +156,7 @@ def _claimed(
         lane=lane,
         ending=partial(_ending, info_path),
     )
-    return execution, failed_id
+    return execution, failed_id, unattempted(path)
 
 
 def _branch(context: WorkingContext) -> str:
@@ -168,12 +175,12 @@ def _ending(info_path: str, last: Event) -> Event:
     return changed(last, node_info=info)
 
 
-async def _run(context: WorkingContext, execution: NodeExecution, failed_id: str) -> Any:
+async def _run(context: WorkingContext, execution: NodeExecution, failed_id: str, path: str) -> Any:
     invocation, name = context._invocation, execution.node.name
     failed = invocation.emitter.find(context, failed_id)
     if failed is not None:
         return failure_of(await invocation.emitter.repeat(context, failed, {}), name)
-    replayer, path = invocation.replayer, execution.path.rpartition("*")[0] or execution.path
+    replayer = invocation.replayer
     ended: Event | None = invocation.memo.get(("ended", path))
     if ended is None and replayer is not None:
         ended = _recorded(replayer, path)
@@ -208,7 +215,7 @@ def _recorded(replayer: Replayer, path: str) -> Event | None:
     """
     place = path.rpartition("~")[0]
     ended = replayer.record.ended.get(place)
-    if ended is not None and not (ended.actions.replay.ended or "").startswith(path):
+    if ended is not None and not unattempted(ended.actions.replay.ended or "").startswith(path):
         msg = f"expected the node of {place} to be given what it was given before, found another input"
         raise ReplayError(f"{msg}; logic that is resumed has to run the same nodes with the same inputs")
     return ended

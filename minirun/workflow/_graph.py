@@ -26,7 +26,7 @@ from typing import NamedTuple
 import attrs
 
 from .._json import JSON, FrozenDict, brief
-from ..errors import ReplayError, RouteError, WorkflowError
+from ..errors import ReplayError, RouteError, SecondOutputError, WorkflowError
 from ._arcs import DEFAULT_ROUTE, END, FAILED, START, Arc, GraphNode, Marker, Route, route_key
 from ._checks import check_graph
 from ._joins import Joins
@@ -255,7 +255,8 @@ class Plan:
 
         Raises:
             RouteError: The route matches no arc, and there is no DEFAULT_ROUTE.
-            WorkflowError: It would be the second output of the workflow, or a failure that no FAILED arc takes.
+            SecondOutputError: It would be the second output of the workflow.
+            WorkflowError: It is a failure that no FAILED arc takes.
         """
         self._targets(run, outcome)
 
@@ -310,9 +311,9 @@ class Plan:
             raise self.second_output(self.output_by, run)
         return targets
 
-    def second_output(self, first: str | None, run: NodeRun) -> WorkflowError:
+    def second_output(self, first: str | None, run: NodeRun) -> SecondOutputError:
         """Return what to raise where the run of this id gives the output, or is about to, and now another one."""
-        return WorkflowError(
+        return SecondOutputError(
             f"workflow {self.graph.name!r}: expected one output, but {first!r} has given one, and now {run.id!r} gives "
             "another; lead both into one node, or say Workflow(output=...) whose output counts"
         )

@@ -22,10 +22,12 @@ import trio
 from .._json import EMPTY_DICT
 from .._values import changed
 from .._workflow_errors import NodeTimeoutError
+from ..agents._lanes import no_stray_cancellation
 from ..env import derived_id
 from ..errors import FatalError, StorageError
 from ..events import Event, EventActions, NodeInfo, Replay
-from ..runtime import InvocationContext
+from ..flows._branches import is_within
+from ..runtime import InvocationContext, StreamingMode
 from ..runtime._failure import first_failure, leaves
 from ..runtime._steps import sleep_until
 from ..sessions._concurrent import ConcurrentWrites
@@ -61,6 +63,7 @@ class NodeExecution:
         lane: What the writes of those beside it are noted in, and its number among them.
         ending: Makes the event that it ends with of what it says at its end, checked: raises if it cannot end so.
         on_failure: Makes the event that it ends with if it has failed; None: the failure is raised.
+        missing: Of a join: the predecessors that can come no more.
     """
 
     above: ContextBase
@@ -74,6 +77,7 @@ class NodeExecution:
     lane: tuple[ConcurrentWrites, int] | None
     ending: Callable[[Event], Event]
     on_failure: Callable[[Exception], Event] | None = None
+    missing: tuple[str, ...] = ()
 
     async def run(self) -> Event:
         """Run it, and return the event that it has ended with, stored."""
@@ -91,33 +95,42 @@ class NodeExecution:
                 await _wait_until_due(context._at(context.state, path=f"{self.path}!{attempt}"), failed)
             context, scope = self._context(attempt, start_seq)
             try:
-                last = await self._within_time(context, scope)
-                context._check_awaited()
-                break
+                if invocation.run_config.streaming_mode is StreamingMode.SSE:
+                    await context.emit(self._begun(attempt))
+                return await self._end(context, scope, await self._attempted(context, scope))
             except Exception as group:
                 error = _own(group)
+                spent = await self._withdraw(context, attempt)
                 begin_again(context)
                 context._close(f"the attempt of the node {self.info_path} has ended")
-                if error is scope.refused:  # another attempt would come to the same
-                    self._leave(error)
-                    raise error from group.__cause__
-                failed = await self._note_failed(context, error, attempt)
+                failed = await self._note_failed(context, error, attempt, spent)
                 if failed is None:
                     last = self._end_of_failed(error)
-                    context, scope = self._context(attempt + 1, start_seq)
                     break
                 attempt, start_seq = attempt + 1, (failed.seq or 0) + 1
-        if scope.ended_by is None:  # else the answer of an agent has ended it
-            await invocation.env.point(f"end of node {self.path}")
-            await trio.lowlevel.checkpoint_if_cancelled()  # it may have come here in spite of that
-            try:
-                last = self._marked(last)
-            except Exception as error:
-                self._leave(error)
+            except BaseException:
+                invocation.ids.release(context._claims)  # another attempt of what this is part of comes to the same
                 raise
-            scope.ended_by = await context.emit(last)
+        context, scope = self._context(attempt + 1, start_seq)
+        try:
+            return await self._end(context, scope, last)
+        except Exception as error:
+            self._leave(error)
+            raise
+
+    async def _end(self, context: InvocationContext, scope: NodeScope, last: Event) -> Event:
+        """Store the event that it ends with; what is refused of it is a failure of the attempt, like any other."""
+        if scope.ended_by is None:  # else the answer of an agent has ended it
+            await self.above._invocation.env.point(f"end of node {self.path}")
+            await trio.lowlevel.checkpoint_if_cancelled()  # it may have come here in spite of that
+            scope.ended_by = await context.emit(self._marked(last))
         context._close(f"the node {self.info_path} has ended")
         return scope.ended_by
+
+    def _begun(self, attempt: int) -> Event:
+        """What a caller that wants partial events is shown when an attempt begins."""
+        event_id = derived_id(self.above.invocation_id, f"{self.path}!begun", attempt)
+        return Event(id=event_id, partial=True, custom_metadata={"node_run": {"status": "running", "attempt": attempt}})
 
     def _end_of_failed(self, error: Exception) -> Event:
         """What it ends with although all attempts have failed; raises *error* if there is nothing."""
@@ -149,7 +162,8 @@ class NodeExecution:
         position, invocation = above._position, above._invocation
         around = position.concurrent if self.lane is None else (*position.concurrent, self.lane)
         agent = self.node.agent_that_ends(invocation.program.plugins)
-        scope = NodeScope(self.info_path, self.input, attempt, start_seq, self.place, self._marked, agent)
+        scope = NodeScope(self.info_path, self.input, attempt, start_seq, self.place, self._marked, agent, self.missing)
+        scope.ends_with_questions = not self.node.rerun_on_resume
         position = changed(
             position,
             path=self.path,
@@ -168,6 +182,13 @@ class NodeExecution:
         replayer, live = self.above._invocation.replayer, self.above._invocation.live
         recorded = None if replayer is None else replayer.record.first_below(self.branch)
         return live.revision + 1 if recorded is None else recorded
+
+    async def _attempted(self, context: InvocationContext, scope: NodeScope) -> Event:
+        """What the attempt is to end with: it has done all that it was to do."""
+        with no_stray_cancellation(f"node {self.info_path}"):
+            last = await self._within_time(context, scope)
+        context._check_awaited()
+        return last
 
     async def _within_time(self, context: InvocationContext, scope: NodeScope) -> Event:
         limit = self.node.limits[1]
@@ -199,8 +220,28 @@ class NodeExecution:
         await invocation.replayer.repeat(context, noted, EMPTY_DICT)
         invocation.ids.counts[self.path] = note["said"]
         invocation.ids.failed_steps.update(note["failed_steps"])
+        invocation.ids.claimed.update(dict.fromkeys(note.get("spent", ()), ("", 0)))
 
-    async def _note_failed(self, context: InvocationContext, error: Exception, attempt: int) -> Event | None:
+    async def _withdraw(self, context: InvocationContext, attempt: int) -> list[str]:
+        """
+        Answer what the failed attempt has asked and nobody waits for any more.
+
+        Return the ids of its own questions, which are spent: another attempt asks under others.
+        """
+        asked = [call for call in context._invocation.open_calls() if is_within(call.branch, self.branch)]
+        if not asked:
+            return []
+        from ..runtime._closing import close_calls  # few nodes fail while somebody is asked
+
+        fresh, _ = self._context(attempt, 0)  # without what the attempt has written
+        await close_calls(fresh, asked)
+        spent = {call.call_id.removeprefix("q-") for call in asked}.intersection(context._claims)
+        context._claims[:] = [each for each in context._claims if each not in spent]
+        return sorted(spent)
+
+    async def _note_failed(
+        self, context: InvocationContext, error: Exception, attempt: int, spent: list[str]
+    ) -> Event | None:
         """Store that an attempt has failed and when the next is due; None if there is none."""
         retry, invocation = self.node.limits[0], self.above._invocation
         if retry is None or attempt >= retry.max_attempts or isinstance(error, (FatalError, StorageError)):
@@ -214,6 +255,7 @@ class NodeExecution:
             "due": invocation.env.now() + delay_s,
             "delay_s": delay_s,
             "said": invocation.ids.counts.get(self.path, 0),
+            **({"spent": spent} if spent else {}),
             "failed_steps": sorted(invocation.ids.failed_steps.intersection(context._claims)),
         }
         told = {

@@ -87,8 +87,9 @@ class Node(_AgentFields):
         parallel_worker: Its input is a list, and it is run for each item, side by side; the output is the list of the
             outputs, in the order of the items. What is no list is one item. *retry* and *timeout_s* are those of items.
         max_parallel_workers: How many of them at once; None for no limit of its own.
-        rerun_on_resume: Accepted for ported programs: a node that was cut off is always run again from its start,
-            what it has done so far taken from the log.
+        rerun_on_resume: For ported programs. A node that was cut off is always run again from its start, what it has
+            done so far taken from the log. False says that a question ends the node, as a RequestInput does that is
+            yielded or returned: `ctx.request_input` raises ConfigurationError there. Only functions can have it.
     """
 
     name: str = attrs.field(validator=refusing("a node name that is an identifier and not 'user'", _is_name))
@@ -108,6 +109,9 @@ class Node(_AgentFields):
         aliased(self)
         if self.max_parallel_workers is not None and not self.parallel_worker:
             raise ConfigurationError(f"node {self.name!r}: max_parallel_workers has no effect without parallel_worker")
+        if not self.rerun_on_resume and not self._ends_with_questions:
+            msg = f"node {self.name!r}: rerun_on_resume=False has no effect on a {type(self).__name__}"
+            raise ConfigurationError(f"{msg}, which goes on after each question; leave it out")
 
     def run_node_impl(self, *, ctx: InvocationContext, node_input: Any) -> Any:
         """
@@ -118,6 +122,13 @@ class Node(_AgentFields):
         raise NotImplementedError(f"{type(self).__name__} has no logic: override `async def run_node_impl`")
 
     # --- for the runner
+
+    _ends_with_questions = True  # whether its logic may yield or return a RequestInput
+
+    @property
+    def attempt_marker(self) -> str:
+        """What stands in the path of what it runs, before the number of a later attempt: see `flows._record`."""
+        return "*"
 
     def agent_that_ends(self, plugins: PluginHooks) -> BaseAgent | None:
         """The agent whose last answer may be the end of the run, as nothing can follow it."""
@@ -166,9 +177,7 @@ class Node(_AgentFields):
 
     async def _ask_first(self, context: InvocationContext, scope: NodeScope) -> None:
         payload = scope.input if not isinstance(scope.input, Content) else scope.input.text
-        allowed = await context.request_input(
-            f"May the node {self.name!r} run?", response_schema={"type": "boolean"}, payload=payload
-        )
+        allowed = await ask_for_input(context, f"May the node {self.name!r} run?", {"type": "boolean"}, payload)
         if not allowed:
             raise NodeRejectedError(f"the node {scope.info_path} was not allowed to run")
 
@@ -299,7 +308,13 @@ class JoinNode(Node):
     )
     initial: Any = None
 
+    _ends_with_questions = False
+
     async def _once(self, context: InvocationContext, scope: NodeScope) -> Event:
+        if self.require_all and scope.missing:
+            names = ", ".join(map(repr, scope.missing))
+            msg = f"the join {scope.info_path} requires all of its predecessors, and {names} can come no more"
+            raise WorkflowError(msg)
         # of START there is what the user has said, of which an output has the text
         outputs = {name: each.text if isinstance(each, Content) else each for name, each in scope.input.items()}
         if self.reduce is None:
@@ -308,15 +323,3 @@ class JoinNode(Node):
         for output in outputs.values():
             value = self.reduce(value, output)
         return Event(output=freeze(value, f"output of {self.name!r}"))
-
-
-def check_complete(node: Node, missing: tuple[str, ...], path: str) -> None:
-    """
-    Refuse to run a join that needs all of its predecessors, without those that are *missing*.
-
-    Raises:
-        WorkflowError: One is missing.
-    """
-    if missing and isinstance(node, JoinNode) and node.require_all:
-        names = ", ".join(map(repr, missing))
-        raise WorkflowError(f"the join {path} requires all of its predecessors, and {names} can come no more")

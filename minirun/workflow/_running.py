@@ -9,6 +9,7 @@ nothing, and starts what is ready then.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,12 @@ from .._json import freeze
 from .._values import changed
 from ..agents._lanes import Lanes
 from ..events import Event, NodeInfo
+from ..flows._record import unattempted
 from ..runtime import InvocationContext
 from ..runtime._failure import Pause, is_pause
 from ..types import Content
 from ._graph import NodeRun, Outcome, Plan
 from ._node_run import NodeExecution
-from ._nodes import check_complete
 from ._slots import Place, Slots
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ class _Running:
         self._input = workflow._read_input(context.user_content if node is None else node.input)
         self._info_path = context._position.node_info.path
         self._is_outermost = node is None
-        round_ = context._path.rpartition("/")[2].partition("*")[2]
+        above, _, own = context._path.rpartition("/")
+        round_ = own.partition("*")[2] or above.rpartition("/")[2].partition("+")[2]
         self._lanes = Lanes(context, f"{workflow.name}#{round_}" if round_ else workflow.name, workflow.on_failure)
         self._slots = Slots(workflow.max_concurrency, self._start_ready)
         self._plan: Plan = workflow._graph.begin(self._input)
@@ -90,14 +92,23 @@ class _Running:
 
     def _fold_recorded(self) -> None:
         """Fold what the log has of this workflow: nothing of it is run, nobody is shown it again."""
-        invocation, replayer = self._context._invocation, self._context._invocation.replayer
-        for event in () if replayer is None else replayer.record.ended_below(self._context._path):
+        invocation = self._context._invocation
+        for event in self._recorded():
             run_id = (event.actions.replay.ended or "").rpartition("/")[2]
             self._fold(run_id, event)
             if event.actions.end_invocation:
                 invocation.end_invocation = True
             if event.actions.escalate:
                 self._context._position.escalation.set()
+
+    def _recorded(self) -> Iterable[Event]:
+        """The events with which runs of nodes have ended here, in order: in earlier runs, and in earlier attempts."""
+        path, invocation = unattempted(self._context._path), self._context._invocation
+        if path == self._context._path:
+            return () if invocation.replayer is None else invocation.replayer.record.ended_below(path)
+        events = invocation.live.window(invocation.history.message_seq)
+        ended = ((event, event.actions.replay.ended) for event in events if event.invocation_id == invocation.id)
+        return [event for event, run in ended if run and unattempted(run).rpartition("/")[0] == path]
 
     def _fold(self, run_id: str, event: Event) -> None:
         run = self._plan.find(run_id)
@@ -132,7 +143,6 @@ class _Running:
 
     async def _run_and_fold(self, run: NodeRun, execution: NodeExecution) -> None:
         try:
-            check_complete(execution.node, run.missing, execution.info_path)
             event = await execution.run()
         except BaseException as error:
             self._is_stopped = self._is_stopped or not is_pause(error)
@@ -158,6 +168,7 @@ class _Running:
             lane=(self._lanes.concurrent, run.serial),
             ending=partial(self._ended_by, run, info_path),
             on_failure=self._failed_with if has_handler else None,
+            missing=run.missing,
         )
 
     def _failed_with(self, error: Exception) -> Event:
@@ -172,6 +183,7 @@ class _Running:
         info = NodeInfo(path=info_path, output_for=(info_path,), message_as_output=as_output or None)
         event = changed(last, node_info=info)
         outcome = outcome_of(event, run.input)
+        self._ending = None if self._ending == run.id else self._ending  # of an attempt that has failed at its end
         self._plan.check(run, outcome)
         if self._plan.is_terminal(run, outcome):
             self._workflow._check_output(outcome.output)

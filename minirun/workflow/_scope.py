@@ -35,10 +35,12 @@ class NodeScope:
     """Makes the event that ends the run of what is said last, checked."""
     agent: BaseAgent | None
     """The agent that the node is, if its answer is the last that is said, whatever hooks there are."""
+    missing: tuple[str, ...] = ()
+    """Of a join: the predecessors that can come no more."""
+    ends_with_questions: bool = False
+    """Whether the node has `rerun_on_resume=False`: a question ends it."""
     ended_by: Event | None = None
     """The stored event that has ended the run."""
-    refused: Exception | None = None
-    """Why the graph could not go on from the answer of that agent."""
     collected: Collected | None = None
     """What the node's own logic has said by now: `ctx.output` and `ctx.route` are a part of it."""
     heard_seq: int = 0
@@ -50,8 +52,4 @@ class NodeScope:
         """The last answer of the agent that the node is, as the event that ends the run."""
         if answer.output is None:
             answer = changed(answer, node_info=changed(answer.node_info, message_as_output=True))
-        try:
-            return self.marked(answer)
-        except Exception as error:
-            self.refused = error
-            raise
+        return self.marked(answer)

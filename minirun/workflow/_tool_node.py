@@ -32,6 +32,8 @@ class ToolNode(Node):
 
     tool: BaseTool
 
+    _ends_with_questions = False
+
     def __init__(self, tool: BaseTool, name: str | None = None, **fields: Any) -> None:
         given: dict[str, Any] = {"tool": tool, **fields}
         super().__init__(name=tool.name if name is None else name, **given)
@@ -68,6 +70,8 @@ class ToolsetNode(Node):
     """
 
     toolset: BaseToolset
+
+    _ends_with_questions = False
 
     def __init__(self, toolset: BaseToolset, name: str | None = None, **fields: Any) -> None:
         given: dict[str, Any] = {"toolset": toolset, **fields}

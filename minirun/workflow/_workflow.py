@@ -46,6 +46,8 @@ class Workflow(BaseAgent):
             ],
         )
 
+    A subclass may have fields and methods, and no logic of its own: it runs as its graph says.
+
     Where it stands is not stored anywhere: it follows from the events that its nodes have ended with. A run that is
     resumed folds them, in the order of the log, and goes on with what is ready then; no node that has ended is run
     again. What is ready runs side by side; a node runs once at a time, in the order of what triggers it.
@@ -61,7 +63,7 @@ class Workflow(BaseAgent):
             the keys. A workflow inside of another may write the fields of both.
         input_schema: What it is given has to be, as `LlmAgent(output_schema=...)`.
         output_schema: What its output has to be.
-        retry: As a node of another workflow: see `Node`. It begins anew then.
+        retry: As a node of another workflow: see `Node`. What has ended in it is not run again, what was cut off is.
         timeout_s: The same.
     """
 
@@ -84,6 +86,15 @@ class Workflow(BaseAgent):
 
     # What is asked around a tool that is a node; plugins are asked, too.
     before_tool_callback = after_tool_callback = on_tool_error_callback = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        own = ("_run_async_impl", "_run_impl")  # of which the second is what ADK calls it
+        for name in own:
+            if getattr(cls, name, None) is not getattr(Workflow, name, None):
+                msg = f"class {cls.__name__}: expected a Workflow to run as its graph says, found a `{name}` of its own"
+                advice = "make it a node, or a BaseAgent that awaits `workflow.run_async(ctx)`"
+                raise WorkflowConfigurationError(f"{msg}; {advice}")
+        super().__init_subclass__(**options)
 
     def __attrs_post_init__(self) -> None:
         aliased(self)
@@ -158,9 +169,11 @@ class Workflow(BaseAgent):
 
     # --- a run
 
+    _goes_on = True  # another attempt of it, as a node, does not run again what has ended
+
     @property
     def _has_own_logic(self) -> bool:
-        return type(self)._run_async_impl is not Workflow._run_async_impl
+        return False
 
     async def _run_async_impl(self, ctx: InvocationContext) -> None:
         from ._running import run_workflow  # where it is run

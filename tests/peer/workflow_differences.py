@@ -151,8 +151,8 @@ DIFFERENCES: Mapping[tuple[str, str], Mapping[str, Sequence[str]]] = {
         SECOND: [
             "9: output: sink there, null here",
             "9: ends: true there, null here",
-            "9: error: null there, WorkflowError here",
-            "before 10: only here: exception WorkflowError",
+            "9: error: null there, SecondOutputError here",
+            "before 10: only here: exception SecondOutputError",
         ],
     },
     ("t13", "route is a list: two of three edges match"): {
@@ -161,11 +161,11 @@ DIFFERENCES: Mapping[tuple[str, str], Mapping[str, Sequence[str]]] = {
             "5: node: wf@1/nx@1 there, wf@1/nz@1 here",
             "5: output: nx there, null here",
             "5: ends: true there, null here",
-            "5: error: null there, WorkflowError here",
+            "5: error: null there, SecondOutputError here",
             "6: only there: event wf node=wf@1/nz@1 output=nz ends=true",
             "7: only there: event wf error=ValueError node=wf@1",
             "8: only there: exception ValueError",
-            "before 9: only here: exception WorkflowError",
+            "before 9: only here: exception SecondOutputError",
         ],
     },
     ("t13", "route True, edges for 1 and for DEFAULT"): {
@@ -182,11 +182,11 @@ DIFFERENCES: Mapping[tuple[str, str], Mapping[str, Sequence[str]]] = {
             "5: node: wf@1/always@1 there, wf@1/fallback@1 here",
             "5: output: always there, null here",
             "5: ends: true there, null here",
-            "5: error: null there, WorkflowError here",
+            "5: error: null there, SecondOutputError here",
             "6: only there: event wf node=wf@1/fallback@1 output=fallback ends=true",
             "7: only there: event wf error=ValueError node=wf@1",
             "8: only there: exception ValueError",
-            "before 9: only here: exception WorkflowError",
+            "before 9: only here: exception SecondOutputError",
         ],
     },
     ("t13", "output and two routes in separate events"): {
