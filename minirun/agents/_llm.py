@@ -28,7 +28,6 @@ from ._request import ConfigMemo, Instruction, ModelRequest, prepare, toolbox
 
 if TYPE_CHECKING:
     from ..code_executors import BaseCodeExecutor
-    from ..flows._filters import EventFilter
     from ..flows._output import OutputSchema
     from ..planners import BasePlanner
     from ..tools import BaseToolset, RetryConfig
@@ -178,8 +177,10 @@ class LlmAgent(BaseAgent):
     generate_content_config: GenerateContentConfig | None = attrs.field(default=None, validator=_checked)
     disallow_transfer_to_parent: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
     disallow_transfer_to_peers: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
-    include_contents: Literal["default", "none"] | EventFilter = attrs.field(default="default", validator=_checked)
-    transfer_input_filter: EventFilter | None = attrs.field(default=None, validator=_checked)
+    include_contents: Literal["default", "none"] | Callable[..., Iterable[Event]] = attrs.field(
+        default="default", validator=_checked
+    )
+    transfer_input_filter: Callable[..., Iterable[Event]] | None = attrs.field(default=None, validator=_checked)
     input_schema: Any = attrs.field(default=None, validator=_checked)
     output_schema: Any = attrs.field(default=None, validator=_checked)
     output_validator: Callable[..., Any] | None = attrs.field(default=None, validator=_checked)
