@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ._memory import load_memory as load_memory
     from ._memory import preload_memory as preload_memory
     from ._retry import RetryConfig as RetryConfig
+    from ._tool_options import ToolOptions as ToolOptions
     from ._toolset import BaseToolset as BaseToolset
 else:
     __getattr__, __dir__, __all__ = names_of(
@@ -33,6 +34,7 @@ else:
             "._load_artifacts": "LoadArtifactsTool load_artifacts",
             "._memory": "load_memory preload_memory",
             "._retry": "RetryConfig",
+            "._tool_options": "ToolOptions",
             "._toolset": "BaseToolset",
         },
     )
