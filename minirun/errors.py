@@ -39,15 +39,14 @@ if TYPE_CHECKING:
         WorkflowError,
     )
 else:
-    _later = {
+    __getattr__, __dir__, _ = names_of(globals(), {  # fmt: skip
         "minirun._model_errors": "CassetteError ContextTooLongError ModelAuthenticationError ModelConnectionError "
         "ModelError ModelOverloadedError ModelRateLimitedError ModelRefusedError ModelRequestError ModelTimeoutError",
         "minirun._state_schema_error": "StateSchemaError",
         "minirun._tool_server_errors": "McpAuthenticationError McpConnectionError McpError McpToolError",
         "minirun._workflow_errors": "NodeInputError NodeRejectedError NodeTimeoutError RouteError SecondOutputError "
         "StrayCancellationError WorkflowConfigurationError WorkflowError",
-    }
-    __getattr__, __dir__, _ = names_of(globals(), _later)
+    })
 
 __path__: list[str] = []  # so that the modules are found that ADK has below `errors`: see `_adk`
 
