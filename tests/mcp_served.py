@@ -16,7 +16,7 @@ from pathlib import Path
 import trio
 
 from minirun import App, BaseAgent, Event, InvocationContext
-from minirun.types import Part
+from minirun.types import Content, Part
 
 __all__ = ["Desk", "app"]
 
@@ -86,7 +86,8 @@ class Desk(BaseAgent):
             await ctx.sleep_until(float(words[1]))
             await ctx.emit(Event(message="awake"))
         elif words[0] == "picture":
-            await ctx.emit(Event(content=[Part(text="a pixel"), Part.from_bytes(data=b"PNG", mime_type="image/png")]))
+            parts = [Part(text="a pixel"), Part.from_bytes(data=b"PNG", mime_type="image/png")]
+            await ctx.emit(Event(content=Content(role="model", parts=parts)))
         elif words[0] == "who":
             before = ctx.state.get("said", 0)
             ctx.state["said"] = before + 1

@@ -32,7 +32,7 @@ Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-Authenticate: TypeAlias = Callable[[Mapping[str, Any]], "str | None | Awaitable[str | None]"]
+Authenticate: TypeAlias = Callable[[Mapping[str, Any]], "Awaitable[str | None] | str | None"]
 """
 Says who makes a request: a function, sync or async, of the ASGI scope, which returns a user's id, or None to refuse.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mcp_types
 from mcp import MCPError
@@ -12,7 +12,7 @@ from mcp.server import Server, ServerRequestContext
 from mcp.server.caching import CacheHint
 
 from .._json import check_id, is_count, is_seconds, shown
-from .._service import check_in_trio, misused
+from .._service import check_in_trio
 from ..errors import ConfigurationError
 from ..runners import Runner
 from ..runners._arguments import checked_config
@@ -98,9 +98,6 @@ class McpAgentServer:
             on_call_tool=self._call,
             cache_hints={"tools/list": CacheHint(ttl_ms=LIST_KEPT_MS, scope="private")},
         )
-
-    if not TYPE_CHECKING:  # a type checker has a word of its own for these
-        __enter__ = __exit__ = __aenter__ = __aexit__ = misused
 
     @property
     def protocol_server(self) -> Server[Any]:
