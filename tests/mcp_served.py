@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -78,7 +77,7 @@ class Desk(BaseAgent):
             sys.stdout.write("written\n")
             os.write(1, b"past Python\n")
             logging.getLogger("somebody").warning("logged")
-            subprocess.run(["echo", "by a child"], check=True)
+            await trio.run_process(["echo", "by a child"])
             await ctx.emit(Event(message=f"read {sys.stdin.read()!r}"))
         elif words[0] == "fail":
             raise OSError("/secret/path is gone")

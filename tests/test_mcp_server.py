@@ -42,12 +42,29 @@ ADA, BOB = "token-of-ada-0123456789", "token-of-bob-0123456789"
 USERS = {ADA: "ada", BOB: "bob"}
 
 
+class World:
+    """What agents have noted that they did."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def lines(self) -> list[str]:
+        """The notes."""
+        return self.path.read_text().splitlines() if self.path.exists() else []
+
+    async def has(self, line: str) -> None:
+        """Wait for a note."""
+        with trio.fail_after(30):
+            while line not in self.lines():  # noqa: ASYNC110 # another process may write it
+                await trio.sleep(0.01)
+
+
 @pytest.fixture(autouse=True)
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """Where agents note what they do."""
     monkeypatch.setattr(mcp_served, "WORLD", tmp_path / "world.log")
     monkeypatch.setattr(mcp_served, "FATE", tmp_path / "fate")
-    return tmp_path / "world.log"
+    return World(tmp_path / "world.log")
 
 
 def desk_runner(service: Any = None) -> Runner:
@@ -149,7 +166,7 @@ async def test_an_agent_is_a_tool(way: str) -> None:
 
 @WAYS
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_pause_is_answered_by_the_clients_person(way: str, mode: Any, world: Path) -> None:
+async def test_a_pause_is_answered_by_the_clients_person(way: str, mode: Any, world: World) -> None:
     """
     What an agent asks is asked by clients of both protocols, and nothing is done twice.
     """
@@ -158,7 +175,7 @@ async def test_a_pause_is_answered_by_the_clients_person(way: str, mode: Any, wo
         result = await client.call_tool("desk", {"message": "book Rome"})
     assert said(result) == "3 nights in Rome"
     assert person.asked == ["How many nights in Rome?"]
-    assert world.read_text() == "asked Rome\nbooked Rome for 3\n"
+    assert world.lines() == ["asked Rome", "booked Rome for 3"]
 
 
 async def test_what_does_not_fit_is_asked_again() -> None:
@@ -211,16 +228,18 @@ async def test_progress_is_told(way: str) -> None:
     Fragments of an answer and `ctx.progress` reach a client that asks for them, in their order.
     """
     told: list[tuple[float, str | None]] = []
+    all_told = trio.Event()
 
     async def report(progress: float, total: float | None, message: str | None) -> None:
         told.append((progress, message))
+        if len(told) == 3:
+            all_told.set()
 
     async with connected(way, desk()) as client:
         result = await client.call_tool("desk", {"message": "a b c"}, progress_callback=report)
         assert said(result) == "you said a b c"
-        with trio.move_on_after(5):
-            while len(told) < 3:
-                await trio.sleep(0.01)
+        with trio.fail_after(10):
+            await all_told.wait()
     assert sorted(told) == [(1.0, "a"), (2.0, "b"), (3.0, "c")]
 
 
@@ -234,7 +253,7 @@ async def test_media_go_with_the_answer() -> None:
 
 
 @WAYS
-async def test_a_cancelled_call_leaves_the_run(way: str, world: Path) -> None:
+async def test_a_cancelled_call_leaves_the_run(way: str, world: World) -> None:
     """
     The agent is cancelled when the client is, and the session can be used at once.
     """
@@ -242,13 +261,9 @@ async def test_a_cancelled_call_leaves_the_run(way: str, world: Path) -> None:
     async with connected(way, desk(service)) as client:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.call_tool, "desk", {"message": "slow", "session_id": "s"})
-            with trio.fail_after(10):
-                while not world.exists():
-                    await trio.sleep(0.01)
+            await world.has("begun")
             nursery.cancel_scope.cancel()
-        with trio.fail_after(10):
-            while "left" not in world.read_text():
-                await trio.sleep(0.01)
+        await world.has("left")
         again = await client.call_tool("desk", {"message": "who", "session_id": "s"})
         assert "for the 1." in said(again)
     assert [each.status.value for each in await service.list_invocations()] == ["cancelled", "completed"]
@@ -366,7 +381,7 @@ async def no_one(context: Any, params: Any) -> types.ElicitResult:
 ROME = {"message": "book Rome"}
 
 
-async def test_another_worker_goes_on(tmp_path: Path, world: Path) -> None:
+async def test_another_worker_goes_on(tmp_path: Path, world: World) -> None:
     """
     A state is opened by any server with the key and the store; an answer that is sent again counts once.
     """
@@ -376,7 +391,7 @@ async def test_another_worker_goes_on(tmp_path: Path, world: Path) -> None:
         async with Client(desk(two, keys=[b"n" * 32, KEY]).protocol_server, elicitation_callback=no_one) as client:
             for _ in range(3):
                 assert said(await answered(client, ROME, question, 3)) == "3 nights in Rome"
-    assert world.read_text() == "asked Rome\nbooked Rome for 3\n"
+    assert world.lines() == ["asked Rome", "booked Rome for 3"]
 
 
 async def test_two_who_answer_at_once_get_one_answer() -> None:
@@ -463,7 +478,7 @@ async def test_states_of_strangers_are_refused(caplog: pytest.LogCaptureFixture)
 
 
 @WAYS
-async def test_a_toolset_uses_a_served_agent_the_pause_included(way: str, world: Path) -> None:
+async def test_a_toolset_uses_a_served_agent_the_pause_included(way: str, world: World) -> None:
     """
     The pause of the one agent is a pause of the other, and each answer goes through both stores.
     """
@@ -495,7 +510,7 @@ async def test_a_toolset_uses_a_served_agent_the_pause_included(way: str, world:
             await talk(f"{url}/mcp", headers={"authorization": f"Bearer {ADA}"})
     else:
         await talk(server.protocol_server)
-    assert world.read_text() == "asked Rome\nbooked Rome for 3\n"
+    assert world.lines() == ["asked Rome", "booked Rome for 3"]
 
 
 # --- HTTP -------------------------------------------------------------------------------------------------------------
