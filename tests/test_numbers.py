@@ -26,6 +26,7 @@ from minirun.code_executors import BaseCodeExecutor, UnsafeLocalCodeExecutor
 from minirun.credentials import AuthCredential
 from minirun.errors import MinirunError
 from minirun.events import Event, EventActions
+from minirun.mcp_server import McpAgentServer
 from minirun.memory import MemoryEntry
 from minirun.models import ContextCacheConfig, RecordedLlm, ScriptedLlm
 from minirun.models.anthropic import Claude
@@ -115,6 +116,7 @@ MAKERS: dict[str, Callable[..., object]] = {
     "GetSessionConfig": GetSessionConfig,
     "SqliteSessionService": partial(SqliteSessionService, ":memory:"),
     "McpToolset": partial(McpToolset, "http://host/mcp"),
+    "McpAgentServer": partial(McpAgentServer, [InMemoryRunner(agent=AGENT, auto_create_session=True)]),
     "StdioConnectionParams": partial(StdioConnectionParams, StdioServer("command")),
     "StreamableHTTPConnectionParams": partial(StreamableHTTPConnectionParams, "http://host/mcp"),
     "FunctionTool": partial(FunctionTool, _tool),
