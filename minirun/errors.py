@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         WorkflowError,
     )
 else:
-    __getattr__, __dir__, _ = names_of(globals(), {  # fmt: skip
+    __getattr__, __dir__, _ = names_of(globals(), {
         "minirun._model_errors": "CassetteError ContextTooLongError ModelAuthenticationError ModelConnectionError "
         "ModelError ModelOverloadedError ModelRateLimitedError ModelRefusedError ModelRequestError ModelTimeoutError",
         "minirun._state_schema_error": "StateSchemaError",
