@@ -15,58 +15,45 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ._lazy import names_of
 
-if TYPE_CHECKING:
-    from ._model_errors import CassetteError as CassetteError
-    from ._model_errors import ContextTooLongError as ContextTooLongError
-    from ._model_errors import ModelAuthenticationError as ModelAuthenticationError
-    from ._model_errors import ModelConnectionError as ModelConnectionError
-    from ._model_errors import ModelError as ModelError
-    from ._model_errors import ModelOverloadedError as ModelOverloadedError
-    from ._model_errors import ModelRateLimitedError as ModelRateLimitedError
-    from ._model_errors import ModelRefusedError as ModelRefusedError
-    from ._model_errors import ModelRequestError as ModelRequestError
-    from ._model_errors import ModelTimeoutError as ModelTimeoutError
-    from ._state_schema_error import StateSchemaError
-    from ._tool_server_errors import McpAuthenticationError, McpConnectionError, McpError, McpToolError
-    from ._workflow_errors import (
-        NodeInputError,
-        NodeRejectedError,
-        NodeTimeoutError,
-        RouteError,
-        SecondOutputError,
-        StrayCancellationError,
-        WorkflowConfigurationError,
-        WorkflowError,
-    )
+if TYPE_CHECKING:  # what the table below names, for type checkers; each module lists its own
+    from ._api_errors import *
+    from ._model_errors import *
+    from ._state_schema_error import *
+    from ._tool_server_errors import *
+    from ._workflow_errors import *
 else:
-    __getattr__, __dir__, _ = names_of(globals(), {
+    _later = {
+        "minirun._api_errors": "ApiConnectionError ApiError ApiTimeoutError AuthorizationError "
+        "AuthorizationUnavailableError",
         "minirun._model_errors": "CassetteError ContextTooLongError ModelAuthenticationError ModelConnectionError "
         "ModelError ModelOverloadedError ModelRateLimitedError ModelRefusedError ModelRequestError ModelTimeoutError",
         "minirun._state_schema_error": "StateSchemaError",
         "minirun._tool_server_errors": "McpAuthenticationError McpConnectionError McpError McpToolError",
         "minirun._workflow_errors": "NodeInputError NodeRejectedError NodeTimeoutError RouteError SecondOutputError "
         "StrayCancellationError WorkflowConfigurationError WorkflowError",
-    })
+    }
+    __getattr__, __dir__, _ = names_of(globals(), _later)
 
 __path__: list[str] = []  # so that the modules are found that ADK has below `errors`: see `_adk`
 
 __all__ = [
-    "AlreadyExistsError", "ArgumentError", "CassetteError", "CleanupTimeoutError", "ConfigurationError",
+    "AlreadyExistsError", "ApiConnectionError", "ApiError", "ApiTimeoutError", "ArgumentError", "AuthorizationError",
+    "AuthorizationUnavailableError", "CassetteError", "CleanupTimeoutError", "ConfigurationError",
     "ContextTooLongError", "CredentialRefusedError", "CredentialServiceError", "DeadlineExceededError", "FatalError",
     "InvalidEventError", "InvalidMessageError", "InvalidValueError", "InvocationEndedError", "InvocationNotFoundError",
     "LlmCallsLimitExceededError", "McpAuthenticationError", "McpConnectionError", "McpError", "McpToolError",
     "MinirunError", "MissingArtifactError", "MissingDepsError", "MissingStateKeyError", "ModelAuthenticationError",
     "ModelConnectionError", "ModelContractError", "ModelError", "ModelOverloadedError", "ModelRateLimitedError",
-    "ModelRefusedError", "ModelRequestError", "ModelTimeoutError", "NodeInputError", "NodeRejectedError",
+    "ModelRefusedError", "ModelRequestError", "ModelRetry", "ModelTimeoutError", "NodeInputError", "NodeRejectedError",
     "NodeRunsLimitExceededError", "NodeTimeoutError", "NotResumableError", "NotSupportedAttributeError",
     "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError", "RetriesExceededError",
     "RouteError", "ScriptError", "SecondOutputError", "SecretError", "ServiceClosedError", "ServiceInUseError",
     "ServiceNotConfiguredError", "SessionBusyError", "SessionNotFoundError", "StaleSessionError", "StateSchemaError",
-    "StorageBusyError", "StorageCorruptError", "StorageError", "StorageFormatError", "StorageFullError",
-    "StorageMissingError", "StorageReadOnlyError", "StorageRolledBackError", "StorageUncertainError",
-    "StrayCancellationError", "ThreadsExhaustedError", "TokensLimitExceededError", "ToolCallsLimitExceededError",
-    "ToolTimeoutError", "TransfersLimitExceededError", "UnfinishedAgentError", "UnknownToolError",
-    "WorkflowConfigurationError", "WorkflowError",
+    "StorageBusyError", "StorageConnectionError", "StorageCorruptError", "StorageError", "StorageFormatError",
+    "StorageFullError", "StorageMissingError", "StorageReadOnlyError", "StorageRolledBackError",
+    "StorageUncertainError", "StrayCancellationError", "ThreadsExhaustedError", "TokensLimitExceededError",
+    "ToolCallsLimitExceededError", "ToolTimeoutError", "TransfersLimitExceededError", "UnfinishedAgentError",
+    "UnknownToolError", "WorkflowConfigurationError", "WorkflowError",
 ]
 
 
@@ -99,6 +86,14 @@ class InvalidMessageError(MinirunError, ValueError):
 
 class ArgumentError(MinirunError, ValueError):
     """The arguments of a function call do not fit the tool's signature; the model is told so."""
+
+
+class ModelRetry(ArgumentError):
+    """
+    To raise in a tool or an `output_validator`: the model is told this text, and tries again, so many times at most.
+
+    It is none of the program's failures: no `RetryConfig` makes the same call again, and no traceback is logged.
+    """
 
 
 class ConfigurationError(MinirunError, ValueError):
@@ -276,6 +271,12 @@ class StorageUncertainError(StorageError):
 
 class StorageBusyError(StorageError):
     """Another process kept the store locked for longer than the bound. Nothing was stored."""
+
+    stored = False
+
+
+class StorageConnectionError(StorageError):
+    """The database cannot be reached, has refused to let us in, or was lost while it was read. Nothing was stored."""
 
     stored = False
 

@@ -19,16 +19,24 @@ from typing import Any
 import pytest
 
 import minirun
-from minirun import InMemoryRunner, InMemorySessionService, LlmAgent, RunConfig, Runner, SqliteSessionService
+from minirun import (
+    DatabaseSessionService,
+    InMemoryRunner,
+    InMemorySessionService,
+    LlmAgent,
+    RunConfig,
+    Runner,
+    SqliteSessionService,
+)
 from minirun.agents import LoopAgent
 from minirun.apps import EventsCompactionConfig, FirstLinesSummarizer
 from minirun.code_executors import BaseCodeExecutor, UnsafeLocalCodeExecutor
 from minirun.credentials import AuthCredential
 from minirun.errors import MinirunError
 from minirun.events import Event, EventActions
-from minirun.mcp_server import McpAgentServer
+from minirun.mcp_server import BearerTokens, McpAgentServer, McpAsgiApp
 from minirun.memory import MemoryEntry
-from minirun.models import ContextCacheConfig, RecordedLlm, ScriptedLlm
+from minirun.models import ContextCacheConfig, LlmResponse, RecordedLlm, ScriptedLlm
 from minirun.models.anthropic import Claude
 from minirun.models.gemini import Gemini
 from minirun.models.openai import OpenAIChat, OpenAIResponses
@@ -42,6 +50,7 @@ from minirun.plugins import (
 from minirun.sessions import GetSessionConfig, KeyValueSessionService, KeyValueStore
 from minirun.tools import FunctionTool, LongRunningFunctionTool, RetryConfig
 from minirun.tools.mcp import McpToolset, StdioConnectionParams, StdioServer, StreamableHTTPConnectionParams
+from minirun.tools.openapi import OpenAPIToolset
 from minirun.types import Content, GenerateContentConfig, HttpOptions, ThinkingConfig, UsageMetadata
 from minirun.workflow import START, JoinNode, Node, Workflow
 
@@ -99,6 +108,7 @@ MAKERS: dict[str, Callable[..., object]] = {
     "GenerateContentConfig": GenerateContentConfig,
     "HttpOptions": HttpOptions,
     "ThinkingConfig": ThinkingConfig,
+    "LlmResponse": LlmResponse,
     "UsageMetadata": UsageMetadata,
     "ScriptedLlm": partial(ScriptedLlm, []),
     "RecordedLlm": lambda **given: RecordedLlm(ScriptedLlm([]), "recorded.jsonl", "record", **given),
@@ -114,13 +124,25 @@ MAKERS: dict[str, Callable[..., object]] = {
     "Runner": lambda **given: Runner(app_name="app", agent=AGENT, session_service=InMemorySessionService(), **given),
     "InMemoryRunner": lambda **given: InMemoryRunner(agent=AGENT, app_name="app", **given),
     "GetSessionConfig": GetSessionConfig,
+    "DatabaseSessionService": partial(DatabaseSessionService, "postgresql://nowhere/db"),
     "SqliteSessionService": partial(SqliteSessionService, ":memory:"),
     "McpToolset": partial(McpToolset, "http://host/mcp"),
+    "McpAsgiApp": lambda **given: McpAsgiApp(
+        McpAgentServer([InMemoryRunner(agent=AGENT, auto_create_session=True)]).protocol_server,
+        BearerTokens({"a-token-of-ada-0123": "ada"}),
+        path="/mcp",
+        allowed_hosts=(),
+        allowed_origins=(),
+        **given,
+    ),
     "McpAgentServer": partial(McpAgentServer, [InMemoryRunner(agent=AGENT, auto_create_session=True)]),
     "StdioConnectionParams": partial(StdioConnectionParams, StdioServer("command")),
     "StreamableHTTPConnectionParams": partial(StreamableHTTPConnectionParams, "http://host/mcp"),
     "FunctionTool": partial(FunctionTool, _tool),
     "LongRunningFunctionTool": partial(LongRunningFunctionTool, _tool),
+    "OpenAPIToolset": partial(
+        OpenAPIToolset, spec_dict={"openapi": "3.1.0", "paths": {"/": {"get": {}}}}, base_url="https://api.example"
+    ),
     "RetryConfig": RetryConfig,
     "Node": partial(Node, name="n", parallel_worker=True),
     "JoinNode": partial(JoinNode, name="n", parallel_worker=True),
@@ -160,8 +182,8 @@ ACCEPTED: dict[tuple[str, str], tuple[object, ...]] = {
 MADE_BY_MINIRUN = frozenset(
     {
         "ArtifactVersion", "BaseTool", "Collected", "Commit", "Damage", "GenerateContentConfigDraft", "Invocation",
-        "LiveSession", "Memory", "NodeRunInfo", "OpenCall", "PendingCall", "Program", "SavedSession", "Session",
-        "Stored",
+        "LiveSession", "Memory", "NodeRunInfo", "OpenCall", "PendingCall", "Program", "RestApiTool", "SavedSession",
+        "Session", "Stored",
     }
 )  # fmt: skip
 

@@ -21,7 +21,7 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 
-from .._json import check_id, shown
+from .._json import check_id, is_count, shown
 from .._service import check_in_trio
 from ..errors import ConfigurationError, ServiceClosedError, ServiceInUseError
 from ._secrets import Tokens
@@ -94,6 +94,8 @@ class McpAsgiApp:
             raise ConfigurationError(f"{msg}; write authenticate=BearerTokens({{token: user_id}})")
         if not isinstance(path, str) or not path.startswith("/"):
             raise ConfigurationError(f"expected a path that begins with '/', found {shown(path)}")
+        if not is_count(body_bytes_max, 1):
+            raise ConfigurationError(f"expected body_bytes_max to be a number of bytes, found {shown(body_bytes_max)}")
         self._authenticate = authenticate
         self._hosts = frozenset(_names("allowed_hosts", allowed_hosts))
         self._origins = frozenset(_names("allowed_origins", allowed_origins))

@@ -136,7 +136,7 @@ class McpToolset(BaseToolset):
             raise ConfigurationError(f"expected connect_timeout_s to be seconds above 0, found {found}")
         self._needing = _names(require_confirmation)
         confirms = False if self._needing is not None else require_confirmation
-        check_options("of McpToolset", timeout_s, retry, max_concurrency, on_interrupted, confirms, sequential)
+        check_options("of McpToolset", timeout_s, retry, 2, max_concurrency, on_interrupted, confirms, sequential)
         self._options: dict[str, Any] = {"timeout_s": timeout_s, "retry": retry, "max_concurrency": max_concurrency}
         self._require_confirmation: Any = confirms
         self._on_interrupted = on_interrupted
