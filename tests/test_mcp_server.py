@@ -23,7 +23,7 @@ from mcp.client.streamable_http import streamable_http_client
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from minirun import InMemoryRunner, InMemorySessionService, LlmAgent, RunConfig, Runner, SqliteSessionService
+from minirun import Event, InMemoryRunner, InMemorySessionService, LlmAgent, RunConfig, Runner, SqliteSessionService
 from minirun.env import Env
 from minirun.errors import ConfigurationError, InvalidValueError, ServiceClosedError, ServiceInUseError
 from minirun.mcp_server import BearerTokens, McpAgentServer
@@ -692,25 +692,28 @@ def test_what_makes_no_sense_is_refused() -> None:
     """
     runner = desk_runner()
     other = Runner(agent=Desk(name="desk"), app_name="other", session_service=runner.session_service)
+    wrong: Any
+    options: Any
     for wrong in ([], runner, [other], [runner, runner], "runner"):
         with pytest.raises(ConfigurationError):
-            McpAgentServer(wrong)  # type: ignore[arg-type]
+            McpAgentServer(wrong)
     for wrong in ([], ["short"], [KEY, KEY], 7, [7], "secret-but-short"):
         with pytest.raises(ConfigurationError) as found:
-            McpAgentServer([runner], keys=wrong)  # type: ignore[arg-type]
+            McpAgentServer([runner], keys=wrong)
         assert "secret" not in str(found.value)
     for options in ({"name": ""}, {"run_config": 7}, {"state_age_s_max": 0}, {"message_bytes_max": 0}):
         with pytest.raises(ConfigurationError):
-            McpAgentServer([runner], **options)  # type: ignore[arg-type]
+            McpAgentServer([runner], **options)
     with pytest.raises(InvalidValueError):
         McpAgentServer([runner], user_id=" ")
     server = McpAgentServer([runner], run_config=RunConfig())
     for options in ({"authenticate": 7}, {"path": "mcp"}, {"allowed_hosts": "localhost"}, {"allowed_origins": [1]}):
         with pytest.raises(ConfigurationError):
-            server.asgi_app(**{"authenticate": BearerTokens(USERS), **options})  # type: ignore[arg-type]
+            server.asgi_app(**{"authenticate": BearerTokens(USERS), **options})
+    users: Any
     for users in ({}, {"short": "ada"}, {ADA + "\n": "ada"}, [ADA]):
         with pytest.raises(ConfigurationError) as found:
-            BearerTokens(users)  # type: ignore[arg-type]
+            BearerTokens(users)
         assert "short" not in str(found.value)
 
 
@@ -720,7 +723,7 @@ async def test_each_agent_is_a_tool_of_its_own() -> None:
     """
 
     async def logic(ctx: Any) -> None:
-        await ctx.emit(mcp_served.Event(message="I am the other."))
+        await ctx.emit(Event(message="I am the other."))
 
     other = runner_for(logic)
     server = McpAgentServer([desk_runner(), other], keys=[KEY])
