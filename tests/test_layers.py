@@ -63,7 +63,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("apps", ("apps",)),
     ("runners", ("runners",)),
     ("the package", ("minirun",)),
-    ("for asyncio programs and threads", ("bridge",)),
+    ("for asyncio programs and threads, and for MCP clients", ("bridge", "mcp_server")),
     # Outside. In this order, because a command line starts the others, and simulations use the helpers for tests.
     ("testing", ("testing",)),
     ("simulation", ("simulation",)),
@@ -84,11 +84,12 @@ CORE_DEPENDENCIES = frozenset({"trio", "attrs", "attr", "cattrs"})
 # Units outside of the core may use more: what the tests of applications use anyway, and whatever an extra brings.
 TEST_DEPENDENCIES = frozenset({"hypothesis", "pytest", "pytest_trio"})
 # What single modules use of extras; nothing imports them before it is needed.
-_MCP = frozenset({"anyio", "httpx2", "mcp", "mcp_types", "pydantic"})
+_MCP = frozenset({"anyio", "httpx2", "mcp", "mcp_types", "pydantic", "starlette"})
 EXTRAS = {
     "_postgres/_libpq.py": frozenset({"psycopg"}),
     "_web_client.py": frozenset({"httpx2"}),
     **{f"tools/mcp/{path.name}": _MCP for path in (Path(minirun.__file__).parent / "tools" / "mcp").glob("*.py")},
+    **{f"mcp_server/{path.name}": _MCP for path in (Path(minirun.__file__).parent / "mcp_server").glob("*.py")},
     "credentials/_keyring.py": frozenset({"keyring"}),
     "models/_http.py": frozenset({"httpx2"}),
     "plugins/_tracing.py": frozenset({"opentelemetry"}),

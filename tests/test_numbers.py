@@ -34,6 +34,7 @@ from minirun.code_executors import BaseCodeExecutor, UnsafeLocalCodeExecutor
 from minirun.credentials import AuthCredential
 from minirun.errors import MinirunError
 from minirun.events import Event, EventActions
+from minirun.mcp_server import BearerTokens, McpAgentServer, McpAsgiApp
 from minirun.memory import MemoryEntry
 from minirun.models import ContextCacheConfig, LlmResponse, RecordedLlm, ScriptedLlm
 from minirun.models.anthropic import Claude
@@ -126,6 +127,15 @@ MAKERS: dict[str, Callable[..., object]] = {
     "DatabaseSessionService": partial(DatabaseSessionService, "postgresql://nowhere/db"),
     "SqliteSessionService": partial(SqliteSessionService, ":memory:"),
     "McpToolset": partial(McpToolset, "http://host/mcp"),
+    "McpAsgiApp": lambda **given: McpAsgiApp(
+        McpAgentServer([InMemoryRunner(agent=AGENT, auto_create_session=True)]).protocol_server,
+        BearerTokens({"a-token-of-ada-0123": "ada"}),
+        path="/mcp",
+        allowed_hosts=(),
+        allowed_origins=(),
+        **given,
+    ),
+    "McpAgentServer": partial(McpAgentServer, [InMemoryRunner(agent=AGENT, auto_create_session=True)]),
     "StdioConnectionParams": partial(StdioConnectionParams, StdioServer("command")),
     "StreamableHTTPConnectionParams": partial(StreamableHTTPConnectionParams, "http://host/mcp"),
     "FunctionTool": partial(FunctionTool, _tool),

@@ -18,10 +18,11 @@ import minirun
 PACKAGE = Path(minirun.__file__).parent
 # The command that searches seeds is outside of all worlds: it counts real seconds and starts real processes. The bridge
 # is where trio meets another loop and other threads; its own thread is one of Env. What runs the code of models, and
-# what starts MCP servers, starts processes and ends their groups. The command line reads the keys of providers.
+# what starts MCP servers, starts processes and ends their groups. The command line reads the keys of providers, and the
+# token of MCP clients.
 EXEMPT = (
     *("bridge/", "code_executors/_unsafe_local.py", "env.py", "simulation/", "tools/mcp/_stdio.py"),
-    *("cli/_ctrl_c.py", "cli/_load.py", "cli/_simulate.py", "cli/_workers.py"),
+    *("cli/_ctrl_c.py", "cli/_load.py", "cli/_mcp.py", "cli/_simulate.py", "cli/_workers.py"),
 )
 
 # Importing one of these is enough, whatever is done with it.

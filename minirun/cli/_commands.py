@@ -70,6 +70,7 @@ LATER = {
     "artifacts": "._artifacts",
     "docs": "._docs",
     "invocations": "._invocations",
+    "mcp": "._mcp",
     "simulate": "._simulate",
 }
 
