@@ -110,8 +110,8 @@ def check_mode_outside(agent: LlmAgent) -> None:
     """Refuse a mode that only nodes of workflows have, of an agent that is none."""
     if agent.mode in ("single_turn", "task"):
         msg = f"agent {agent.name!r}: expected an agent of mode {agent.mode!r} to be a node of a workflow, found it"
-        advice = f"make it a node, Workflow(edges=[(START, {agent.name})]), which may be a sub-agent, and a tool by AgentTool"
-        raise ConfigurationError(f"{msg} elsewhere, where that has no effect; {advice}; or leave the mode out")
+        advice = f"make it Workflow(edges=[(START, {agent.name})]), which may be a sub-agent, or a tool by AgentTool"
+        raise ConfigurationError(f"{msg} elsewhere, where that has no effect; {advice}")
 
 
 def _check_validator(agent: LlmAgent, name: str, validator: object) -> None:

@@ -68,7 +68,7 @@ async def map_nodes(
     if isinstance(items, (str, bytes, bytearray)) or not isinstance(items, Iterable):
         raise ConfigurationError(f"expected items to be a list, or another iterable of values, found {brief(items)}")
     if isinstance(items, (Mapping, set, frozenset)):
-        advice = "write list(items.items()), or .keys()" if isinstance(items, Mapping) else "which have no order; sort them"
+        advice = "write list(items.items())" if isinstance(items, Mapping) else "which has no order; sort it"
         raise ConfigurationError(f"expected items to be a list, found {brief(items)}; {advice}")
     node = _node(context, value, name)
     concurrent, limit = ConcurrentWrites(), context._invocation.run_config.max_node_runs

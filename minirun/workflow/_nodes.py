@@ -112,7 +112,8 @@ class Node(_AgentFields):
         aliased(self)
         kind = type(self)
         if (kind.run_node_impl, kind._logic, kind._once) == (Node.run_node_impl, Node._logic, Node._once):
-            raise ConfigurationError(f"node {self.name!r}: {kind.__name__} has no logic; override `run_node_impl` in a class")
+            msg = f"node {self.name!r}: {kind.__name__} has no logic"
+            raise ConfigurationError(f"{msg}; override `run_node_impl` in a subclass")
         if self.max_parallel_workers is not None and not self.parallel_worker:
             raise ConfigurationError(f"node {self.name!r}: max_parallel_workers has no effect without parallel_worker")
         if not self.rerun_on_resume and not self._ends_with_questions:
@@ -323,7 +324,8 @@ class JoinNode(Node):
         if self.reduce is None and self.initial is not None:
             raise ConfigurationError(f"join {self.name!r}: initial has no effect without reduce")
         if inspect.iscoroutinefunction(self.reduce):
-            raise ConfigurationError(f"join {self.name!r}: expected reduce to be no `async def`; await in a node behind it")
+            msg = f"join {self.name!r}: expected reduce to be no `async def`"
+            raise ConfigurationError(f"{msg}; await in a node behind the join")
         freeze(self.initial, f"initial of {self.name!r}")
 
     async def _once(self, context: InvocationContext, scope: NodeScope) -> Event:
