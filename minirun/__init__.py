@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .runners import run_sync as run_sync
     from .runtime import RunConfig as RunConfig
     from .runtime import StreamingMode as StreamingMode
+    from .sessions import DatabaseSessionService as DatabaseSessionService
     from .sessions import GetSessionConfig as GetSessionConfig
     from .sessions import InMemorySessionService as InMemorySessionService
     from .sessions import Session as Session
@@ -58,7 +59,7 @@ else:
             ".events": "Event EventActions",
             ".runners": "InMemoryRunner Runner run_once run_sync",
             ".runtime": "RunConfig StreamingMode",
-            ".sessions": "GetSessionConfig InMemorySessionService Session SqliteSessionService",
+            ".sessions": "DatabaseSessionService GetSessionConfig InMemorySessionService Session SqliteSessionService",
             ".tools": "FunctionTool ToolContext",
             ".types": "Content Part",
         },

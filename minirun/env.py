@@ -13,7 +13,8 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from hashlib import blake2b
 from typing import Any, TypeVar
 
@@ -136,6 +137,12 @@ class Env:
             except OSError:
                 pass  # SQLite says what is wrong; or another process was faster
         return sqlite3.connect(database, uri=uri, timeout=0, isolation_level=None, check_same_thread=False)
+
+    def postgres(self) -> Callable[..., Awaitable[Any]]:
+        """Return what opens connections to Postgres, a `Connect`. It needs the extra `minirun[postgres]`."""
+        from ._postgres._libpq import connect
+
+        return partial(connect, self)
 
     async def point(self, label: str) -> None:
         """

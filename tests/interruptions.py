@@ -22,10 +22,20 @@ import trio.testing
 from minirun import BaseAgent, Event, InMemorySessionService, InvocationContext, LlmAgent, Runner, ToolContext
 from minirun.errors import StorageBusyError, StorageError, StorageUncertainError
 from minirun.runtime import Run
-from minirun.sessions import BaseSessionService, LiveSession, SessionWriter, SqliteSessionService
+from minirun.sessions import (
+    BaseSessionService,
+    DatabaseSessionService,
+    LiveSession,
+    SessionWriter,
+    SqliteSessionService,
+)
 from minirun.sessions._fold import fold
 from minirun.sessions._state import Values
 from minirun.testing import ScriptedLlm, call
+
+from .postgres import new_database
+from .postgres_seam import Wired
+from .postgres_sessions import empty
 
 
 class Place(TypedDict):
@@ -167,11 +177,17 @@ class Store:
     _memory: InMemorySessionService | None = None
     _numbers: itertools.count[int] = attrs.Factory(itertools.count)
     path: Path | None = None
+    url: str = ""
 
     def fresh(self) -> Store:
         """A new, empty store with one session in it."""
         if self.kind == "memory":
             return Store(self.kind, self.folder)
+        if self.kind == "postgres":  # one database, emptied: making another one takes longer
+            self.url = self.url or new_database()
+            empty(self.url)
+            trio.run(self._make_session)
+            return Store(self.kind, self.folder, url=self.url)
         template = self.folder / f"template-{self.kind}.db"
         if not template.exists():
             trio.run(self._make_template, template)
@@ -186,16 +202,22 @@ class Store:
         connection.execute("PRAGMA journal_mode=DELETE")
         connection.close()
 
+    async def _make_session(self) -> None:
+        async with DatabaseSessionService(self.url) as service:
+            await service.create_session(app_name="app", **PLACE, state={"begun": True})
+
     @asynccontextmanager
     async def opened(
         self, wrap: Callable[[BaseSessionService], object] = id
     ) -> AsyncIterator[BaseSessionService]:
         """The service over the store."""
-        if self.path is None:
+        if self.url:
+            service: BaseSessionService = DatabaseSessionService(self.url, env=Wired())
+        elif self.path is None:
             if self._memory is None:
                 self._memory = InMemorySessionService()
                 await self._memory.create_session(app_name="app", **PLACE, state={"begun": True})
-            service: BaseSessionService = self._memory
+            service = self._memory
         else:
             durability = "power" if self.kind == "power" else "process"
             service = SqliteSessionService(self.path, durability=durability)  # type: ignore[arg-type]  # one of the two
@@ -203,7 +225,7 @@ class Store:
         try:
             yield service
         finally:
-            if self.path is not None:
+            if self.path is not None or self.url:
                 await service.aclose()
             for name in ("_open_free", "_commit", "_finish"):
                 service.__dict__.pop(name, None)
@@ -215,7 +237,7 @@ class Store:
                 file.unlink()
 
 
-KINDS = ("memory", "process", "power")
+KINDS = ("memory", "process", "power", "postgres")
 
 
 def failing_commit(service: BaseSessionService, number: int, mode: str, *, for_good: bool = False) -> list[int]:
@@ -240,6 +262,8 @@ def failing_commit(service: BaseSessionService, number: int, mode: str, *, for_g
                 await real(live, event, writer=writer, begins=begins)
             msg = "the store says nothing"
             raise StorageError(msg)
+        if is_due() and isinstance(service.env, Wired):
+            service.env.faults["append"] = mode
         await real(live, event, writer=writer, begins=begins)
 
     async def commit_file(connection: sqlite3.Connection, *, inline: bool) -> None:

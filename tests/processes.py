@@ -15,7 +15,8 @@ import trio
 
 from minirun import BaseAgent, Event, EventActions, InvocationContext, LlmAgent, RunConfig, Runner, SqliteSessionService
 from minirun.errors import MinirunError, SessionBusyError
-from minirun.sessions import Session
+from minirun.sessions import BaseSessionService, DatabaseSessionService, Session
+from minirun.sessions._postgres import _leases as _postgres_leases
 from minirun.sessions._sqlite import _leases
 from minirun.testing import ScriptedLlm, call
 
@@ -88,7 +89,7 @@ AGENTS: dict[str, Callable[[], BaseAgent]] = {
 
 
 async def converse(
-    service: SqliteSessionService, agent: str, message: str, session: str = "s", busy: str = "wait"
+    service: BaseSessionService, agent: str, message: str, session: str = "s", busy: str = "wait"
 ) -> None:
     """Run an agent on a session, making it if it does not exist."""
     runner = Runner(agent=AGENTS[agent](), app_name="app", session_service=service, auto_create_session=True)
@@ -97,7 +98,7 @@ async def converse(
         await run.wait()
 
 
-async def run_agent(service: SqliteSessionService, options: dict[str, Any]) -> None:
+async def run_agent(service: BaseSessionService, options: dict[str, Any]) -> None:
     """One run."""
     if options.pop("wait", False):
         say("ready")
@@ -105,7 +106,7 @@ async def run_agent(service: SqliteSessionService, options: dict[str, Any]) -> N
     await converse(service, **options)
 
 
-async def race(service: SqliteSessionService, options: dict[str, Any]) -> None:
+async def race(service: BaseSessionService, options: dict[str, Any]) -> None:
     """First runs on many sessions, all at the same time as somebody else's."""
     say("ready")
     await told()
@@ -113,7 +114,7 @@ async def race(service: SqliteSessionService, options: dict[str, Any]) -> None:
         await converse(service, "greeter", options["name"], session=str(session))
 
 
-async def try_often(service: SqliteSessionService, options: dict[str, Any]) -> None:
+async def try_often(service: BaseSessionService, options: dict[str, Any]) -> None:
     """Try to enter for a while, without waiting; say how often that was refused."""
     refused = 0
     with trio.move_on_after(options["seconds"]):
@@ -126,7 +127,7 @@ async def try_often(service: SqliteSessionService, options: dict[str, Any]) -> N
     say(f"refused {refused > 10}")
 
 
-async def write_keys(service: SqliteSessionService, options: dict[str, Any]) -> None:
+async def write_keys(service: BaseSessionService, options: dict[str, Any]) -> None:
     """Write many shared keys, each in an event of its own, through a session of one's own."""
     name = options["name"]
     session = await service.create_session(app_name="app", user_id="u", session_id=name)
@@ -139,14 +140,14 @@ async def write_keys(service: SqliteSessionService, options: dict[str, Any]) -> 
         await service.append_event(session, Event(author="a", actions=actions))
 
 
-async def here(service: SqliteSessionService) -> Session:
+async def here(service: BaseSessionService) -> Session:
     """The session."""
     session = await service.get_session(**HERE)
     assert session is not None
     return session
 
 
-async def append_when_told(service: SqliteSessionService, options: dict[str, Any]) -> None:
+async def append_when_told(service: BaseSessionService, options: dict[str, Any]) -> None:
     """Read the session, and append when told to, from outside of any run."""
     session = await here(service)
     say("read")
@@ -154,13 +155,13 @@ async def append_when_told(service: SqliteSessionService, options: dict[str, Any
     await service.append_event(session, Event(author="outside", message="from outside", state={"user:stale": 1}))
 
 
-async def delete(service: SqliteSessionService, options: dict[str, Any]) -> None:
+async def delete(service: BaseSessionService, options: dict[str, Any]) -> None:
     """Delete the session."""
     say("deleting")
     await service.delete_session(**HERE)
 
 
-async def append_for_ever(service: SqliteSessionService, options: dict[str, Any]) -> None:
+async def append_for_ever(service: BaseSessionService, options: dict[str, Any]) -> None:
     """Append until the end of the process, and say the seq of each event that is stored."""
     session = await service.create_session(app_name="app", user_id="u", session_id=options["session"])
     while True:
@@ -169,8 +170,9 @@ async def append_for_ever(service: SqliteSessionService, options: dict[str, Any]
         say(str(stored.seq))
 
 
-async def open_new_files(service: SqliteSessionService, options: dict[str, Any]) -> None:
+async def open_new_files(service: BaseSessionService, options: dict[str, Any]) -> None:
     """Open files that do not exist yet, at the same time as others do."""
+    assert isinstance(service, SqliteSessionService)
     say("ready")
     await told()
     for number in range(options["files"]):
@@ -178,7 +180,7 @@ async def open_new_files(service: SqliteSessionService, options: dict[str, Any])
             await new.create_session(app_name="app", user_id="u", session_id=options["name"])
 
 
-ROLES: dict[str, Callable[[SqliteSessionService, dict[str, Any]], Awaitable[None]]] = {
+ROLES: dict[str, Callable[[BaseSessionService, dict[str, Any]], Awaitable[None]]] = {
     role.__name__: role
     for role in (
         append_for_ever,
@@ -193,11 +195,19 @@ ROLES: dict[str, Callable[[SqliteSessionService, dict[str, Any]], Awaitable[None
 }
 
 
+def opened(path: str, durability: str) -> BaseSessionService:
+    """The service over a file, or over a database."""
+    if path.startswith("postgresql:"):
+        return DatabaseSessionService(path)
+    return SqliteSessionService(path, durability=durability)  # type: ignore[arg-type]  # one of the two
+
+
 async def main(role: str, path: str, options: dict[str, Any]) -> None:
     """Play the role, and say how it ended."""
     if lease_s := options.pop("lease_s", 0):
-        _leases.LEASE_S, _leases.RENEW_EVERY_S = lease_s, lease_s / 4
-    async with SqliteSessionService(path, durability=options.pop("durability", "process")) as service:
+        for leases in (_leases, _postgres_leases):
+            vars(leases).update(LEASE_S=lease_s, RENEW_EVERY_S=lease_s / 4)
+    async with opened(path, options.pop("durability", "process")) as service:
         try:
             await ROLES[role](service, options)
         except MinirunError as error:

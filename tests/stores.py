@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -13,6 +14,7 @@ import attrs
 from minirun import Env, Event, InMemorySessionService
 from minirun.sessions import (
     BaseSessionService,
+    DatabaseSessionService,
     GetSessionConfig,
     Session,
     SessionKey,
@@ -20,6 +22,8 @@ from minirun.sessions import (
     SqliteSessionService,
 )
 from minirun.testing._session_bench import spelled
+
+from .postgres import new_database
 
 
 class Where(TypedDict):
@@ -44,7 +48,15 @@ def services(folder: Path) -> dict[str, Factory]:
         "sqlite power": lambda: SqliteSessionService(folder / "power.db"),
         "sqlite process": lambda: SqliteSessionService(folder / "process.db", durability="process"),
         "sqlite without cache": lambda: SqliteSessionService(folder / "uncached.db", cache_bytes=0),
+        "postgres": lambda: DatabaseSessionService(database_of(folder)),
+        "postgres without cache": lambda: DatabaseSessionService(database_of(folder), cache_bytes=0),
     }
+
+
+@cache
+def database_of(folder: Path) -> str:
+    """The URL of the Postgres database of a test, which has this folder. Skips the test without a server."""
+    return new_database()
 
 
 KINDS = tuple(services(Path()))
@@ -53,6 +65,13 @@ DURABLE = frozenset(KINDS[2:])
 
 class Elsewhere(SqliteSessionService):
     """A service as another process has it: it shares the file, and no gate."""
+
+    def _store_id(self) -> Hashable:
+        return id(self)
+
+
+class ElsewhereInPostgres(DatabaseSessionService):
+    """The same for a database."""
 
     def _store_id(self) -> Hashable:
         return id(self)

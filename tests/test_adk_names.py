@@ -160,7 +160,6 @@ def test_the_table_of_what_is_missing_has_nothing_that_is_here() -> None:
     ("statement", "advice"),
     [
         ("from minirun.sessions import VertexAiSessionService", "use minirun.sessions.SqliteSessionService"),
-        ("from minirun.sessions import DatabaseSessionService", "use minirun.sessions.SqliteSessionService"),
         ("from minirun.artifacts import GcsArtifactService", "SqliteArtifactService or FileArtifactService"),
         ("from minirun.memory import VertexAiMemoryBankService", "use minirun.memory.SqliteMemoryService"),
         ("from minirun.plugins import CloudTracePlugin", "use minirun.plugins.TracingPlugin"),
@@ -168,7 +167,8 @@ def test_the_table_of_what_is_missing_has_nothing_that_is_here() -> None:
         ("from minirun.models import Gemini", "import minirun.models.gemini.Gemini"),
         ("from minirun import Claude", "import minirun.models.anthropic.Claude"),
         ("from minirun.models.gemma_llm import Gemma", "write a subclass of minirun.models.BaseLlm"),
-        ("import minirun.tools.openapi_tool.openapi_spec_parser", "write a function for each operation"),
+        ("from minirun.tools import OpenAPIToolset", "import it from minirun.tools.openapi"),
+        ("import minirun.tools.google_api_tool", "minirun.tools.openapi.OpenAPIToolset"),
         ("from minirun.workflow import BaseNode", "subclass minirun.workflow.Node"),
         ("from minirun import evaluation", "minirun.testing.ScriptedLlm"),
         ("from minirun.types import SpeechConfig", "no adapter has an equal of it"),

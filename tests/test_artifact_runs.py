@@ -28,6 +28,7 @@ from minirun import (
 from minirun.artifacts import (
     BaseArtifactService,
     Collected,
+    DatabaseArtifactService,
     FileArtifactService,
     InMemoryArtifactService,
     SqliteArtifactService,
@@ -42,10 +43,12 @@ from minirun.errors import (
 )
 from minirun.models import LlmRequest
 from minirun.plugins import BasePlugin
-from minirun.sessions import BaseSessionService
+from minirun.sessions import BaseSessionService, DatabaseSessionService
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import FunctionTool, LongRunningFunctionTool, RetryConfig, load_artifacts
 from minirun.types import Blob, Content, Part
+
+from .postgres import new_database
 
 
 class Place(TypedDict):
@@ -117,6 +120,8 @@ def stored_in(kind: str, folder: Path) -> Store:
         sessions = SqliteSessionService(path)
         return sessions, SqliteArtifactService(sessions)
 
+    if kind == "postgres":
+        return in_database(new_database())
     if kind == "shared":
         return Store(shared)
     if kind == "file":
@@ -127,7 +132,17 @@ def stored_in(kind: str, folder: Path) -> Store:
     return Store(lambda: both)
 
 
-@pytest.fixture(params=["memory", "file", "shared", "shared in memory"])
+def in_database(url: str) -> Store:
+    """A store of sessions and artifacts in a Postgres database."""
+
+    def opened() -> tuple[BaseSessionService, BaseArtifactService]:
+        sessions = DatabaseSessionService(url)
+        return sessions, DatabaseArtifactService(sessions)
+
+    return Store(opened)
+
+
+@pytest.fixture(params=["memory", "file", "shared", "shared in memory", "postgres"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     """A store of each kind."""
     store = stored_in(request.param, tmp_path)

@@ -35,6 +35,7 @@ from minirun.artifacts import (
     ArtifactVersion,
     BaseArtifactService,
     Collected,
+    DatabaseArtifactService,
     Description,
     FileArtifactService,
     InMemoryArtifactService,
@@ -57,11 +58,12 @@ from minirun.errors import (
     StorageRolledBackError,
     StorageUncertainError,
 )
-from minirun.sessions import SqliteSessionService
+from minirun.sessions import DatabaseSessionService, SqliteSessionService
 from minirun.testing import artifact_service_checks, check_artifact_service
 from minirun.types import Part
 
 from .interruptions import CancelAtStep, enumerate_steps
+from .stores import database_of
 
 HERE: dict[str, Any] = {"app_name": "app", "user_id": "u", "session_id": "s", "filename": "a.txt"}
 
@@ -104,6 +106,18 @@ class InTheFileOfSessions(SqliteArtifactService):
         await self.sessions.aclose()
 
 
+class InTheDatabaseOfSessions(DatabaseArtifactService):
+    """Shares the database of a session service, and closes that when it is closed."""
+
+    def __init__(self, url: str) -> None:
+        self.sessions = DatabaseSessionService(url)
+        super().__init__(self.sessions)
+
+    async def _close(self) -> None:
+        await super()._close()
+        await self.sessions.aclose()
+
+
 def services(folder: Path) -> dict[str, Callable[[], BaseArtifactService]]:
     return {
         "memory": InMemoryArtifactService,
@@ -112,6 +126,8 @@ def services(folder: Path) -> dict[str, Callable[[], BaseArtifactService]]:
         "sqlite": lambda: SqliteArtifactService(folder / "artifacts.db"),
         "sqlite process": lambda: SqliteArtifactService(folder / "process.db", durability="process"),
         "with sessions": lambda: InTheFileOfSessions(folder / "sessions.db"),
+        "postgres": lambda: DatabaseArtifactService(database_of(folder)),
+        "postgres with sessions": lambda: InTheDatabaseOfSessions(database_of(folder)),
     }
 
 

@@ -15,9 +15,14 @@ from typing import Any
 import pytest
 
 from minirun import Event, InMemoryRunner, LlmAgent, Session, SqliteSessionService, run_once
-from minirun.artifacts import FileArtifactService, InMemoryArtifactService, SqliteArtifactService
+from minirun.artifacts import (
+    DatabaseArtifactService,
+    FileArtifactService,
+    InMemoryArtifactService,
+    SqliteArtifactService,
+)
 from minirun.credentials import InMemoryCredentialService
-from minirun.memory import InMemoryMemoryService, SqliteMemoryService
+from minirun.memory import DatabaseMemoryService, InMemoryMemoryService, SqliteMemoryService
 from minirun.testing import ScriptedLlm
 
 WAYS = "minirun.bridge.AsyncioBridge, or trio as guest"
@@ -59,8 +64,10 @@ def things(folder: Path) -> Iterator[tuple[str, Any]]:
     yield "in-memory artifacts", InMemoryArtifactService()
     yield "file artifacts", FileArtifactService(folder / "files")
     yield "sqlite artifacts", SqliteArtifactService(folder / "a.db")
+    yield "postgres artifacts", DatabaseArtifactService("postgresql://h/db")
     yield "in-memory memory", InMemoryMemoryService()
     yield "sqlite memory", SqliteMemoryService(folder / "m.db")
+    yield "postgres memory", DatabaseMemoryService("postgresql://h/db")
     yield "credentials", InMemoryCredentialService()
 
 

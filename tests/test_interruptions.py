@@ -40,8 +40,15 @@ scenarios = pytest.mark.parametrize("agent", AGENTS)
 services = pytest.mark.parametrize("kind", KINDS)
 
 
-@scenarios
-@services
+# A server answers half a second later where a file answers at once: most of it is done by the larger form of the tests.
+AT_ANY_STEP = [
+    pytest.param(agent, kind, marks=[pytest.mark.slow] if kind == "postgres" and agent != "one agent" else [])
+    for agent in AGENTS
+    for kind in KINDS
+]
+
+
+@pytest.mark.parametrize(("agent", "kind"), AT_ANY_STEP)
 def test_a_run_that_is_cancelled_at_any_step_keeps_its_promises(agent: str, kind: str, tmp_path: Path) -> None:
     """After a cancellation at any step, what returned is stored, what raised is not, and a new turn works."""
     interrupted, uninterrupted = cancel_at_every_step(Store(kind, tmp_path), agent)

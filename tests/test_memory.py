@@ -14,9 +14,17 @@ import pytest
 import trio
 
 from minirun import Env, Event, InMemoryRunner, LlmAgent
-from minirun.memory import BaseMemoryService, InMemoryMemoryService, SqliteMemoryService, _service
+from minirun.memory import (
+    BaseMemoryService,
+    DatabaseMemoryService,
+    InMemoryMemoryService,
+    SqliteMemoryService,
+    _service,
+)
 from minirun.sessions import SqliteSessionService
 from minirun.testing import ScriptedLlm, check_memory_service, memory_service_checks
+
+from .stores import database_of
 
 Opens = Callable[[], AbstractAsyncContextManager[BaseMemoryService]]
 
@@ -41,6 +49,7 @@ def services(folder: Path) -> dict[str, Opens]:
         "sqlite": lambda: SqliteMemoryService(folder / "own.db"),
         "sqlite process": lambda: SqliteMemoryService(folder / "process.db", durability="process"),
         "sqlite shared": shared(folder / "shared.db"),
+        "postgres": lambda: DatabaseMemoryService(database_of(folder)),
     }
 
 

@@ -19,7 +19,15 @@ from typing import Any
 import pytest
 
 import minirun
-from minirun import InMemoryRunner, InMemorySessionService, LlmAgent, RunConfig, Runner, SqliteSessionService
+from minirun import (
+    DatabaseSessionService,
+    InMemoryRunner,
+    InMemorySessionService,
+    LlmAgent,
+    RunConfig,
+    Runner,
+    SqliteSessionService,
+)
 from minirun.agents import LoopAgent
 from minirun.apps import EventsCompactionConfig, FirstLinesSummarizer
 from minirun.code_executors import BaseCodeExecutor, UnsafeLocalCodeExecutor
@@ -40,6 +48,8 @@ from minirun.plugins import (
 )
 from minirun.sessions import GetSessionConfig, KeyValueSessionService, KeyValueStore
 from minirun.tools import FunctionTool, LongRunningFunctionTool, RetryConfig
+from minirun.tools.mcp import McpToolset, StdioConnectionParams, StdioServer, StreamableHTTPConnectionParams
+from minirun.tools.openapi import OpenAPIToolset
 from minirun.types import Content, GenerateContentConfig, HttpOptions, ThinkingConfig, UsageMetadata
 from minirun.workflow import START, JoinNode, Node, Workflow
 
@@ -113,9 +123,16 @@ MAKERS: dict[str, Callable[..., object]] = {
     "Runner": lambda **given: Runner(app_name="app", agent=AGENT, session_service=InMemorySessionService(), **given),
     "InMemoryRunner": lambda **given: InMemoryRunner(agent=AGENT, app_name="app", **given),
     "GetSessionConfig": GetSessionConfig,
+    "DatabaseSessionService": partial(DatabaseSessionService, "postgresql://nowhere/db"),
     "SqliteSessionService": partial(SqliteSessionService, ":memory:"),
+    "McpToolset": partial(McpToolset, "http://host/mcp"),
+    "StdioConnectionParams": partial(StdioConnectionParams, StdioServer("command")),
+    "StreamableHTTPConnectionParams": partial(StreamableHTTPConnectionParams, "http://host/mcp"),
     "FunctionTool": partial(FunctionTool, _tool),
     "LongRunningFunctionTool": partial(LongRunningFunctionTool, _tool),
+    "OpenAPIToolset": partial(
+        OpenAPIToolset, spec_dict={"openapi": "3.1.0", "paths": {"/": {"get": {}}}}, base_url="https://api.example"
+    ),
     "RetryConfig": RetryConfig,
     "Node": partial(Node, name="n", parallel_worker=True),
     "JoinNode": partial(JoinNode, name="n", parallel_worker=True),
@@ -155,8 +172,8 @@ ACCEPTED: dict[tuple[str, str], tuple[object, ...]] = {
 MADE_BY_MINIRUN = frozenset(
     {
         "ArtifactVersion", "BaseTool", "Collected", "Commit", "Damage", "GenerateContentConfigDraft", "Invocation",
-        "LiveSession", "Memory", "NodeRunInfo", "OpenCall", "PendingCall", "Program", "SavedSession", "Session",
-        "Stored",
+        "LiveSession", "Memory", "NodeRunInfo", "OpenCall", "PendingCall", "Program", "RestApiTool", "SavedSession",
+        "Session", "Stored",
     }
 )  # fmt: skip
 

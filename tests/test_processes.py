@@ -35,7 +35,7 @@ ANSWER_WAIT_S = 60.0
 class Other:
     """Another process in a role."""
 
-    def __init__(self, role: str, path: Path, **options: Any) -> None:
+    def __init__(self, role: str, path: Path | str, **options: Any) -> None:
         command = [sys.executable, "-W", "error", "-m", "tests.processes", role, str(path), json.dumps(options)]
         self.process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -92,7 +92,7 @@ class Other:
 class Others(list[Other]):
     """The processes of a test."""
 
-    def start(self, role: str, path: Path, **options: Any) -> Other:
+    def start(self, role: str, path: Path | str, **options: Any) -> Other:
         """Start one more."""
         self.append(Other(role, path, **options))
         return self[-1]

@@ -67,7 +67,9 @@ from minirun.sessions._state import (
 )
 
 from . import strategies
-from .stores import Elsewhere
+from .postgres import new_database
+from .postgres_sessions import check_database, empty
+from .stores import Elsewhere, ElsewhereInPostgres
 
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
@@ -596,16 +598,12 @@ async def result_of(act: Callable[..., Awaitable[Any]], *args: Any, **options: A
 class Comparison:
     """Does each operation on the model and on every store, and compares."""
 
-    def __init__(self, path: Path, cache_bytes: int) -> None:
-        self._path = path
-        self._cache_bytes = cache_bytes
+    def __init__(self, open_service: Callable[[], BaseSessionService]) -> None:
+        self._open = open_service
         self._model = Model()
         self._handles: list[ModelHandle] = []
         self._stores = [Store([InMemorySessionService()]), Store([self._open(), self._open()])]
         self._runs = itertools.count(1)
-
-    def _open(self) -> SqliteSessionService:
-        return Elsewhere(self._path, durability="process", cache_bytes=self._cache_bytes)
 
     async def run(self, operations: list[tuple[Operation, int]]) -> None:
         """Do all of it on two sessions to begin with, and look at everything at the end, and after opening anew."""
@@ -620,7 +618,6 @@ class Comparison:
         for store in self._stores:
             for service in store.services:
                 await service.aclose()
-        check_file(self._path)
 
     async def _do(self, operation: Operation, turn: int) -> None:
         match operation:
@@ -729,7 +726,7 @@ class Comparison:
             assert found == expected
 
     async def _reopen(self, turn: int) -> None:
-        """Close one of the file's services and open it anew; the other goes on."""
+        """Close one of the store's services and open it anew; the other goes on."""
         store = self._stores[1]
         await store.at(turn).aclose()
         store.services[turn % 2] = self._open()
@@ -858,10 +855,52 @@ def assert_agreement(template: Path, operations: list[tuple[Operation, int]], ca
         path = Path(folder) / "sessions.db"
         path.write_bytes(template.read_bytes())
 
+        def open_service() -> BaseSessionService:
+            return Elsewhere(path, durability="process", cache_bytes=cache_bytes)
+
         async def compare() -> None:
-            await Comparison(path, cache_bytes).run(operations)
+            await Comparison(open_service).run(operations)
 
         trio.run(compare)
+        check_file(path)
+
+
+@pytest.fixture(scope="module")
+def database() -> str:
+    """The URL of a Postgres database that each example empties."""
+    return new_database()
+
+
+@settings(max_examples=20)
+@given(MANY_OPERATIONS, CACHES_BYTES)
+def test_postgres_agrees_with_the_model(
+    database: str, operations: list[tuple[Operation, int]], cache_bytes: int
+) -> None:
+    """Any operations do what the pure fold says in a database that two workers share, too."""
+    assert_agreement_in_postgres(database, operations, cache_bytes)
+
+
+@pytest.mark.slow
+@settings(max_examples=400)
+@given(MANY_OPERATIONS, CACHES_BYTES)
+def test_postgres_agrees_with_the_model_often(
+    database: str, operations: list[tuple[Operation, int]], cache_bytes: int
+) -> None:
+    """The same, for hundreds of lists of operations."""
+    assert_agreement_in_postgres(database, operations, cache_bytes)
+
+
+def assert_agreement_in_postgres(
+    database: str, operations: list[tuple[Operation, int]], cache_bytes: int
+) -> None:
+    """The service does the operations, and is compared with the fold."""
+
+    async def compare() -> None:
+        await Comparison(lambda: ElsewhereInPostgres(database, cache_bytes=cache_bytes)).run(operations)
+
+    empty(database)
+    trio.run(compare)
+    check_database(database)
 
 
 # --- gates ------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from .._lazy import names_of
 
 if TYPE_CHECKING:
+    from ._database import DatabaseArtifactService as DatabaseArtifactService
     from ._file import FileArtifactService as FileArtifactService
     from ._in_memory import InMemoryArtifactService as InMemoryArtifactService
     from ._service import ArtifactReader as ArtifactReader
@@ -20,6 +21,7 @@ else:
     __getattr__, __dir__, __all__ = names_of(
         globals(),
         {
+            "._database": "DatabaseArtifactService",
             "._file": "FileArtifactService",
             "._in_memory": "InMemoryArtifactService",
             "._service": "ArtifactReader BaseArtifactService Chunks",

@@ -23,6 +23,7 @@ from .._json import dumps
 from ..errors import MinirunError
 from ..events import Event
 from ..runners import Runner
+from ..runners._toolsets import entered_toolsets
 from ..runtime import RunConfig, RunScope, StreamingMode
 from ..sessions import (
     BaseSessionService,
@@ -185,7 +186,9 @@ def show_error(error: Exception) -> None:
 async def answer_one(
     runner: Runner, user: str, session: str, message: str | Content, config: RunConfig, how: AnswerLine
 ) -> None:
-    await show_run(runner.run_async(user_id=user, session_id=session, new_message=message, run_config=config), how)
+    run = runner.run_async(user_id=user, session_id=session, new_message=message, run_config=config)
+    async with entered_toolsets(runner.app._tree):
+        await show_run(run, how)
 
 
 async def show_run(run: RunScope, how: AnswerLine) -> None:

@@ -16,6 +16,7 @@ def runner_of(app: App, service: BaseSessionService, *, auto_create_session: boo
     """A runner that keeps artifacts and memory where *service* keeps the sessions, credentials in the keyring."""
     artifacts: BaseArtifactService
     memory: BaseMemoryService
+    database = service._path if isinstance(service, SqliteSessionService) else None
     if isinstance(service, SqliteSessionService):
         artifacts, memory = SqliteArtifactService(service), SqliteMemoryService(service)
     else:
@@ -25,6 +26,6 @@ def runner_of(app: App, service: BaseSessionService, *, auto_create_session: boo
         session_service=service,
         artifact_service=artifacts,
         memory_service=memory,
-        credential_service=credential_service(service.env),
+        credential_service=credential_service(service.env, database),
         auto_create_session=auto_create_session,
     )

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from .._lazy import names_of
 
 if TYPE_CHECKING:
+    from ._database import DatabaseMemoryService as DatabaseMemoryService
     from ._in_memory import InMemoryMemoryService as InMemoryMemoryService
     from ._service import BaseMemoryService as BaseMemoryService
     from ._service import Memory as Memory
@@ -15,6 +16,7 @@ else:
     __getattr__, __dir__, __all__ = names_of(
         globals(),
         {
+            "._database": "DatabaseMemoryService",
             "._in_memory": "InMemoryMemoryService",
             "._service": "BaseMemoryService Memory",
             "._sqlite": "SqliteMemoryService",

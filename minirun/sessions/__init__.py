@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ._node_runs import NodeRunInfo as NodeRunInfo
     from ._node_runs import NodeRunStatus as NodeRunStatus
     from ._pending import PendingCall as PendingCall
+    from ._postgres._service import DatabaseSessionService as DatabaseSessionService
     from ._read_only import ReadOnlyState as ReadOnlyState
     from ._service import BaseSessionService as BaseSessionService
     from ._session import GetSessionConfig as GetSessionConfig
@@ -43,6 +44,7 @@ else:
             "._live": "LiveSession",
             "._node_runs": "NodeRunInfo NodeRunStatus",
             "._pending": "PendingCall",
+            "._postgres._service": "DatabaseSessionService",
             "._integrity._repair": "Repaired SavedSession repair",
             "._service": "BaseSessionService",
             "._session": "GetSessionConfig ListSessionsResponse Session",

@@ -313,6 +313,13 @@ async def node_runs(scale: Scale, folder: Path) -> list[Row]:
 
 
 Detail: TypeAlias = Callable[[Scale, Path], Awaitable[list[Row]]]
+async def mcp(scale: Scale, folder: Path) -> list[Row]:
+    """What a call of a tool of an MCP server costs."""
+    from .mcp_calls import mcp_calls  # the official package takes a second to import
+
+    return await mcp_calls(scale, folder)
+
+
 DETAILS: dict[str, Detail] = {
     "process": process,
     "cold": cold,
@@ -324,5 +331,6 @@ DETAILS: dict[str, Detail] = {
     "seeds": seeds,
     "memories": memories,
     "nodes": node_runs,
+    "mcp": mcp,
     # A scenario of another part has its place here: an async function of the scale and a folder that returns rows.
 }
