@@ -14,7 +14,7 @@ from minirun.sessions import InvocationStatus
 from minirun.testing import ScriptedLlm, call
 from minirun.workflow import START, JoinNode, Workflow
 
-KEY = {"app_name": "app", "user_id": "u", "session_id": "s"}
+KEY: Any = {"app_name": "app", "user_id": "u", "session_id": "s"}
 
 
 class Desk:
@@ -30,7 +30,8 @@ class Desk:
                 self.effects.append("begin")
                 return "begun"
 
-            return await ctx.step("effect", effect)
+            found: str = await ctx.step("effect", effect)
+            return found
 
         async def double(node_input: int) -> int:
             self.effects.append(f"double {node_input}")

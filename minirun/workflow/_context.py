@@ -47,7 +47,9 @@ class NodeContext(InvocationContext):
         self._check_goes_on("yield a RequestInput, whose answer is the output")
         return await super().request_input(message, response_schema=response_schema, payload=payload)
 
-    async def request_credential(self, auth_config: AuthConfig) -> AuthCredential:
+    async def request_credential(
+        self, auth_config: AuthConfig, *, rejected: AuthCredential | None = None
+    ) -> AuthCredential:
         """
         Return the user's credential, or ask for it, as in any context.
 
@@ -55,7 +57,7 @@ class NodeContext(InvocationContext):
             ConfigurationError: The node has `rerun_on_resume=False`: it does not go on after a question.
         """
         self._check_goes_on("ask for it in a node of its own")
-        return await super().request_credential(auth_config)
+        return await super().request_credential(auth_config, rejected=rejected)
 
     def _check_goes_on(self, otherwise: str) -> None:
         node = self._position.node
