@@ -179,8 +179,7 @@ class WorkingContext(ContextBase):
         Run a node for each item, side by side, and return the outputs in the order of the items; see `run_node`.
 
         What has ended is kept if the process dies. *max_concurrency* is how many run at once, None for no limit of its
-        own. *items* have an order and an end; there are at most as many as `RunConfig.max_node_runs` allows.
-        *on_failure* is `"cancel_others"`, or `"collect"`, which lets those that run come to their end; the failure
+        own. *on_failure* is `"cancel_others"`, or `"collect"`, which lets those that run come to their end; the failure
         is raised in both cases.
         """
         nodes = self._invocation.program.nodes()

@@ -183,8 +183,7 @@ class Run:
     def _fail(self, error: BaseException) -> None:
         """Note what the run fails with: the first exception, with the others as notes on it."""
         if isinstance(error, (StopAsyncIteration, GeneratorExit)):  # in the caller's `async for` these mean the end
-            who = " ".join(["the agent", *getattr(error, "__notes__", ())])
-            wrapped = RuntimeError(f"{who} raised {type(error).__name__}; a generator was closed or used wrongly")
+            wrapped = RuntimeError(f"the agent raised {type(error).__name__}; a generator was closed or used wrongly")
             wrapped.__cause__ = error
             error = wrapped
         if self._failure is None:
