@@ -200,3 +200,25 @@ def test_what_is_kept_is_kept() -> None:
     """
     assert plain("a\n\tb\x9b\u202e") == "a\n\tb\\x9b\\u202e"
     assert plain("a\n", keep="") == "a\\x0a"
+
+
+def test_what_a_workflow_comes_to_is_printed(tmp_path: Path) -> None:
+    """`minirun run` prints the output of a workflow, JSON or a text, and `sessions show` what each node has given."""
+    program = tmp_path / "desk.py"
+    program.write_text(
+        "from minirun import Event\n"
+        "from minirun.workflow import START, Workflow\n"
+        "async def sort(node_input: str): return Event(output={'n': len(node_input)}, route='long')\n"
+        "async def last(node_input): return node_input if node_input['n'] < 5 else 'too long'\n"
+        "root_agent = Workflow(name='desk', edges=[(START, sort, {'long': last})])\n"
+    )
+    path = str(tmp_path / "s.db")
+    assert printed("run", str(program), "--db", path, "four").stdout.splitlines() == [
+        '  sort@1 gives {"n":4}',
+        '  route "long"',
+        '{"n":4}',
+    ]
+    assert printed("run", str(program), "--db", path, "longer").stdout.splitlines()[-1] == "too long"
+    shown = printed("sessions", "show", "--db", path, "desk", "local", "default").stdout
+    assert '  last@1 gives {"n":4}\n' in shown
+    assert '  last@1 gives "too long"\n' in shown

@@ -110,7 +110,8 @@ def check_mode_outside(agent: LlmAgent) -> None:
     """Refuse a mode that only nodes of workflows have, of an agent that is none."""
     if agent.mode in ("single_turn", "task"):
         msg = f"agent {agent.name!r}: expected an agent of mode {agent.mode!r} to be a node of a workflow, found it"
-        raise ConfigurationError(f"{msg} elsewhere, where that has no effect; put it in Workflow(edges=...)")
+        advice = f"make it Workflow(edges=[(START, {agent.name})]), which may be a sub-agent, or a tool by AgentTool"
+        raise ConfigurationError(f"{msg} elsewhere, where that has no effect; {advice}")
 
 
 def _check_validator(agent: LlmAgent, name: str, validator: object) -> None:

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.segment import Segment, Segments
 
 from .._json import dumps
+from .._values import changed
 from ..events import Event
 from ..flows._questions import QUESTIONS, SLEEP_UNTIL
 from ..sessions import PendingCall
@@ -91,8 +92,11 @@ class EventPrinter:
             write(self._console, "  told: " + event.text.replace("\n", "\n    "), "dim")
         elif event.text and event.id not in self._streamed:
             write(self._console, event.text)
+        is_answer = not event.text and event.output is not None and event.is_final_response()
+        if is_answer:
+            write(self._console, event.output if isinstance(event.output, str) else dumps(event.output))
         self._streamed.discard(event.id)
-        for line in detail_lines(event, hide=ASKED_AT_THE_END):
+        for line in detail_lines(changed(event, output=None) if is_answer else event, hide=ASKED_AT_THE_END):
             write(self._console, line if len(line) <= DETAIL_CHARS_MAX else line[: DETAIL_CHARS_MAX - 1] + "…", "dim")
 
         for item in event.get_function_responses():
@@ -120,8 +124,12 @@ def is_told(event: Event) -> bool:
 
 
 def detail_lines(event: Event, hide: Collection[str] = ()) -> list[str]:
-    """The calls, questions, responses and state changes of an event, a line each, but the calls of names to *hide*."""
-    actions = event.actions
+    """
+    The calls, questions, responses and state changes of an event, and what a node has ended with, a line each.
+
+    Calls of names to *hide* are left out.
+    """
+    actions, node = event.actions, event.node_info
     lines = [
         f"  {'question' if call.name in QUESTIONS else 'call'} {call.name}({_arguments(dict(call.args))})"
         for call in event.get_function_calls()
@@ -132,6 +140,10 @@ def detail_lines(event: Event, hide: Collection[str] = ()) -> list[str]:
         lines.append(f"  undoes the invocation {actions.rewind_before_invocation_id} and all after it")
     if actions.compaction:
         lines.append(f"  summary {dumps(actions.compaction)}")
+    if actions.replay.ended is not None and event.output is not None:
+        lines.append(f"  {node.name}@{node.run_id} gives {dumps(event.output)}")
+    if actions.route is not None:
+        lines.append(f"  route {dumps(actions.route)}")
     lines += [f"  state {key} = {dumps(value)}" for key, value in actions.state_delta.items()]
     lines += [f"  state {key} deleted" for key in actions.state_removed]
     lines += [f"  state {key}: {dumps(operation)}" for key, operation in actions.state_ops.items()]

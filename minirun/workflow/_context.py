@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigurationError
 from ..runtime import InvocationContext
 from ._collected import Collected
+
+if TYPE_CHECKING:
+    from ..credentials import AuthConfig, AuthCredential
 
 __all__ = ["NodeContext"]
 
@@ -41,11 +44,26 @@ class NodeContext(InvocationContext):
         Raises:
             ConfigurationError: The node has `rerun_on_resume=False`: it does not go on after a question.
         """
+        self._check_goes_on("yield a RequestInput, whose answer is the output")
+        return await super().request_input(message, response_schema=response_schema, payload=payload)
+
+    async def request_credential(
+        self, auth_config: AuthConfig, *, rejected: AuthCredential | None = None
+    ) -> AuthCredential:
+        """
+        Return the user's credential, or ask for it, as in any context.
+
+        Raises:
+            ConfigurationError: The node has `rerun_on_resume=False`: it does not go on after a question.
+        """
+        self._check_goes_on("ask for it in a node of its own")
+        return await super().request_credential(auth_config, rejected=rejected)
+
+    def _check_goes_on(self, otherwise: str) -> None:
         node = self._position.node
         if node is not None and node.ends_with_questions:
             msg = f"the node {node.info_path} has rerun_on_resume=False, so a question ends it"
-            raise ConfigurationError(f"{msg}; leave that out, or yield a RequestInput, whose answer is the output")
-        return await super().request_input(message, response_schema=response_schema, payload=payload)
+            raise ConfigurationError(f"{msg}; leave that out, or {otherwise}")
 
     def _said(self, name: str) -> Collected:
         self._check_writable()

@@ -8,7 +8,7 @@ refused as theirs is. It speaks in a branch of its own (`helper~1`), which no pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,16 +18,16 @@ import trio
 from .._json import FrozenTuple, brief, dumps, freeze
 from .._values import MAKE, changed
 from ..agents._lanes import ON_FAILURE
-from ..errors import ConfigurationError, FatalError, ReplayError, StorageError
+from ..errors import ConfigurationError, FatalError, NodeRunsLimitExceededError, ReplayError, StorageError
 from ..events import Event, NodeInfo, RecordedStep
 from ..flows._record import unattempted
 from ..flows._recorded_step import event_of_failure
 from ..flows._recorded_step import outcome_of as failure_of
-from ..runtime._failure import first_failure, is_pause
+from ..runtime._failure import first_failure, is_only_cancelled, is_pause
 from ..sessions._concurrent import ConcurrentWrites
 from ..types import Content
 from ._node_run import NodeExecution
-from ._nodes import Node, is_limit
+from ._nodes import JoinNode, Node, is_limit
 from ._running import outcome_of
 from ._view import with_graphs
 from ._wrap import as_node
@@ -40,6 +40,9 @@ __all__ = ["map_nodes", "run_node", "with_graphs"]
 
 # Functions that are made anew each time would stay until the run ends.
 NODES_KEPT_MAX = 64
+
+# How many runs, each run by the one around it, share the stack of a task: Python allows a few dozen more.
+RUNS_IN_A_TASK_MAX = 12
 
 
 async def run_node(context: WorkingContext, value: Any, given: Any, name: str | None = None) -> Any:
@@ -62,11 +65,19 @@ async def map_nodes(
         raise ConfigurationError(f"expected max_concurrency from 1 up, or None for no limit, found {found}")
     if on_failure not in ON_FAILURE:
         raise ConfigurationError(f"expected on_failure 'cancel_others' or 'collect', found {brief(on_failure)}")
-    if isinstance(items, (str, bytes)) or not isinstance(items, Iterable):
+    if isinstance(items, (str, bytes, bytearray)) or not isinstance(items, Iterable):
         raise ConfigurationError(f"expected items to be a list, or another iterable of values, found {brief(items)}")
+    if isinstance(items, (Mapping, set, frozenset)):
+        advice = "write list(items.items())" if isinstance(items, Mapping) else "which has no order; sort it"
+        raise ConfigurationError(f"expected items to be a list, found {brief(items)}; {advice}")
     node = _node(context, value, name)
-    concurrent = ConcurrentWrites()
-    runs = [_claimed(context, node, _frozen(item, node), (concurrent, place)) for place, item in enumerate(items)]
+    concurrent, limit = ConcurrentWrites(), context._invocation.run_config.max_node_runs
+    runs = []
+    for place, item in enumerate(items):
+        if 0 < limit <= place:  # which may never end
+            msg = f"expected no more items of {node.name!r} than the {limit} nodes that an invocation may run"
+            raise NodeRunsLimitExceededError(f"{msg}, found more; raise RunConfig.max_node_runs, or give fewer")
+        runs.append(_claimed(context, node, _frozen(item, node), (concurrent, place)))
     beside = _items(runs)
     results: list[Any] = [None] * len(runs)
     failures: list[Exception] = []
@@ -111,6 +122,8 @@ def _node(context: WorkingContext, value: Any, name: str | None) -> Node:
     found = kept.get((id(value), name))
     if found is None:
         node = as_node(value)
+        if isinstance(node, JoinNode):
+            raise ConfigurationError(f"expected a node that runs alone, found the join {node.name!r}; it needs a graph")
         if len(kept) == NODES_KEPT_MAX:
             del kept[next(iter(kept))]
         found = kept[id(value), name] = value, node if name is None else node._changed(name=name)
@@ -199,7 +212,7 @@ async def _run(context: WorkingContext, execution: NodeExecution, failed_id: str
             if execution.place is not None:
                 execution.place = await stack.enter_async_context(execution.place.below())
             try:
-                ended = await execution.run()
+                ended = await _on_a_stack(context, execution.run)
             except (FatalError, StorageError, ReplayError):
                 raise
             except Exception as error:  # recorded, as that of a step: whoever catches it goes on from there
@@ -213,6 +226,32 @@ async def _run(context: WorkingContext, execution: NodeExecution, failed_id: str
         await trio.lowlevel.checkpoint()
     invocation.memo["ended", path] = ended  # an attempt that comes to it again finds it
     return outcome_of(ended, execution.input).output
+
+
+async def _on_a_stack(context: WorkingContext, work: Callable[[], Awaitable[Event]]) -> Event:
+    """
+    Do *work*, in a task of its own if the stack of this one has many runs of nodes by now.
+
+    So a node that runs itself without end comes to `RunConfig.max_node_runs`, and not to the end of Python's stack.
+    """
+    if (context._path.count("~") + 1) % RUNS_IN_A_TASK_MAX:
+        return await work()
+    ended: list[Event] = []
+    failed: list[BaseException] = []
+
+    async def do() -> None:
+        try:
+            ended.append(await work())
+        except BaseException as error:
+            if is_only_cancelled(error):
+                raise
+            failed.append(error)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(do, name=trio.lowlevel.current_task().name)
+    if failed:
+        raise failed[0]
+    return ended[0]
 
 
 def _recorded(replayer: Replayer, path: str) -> Event | None:

@@ -111,7 +111,9 @@ class NodeExecution:
                     last = self._end_of_failed(error)
                     break
                 attempt, start_seq = attempt + 1, (failed.seq or 0) + 1
-            except BaseException:
+            except BaseException as error:
+                if isinstance(error, GeneratorExit):  # it ends the run: see `Run`
+                    error.add_note(f"in the node {self.info_path}")
                 invocation.ids.release(context._claims)  # another attempt of what this is part of comes to the same
                 raise
         context, scope = self._context(attempt + 1, start_seq)

@@ -63,7 +63,8 @@ def aliased(instance: Any) -> None:
 
 IS_RETRY = refusing("retry to be a RetryConfig or None", lambda value: value is None or isinstance(value, RetryConfig))
 IS_TIMEOUT = refusing("timeout_s to be seconds above 0, or None", _is_time)
-_flag = attrs.validators.instance_of(bool)
+_flag = refusing("a flag of a node to be True or False", lambda value: isinstance(value, bool))
+_text = refusing("the description of a node to be a string", lambda value: isinstance(value, str))
 
 
 class Node(_AgentFields):
@@ -90,11 +91,12 @@ class Node(_AgentFields):
         max_parallel_workers: How many of them at once; None for no limit of its own.
         rerun_on_resume: For ported programs. A node that was cut off is always run again from its start, what it has
             done so far taken from the log. False says that a question ends the node, as a RequestInput does that is
-            yielded or returned: `ctx.request_input` raises ConfigurationError there. Only functions can have it.
+            yielded or returned: `ctx.request_input` and `ctx.request_credential` raise ConfigurationError there, and a
+            timer is waited for as ever. Only functions can have it.
     """
 
     name: str = attrs.field(validator=refusing("a node name that is an identifier and not 'user'", _is_name))
-    description: str = attrs.field(default="", validator=attrs.validators.instance_of(str))
+    description: str = attrs.field(default="", validator=_text)
     retry: RetryConfig | None = attrs.field(default=None, validator=IS_RETRY)
     timeout_s: float | None = attrs.field(default=None, validator=IS_TIMEOUT)
     require_confirmation: bool = attrs.field(default=False, validator=_flag)
@@ -108,6 +110,10 @@ class Node(_AgentFields):
 
     def __attrs_post_init__(self) -> None:
         aliased(self)
+        kind = type(self)
+        if (kind.run_node_impl, kind._logic, kind._once) == (Node.run_node_impl, Node._logic, Node._once):
+            msg = f"node {self.name!r}: {kind.__name__} has no logic"
+            raise ConfigurationError(f"{msg}; override `run_node_impl` in a subclass")
         if self.max_parallel_workers is not None and not self.parallel_worker:
             raise ConfigurationError(f"node {self.name!r}: max_parallel_workers has no effect without parallel_worker")
         if not self.rerun_on_resume and not self._ends_with_questions:
@@ -310,6 +316,17 @@ class JoinNode(Node):
     initial: Any = None
 
     _ends_with_questions = False
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        if self.parallel_worker:
+            raise ConfigurationError(f"join {self.name!r}: parallel_worker has no effect on a JoinNode; leave it out")
+        if self.reduce is None and self.initial is not None:
+            raise ConfigurationError(f"join {self.name!r}: initial has no effect without reduce")
+        if inspect.iscoroutinefunction(self.reduce):
+            msg = f"join {self.name!r}: expected reduce to be no `async def`"
+            raise ConfigurationError(f"{msg}; await in a node behind the join")
+        freeze(self.initial, f"initial of {self.name!r}")
 
     async def _once(self, context: InvocationContext, scope: NodeScope) -> Event:
         if self.require_all and scope.missing:

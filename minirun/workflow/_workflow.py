@@ -98,6 +98,9 @@ class Workflow(BaseAgent):
 
     def __attrs_post_init__(self) -> None:
         aliased(self)
+        if self.sub_agents:
+            msg = f"workflow {self.name!r}: sub_agents have no effect, since nothing hands over to them"
+            raise WorkflowConfigurationError(f"{msg}; make them nodes, in edges=")
         self._graph, self._forms  # noqa: B018 # what makes no graph, or is no schema, is refused when it is made
 
     # --- the graph

@@ -14,6 +14,8 @@ from ._nodes import FunctionNode, Node
 
 __all__ = ["as_node", "node"]
 
+_NOT_GIVEN = object()
+
 
 def as_node(value: Any, **options: Any) -> Node:
     """
@@ -55,7 +57,7 @@ def as_node(value: Any, **options: Any) -> Node:
 def node(value: Any, /, **options: Any) -> Node: ...
 @overload
 def node(**options: Any) -> Callable[[Any], Node]: ...
-def node(value: Any = None, /, **options: Any) -> Any:
+def node(value: Any = _NOT_GIVEN, /, **options: Any) -> Any:
     """
     Make a node: as a decorator, `@node` or `@node(retry=...)`, or of what stands there, `node(agent, timeout_s=5)`.
 
@@ -64,6 +66,6 @@ def node(value: Any = None, /, **options: Any) -> Any:
     Raises:
         ConfigurationError: It is nothing that can be one, or an option cannot be that.
     """
-    if value is None:
+    if value is _NOT_GIVEN:
         return lambda found: as_node(found, **options)
     return as_node(value, **options)
