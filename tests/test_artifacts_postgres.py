@@ -31,7 +31,7 @@ from minirun.types import Part
 from .postgres import new_database, shared_server
 from .postgres_sessions import name_of, sql
 
-SESSION: dict[str, str] = {"app_name": "app", "user_id": "u", "session_id": "s"}
+SESSION: dict[str, Any] = {"app_name": "app", "user_id": "u", "session_id": "s"}
 HERE: dict[str, Any] = {**SESSION, "filename": "a.txt"}
 KEY = ArtifactKey("app", "u", "s", "a.txt")
 USERS = ArtifactKey("app", "u", None, "user:a")
@@ -303,7 +303,7 @@ async def test_an_upload_that_was_taken_for_dead_is_refused(worker: Worker, othe
 async def test_an_upload_whose_connection_ends_leaves_nothing_that_has_a_name(worker: Worker) -> None:
     """Chunks that are there already are collected later."""
     database = name_of(worker.url)
-    ending = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'"
+    ending = f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '{database}'"
 
     async def pieces() -> AsyncIterator[bytes]:
         yield PIECE * 4

@@ -228,7 +228,6 @@ LATER = frozenset(
         "sessions._read_only",
         "sessions._recovery",
         "sessions._seldom",
-        "sessions._postgres._artifacts",
         "sessions._sqlite._artifacts",
         "sessions._sqlite._dead_owners",
         "sessions._sqlite._delete",

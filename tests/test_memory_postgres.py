@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -68,7 +68,7 @@ async def test_workers_that_add_at_once_lose_nothing() -> None:
             for number in range(10):
                 for service, name in ((one, "one"), (other, "other")):
                     texts = [f"tea {name}{number} a", f"tea {name}{number} b"]
-                    nursery.start_soon(lambda s=service, t=texts: s.add_memory(**USER, memories=t))
+                    nursery.start_soon(partial(service.add_memory, **USER, memories=texts))
         assert len((await one.search_memory(**USER, query="tea", limit=500)).memories) == 40
     assert sql(place, "SELECT newest, count, length FROM minirun.memory_users") == [("40", "40", "120")]
     assert sql(place, "SELECT count(DISTINCT place) FROM minirun.memory_entries") == [("40",)]

@@ -11,9 +11,9 @@ all of them, and sends. Those who come meanwhile make the next group, and the fi
 *   Stored first, applied second: the live sessions are advanced in the order of the numbers, before anybody is woken.
     What others have committed to the shared scopes that the group has written to comes with the same answer, read under
     the counter's lock.
-*   Who is not in the answer was stale; it alone is told. One that the server's functions refuse is taken out, and the
-    others are sent again: nothing of the statement was stored. A deadlock or a serialization failure is tried once
-    more.
+*   A member that is not in the answer was stale; it alone is told. One that the server's functions refuse is taken out,
+    and the others are sent again: nothing of the statement was stored. A deadlock or a serialization failure is tried
+    once more.
 *   A connection that is lost between sending and answer leaves open whether the group is stored.
 """
 

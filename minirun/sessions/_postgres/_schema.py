@@ -1,9 +1,9 @@
 """
 The tables that sessions have in a Postgres database, in the schema `minirun`, and the functions that the commit calls.
 
-`store` has one row, which every commit updates: the number of the newest event, and that of the newest session. Who has
-updated it holds its lock until the commit is visible. So numbers are given without a gap, become visible in their
-order, and what is written under the lock is written in that order by all workers.
+`store` has one row, which every commit updates: the number of the newest event, and that of the newest session. A
+transaction that has updated it holds its lock until the commit is visible. So numbers are given without a gap, become
+visible in their order, and what is written under the lock is written in that order by all workers.
 
 `events` holds logs, as in a file (`sessions._sqlite._schema`): a session writes the log of its own number, the log of a
 fork goes on where the past ends that it shares, and `shared_pasts` says which logs that past stands in. `chain` is the
