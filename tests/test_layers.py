@@ -225,6 +225,7 @@ LATER = frozenset(
         "sessions._postgres._queries",
         "sessions._postgres._rewind",
         "sessions._postgres._turn",
+        "sessions._sqlite._service",
         "sessions._read_only",
         "sessions._recovery",
         "sessions._seldom",

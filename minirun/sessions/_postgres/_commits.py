@@ -139,6 +139,14 @@ class Commits:
         try:
             await self._gather()
             connection = await self._connected()
+        except StorageError as error:  # nobody is better off: each would wait as long for the same server
+            waiting = self._take_all()
+            self._fail(waiting, error)
+            for job in waiting:
+                job.done = True
+                job.wake()
+            self._pass_on()
+            return
         except BaseException:
             self._queue.remove(leader)
             self._pass_on()
@@ -182,6 +190,11 @@ class Commits:
             chars += len(job.append.line)
             group.append(job)
         return group
+
+    def _take_all(self) -> list[_Job]:
+        waiting = [*self._queue]
+        self._queue.clear()
+        return waiting
 
     async def _connected(self) -> Connection:
         if self._connection is not None and not self._connection.is_alive():
