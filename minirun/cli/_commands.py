@@ -70,6 +70,7 @@ LATER = {
     "docs": "._docs",
     "invocations": "._invocations",
     "simulate": "._simulate",
+    "work": "._work",
 }
 
 
@@ -87,7 +88,7 @@ class _Commands(click.Group):
 @click.group(cls=_Commands)
 @click.version_option(package_name="minirun")
 def cli() -> None:
-    """Run agents, look at what their sessions hold, and simulate them."""
+    """Run agents, let workers go on with them, look at what their sessions hold, and simulate them."""
 
 
 # --- run ----------------------------------------------------------------------------------------------------------

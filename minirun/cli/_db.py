@@ -36,7 +36,7 @@ class Db:
         """
         if isinstance(self.place, Path):
             return SqliteSessionService(self.place)
-        from ..sessions import DatabaseSessionService  # most commands are given a file
+        from ..sessions._postgres._service import DatabaseSessionService  # most commands are given a file
 
         try:
             return DatabaseSessionService(self.place)
@@ -66,7 +66,7 @@ def shown_url(url: str) -> str:
     return parts._replace(netloc=f"{user.partition(':')[0]}{at}{hosts}", query=query, fragment="").geturl()
 
 
-class DbType(click.ParamType):
+class DbType(click.ParamType):  # type: ignore[type-arg]  # older versions of click have no argument here
     """The value of `--db`. With *exists*, a file must be there."""
 
     name = "file or url"

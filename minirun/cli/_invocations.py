@@ -11,8 +11,8 @@ import trio
 from rich.console import Console
 
 from ..runners import Runner
-from ..runners._supervisor import resumable
 from ..sessions import BaseSessionService, InvocationStatus
+from ..sessions._work import resumable
 from ._commands import INTERRUPTED, AnswerLine, config_for, db_option, print_table, show_error, show_run, with_service
 from ._ctrl_c import cancelled_by_ctrl_c
 from ._db import Db

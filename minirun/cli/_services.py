@@ -30,8 +30,8 @@ def artifacts_beside(service: BaseSessionService) -> BaseArtifactService:
         return InMemoryArtifactService(env=service.env)
     if isinstance(service, SqliteSessionService):
         return SqliteArtifactService(service)
-    from ..artifacts import DatabaseArtifactService  # most commands are given a file
-    from ..sessions import DatabaseSessionService
+    from ..artifacts._database import DatabaseArtifactService  # most commands are given a file
+    from ..sessions._postgres._service import DatabaseSessionService
 
     assert isinstance(service, DatabaseSessionService)
     return DatabaseArtifactService(service)
@@ -42,8 +42,8 @@ def _memory_beside(service: BaseSessionService) -> BaseMemoryService:
         return InMemoryMemoryService(env=service.env)
     if isinstance(service, SqliteSessionService):
         return SqliteMemoryService(service)
-    from ..memory import DatabaseMemoryService  # most commands are given a file
-    from ..sessions import DatabaseSessionService
+    from ..memory._database import DatabaseMemoryService  # most commands are given a file
+    from ..sessions._postgres._service import DatabaseSessionService
 
     assert isinstance(service, DatabaseSessionService)
     return DatabaseMemoryService(service)

@@ -30,7 +30,7 @@ from ._rows import stored_status
 from ._session import Row
 from ._text import stored_key
 
-__all__ = ["CHANNEL", "LEASE_S", "RENEW_EVERY_S", "End", "LeaseWait", "Leases"]
+__all__ = ["CHANNEL", "LEASE_S", "RENEW_EVERY_S", "WORK", "End", "LeaseWait", "Leases"]
 
 # A lease outlives three missed renewals by a margin; a host whose loop stands still for longer loses it.
 LEASE_S: Final = 30.0
@@ -38,6 +38,8 @@ RENEW_EVERY_S: Final = 8.0
 
 CHANNEL: Final = "minirun_sessions"
 """What tells of sessions that are free now: the payload is the session's number."""
+WORK: Final = "minirun_work"
+"""What tells supervisors that a worker has left an invocation to them."""
 
 # How often a worker that waits for a session looks at it, if it hears nothing: the first pause and the longest. A
 # worker that dies tells nobody.
@@ -66,6 +68,7 @@ _LEAVE: Final = Statement(
     """,
     "int8 int8 text",
 )
+_TELL_WORK: Final = Statement("tell_work", f"SELECT pg_notify('{WORK}', '')")
 _END: Final = Statement(
     "end_run",
     """
@@ -100,6 +103,8 @@ class End:
         if self._status is not None:
             place = (self._incarnation, self._epoch, stored_key(self._invocation_id)[0])
             calls.append(_END(*place, stored_status(self._status), self._revision))
+            if self._status is InvocationStatus.INTERRUPTED:
+                calls.append(_TELL_WORK())
         await database.write(*calls)
 
 
