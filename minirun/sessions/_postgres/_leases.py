@@ -68,7 +68,18 @@ _LEAVE: Final = Statement(
     """,
     "int8 int8 text",
 )
-_TELL_WORK: Final = Statement("tell_work", f"SELECT pg_notify('{WORK}', '')")
+# Whoever has claimed it (`_work`) has begun it by now.
+_UNCLAIM: Final = Statement(
+    "unclaim", "DELETE FROM minirun.claims WHERE session = $1 AND invocation_id = $2 AND owner = $3", "int8 text text"
+)
+_TELL_WORK: Final = Statement(
+    "tell_work",
+    f"""
+    SELECT pg_notify('{WORK}', '') FROM minirun.invocations
+    WHERE session = $1 AND invocation_id = $3 AND epoch = $2 AND status = 'running'
+    """,
+    "int8 int8 text",
+)
 _END: Final = Statement(
     "end_run",
     """
@@ -98,13 +109,14 @@ class End:
         The session's row first, as appends lock it.
         """
         calls = [_HURRIED()]
+        place = (self._incarnation, self._epoch, stored_key(self._invocation_id)[0])
         if owner is not None:
             calls.append(_LEAVE(self._incarnation, self._epoch, owner))
+            calls.append(_UNCLAIM(place[0], place[2], owner))
         if self._status is not None:
-            place = (self._incarnation, self._epoch, stored_key(self._invocation_id)[0])
             calls.append(_END(*place, stored_status(self._status), self._revision))
-            if self._status is InvocationStatus.INTERRUPTED:
-                calls.append(_TELL_WORK())
+        elif owner is not None:
+            calls.append(_TELL_WORK(*place))  # unless its end was recorded before
         await database.write(*calls)
 
 

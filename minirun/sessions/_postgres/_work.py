@@ -4,8 +4,8 @@ Work that many workers share: who goes on with what was interrupted, or is due.
 A worker looks for what can be resumed, and *claims* as much as it has places for: a row of `claims` for each, which
 no other worker can make as long as it counts. It counts until its time is over, or until its worker is gone, as its
 sign of life tells (see `_leases`). The first event of the run takes the session's lease, and from there on that
-protects it; so a claim is never given back, and need not be renewed. It only spares others from trying: what makes it
-safe is the lease.
+protects it; so a claim need not be renewed. It is given back with the lease. It only spares others from trying: what
+makes it safe is the lease.
 
 A worker that leaves runs to others says so on a channel. What it does not say, by dying, is found by polling.
 
