@@ -55,6 +55,7 @@ PATHS: dict[str, Stand] = {
     **_paths("artifacts", "base_artifact_service file_artifact_service in_memory_artifact_service"),
     "auth": Stand(("credentials",)),
     "auth.auth_credential": Stand(("credentials",)),
+    "auth.auth_schemes": Stand(("credentials",), {"OpenIdConnectWithConfig": "AuthScheme"}),
     "auth.auth_tool": Stand(("credentials",)),
     "auth.credential_service": Stand(("credentials",)),
     "auth.credential_service.base_credential_service": Stand(("credentials",)),
@@ -90,6 +91,13 @@ PATHS: dict[str, Stand] = {
             "preload_memory_tool": {"preload_memory_tool": "preload_memory"},
         },
     ),
+    "tools.openapi_tool": Stand(("tools.openapi",)),
+    "tools.openapi_tool.openapi_spec_parser": Stand(("tools.openapi",)),
+    "tools.openapi_tool.openapi_spec_parser.openapi_toolset": Stand(("tools.openapi",)),
+    "tools.openapi_tool.openapi_spec_parser.rest_api_tool": Stand(("tools.openapi",)),
+    "tools.mcp_tool": Stand(("tools.mcp",), {"MCPToolset": "McpToolset"}),
+    "tools.mcp_tool.mcp_session_manager": Stand(("tools.mcp",)),
+    "tools.mcp_tool.mcp_toolset": Stand(("tools.mcp",), {"MCPToolset": "McpToolset"}),
 }
 
 
@@ -134,9 +142,13 @@ _MISSING = (
     Missing(
         "say which credential is needed by minirun.credentials.AuthConfig(credential_key=..., scheme=...), whose "
         "scheme is a text: 'api_key', 'bearer', 'basic', 'oauth2' or 'custom'",
-        names="AuthCredentialTypes AuthScheme AuthSchemeType HttpAuth HttpCredentials OAuth2Auth "
-        "OpenIdConnectWithConfig ServiceAccount",
-        modules="auth.auth_handler auth.auth_preprocessor auth.auth_schemes",
+        names="AuthCredentialTypes AuthSchemeType HttpAuth HttpCredentials ServiceAccount",
+        modules="auth.auth_handler auth.auth_preprocessor",
+    ),
+    Missing(
+        "write AuthConfig(..., auth_scheme=minirun.credentials.AuthScheme(...), raw_auth_credential="
+        "AuthCredential('client', client_id=..., client_secret=...))",
+        names="OAuth2Auth OpenIdConnectWithConfig",
     ),
     # plugins
     Missing(
@@ -193,14 +205,21 @@ _MISSING = (
     ),
     # tools
     Missing(
-        "write a function for each operation that the model may call, and give these as tools",
-        names="APIHubToolset ApplicationIntegrationToolset OpenAPIToolset RestApiTool",
-        modules="tools.apihub_tool tools.application_integration_tool tools.google_api_tool tools.openapi_tool",
+        "import it from minirun.tools.openapi, which needs minirun[models]",
+        names="OpenAPIToolset RestApiTool",
     ),
     Missing(
+        "give minirun.tools.openapi.OpenAPIToolset the OpenAPI document of the API",
+        names="APIHubToolset ApplicationIntegrationToolset",
+        modules="tools.apihub_tool tools.application_integration_tool tools.google_api_tool",
+    ),
+    Missing("import McpToolset from minirun.tools.mcp, which needs an extra", names="MCPToolset McpToolset"),
+    Missing("a minirun.tools.mcp.McpToolset makes them", names="MCPTool McpTool", modules="tools.mcp_tool.mcp_tool"),
+    Missing("give the URL of the server's streamable HTTP, which has taken its place", names="SseConnectionParams"),
+    Missing(
         "write a minirun.tools.BaseToolset that asks the server",
-        names="MCPTool MCPToolset McpTool McpToolset ToolboxToolset",
-        modules="tools.mcp_tool tools.toolbox_toolset",
+        names="ToolboxToolset",
+        modules="tools.toolbox_toolset",
     ),
     Missing(
         "it searches at one provider; give the agent a function of your own that searches",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
-
-from ._json import shown
+from ._json import freeze, shown
+from ._values import changed
 from .errors import InvalidValueError
 
 __all__ = ["check_route", "with_route"]
@@ -22,7 +21,7 @@ def with_route(actions: Any, route: object) -> Any:
     if actions.route is not None:
         raise InvalidValueError("Event.route", "it is short for actions.route; give one of the two")
     check_route(route, "Event.route")
-    return attrs.evolve(actions, route=route)
+    return changed(actions, route=freeze(route, "EventActions.route"))  # the other fields are checked already
 
 
 def check_route(route: object, path: str) -> None:

@@ -8,7 +8,8 @@ is checked (`_fields`). The constructor takes half of the time of one that attrs
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial, update_wrapper
+from functools import cache, partial, update_wrapper
+from operator import attrgetter
 from typing import Any, Self, TypeVar
 
 import attrs
@@ -17,9 +18,7 @@ from ._fields import OBJECT, check_unknown
 from ._frozen import VALUE, refuse_changes
 from ._json import EMPTY_DICT
 
-__all__ = [
-    "MAKE", "Memoized", "Value", "changed", "check_in_subclass", "constructed", "unknown_field",
-]
+__all__ = ["MAKE", "Memoized", "Value", "changed", "check_in_subclass", "constructed", "unknown_field"]
 
 _T = TypeVar("_T")
 _Class = TypeVar("_Class", bound=type)
@@ -36,12 +35,10 @@ class Value:
         refuse_changes(cls, VALUE)
 
     def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
         if other.__class__ is not self.__class__:
             return NotImplemented
-        fields = attrs.fields(type(self))  # type: ignore[arg-type]  # every subclass is an attrs class
-        return all(getattr(self, field.name) == getattr(other, field.name) for field in fields)
+        content = _content_of(self.__class__)  # type: ignore[arg-type]  # the class is hashable, its values are not
+        return self is other or bool(content(self) == content(other))
 
     def to_json(self) -> str:
         """
@@ -193,6 +190,12 @@ def _constructor_of(cls: Any) -> Callable[..., None]:
     ]
     constructor: Callable[..., None] = _compiled(cls, f"construct(self, *, {', '.join(parameters)})", body, **scope)
     return constructor
+
+
+@cache
+def _content_of(cls: Any) -> Callable[[Any], object]:
+    """What gives all fields of a value of this class; every subclass is an attrs class."""
+    return attrgetter(*(field.name for field in attrs.fields(cls)))
 
 
 def _converted(convert: Callable[[Any], Any], value: object, path: str) -> Any:

@@ -9,22 +9,26 @@ What an error says about the store (promise P1): `StorageError` means *unknown u
 for its subclasses whose `stored` is False: there the transaction never began or was rolled back.
 """
 
-# ruff: noqa: F403, F405
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
 from ._lazy import names_of
 
-if TYPE_CHECKING:  # their __all__ are what the table below says
+if TYPE_CHECKING:  # what the table below names, for type checkers; each module lists its own
+    from ._api_errors import *
     from ._model_errors import *
     from ._state_schema_error import *
+    from ._tool_server_errors import *
     from ._workflow_errors import *
 else:
     _later = {
+        "minirun._api_errors": "ApiConnectionError ApiError ApiTimeoutError AuthorizationError "
+        "AuthorizationUnavailableError",
         "minirun._model_errors": "CassetteError ContextTooLongError ModelAuthenticationError ModelConnectionError "
         "ModelError ModelOverloadedError ModelRateLimitedError ModelRefusedError ModelRequestError ModelTimeoutError",
         "minirun._state_schema_error": "StateSchemaError",
+        "minirun._tool_server_errors": "McpAuthenticationError McpConnectionError McpError McpToolError",
         "minirun._workflow_errors": "NodeInputError NodeRejectedError NodeTimeoutError RouteError SecondOutputError "
         "StrayCancellationError WorkflowConfigurationError WorkflowError",
     }
@@ -33,18 +37,20 @@ else:
 __path__: list[str] = []  # so that the modules are found that ADK has below `errors`: see `_adk`
 
 __all__ = [
-    "AlreadyExistsError", "ArgumentError", "CassetteError", "CleanupTimeoutError", "ConfigurationError",
+    "AlreadyExistsError", "ApiConnectionError", "ApiError", "ApiTimeoutError", "ArgumentError", "AuthorizationError",
+    "AuthorizationUnavailableError", "CassetteError", "CleanupTimeoutError", "ConfigurationError",
     "ContextTooLongError", "CredentialRefusedError", "CredentialServiceError", "DeadlineExceededError", "FatalError",
     "InvalidEventError", "InvalidMessageError", "InvalidValueError", "InvocationEndedError", "InvocationNotFoundError",
-    "LlmCallsLimitExceededError", "MinirunError", "MissingArtifactError", "MissingDepsError", "MissingStateKeyError",
-    "ModelAuthenticationError", "ModelConnectionError", "ModelContractError", "ModelError", "ModelOverloadedError",
-    "ModelRateLimitedError", "ModelRefusedError", "ModelRequestError", "ModelTimeoutError", "NodeInputError",
-    "NodeRejectedError", "NodeRunsLimitExceededError", "NodeTimeoutError", "NotResumableError",
-    "NotSupportedAttributeError", "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError",
-    "RetriesExceededError", "RouteError", "ScriptError", "SecondOutputError", "SecretError", "ServiceClosedError",
-    "ServiceInUseError", "ServiceNotConfiguredError", "SessionBusyError", "SessionNotFoundError", "StaleSessionError",
-    "StateSchemaError", "StorageBusyError", "StorageConnectionError", "StorageCorruptError", "StorageError",
-    "StorageFormatError", "StorageFullError", "StorageMissingError", "StorageReadOnlyError", "StorageRolledBackError",
+    "LlmCallsLimitExceededError", "McpAuthenticationError", "McpConnectionError", "McpError", "McpToolError",
+    "MinirunError", "MissingArtifactError", "MissingDepsError", "MissingStateKeyError", "ModelAuthenticationError",
+    "ModelConnectionError", "ModelContractError", "ModelError", "ModelOverloadedError", "ModelRateLimitedError",
+    "ModelRefusedError", "ModelRequestError", "ModelRetry", "ModelTimeoutError", "NodeInputError", "NodeRejectedError",
+    "NodeRunsLimitExceededError", "NodeTimeoutError", "NotResumableError", "NotSupportedAttributeError",
+    "NotSupportedError", "NotSupportedImportError", "OutputSchemaError", "ReplayError", "RetriesExceededError",
+    "RouteError", "ScriptError", "SecondOutputError", "SecretError", "ServiceClosedError", "ServiceInUseError",
+    "ServiceNotConfiguredError", "SessionBusyError", "SessionNotFoundError", "StaleSessionError", "StateSchemaError",
+    "StorageBusyError", "StorageConnectionError", "StorageCorruptError", "StorageError", "StorageFormatError",
+    "StorageFullError", "StorageMissingError", "StorageReadOnlyError", "StorageRolledBackError",
     "StorageUncertainError", "StrayCancellationError", "ThreadsExhaustedError", "TokensLimitExceededError",
     "ToolCallsLimitExceededError", "ToolTimeoutError", "TransfersLimitExceededError", "UnfinishedAgentError",
     "UnknownToolError", "WorkflowConfigurationError", "WorkflowError",
@@ -80,6 +86,14 @@ class InvalidMessageError(MinirunError, ValueError):
 
 class ArgumentError(MinirunError, ValueError):
     """The arguments of a function call do not fit the tool's signature; the model is told so."""
+
+
+class ModelRetry(ArgumentError):
+    """
+    To raise in a tool or an `output_validator`: the model is told this text, and tries again, so many times at most.
+
+    It is none of the program's failures: no `RetryConfig` makes the same call again, and no traceback is logged.
+    """
 
 
 class ConfigurationError(MinirunError, ValueError):

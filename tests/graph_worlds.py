@@ -9,15 +9,33 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from minirun import InvocationContext
-from minirun.sessions import InvocationStatus
+from minirun import InvocationContext, Runner
+from minirun.errors import NodeTimeoutError, NotResumableError, SessionBusyError, StorageError
+from minirun.sessions import Invocation, InvocationStatus
 from minirun.simulation import World
+from minirun.workflow._tool_node import ToolNodeError
 
-from .graphs import Ground, Sketch, attempts_in, build, check_graph_log, draw
+from .graph_laws import attempts_in, check_graph_log
+from .graphs import BrokenError, Ground, build
 from .laws import Log, expect, read_logs
-from .waiting import ENDS, WAIT_S, Outside, by_invocation, check_answered, live, may_run_twice, steps_of
+from .sketches import Sketch, draw
+from .waiting import (
+    ENDS,
+    EXPECTED,
+    LOOK_S,
+    WAIT_S,
+    Outside,
+    People,
+    by_invocation,
+    check_answered,
+    live,
+    may_run_twice,
+    steps_of,
+)
 
 __all__ = ["graphs"]
+
+BREAKS_MAX = 2
 
 
 class WorldGround(Ground):
@@ -29,6 +47,9 @@ class WorldGround(Ground):
         self.outside = Outside(world)
         self.begun: dict[str, list[str]] = defaultdict(list)
         """By invocation: the runs of nodes, each where its logic was called first."""
+        self.is_mended = False
+        """Whether nothing here breaks any more."""
+        self.breaks = 0
 
     async def enter(self, ctx: InvocationContext) -> None:
         """Check that there is a reason: the run has not ended, nor has this attempt."""
@@ -44,6 +65,15 @@ class WorldGround(Ground):
             law = "an attempt that has failed is not made again"
             world._fail(f"{law}: {path}, attempt {ctx.attempt_count}", law)
         await world.sleep(world.choices.choose(2, "the node takes its time"))
+
+    def stumble(self, *, in_step: bool = False) -> None:
+        """Fail now and then: a node, a model or a tool. (Who tries a step again that has failed has another record.)"""
+        if in_step or self.is_mended or self.breaks == BREAKS_MAX or "crash" not in self._world.faults:
+            return
+        if self._world.choices.maybe("something breaks", 24):
+            self.breaks += 1
+            self._world.reached("something has broken")
+            raise BrokenError
 
     def _stored(self, invocation_id: str) -> Log:
         logs = self._world._ledger.logs.values()
@@ -64,6 +94,63 @@ class WorldGround(Ground):
         return float(await ctx.step("when", when))
 
 
+class Persistent(People):
+    """They go on with what has failed, or was left: now and then, and, once nothing breaks any more, with all of it."""
+
+    def __init__(self, world: World, runner: Runner, ground: WorldGround) -> None:
+        super().__init__(world, runner)
+        self._ground = ground
+        self.expected = (*EXPECTED, BrokenError, ToolNodeError, NodeTimeoutError)
+
+    async def goes_on(self, runner: Runner) -> None:
+        """A process in which somebody looks now and then for what can be gone on with."""
+        world = self._world
+        while True:
+            await world.sleep(LOOK_S * (1 + world.choices.choose(3, "when somebody looks at what has failed")))
+            try:
+                found = await self._ended()
+            except StorageError:
+                continue
+            if self._ground.is_mended:
+                return
+            for one in found[:1]:
+                await self._try_again(runner, one)
+
+    async def _close_what_is_left(self) -> None:
+        """First let all that can come to their end do so."""
+        self._ground.is_mended = True
+        found = await self._ended()
+        for one in found:
+            await self._try_again(self._runner, one)
+        if found:
+            return await self.settle()
+        await super()._close_what_is_left()
+
+    async def _ended(self) -> list[Invocation]:
+        """The newest invocations of sessions, if they have failed or were cancelled."""
+        listed = await self._runner.session_service.list_invocations(app_name=self._runner.app_name)
+        newest: dict[tuple[str, str], Invocation] = {}
+        for one in sorted(listed, key=lambda one: one.seq):
+            newest[one.user_id, one.session_id] = one
+        return [one for one in newest.values() if one.status in (InvocationStatus.FAILED, InvocationStatus.CANCELLED)]
+
+    async def _try_again(self, runner: Runner, one: Invocation) -> None:
+        world = self._world
+        try:
+            async with runner.run_async(
+                user_id=one.user_id, session_id=one.session_id, invocation_id=one.invocation_id
+            ) as run:
+                await run.wait()
+        except (NotResumableError, SessionBusyError):
+            expect(not self._ground.is_mended, f"{one} was not gone on with")
+            world.reached("it was too late to go on")
+        except self.expected as error:
+            expect(not self._ground.is_mended, f"{one} was gone on with, and has failed with {error!r}")
+            world.reached(f"what was gone on with has failed: {type(error).__name__}")
+        else:
+            world.reached(f"somebody has gone on with what was {one.status}")
+
+
 async def graphs(world: World) -> None:
     """Two users talk to a workflow that the choices have drawn, answer what it asks, and wait."""
     sketch = draw(world.choices)
@@ -71,7 +158,10 @@ async def graphs(world: World) -> None:
     for _, draft in sketch.all():
         world.reached(f"a node {draft.kind}")
     runner = world.runner(lambda: build(sketch, ground))
-    people = await live(world, runner)
+    people = Persistent(world, runner, ground)
+    if world.choices.maybe("somebody goes on with what has failed", 2):
+        world.host(runner, people.goes_on)
+    await live(world, runner, people)
     logs = await read_logs(world, runner)
     listed = await runner.session_service.list_invocations(app_name=runner.app_name)
     status = {one.invocation_id: one.status for one in listed}

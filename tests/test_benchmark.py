@@ -21,7 +21,7 @@ from .benchmarks.chart import chart
 from .benchmarks.contest import Figure, play
 from .benchmarks.environments import folder_of
 from .benchmarks.imports import import_once, imports
-from .benchmarks.measuring import Ratio
+from .benchmarks.measuring import Ratio, Row
 from .benchmarks.report import IN_README, readme_table
 from .benchmarks.run import arguments
 from .benchmarks.scale import QUICK
@@ -55,6 +55,12 @@ SCENARIOS = (
     "chat completions over HTTP, 20 chunks",
     "Anthropic's messages over HTTP, 20 chunks",
     "3 streams of 200 chunks over HTTP at once",
+    "a chain of 3 nodes in a file",
+    "a chain of 3 nodes in a quick file",
+    "3 nodes side by side and a join in a file",
+    "3 nodes side by side and a join in a quick file",
+    "a node mapped over 5 items in a file",
+    "a node mapped over 5 items in a quick file",
     "3 agents answer in parallel",
     "fsyncs-text",
 )
@@ -65,6 +71,11 @@ PARTS = (
     "4 sessions x 2 appends",
     "seeds: money",
     "search 300, disk",
+    "a node run, memory",
+    "a node run, process",
+    "a late node run, memory",
+    "a late node run, process",
+    "resume of a loop",
 )
 
 
@@ -203,6 +214,20 @@ def test_targets_are_judged_by_ratios_of_the_run() -> None:
         "target: text turn in memory: at least 5 x as fast as the fastest peer: 10.00 [10.00–10.00] (fast) reached",
         "target: text turn in memory, 5 000 events: at most 1.25 x its own cost at the least size:"
         " 2.00 [2.00–2.00] missed",
+    ]
+
+
+def test_targets_of_parts_are_judged_by_their_rows() -> None:
+    """A row of a part is reached or missed by its own ratio; one beside something else is not the one that is meant."""
+    rows = [
+        Row("a node run, memory", [12, 13, 13], "an event and a step", [10, 10, 10]),
+        Row("resume of a loop", [40, 50, 60], "reading its events", [10, 10, 10], unit="ms"),
+        Row("a late node run, memory", [1, 1, 1], "something else", [1, 1, 1]),
+    ]
+    told = [str(verdict) for verdict in verdicts([], rows) if verdict.verdict != "not measured"]
+    assert told == [
+        "target: node run in memory: at most 1.3 x an event and a step: 1.30 [1.20–1.30] reached",
+        "target: resume of finished node runs: at most 3 x reading its events: 5.00 [4.00–6.00] missed",
     ]
 
 

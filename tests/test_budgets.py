@@ -8,6 +8,7 @@ far its agents have come to it again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import attrs
@@ -27,6 +28,7 @@ from minirun import (
 from minirun.errors import (
     FatalError,
     LlmCallsLimitExceededError,
+    NodeRunsLimitExceededError,
     TokensLimitExceededError,
     ToolCallsLimitExceededError,
     TransfersLimitExceededError,
@@ -38,6 +40,7 @@ from minirun.sessions import BaseSessionService, InMemorySessionService
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import LongRunningFunctionTool
 from minirun.types import Content, Part, UsageMetadata
+from minirun.workflow import START, Workflow
 
 PLACE: Any = {"user_id": "u", "session_id": "s"}
 
@@ -238,3 +241,106 @@ async def test_an_answer_inside_of_a_call_that_was_not_accepted_counts_after_res
     with pytest.raises(LlmCallsLimitExceededError):
         again_less = RunConfig(max_llm_calls=4)
         await run(root("done"), service, again_less, new_message=waits.pending[0].reply("here"))
+
+
+class Asks(BaseAgent):
+    """Runs its sub-agents, then asks."""
+
+    async def _run_async_impl(self, ctx: InvocationContext) -> None:
+        for agent in self.sub_agents:
+            await agent.run_async(ctx)
+        await ctx.request_input("?")
+
+
+@pytest.mark.parametrize(
+    ("limits", "error"),
+    [
+        ({"max_llm_calls": 3}, LlmCallsLimitExceededError),
+        ({"max_tokens": 12}, TokensLimitExceededError),
+        ({"max_tool_calls": 1}, ToolCallsLimitExceededError),
+    ],
+    ids=["models", "tokens", "tools"],
+)
+async def test_a_run_with_less_left_than_was_used_ends_where_that_is_found(
+    limits: dict[str, Any], error: type[FatalError]
+) -> None:
+    """Nothing new is asked or called, yet the agents come to more than this run allows; the invocation waits on."""
+
+    def agent() -> BaseAgent:
+        first = LlmAgent(name="first", model=model(call("note"), call("note"), "noted"), tools=[note])
+        return Asks(name="asks", sub_agents=[first, LlmAgent(name="second", model=model("said"))])
+
+    service = InMemorySessionService()
+    waits = await run(agent(), service, new_message="go")
+    assert (waits.status, waits.usage.total_token_count) == ("paused", 24)
+    again = Runner(app_name="app", agent=agent(), session_service=service)
+    with pytest.raises(error):
+        async with again.run_async(**PLACE, invocation_id=waits.invocation_id, run_config=RunConfig(**limits)) as less:
+            await less.wait()
+    assert less.status == "paused"
+    config = RunConfig(max_llm_calls=4, max_tool_calls=2)
+    enough = await run(agent(), service, config, invocation_id=waits.invocation_id)
+    assert enough.status == "paused"
+
+
+async def test_what_a_callback_has_answered_asks_no_budget_of_tokens_when_it_is_replayed() -> None:
+    """All tokens are used; what follows was said without a model, and is found again."""
+
+    def agent() -> BaseAgent:
+        second = LlmAgent(
+            name="second", model=model(), before_model_callback=lambda callback_context, llm_request: says("for it")
+        )
+        return Asks(name="asks", sub_agents=[LlmAgent(name="first", model=model("said")), second])
+
+    service, config = InMemorySessionService(), RunConfig(max_tokens=6)
+    waits = await run(agent(), service, config, new_message="go")
+    assert (waits.status, waits.usage.total_token_count) == ("paused", 6)
+    again = await run(agent(), service, config, invocation_id=waits.invocation_id)
+    assert again.status == "paused"
+
+
+async def test_what_hands_nothing_over_uses_no_transfer_when_it_is_counted_again() -> None:
+    """Several answers and questions were stored; the one transfer that is left can be made."""
+
+    def agent(*answers: Part | str) -> BaseAgent:
+        last = LlmAgent(name="last", model=model("here"))
+        tools: list[Any] = [note, LongRunningFunctionTool(order)]
+        return LlmAgent(name="root", model=model(*answers), tools=tools, sub_agents=[last])
+
+    service, config = InMemorySessionService(), RunConfig(max_transfers=1)
+    waits = await run(agent(call("note"), call("order")), service, config, new_message="go")
+    ends = await run(
+        agent(call("transfer_to_agent", agent_name="last")),
+        service,
+        config,
+        new_message=waits.pending[0].reply("here"),
+    )
+    assert (ends.status, ends.answer and ends.answer.text) == ("completed", "here")
+
+
+async def test_runs_of_nodes_count_after_resume_as_often_as_they_have_ended() -> None:
+    """One has ended, one waits and is run again, one follows: with two allowed the last is refused, with three not."""
+
+    async def first(node_input: Any) -> int:
+        return 1
+
+    async def ask(ctx: InvocationContext, node_input: Any) -> Any:
+        return await ctx.request_input("?")
+
+    async def last(node_input: Any) -> str:
+        return "done"
+
+    def flow() -> Workflow:
+        return Workflow(name="wf", edges=[(START, first, ask, last)])
+
+    for limit, status in ((2, "failed"), (3, "completed")):
+        service, config = InMemorySessionService(), RunConfig(max_node_runs=limit)
+        waits = await run(flow(), service, config, new_message="go")
+        assert waits.status == "paused"
+        runner = Runner(app_name="app", agent=flow(), session_service=service)
+        with pytest.raises(NodeRunsLimitExceededError) if status == "failed" else nullcontext():
+            async with runner.run_async(
+                **PLACE, new_message=waits.pending[0].reply("here"), run_config=config
+            ) as ends:
+                await ends.wait()
+        assert ends.status == status

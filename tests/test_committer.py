@@ -158,3 +158,19 @@ async def test_one_task_at_a_time_asks_a_run(autojump_clock: MockClock) -> None:
             nursery.cancel_scope.cancel()
         go_on.set()
         assert [event.text async for event in run] == ["said"]
+
+
+async def test_who_waits_for_a_store_that_has_begun_goes_on_although_the_caller_has_left(
+    autojump_clock: MockClock,
+) -> None:
+    """The caller leaves while an event is being stored; its emitter is shielded, so no cancellation wakes it."""
+    said: list[str] = []
+
+    async def speak(ctx: InvocationContext) -> None:
+        with trio.CancelScope(shield=True):
+            said.append((await ctx.emit(Event(message="begun"))).text)
+
+    with trio.fail_after(100):
+        async with slow_runner(speak).run_async(**PLACE, new_message="go"):
+            await trio.sleep(1)
+    assert said == ["begun"]

@@ -350,7 +350,7 @@ async def test_providing_checks_what_it_is_given() -> None:
     with pytest.raises(InvalidMessageError, match="expired"):
         await provide(pending, AuthCredential("api_key", api_key=SECRET, expires_at=5))
     with pytest.raises(InvalidValueError, match="expected an AuthCredential") as caught:
-        await provide(pending, SECRET)  # type: ignore[arg-type]  # refused
+        await provide(pending, SECRET)
     assert SECRET not in str(caught.value)
     assert await desk.credentials.list_credentials(app_name="app", user_id="u") == []
 

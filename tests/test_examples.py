@@ -133,6 +133,14 @@ def test_notebook(tmp_path: Path) -> None:
     assert others == ["3: {'result': 5}", "4: Ink costs 5.", "8: I don't know.", "?"]
 
 
+def test_the_server_of_a_folder_asks_before_it_removes(tmp_path: Path) -> None:
+    """The agent's program starts the server, is asked by it, and answers."""
+    assert output_of("mcp_folder.py", tmp_path) == [
+        "paused The MCP server 'disk' asks, for its tool 'remove': Remove old.txt for good?",
+        "It is gone. False",
+    ]
+
+
 def test_guest_mode(tmp_path: Path) -> None:
     """Under an asyncio host, agents answer questions that asyncio code asks at the same time."""
     assert output_of("guest_mode.py", tmp_path) == ["['hello!', 'asyncio!']"]

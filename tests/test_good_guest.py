@@ -301,7 +301,9 @@ import minirun
 OUTSIDE = {f"minirun.{name}" for name in ("__main__", "_pytest_plugin", "cli", "inspector", "simulation")}
 # What an extra is needed for.
 OUTSIDE |= {"minirun._postgres._libpq", "minirun.credentials._keyring", "minirun.models._http"}
-OUTSIDE |= {"minirun.plugins._tracing"}
+OUTSIDE |= {"minirun.plugins._tracing", "minirun._web_client"}
+OUTSIDE |= {"minirun.tools._openapi._yaml"}
+OUTSIDE |= {"minirun.tools.mcp"}
 
 def import_all(package):
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):

@@ -37,27 +37,28 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             "types events errors _json _fields _frozen _frozen_error _odd_notes _replay_checks _routes _values _copies "
             "_codec _record _window _adk _genai _misuse _model_errors _request_types _state_schema_error "
-            "_workflow_errors",
+            "_workflow_errors _api_errors _tool_server_errors _urls",
         ),
     ),
     (
         "pure logic",
         (
             "sessions._state sessions._state_schema sessions._read_only sessions._concurrent sessions._fold",
-            "credentials._values",
+            "credentials._values credentials._scheme",
             "flows",
             "workflow._arcs workflow._checks workflow._draw workflow._edges workflow._graph workflow._joins",
         ),
     ),
     ("Postgres, which Env connects to", ("_postgres",)),
     ("env", ("env _threads _abandoned",)),
-    ("what services have in common", ("_service",)),
+    ("what services have in common", ("_service", "_web _web_client")),
     ("services", ("sessions", "credentials", "models")),
     ("what may share the file of the sessions", ("artifacts", "memory")),
     ("runtime", ("runtime",)),
     ("tools", ("tools",)),
     ("what answers of models lead to", ("planners", "code_executors")),
     ("agents", ("agents",)),
+    ("tools that need agents", ("tools.mcp",)),
     ("plugins and workflow", ("plugins", "workflow")),
     ("apps", ("apps",)),
     ("runners", ("runners",)),
@@ -76,18 +77,22 @@ SYNCHRONOUS = ("values", "pure logic")
 # Top-level modules with a public name; every other module that is not the `__init__` of a package is private.
 PUBLIC_MODULES = (
     *("types", "events", "errors", "env", "apps", "runners", "__main__"),
-    *("models.anthropic", "models.gemini", "models.openai", "models.providers"),
+    *("models.anthropic", "models.gemini", "models.openai", "models.providers", "tools.openapi"),
 )
 
 CORE_DEPENDENCIES = frozenset({"trio", "attrs", "attr", "cattrs"})
 # Units outside of the core may use more: what the tests of applications use anyway, and whatever an extra brings.
 TEST_DEPENDENCIES = frozenset({"hypothesis", "pytest", "pytest_trio"})
 # What single modules use of extras; nothing imports them before it is needed.
+_MCP = frozenset({"anyio", "httpx2", "mcp", "mcp_types", "pydantic"})
 EXTRAS = {
     "_postgres/_libpq.py": frozenset({"psycopg"}),
+    "_web_client.py": frozenset({"httpx2"}),
+    **{f"tools/mcp/{path.name}": _MCP for path in (Path(minirun.__file__).parent / "tools" / "mcp").glob("*.py")},
     "credentials/_keyring.py": frozenset({"keyring"}),
     "models/_http.py": frozenset({"httpx2"}),
     "plugins/_tracing.py": frozenset({"opentelemetry"}),
+    "tools/_openapi/_yaml.py": frozenset({"yaml"}),
 }
 FREE_UNITS = ("simulation", "inspector", "cli", "__main__", "_pytest_plugin")
 
@@ -131,7 +136,11 @@ LATER = frozenset(
         "_replay_checks",
         "_request_types",
         "_routes",
+        "_web_client",
         "agents._caching",
+        "agents._chosen_contents",
+        "agents._validators",
+        "tools._model_retries",
         "agents._call_ids",
         "agents._callbacks",
         "agents._clone",
@@ -156,6 +165,8 @@ LATER = frozenset(
         "credentials._in_memory",
         "credentials._secrets",
         "credentials._service",
+        "credentials._sign_in",
+        "credentials._tokens",
         "credentials._values",
         "flows._deps",
         "flows._json_schema",
@@ -205,6 +216,7 @@ LATER = frozenset(
         "runtime._replay",
         "runtime._steps",
         "runtime._thread_calls",
+        "sessions._adk._import",
         "sessions._call_fold",
         "sessions._compactions",
         "sessions._edits",
@@ -228,6 +240,7 @@ LATER = frozenset(
         "sessions._postgres._rewind",
         "sessions._postgres._service",
         "sessions._postgres._turn",
+        "sessions._postgres._verify",
         "sessions._postgres._work",
         "sessions._sqlite._service",
         "sessions._read_only",
@@ -253,6 +266,7 @@ LATER = frozenset(
         "tools._handover",
         "tools._limited_slot",
         "tools._media",
+        "tools._openapi._yaml",
         "tools._options",
         "tools._permission",
         "tools._retry",

@@ -35,7 +35,7 @@ from minirun.credentials import AuthCredential
 from minirun.errors import MinirunError
 from minirun.events import Event, EventActions
 from minirun.memory import MemoryEntry
-from minirun.models import ContextCacheConfig, RecordedLlm, ScriptedLlm
+from minirun.models import ContextCacheConfig, LlmResponse, RecordedLlm, ScriptedLlm
 from minirun.models.anthropic import Claude
 from minirun.models.gemini import Gemini
 from minirun.models.openai import OpenAIChat, OpenAIResponses
@@ -48,6 +48,8 @@ from minirun.plugins import (
 )
 from minirun.sessions import GetSessionConfig, KeyValueSessionService, KeyValueStore
 from minirun.tools import FunctionTool, LongRunningFunctionTool, RetryConfig
+from minirun.tools.mcp import McpToolset, StdioConnectionParams, StdioServer, StreamableHTTPConnectionParams
+from minirun.tools.openapi import OpenAPIToolset
 from minirun.types import Content, GenerateContentConfig, HttpOptions, ThinkingConfig, UsageMetadata
 from minirun.workflow import START, JoinNode, Node, Workflow
 
@@ -105,6 +107,7 @@ MAKERS: dict[str, Callable[..., object]] = {
     "GenerateContentConfig": GenerateContentConfig,
     "HttpOptions": HttpOptions,
     "ThinkingConfig": ThinkingConfig,
+    "LlmResponse": LlmResponse,
     "UsageMetadata": UsageMetadata,
     "ScriptedLlm": partial(ScriptedLlm, []),
     "RecordedLlm": lambda **given: RecordedLlm(ScriptedLlm([]), "recorded.jsonl", "record", **given),
@@ -122,8 +125,14 @@ MAKERS: dict[str, Callable[..., object]] = {
     "GetSessionConfig": GetSessionConfig,
     "DatabaseSessionService": partial(DatabaseSessionService, "postgresql://nowhere/db"),
     "SqliteSessionService": partial(SqliteSessionService, ":memory:"),
+    "McpToolset": partial(McpToolset, "http://host/mcp"),
+    "StdioConnectionParams": partial(StdioConnectionParams, StdioServer("command")),
+    "StreamableHTTPConnectionParams": partial(StreamableHTTPConnectionParams, "http://host/mcp"),
     "FunctionTool": partial(FunctionTool, _tool),
     "LongRunningFunctionTool": partial(LongRunningFunctionTool, _tool),
+    "OpenAPIToolset": partial(
+        OpenAPIToolset, spec_dict={"openapi": "3.1.0", "paths": {"/": {"get": {}}}}, base_url="https://api.example"
+    ),
     "RetryConfig": RetryConfig,
     "Node": partial(Node, name="n", parallel_worker=True),
     "JoinNode": partial(JoinNode, name="n", parallel_worker=True),
@@ -163,8 +172,8 @@ ACCEPTED: dict[tuple[str, str], tuple[object, ...]] = {
 MADE_BY_MINIRUN = frozenset(
     {
         "ArtifactVersion", "BaseTool", "Collected", "Commit", "Damage", "GenerateContentConfigDraft", "Invocation",
-        "LiveSession", "Memory", "NodeRunInfo", "OpenCall", "PendingCall", "Program", "SavedSession", "Session",
-        "Stored",
+        "LiveSession", "Memory", "NodeRunInfo", "OpenCall", "PendingCall", "Program", "RestApiTool", "SavedSession",
+        "Session", "Stored",
     }
 )  # fmt: skip
 

@@ -10,13 +10,13 @@ import pytest
 from minirun import InvocationContext, LlmAgent
 from minirun.agents import CallbackContext, ReadonlyContext
 from minirun.code_executors import BaseCodeExecutor, CodeExecutionInput, CodeExecutionResult
-from minirun.errors import ConfigurationError, InvalidValueError, LlmCallsLimitExceededError
+from minirun.errors import ConfigurationError, InvalidValueError, OutputSchemaError
 from minirun.models import LlmRequest, LlmResponse
 from minirun.planners import BasePlanner, BuiltInPlanner, PlanReActPlanner
 from minirun.testing import ScriptedLlm, call
 from minirun.types import Content, GenerateContentConfig, Part, ThinkingConfig
 
-from .helpers import RunConfig, run_to_end, runner_for
+from .helpers import run_to_end, runner_for
 
 PLAN = "/*PLANNING*/ 1. Add. 2. Tell."
 
@@ -70,15 +70,15 @@ async def test_a_model_is_shown_its_plan_again() -> None:
 
 async def test_a_plan_without_an_act_is_no_answer() -> None:
     """
-    A model that only plans is asked again, told what is missing, within the limits of the run.
+    A model that only plans is asked again, told what is missing, as often as the agent's output_retries say.
     """
     agent, model = planning(PLAN, "/*FINAL_ANSWER*/ 3")
     events, run = await run_to_end(runner_for(agent))
     assert (events[0].text, events[-1].text, run.status) == ("", "3", "completed")
     assert [content.text for content in model.requests[1].contents] == ["go", PLAN, PlanReActPlanner.go_on]
     agent, _ = planning(*[PLAN] * 5)
-    with pytest.raises(LlmCallsLimitExceededError):
-        await run_to_end(runner_for(agent), run_config=RunConfig(max_llm_calls=3))
+    with pytest.raises(OutputSchemaError, match="found none in 3 tries"):
+        await run_to_end(runner_for(agent))
 
 
 @pytest.mark.parametrize(

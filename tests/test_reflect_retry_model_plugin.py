@@ -186,7 +186,7 @@ class Before(BasePlugin):
     """Never lets the model be asked."""
 
     async def before_model_callback(self, *, callback_context: CallbackContext, llm_request: LlmRequestDraft) -> Any:
-        return LlmResponse(ask_again="and again")
+        return LlmResponse(ask_again="and again", ask_again_max=9)
 
 
 async def test_a_hook_that_always_has_the_model_asked_again_meets_the_budget() -> None:

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, assert_checkpoints
 
 from minirun import (
     AgentTool,
@@ -16,6 +16,7 @@ from minirun import (
     BaseAgent,
     Event,
     EventActions,
+    FunctionTool,
     InMemorySessionService,
     InvocationContext,
     LlmAgent,
@@ -24,10 +25,12 @@ from minirun import (
     RunConfig,
     Runner,
     SequentialAgent,
+    ToolContext,
 )
 from minirun.errors import ReplayError
 from minirun.plugins import BasePlugin
 from minirun.testing import call
+from minirun.tools import RetryConfig
 from minirun.types import Content, Part
 
 from .helpers import PLACE, Logic, run_to_end, runner_for
@@ -45,7 +48,7 @@ from .test_replay_order import (
     until,
     very_long,
 )
-from .test_resume import cut_after
+from .test_resume import cut_after, log_of, runner_of
 
 
 async def test_what_is_said_on_the_way_to_a_pause_is_not_missed_when_somebody_looks() -> None:
@@ -301,6 +304,7 @@ async def test_what_a_hook_of_the_run_does_anew_says_nothing_about_the_agents() 
     with pytest.raises(ReplayError, match="step 'another'"):
         async with other.run_async(**PLACE, invocation_id=run.invocation_id) as again:
             await again.wait()
+    assert again.status == "paused"
 
 
 async def test_a_partial_event_that_is_not_shown_again_is_a_checkpoint() -> None:
@@ -337,3 +341,156 @@ async def test_a_hook_that_fails_after_something_new_fails_the_invocation_althou
         async with runner.run_async(**PLACE, invocation_id=log[0].invocation_id) as run:
             await run.wait()
     assert run.status == "failed"
+    assert (await log_of(runner))[-1].error_code == "OSError"
+
+
+async def test_another_attempt_in_a_later_run_does_again_nothing_that_the_one_before_has_done(
+    autojump_clock: MockClock,
+) -> None:
+    """What a call has said, and the steps that it has taken, are there for its next attempt, in whatever run."""
+    taken: list[str] = []
+
+    def agent() -> BaseAgent:
+        attempts: list[int] = []
+
+        async def take() -> None:
+            taken.append("step")
+
+        async def work(tool_context: ToolContext) -> str:
+            """Work."""
+            with assert_checkpoints():
+                await tool_context.emit(Event(message="at it"))
+            await tool_context.step("take", take)
+            attempts.append(1)
+            if len(attempts) == 1:
+                raise OSError("once")
+            return "worked"
+
+        tool = FunctionTool(work, retry=RetryConfig(initial_delay=0), on_interrupted="rerun")
+        return LlmAgent(name="a", model=steps(call("work"), "done", "done"), tools=[tool])
+
+    log = await first_run(agent())
+    assert [answer.response for event in log for answer in event.get_function_responses()] == [{"result": "worked"}]
+    taken.clear()
+    made = next(number for number, event in enumerate(log, 1) if event.get_function_calls())
+    run, found = await go_on(agent(), log, made)
+    assert (run.status, texts(found), taken) == ("completed", ["at it", "done"], ["step"])
+
+
+async def test_an_agent_that_a_hook_has_answered_for_does_not_run_in_a_later_run_either() -> None:
+    """What the hook has said is there again, and the hook is not asked again."""
+    done: list[str] = []
+
+    async def instead(callback_context: InvocationContext) -> Content:
+        done.append("asked")
+        return Content(role="model", parts=[Part(text="instead")])
+
+    async def work(ctx: InvocationContext) -> None:
+        done.append("ran")
+
+    async def ask(ctx: InvocationContext) -> None:
+        await ctx.request_input("?")
+
+    first = Logic(name="first", logic=work, before_agent_callback=instead)
+    runner = runner_of(SequentialAgent(name="all", sub_agents=[first, one("asks", ask)]))
+    _, run = await run_to_end(runner)
+    async with runner.run_async(**PLACE, invocation_id=run.invocation_id) as again:
+        await again.wait()
+    assert (again.status, done) == ("paused", ["asked"])
+
+
+async def test_to_say_again_what_was_said_is_a_checkpoint() -> None:
+    """Replayed or not, `emit` lets others run, and a cancellation arrives there."""
+
+    async def speak(ctx: InvocationContext) -> None:
+        with assert_checkpoints():
+            await ctx.emit(Event(message="said"))
+
+    log = await first_run(one("speaks", speak))
+    run, found = await go_on(one("speaks", speak), log, len(log))
+    assert (run.status, texts(found)) == ("completed", ["said"])
+
+
+async def test_whom_an_escalation_ends_before_it_does_something_new_leaves_the_invocation_as_it_was(
+    autojump_clock: MockClock,
+) -> None:
+    """Nothing new was done, so what fails afterwards, before the rest was replayed, fails this run and no more."""
+
+    def agent(now: bool) -> BaseAgent:
+        over = trio.Event()
+
+        async def escalate(ctx: InvocationContext) -> None:
+            await trio.sleep(0.5)
+            await ctx.emit(Event(message="over", actions=EventActions(escalate=True)))
+            over.set()
+
+        async def speak(ctx: InvocationContext) -> None:
+            await ctx.emit(Event(message="speaks 0"))
+            with trio.CancelScope(shield=True):
+                await over.wait()
+            await ctx.emit(Event(message="speaks 1"))
+
+        async def eager(ctx: InvocationContext) -> None:
+            await ctx.emit(Event(message="eager 0"))
+            await (at_once if now else very_long)()
+            await ctx.emit(Event(message="eager 1"))
+
+        async def follow(ctx: InvocationContext) -> None:
+            if now:
+                raise OSError("before it")
+            await ctx.emit(Event(message="last 0"))
+
+        three = [one("ends", escalate), one("speaks", speak), one("eager", eager)]
+        sides = ParallelAgent(name="sides", sub_agents=three)
+        loop = LoopAgent(name="loop", sub_agents=[sides])
+        return SequentialAgent(name="all", sub_agents=[loop, one("follows", follow)])
+
+    log = await first_run(agent(now=False))
+    assert texts(log)[-2:] == ["over", "last 0"]
+    service = await cut_after(log, len(log))
+    runner = runner_of(agent(now=True), service)
+    with pytest.raises(OSError, match="before it"):
+        async with runner.run_async(**PLACE, invocation_id=log[0].invocation_id) as run:
+            await run.wait()
+    assert (run.status, texts(await log_of(runner))) == ("interrupted", texts(log))
+
+
+async def test_a_call_that_is_made_again_waits_for_no_escalation_after_what_was_said_inside_of_it(
+    autojump_clock: MockClock,
+) -> None:
+    """It was made before that: the agent that escalates waits for what was said inside, which is said in the call."""
+
+    def agent(pause: Pause) -> BaseAgent:
+        async def inside(ctx: InvocationContext) -> None:
+            await ctx.emit(Event(message="inside"))
+            await trio.sleep(1000)
+
+        async def escalate(ctx: InvocationContext) -> None:
+            await pause()
+            await ctx.emit(Event(message="over", actions=EventActions(escalate=True)))
+
+        tool = AgentTool(one("inner", inside))
+        calls = LlmAgent(name="calls", model=steps(call("inner", request="go")), tools=[tool])
+        sides = ParallelAgent(name="sides", sub_agents=[calls, one("ends", escalate)])
+        return LoopAgent(name="loop", sub_agents=[sides])
+
+    log = await first_run(agent(a_second))
+    assert texts(log) == ["inside", "over"]
+    for count in (until(log, "over"), len(log)):
+        run, found = await go_on(agent(at_once), log, count)
+        assert (run.status, texts(found)) == ("completed", ["inside", "over"])
+
+
+async def test_what_a_hook_of_the_run_says_comes_before_all_that_is_replayed() -> None:
+    """Each run greets anew: that is beside the agents' logic, which is found again behind it."""
+
+    class Greeter(BasePlugin):
+        async def before_run_callback(self, *, invocation_context: InvocationContext) -> None:
+            await invocation_context.emit(Event(message="hello"))
+
+    log = await first_run(speaker("speaks", 2, at_once))
+    app = App(name="app", root_agent=speaker("speaks", 2, at_once), plugins=[Greeter("greeter")])
+    runner = Runner(app=app, session_service=await cut_after(log, until(log, "speaks 0")))
+    async with runner.run_async(**PLACE, invocation_id=log[0].invocation_id) as run:
+        await run.wait()
+    assert (run.status, texts(await log_of(runner))) == ("completed", ["speaks 0", "hello", "speaks 1"])

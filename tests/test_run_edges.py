@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
 from minirun import (
     App,
@@ -204,6 +204,69 @@ async def test_asking_a_run_that_had_ended_before_is_a_checkpoint() -> None:
             scope.cancel()
             await anext(run, None)
     assert scope.cancelled_caught
+    assert (run.abandoned_threads, run.failed_calls, run.pending) == (0, {}, [])
+
+
+async def test_asking_for_an_event_that_is_there_already_is_a_checkpoint() -> None:
+    """Whoever reads a run in a loop lets others run, and can be cancelled, at every event."""
+
+    async def speak(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(message="one"))
+
+    async with runner_for(Logic(name="agent", logic=speak)).run_async(**PLACE, new_message="go") as run:
+        await wait_all_tasks_blocked()
+        with assert_checkpoints():
+            assert (await anext(run)).text == "one"
+
+
+async def test_the_answer_so_far_can_be_asked_for_after_every_event() -> None:
+    """Each look goes on where the last one ended, and misses none."""
+
+    async def speak(ctx: InvocationContext) -> None:
+        for text in ("one", "two", "three"):
+            await ctx.emit(Event(message=text))
+
+    seen: list[tuple[str, str | None]] = []
+    async with runner_for(Logic(name="agent", logic=speak)).run_async(**PLACE, new_message="go") as run:
+        assert run.answer is None
+        async for event in run:
+            seen.append((event.text, run.answer and run.answer.text))
+    assert seen == [("one", "one"), ("two", "two"), ("three", "three")]
+
+
+async def test_who_has_heard_of_an_interrupt_is_cancelled_to_the_end_of_the_block_and_no_further() -> None:
+    """A shielded reader was raised what has hit the agent; what it does next in the block ends, without an error."""
+
+    async def interrupt(ctx: InvocationContext) -> None:
+        raise SystemExit(3)
+
+    heard: list[object] = []
+    left_by: list[BaseException] = []
+    try:
+        async with runner_for(Logic(name="agent", logic=interrupt)).run_async(**PLACE, new_message="go") as run:
+            with trio.CancelScope(shield=True):
+                try:
+                    await run.wait()
+                except SystemExit as interrupted:
+                    heard.append(interrupted.code)
+            await trio.sleep_forever()
+    except BaseException as error:  # a cancellation of nobody would end this test without a failure
+        left_by.append(error)
+    assert (heard, run.status, left_by) == ([3], "failed", [])
+
+
+async def test_an_interrupt_in_the_block_wins_over_what_the_run_had_failed_with() -> None:
+    """The failure, which nobody has seen, is a note on it."""
+
+    async def fail(ctx: InvocationContext) -> None:
+        raise OSError("before")
+
+    with pytest.raises(SystemExit) as info:
+        async with runner_for(Logic(name="agent", logic=fail)).run_async(**PLACE, new_message="go") as run:
+            await wait_all_tasks_blocked()
+            raise SystemExit(3)
+    assert run.status == "failed"
+    assert [note for note in info.value.__notes__ if "before" in note] != []
 
 
 async def test_the_failed_calls_of_a_run_are_a_copy() -> None:

@@ -17,10 +17,10 @@ import minirun
 
 PACKAGE = Path(minirun.__file__).parent
 # The command that searches seeds is outside of all worlds: it counts real seconds and starts real processes. The bridge
-# is where trio meets another loop and other threads; its own thread is one of Env. What
-# runs the code of models starts processes and ends their groups. The command line reads the keys of providers.
+# is where trio meets another loop and other threads; its own thread is one of Env. What runs the code of models, and
+# what starts MCP servers, starts processes and ends their groups. The command line reads the keys of providers.
 EXEMPT = (
-    *("bridge/", "code_executors/_unsafe_local.py", "env.py", "simulation/"),
+    *("bridge/", "code_executors/_unsafe_local.py", "env.py", "simulation/", "tools/mcp/_stdio.py"),
     *("cli/_ctrl_c.py", "cli/_load.py", "cli/_simulate.py", "cli/_workers.py"),
 )
 

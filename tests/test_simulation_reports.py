@@ -7,7 +7,7 @@ import re
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from minirun.simulation import (
     Choice,
     Choices,
     CoverageError,
+    LivelockError,
     LogEntry,
     NondeterminismError,
     Outcome,
@@ -34,7 +35,7 @@ from minirun.simulation import (
     simulate,
     worlds,
 )
-from minirun.simulation._explore import check_reached, checked_options, explore, replay, stripped
+from minirun.simulation._explore import check_reached, checked_options, explore, replay, shrink_with, stripped
 from minirun.simulation._kept import Kept, KeptFileError, file_of, keep, kept_of, read_kept
 from minirun.simulation._report import in_words, report, task_in_words, tidied
 
@@ -272,6 +273,22 @@ def test_shrinking_is_bounded() -> None:
     found = simulate(scenario, RecordedChoices([0, 0, *[99] * 300]), storage="memory")
     shrink(scenario, found, runs_max=50, storage="memory")
     assert len(runs) == 51
+
+
+@pytest.mark.parametrize(
+    ("failure", "steps", "runs"),
+    [(ValueError("much"), 30, 4), (LivelockError("no end"), 30, 1), (LivelockError("no end"), 20_000, 1)],
+)
+def test_shrinking_is_bounded_in_steps(failure: Exception, steps: int, runs: int) -> None:
+    """It ends with the run that reaches the bound; one without end counts as many steps as any may take."""
+    ran: list[int] = []
+
+    def run(picks: Sequence[int]) -> Outcome:
+        ran.append(1)
+        return Outcome(failure, (), tuple(Choice("a", 9, pick) for pick in picks), Counter(), steps)
+
+    shrink_with(run, run([8] * 300), steps_max=100)
+    assert len(ran) == 1 + runs
 
 
 def test_what_must_be_reached_is_named_with_what_was() -> None:

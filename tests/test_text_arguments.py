@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 
 from minirun import BaseAgent, Event, InMemorySessionService, InvocationContext, Part, Runner, SqliteSessionService
 from minirun.artifacts import BaseArtifactService, FileArtifactService, InMemoryArtifactService, SqliteArtifactService
-from minirun.credentials import AuthCredential, BaseCredentialService, InMemoryCredentialService
+from minirun.credentials import AuthConfig, AuthCredential, BaseCredentialService, InMemoryCredentialService
 from minirun.errors import InvalidValueError, MinirunError
 from minirun.memory import BaseMemoryService, InMemoryMemoryService, MemoryEntry, SqliteMemoryService
-from minirun.sessions import BaseSessionService, KeyValueSessionService
+from minirun.sessions import BaseSessionService, KeyValueSessionService, PendingCall
 from minirun.types import Content
 
 from .test_key_value_store import InMemory
@@ -55,6 +55,19 @@ def given_to(name: str) -> Any:
         "chunks": [b"x"],
         "mime_type": "text/plain",
         "credential": AuthCredential("bearer", token="a-secret-token"),
+        "pending": PendingCall(
+            app_name="app",
+            user_id="u",
+            session_id="s",
+            invocation_id="e-1",
+            call_id="q-1",
+            kind="credential",
+            author="a",
+            tool="",
+            args={},
+            branch=None,
+            auth_config=AuthConfig("k", "oauth2", state="a-state"),
+        ),
         "events": [],
         "memories": ["tea"],
         "status": "running",
@@ -145,8 +158,9 @@ def test_any_text_is_refused_with_a_typed_error_or_taken(
         async with services(folder) as made:
             for sessions in made["sessions"]:
                 await sessions.create_session(app_name="app", user_id="u", session_id="s")
+            keeper = InMemoryCredentialService(env=made["sessions"][0].env)
             runners = [
-                Runner(agent=Silent(name="a"), app_name="app", session_service=sessions)
+                Runner(agent=Silent(name="a"), app_name="app", session_service=sessions, credential_service=keeper)
                 for sessions in made["sessions"]
             ]
             for service in [*runners] if kind == "runner" else made[kind]:

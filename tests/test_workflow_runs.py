@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from minirun.tools import RetryConfig
 from minirun.workflow import START, Workflow, node
 
 from .stores import Clock
-from .test_prefixes import bring_to_its_end, cut, open_calls, runner_of, store, whole_log
+from .test_prefixes import Build, bring_to_its_end, cut, open_calls, runner_of, store, whole_log
 from .test_resume import PLACE, log_of
 from .workflows import WORKFLOWS, noted
 
@@ -98,3 +99,61 @@ async def test_a_clock_that_is_set_back_delays_no_attempt(autojump_clock: trio.t
             async for _ in run:
                 steps[0] = -3600
     assert (run.status, trio.current_time() - begun) == ("completed", 5)
+
+
+class CancelsAt(trio.abc.Instrument):
+    """Cancels a scope at a step of any task, counted from 1."""
+
+    def __init__(self, step: int, scope: trio.CancelScope) -> None:
+        self._left = step
+        self._scope = scope
+
+    @property
+    def has_cancelled(self) -> bool:
+        """Whether there were as many steps."""
+        return self._left <= 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._scope.cancel()
+
+
+async def is_cancelled_at(build: Build, log: Sequence[Event], step: int) -> bool:
+    """Cancel a run at a step, go on with it, and compare; return whether it has had as many steps."""
+    async with store() as service:
+        with trio.CancelScope() as scope:
+            cancels = CancelsAt(step, scope)
+            trio.lowlevel.add_instrument(cancels)
+            try:
+                async with runner_of(build(), service).run_async(**PLACE, new_message="go") as run:
+                    await run.wait()
+            finally:
+                trio.lowlevel.remove_instrument(cancels)
+        for one in await service.list_invocations():  # none, if it was cancelled before the message was stored
+            runner = runner_of(build(), service)
+            if one.status == "cancelled":
+                async with runner.run_async(**PLACE, invocation_id=one.invocation_id) as again:
+                    await again.wait()
+            assert await bring_to_its_end(build, service, one.invocation_id) == "completed"
+            found = await log_of(runner)
+            assert open_calls(found) == set()
+            assert without_hashes(found) == without_hashes(log), step
+    return cancels.has_cancelled
+
+
+def without_hashes(log: Sequence[Event]) -> list[str]:
+    """The outcomes, whatever the id of the invocation is, from which some paths follow."""
+    hashed = re.compile(r"(@[0-9a-f]{16})?~[0-9a-f]{8}")
+    return sorted(f"{hashed.sub('', path)}: {outcome}" for path, outcome in outcomes(log).items())
+
+
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["lanes", "agents", "attempts", "maps", "tasks"])
+async def test_what_was_cancelled_at_any_step_is_gone_on_with(name: str, every: int) -> None:
+    """Wherever a cancellation meets a workflow, who goes on comes to the outcomes of nobody disturbed."""
+    build, step = WORKFLOWS[name], 1
+    log = await whole_log(build)
+    while await is_cancelled_at(build, log, step):
+        step += every
+    assert step > 20

@@ -991,6 +991,10 @@ async def check_end(forest: Forest, runner: Runner) -> None:
     for invocation, names in forest.hook_failures.items():
         is_failed = ended.get(invocation) is not InvocationStatus.COMPLETED
         expect(is_failed, f"a run is completed, and these hooks have failed in it: {names}")
-    for diary in forest.diaries:
-        for invocation, times in diary.begun_runs.items():
-            expect(diary.ended_runs[invocation] == times, f"a run began {times} times, and its cleanup did not follow")
+    begun = sum((diary.begun_runs for diary in forest.diaries), Counter[str]())
+    ended_runs = sum((diary.ended_runs for diary in forest.diaries), Counter[str]())
+    # What somebody has said twice may still be at work, and nobody waits for it before the end of the world.
+    at_work = Counter(name.rpartition("minirun agent of ")[2] for name in world.schedule.living())
+    for invocation, times in begun.items():
+        left = times - at_work[invocation]
+        expect(left <= ended_runs[invocation] <= times, f"a run began {times} times, and its cleanup did not follow")

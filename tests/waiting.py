@@ -119,6 +119,8 @@ class People:
     def __init__(self, world: World, runner: Runner) -> None:
         self._world = world
         self._runner = runner
+        self.expected: tuple[type[Exception], ...] = EXPECTED
+        """What runs may fail with."""
         self._said = 0
         self._known: dict[str, dict[str, PendingCall]] = defaultdict(dict)  # by user: every question that was seen
         self.accepted: dict[str, Any] = {}
@@ -131,7 +133,7 @@ class People:
         for text in texts:
             try:
                 await self._world.say(self._runner, user, text, session_id=SESSION)
-            except EXPECTED as error:
+            except self.expected as error:
                 self._world.reached(f"the run failed: {type(error).__name__}")
 
     async def answer(self, user: str, times: int) -> None:
@@ -162,7 +164,7 @@ class People:
             what = "what does not fit" if wrongly else "a second answer" if taken else "an answer that came too late"
             world.reached(f"{what} was refused")
             return
-        except EXPECTED as error:
+        except self.expected as error:
             world.reached(f"the run failed: {type(error).__name__}")
         else:
             expect(not wrongly, f"{value!r} does not fit {question}, and was taken")
@@ -175,7 +177,7 @@ class People:
         self._said += 1
         if question.kind == "confirmation":
             return not self._world.choices.maybe("it is not allowed", 5)
-        is_word = question.schema is not None and question.schema["type"] == "string"
+        is_word = question.kind == "message" or (question.schema is not None and question.schema["type"] == "string")
         return f"a{self._said}" if is_word else self._said
 
     async def _pending(self, user: str | None = None) -> list[PendingCall]:
@@ -226,7 +228,7 @@ class People:
         try:
             async with self._runner.run_async(**place, invocation_id=one.invocation_id) as run:
                 await run.wait()
-        except EXPECTED as error:
+        except self.expected as error:
             self._world.reached(f"the run failed: {type(error).__name__}")
 
     async def _settle_question(self, question: PendingCall) -> None:
@@ -237,7 +239,7 @@ class People:
                 await run.wait()
         except InvalidMessageError:
             self._world.reached("an answer that came too late was refused")
-        except EXPECTED as error:
+        except self.expected as error:
             self._world.reached(f"the run failed: {type(error).__name__}")
 
 
@@ -492,9 +494,9 @@ def has_packed_beside(log: Log) -> bool:
     return any(event.text == "packed 1" and (event.seq or 0) < gone_on for event in log)
 
 
-async def live(world: World, runner: Runner) -> People:
+async def live(world: World, runner: Runner, people: People | None = None) -> People:
     """Let two users talk and answer, one on two devices, beside supervisors, perhaps; then bring all to an end."""
-    people = People(world, runner)
+    people = People(world, runner) if people is None else people
     hosted = ("supervisors", "a clock", "nobody")
     picked = world.choices.choose(len(hosted), "who goes on", names=hosted)
     if picked < 2:

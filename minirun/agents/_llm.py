@@ -15,7 +15,7 @@ from .._values import MAKE, changed
 from ..errors import ConfigurationError, FatalError
 from ..events import Event, EventActions, Replay
 from ..flows._no_secrets import OF_RUN
-from ..flows._turn import CUT_OFF, INVALID_OUTPUT, Input, Turn, input_of, step
+from ..flows._turn import CUT_OFF, INVALID_OUTPUT, REFUSED_OUTPUT, Input, Turn, input_of, step
 from ..models import BaseLlm, LlmResponse
 from ..models._base import responses_of
 from ..runtime import InvocationContext, StreamingMode, ToolContext
@@ -28,6 +28,7 @@ from ._request import ConfigMemo, Instruction, ModelRequest, prepare, toolbox
 
 if TYPE_CHECKING:
     from ..code_executors import BaseCodeExecutor
+    from ..flows._filters import EventFilter
     from ..flows._output import OutputSchema
     from ..planners import BasePlanner
     from ..tools import BaseToolset, RetryConfig
@@ -35,10 +36,6 @@ if TYPE_CHECKING:
     from ._shaping import Shaping
 
 __all__ = ["Agent", "LlmAgent"]
-
-NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
-"""The `error_code` of a model's event that says nothing."""
-
 
 # --- how fields are checked -------------------------------------------------------------------------------------------
 
@@ -123,14 +120,23 @@ class LlmAgent(BaseAgent):
         disallow_transfer_to_parent: It does not hand over to the agent above it, nor keeps control for the user's next
             message.
         disallow_transfer_to_peers: It does not hand over to the agents beside it.
-        include_contents: `"none"` shows the model this invocation only: the user's message and what came of it.
+        include_contents: `"none"` shows the model this invocation only: the user's message and what came of it. A
+            function (not async) of a ReadonlyContext and the list of events that the model would be shown returns those
+            that it is shown, changed as it likes: `minirun.flows` has `keep_last(n)` and `remove_all_tools`. It is
+            asked for each request. A call whose response it leaves out is left out, too.
+        transfer_input_filter: The same for what was before another agent handed over to this one.
         input_schema: What another agent gives it that has it as a tool: as *output_schema*.
         output_schema: The form of its final answer: an attrs class, a dataclass, a TypedDict, a list of such, or a JSON
             schema. Every answer of the model is checked; the checked value is the event's `output`. What else may stand
             in the place of an answer is not refused, but has an `output` only if it has the form, or none at all: what
             a callback says for the agent, and the result of a tool with `skip_summarization`.
-        output_retries: How often a model whose answer has another form is asked again before the run fails with
-            OutputSchemaError.
+        output_validator: A function, sync or async, of the context and the final answer: with *output_schema* an
+            instance of its type (of a JSON schema: the JSON), else the text. It returns what takes the answer's place,
+            or None to leave it as it is; `raise ModelRetry("what is wrong")` has the model answer again. It is asked
+            once for each answer of the model, never again when the invocation goes on later. What it writes to the
+            state is stored with an answer that it has let pass. Any other exception fails the run.
+        output_retries: How often a model whose answer has another form, or was refused by the *output_validator* or by
+            a hook's `ask_again`, is asked again before the run fails with OutputSchemaError.
         output_key: The state key that gets the final answer: its text or, with *output_schema*, its value.
         mode: How it works as a node of a workflow. `"single_turn"`, as None: it answers its input, and that is the
             output. `"task"`: it talks with the user until it has what the *output_schema* asks for, and calls
@@ -172,11 +178,11 @@ class LlmAgent(BaseAgent):
     generate_content_config: GenerateContentConfig | None = attrs.field(default=None, validator=_checked)
     disallow_transfer_to_parent: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
     disallow_transfer_to_peers: bool = attrs.field(default=False, validator=attrs.validators.instance_of(bool))
-    include_contents: Literal["default", "none"] = attrs.field(
-        default="default", validator=refusing("include_contents 'default' or 'none'", ("default", "none").__contains__)
-    )
+    include_contents: Literal["default", "none"] | EventFilter = attrs.field(default="default", validator=_checked)
+    transfer_input_filter: EventFilter | None = attrs.field(default=None, validator=_checked)
     input_schema: Any = attrs.field(default=None, validator=_checked)
     output_schema: Any = attrs.field(default=None, validator=_checked)
+    output_validator: Callable[..., Any] | None = attrs.field(default=None, validator=_checked)
     output_retries: int = attrs.field(
         default=2, validator=refusing("output_retries to be an integer from 0 up", is_count)
     )
@@ -220,7 +226,7 @@ class LlmAgent(BaseAgent):
         if self._output is not None:
             from ._output import OutputRetries  # few agents have a schema
 
-            output = OutputRetries(self.name, self._output, self.output_retries, ctx._invocation)
+            output = OutputRetries(self, ctx._invocation)
         while turn is not Turn.DONE:
             if ctx.end_invocation:
                 what = Input.END
@@ -230,8 +236,9 @@ class LlmAgent(BaseAgent):
                 if ctx._invocation.replayer is not None:
                     event_id, recorded = await ctx._invocation.replayer.repeat_answer(ctx, event_id)
                 if recorded is not None:
-                    problems = [recorded.error_message or ""] if recorded.error_code == INVALID_OUTPUT else []
-                    event, tools = recorded, None
+                    is_refused = recorded.error_code in (INVALID_OUTPUT, REFUSED_OUTPUT)
+                    problems = [recorded.error_message or ""] if is_refused else []
+                    event, tools, answer = recorded, None, None
                 else:
                     request = await prepare(self, ctx, event_id)
                     answer = await self._answer(ctx, request)
@@ -239,12 +246,14 @@ class LlmAgent(BaseAgent):
                         continue  # a callback has ended the invocation
                     event, problems = await self._emit_answer(ctx, request, answer)
                     tools = request.tools
-                what, again = input_of(event), event.actions.replay.again
-                if output is not None and problems:
-                    again = output.refuse(event, problems)
-                if again is not None:
+                what = input_of(event)
+                if problems or event.actions.replay.again is not None:
+                    from ._output import OutputRetries  # few answers are not taken
+
+                    output = output or OutputRetries(self, ctx._invocation)
                     what = Input.INVALID
-                    await ctx.emit(Event(content=Content(role="user", parts=[Part(text=again)])))
+                    told = Part(text=output.refuse(event, problems, answer))
+                    await ctx.emit(Event(content=Content(role="user", parts=[told])))
                 elif code is not None and what is Input.TEXT and await code.answer(ctx, event):
                     what = Input.INVALID
             else:
@@ -365,11 +374,15 @@ class LlmAgent(BaseAgent):
             event = with_notes(event, tools, parallel=self.parallel_tool_calls)
         problems: list[str] = []
         if is_empty(event.content):
-            reason = f" ({event.finish_reason})" if event.finish_reason else ""
-            message = f"the model {request.model.name!r} has said nothing{reason}"
-            event = changed(event, error_code=NO_CONTENT, error_message=message)
+            from ._model_callbacks import saying_nothing  # few answers are empty
+
+            event = saying_nothing(event, request.model.name)
         elif input_of(event) is Input.TEXT:
             event, problems = self._with_checked_output(event)
+            if self.output_validator is not None and not problems:
+                from ._validators import validated  # few agents have one
+
+                event, problems = await validated(self, ctx, event)
             node = ctx._position.node
             if node is not None and node.agent is self and not problems:
                 event = node.with_mark(event)
@@ -382,11 +395,9 @@ class LlmAgent(BaseAgent):
             return event, []  # it is no answer yet
         if self._output is None:
             return self._with_output(event, event.text), []
-        outcome = self._output.parse_text(event.text)
-        if outcome.problems:
-            message = "; ".join(outcome.problems)
-            return changed(event, error_code=INVALID_OUTPUT, error_message=message), list(outcome.problems)
-        return self._with_output(event, outcome.value), []
+        from ._output import in_form  # few agents have a schema
+
+        return in_form(self, self._output, event)
 
     def _with_output(self, event: Event, value: Any) -> Event:
         """Put the final answer where the agent's fields want it."""

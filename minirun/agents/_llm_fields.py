@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -112,14 +113,38 @@ def check_mode_outside(agent: LlmAgent) -> None:
         raise ConfigurationError(f"{msg} elsewhere, where that has no effect; put it in Workflow(edges=...)")
 
 
+def _check_validator(agent: LlmAgent, name: str, validator: object) -> None:
+    expected = "expected output_validator to be a function of the context and the answer, or None"
+    if not callable(validator):
+        raise ConfigurationError(f"{expected}, found {brief(validator)}")
+    try:
+        inspect.signature(validator).bind(None, None)
+    except TypeError as error:
+        raise ConfigurationError(f"{expected}, found {brief(validator)}: {error}") from None
+    except ValueError:  # a builtin that does not tell its signature
+        pass
+
+
+def _check_contents(agent: LlmAgent, name: str, value: object) -> None:
+    if name == "include_contents" and value == "none":
+        return
+    other = "'default', 'none' or " if name == "include_contents" else "None or "
+    if not callable(value) or inspect.iscoroutinefunction(value):
+        msg = f"expected {name} to be {other}a function, not async, of a context and events, found {brief(value)}"
+        raise ConfigurationError(msg)
+
+
 CHECKS: Mapping[str, Callable[[LlmAgent, str, Any], None]] = {
     "code_executor": _check_executor,
     "generate_content_config": _check_config,
+    "include_contents": _check_contents,
     "input_schema": _check_schema,
     "mode": _check_mode,
     "model_retry": _check_retry,
     "output_key": _check_key,
     "output_schema": _check_schema,
+    "output_validator": _check_validator,
     "planner": _check_planner,
+    "transfer_input_filter": _check_contents,
 }
 """By the name of a field: what raises ConfigurationError for a value other than its default that cannot be one."""

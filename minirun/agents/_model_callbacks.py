@@ -16,10 +16,21 @@ from ..runtime._hooks import Hook
 from ..types import Content
 from ._request import ModelRequest
 
-__all__ = ["after_model", "before_model", "not_taken", "on_model_error", "without_calls"]
+__all__ = ["after_model", "before_model", "not_taken", "on_model_error", "saying_nothing", "without_calls"]
 
 ASKED_AGAIN = "ASKED_AGAIN"
 """The `error_code` of an answer that was not taken for one, by a hook that gave no other code."""
+
+
+NO_CONTENT = "MODEL_RETURNED_NO_CONTENT"
+"""The `error_code` of a model's event that says nothing."""
+
+
+def saying_nothing(event: Event, model: str) -> Event:
+    """The event of an answer that says nothing, which is a failure of *model*."""
+    reason = f" ({event.finish_reason})" if event.finish_reason else ""
+    message = f"the model {model!r} has said nothing{reason}"
+    return changed(event, error_code=NO_CONTENT, error_message=message)
 
 
 async def before_model(hooks: Sequence[Hook], context: ToolContext, request: ModelRequest) -> LlmResponse | None:

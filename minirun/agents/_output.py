@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._json import freeze
+from .._values import changed
 from ..errors import ArgumentError, OutputSchemaError
 from ..events import Event
 from ..flows._prompts import Prompts
+from ..flows._turn import INVALID_OUTPUT, REFUSED_OUTPUT
 from ..runtime import ToolContext
 from ..tools import BaseTool
 from ..types import FunctionDeclaration
@@ -16,9 +18,20 @@ from ._base import SET_MODEL_RESPONSE as NAME
 
 if TYPE_CHECKING:
     from ..flows._output import OutputSchema
+    from ..models import LlmResponse
     from ..runtime._invocation import Invocation
+    from ._llm import LlmAgent
 
-__all__ = ["Answer", "AnswerTool", "OutputRetries"]
+__all__ = ["Answer", "AnswerTool", "OutputRetries", "in_form"]
+
+
+def in_form(agent: LlmAgent, form: OutputSchema, event: Event) -> tuple[Event, list[str]]:
+    """Return the event of a final answer with its value where the agent's fields want it, or with what is wrong."""
+    outcome = form.parse_text(event.text)
+    if outcome.problems:
+        message = "; ".join(outcome.problems)
+        return changed(event, error_code=INVALID_OUTPUT, error_message=message), list(outcome.problems)
+    return agent._with_output(event, outcome.value), []
 
 
 class Answer(NamedTuple):
@@ -33,9 +46,12 @@ class AnswerTool(BaseTool):
 
     checks_arguments = False  # it does so itself
 
-    def __init__(self, output: OutputSchema, prompts: Prompts) -> None:
-        super().__init__(name=NAME, description=prompts.output_tool_description, on_interrupted="rerun")
-        self._output = output
+    def __init__(self, agent: LlmAgent, prompts: Prompts) -> None:
+        about = prompts.output_tool_description
+        super().__init__(name=NAME, description=about, on_interrupted="rerun", retries=None)  # it has output_retries
+        assert agent._output is not None
+        self._output = agent._output
+        self._validator = agent.output_validator
         self._checked: list[Any] = []
 
     @property
@@ -49,8 +65,13 @@ class AnswerTool(BaseTool):
         outcome = self._output.parse_args(args)
         if outcome.problems:
             raise ArgumentError("\n".join(outcome.problems))
-        self._checked.append(outcome.value)
-        return {"result": outcome.value}
+        value = outcome.value
+        if self._validator is not None:
+            from ._validators import in_its_place  # few agents have one
+
+            value = await in_its_place(self._validator, self._output, tool_context, value)
+        self._checked.append(value)
+        return {"result": value}
 
     def answer(self, response: Mapping[str, Any]) -> Answer | None:
         """The answer that a response to a call holds; None if it holds none, or a wrong one that a hook has given."""
@@ -69,21 +90,49 @@ class AnswerTool(BaseTool):
 
 
 class OutputRetries:
-    """The answers of an agent that has an `output_schema`, in one run of it, and how many had another form."""
+    """The answers of an agent with a form or a validator, in one run of it, and how many were not taken."""
 
-    def __init__(self, agent_name: str, output: OutputSchema, retries: int, invocation: Invocation) -> None:
-        self._agent_name = agent_name
-        self._output = output
-        self._retries = retries
+    def __init__(self, agent: LlmAgent, invocation: Invocation) -> None:
+        self._agent = agent
         self._prompts = invocation.program.prompts
         self._replayer = invocation.replayer
+        self._live = invocation.live
         self._misses = 0
 
-    def refuse(self, event: Event, problems: Sequence[str]) -> str:
-        """Return what the model is told of an answer that has these problems; raise if it has had its retries."""
-        told = "\n".join(f"- {problem}" for problem in problems)
-        self._miss(event, told)
-        return self._prompts.output_invalid.format(problems=told)
+    def refuse(self, event: Event, problems: Sequence[str], answer: LlmResponse | None) -> str:
+        """
+        Return what the model is told of an answer that is not taken; raise if it has had its retries.
+
+        *answer* is what the model or a hook has just said; None where it is told by the log.
+        """
+        again = event.actions.replay.again
+        if again is None:
+            told = "\n".join(f"- {problem}" for problem in problems)
+            self._miss(event, told)
+            prompts, is_refused = self._prompts, event.error_code == REFUSED_OUTPUT
+            return (prompts.output_refused if is_refused else prompts.output_invalid).format(problems=told)
+        if answer is not None:
+            most = self._agent.output_retries if answer.ask_again_max is None else answer.ask_again_max
+            tries = self._asked_again(event)
+            if tries > most:
+                expected = f"expected an answer of agent {self._agent.name!r} that a hook takes, found none"
+                raise OutputSchemaError(f"{expected} in {tries} tries; at last it was to be told: {again}")
+        return again
+
+    def _asked_again(self, last: Event) -> int:
+        """How many answers in a row hooks have not taken, up to the *last* one; from the log, so over a resume, too."""
+        events, found = self._live.events, 0
+        for index in range(len(events) - 1, -1, -1):
+            event = events[index]
+            if event.invocation_id != last.invocation_id:
+                break
+            is_told = event.content is not None and event.content.role == "user" and not event.get_function_responses()
+            if event.author != last.author or event.branch != last.branch or is_told:
+                continue
+            if event.actions.replay.again is None:
+                break
+            found += 1
+        return found
 
     def answer_in(self, event: Event, tools: Mapping[str, BaseTool] | None) -> Answer | None:
         """
@@ -91,10 +140,12 @@ class OutputRetries:
 
         *tools* are those of the last request; None if that is long ago.
         """
+        if self._agent._output is None:
+            return None
         responses = [item.response for item in event.get_function_responses() if item.name == NAME]
         tool = None if tools is None else tools.get(NAME)
         if not isinstance(tool, AnswerTool):
-            tool = AnswerTool(self._output, self._prompts)
+            tool = AnswerTool(self._agent, self._prompts)
         answers = [tool.answer(response) for response in responses]
         answer = next((answer for answer in reversed(answers) if answer is not None), None)
         if responses and answer is None:
@@ -105,6 +156,7 @@ class OutputRetries:
         self._misses += 1
         if self._replayer is not None and self._replayer.record.tried_again.is_before(event):
             return  # somebody has gone on since: the model gets one more try
-        if self._misses > self._retries:
-            expected = f"expected an answer of agent {self._agent_name!r} in the form of its output_schema"
+        if self._misses > self._agent.output_retries:
+            wanted = "in the form of its output_schema" if self._agent.output_validator is None else "that is accepted"
+            expected = f"expected an answer of agent {self._agent.name!r} {wanted}"
             raise OutputSchemaError(f"{expected}, found none in {self._misses} tries; at last: {problems}")

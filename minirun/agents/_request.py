@@ -94,7 +94,7 @@ async def toolbox(agent: LlmAgent, ctx: InvocationContext) -> Toolbox:
             from ._output import AnswerTool  # few agents have a schema
 
             answers_by_tool = True
-            _add(tools, AnswerTool(agent._output, prompts), agent)
+            _add(tools, AnswerTool(agent, prompts), agent)
     found = (tool._declared(prompts) for tool in tools.values())
     told = [declaration for declaration in found if declaration is not None]
     return Toolbox(model, tools, told, shapers, targets, answers_by_tool, native)
@@ -199,9 +199,10 @@ def transcript_of(agent: LlmAgent, ctx: InvocationContext | CallbackContext) -> 
         start = max(start, history.message_seq)
     model = find_model(agent, ctx)
     sees_media = model is not None and model.capabilities.media_in_tool_results
+    chooses = callable(agent.include_contents) or agent.transfer_input_filter is not None
     key = ("transcript", agent.name, branch, agent.include_contents, sees_media)
     transcript: Transcript | None = memo.get(key)
-    if transcript is None or transcript.start_seq != start or transcript.prompts != prompts:
+    if chooses or transcript is None or transcript.start_seq != start or transcript.prompts != prompts:
         outside = None if agent.include_contents == "none" else history.opening
         opening = outside if inside is None else inside.content
         as_said = None if agent._shaping is None else agent._shaping.as_said
@@ -209,6 +210,11 @@ def transcript_of(agent: LlmAgent, ctx: InvocationContext | CallbackContext) -> 
             agent.name, start, branch, prompts=prompts, opening=opening, as_said=as_said, sees_media=sees_media
         )
         memo[key] = transcript
-    events = live.events[live.index_of(transcript.next_seq) :]
-    transcript.read(events if inside is None else inside.shown(events))
+    found = live.events[live.index_of(transcript.next_seq) :]
+    events = found if inside is None else inside.shown(found)
+    if chooses:
+        from ._chosen_contents import choose  # few agents choose
+
+        return choose(agent, ctx, events, transcript)
+    transcript.read(events)
     return transcript

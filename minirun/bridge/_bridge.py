@@ -80,18 +80,21 @@ class AsyncioBridge:
         self._enter(lambda value, error: entered.put(error))
         error = entered.get()
         if error is not None:
+            self.__exit__(None, None, None)
             raise error
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        left: SimpleQueue[None] = SimpleQueue()
+        left: SimpleQueue[BaseException | None] = SimpleQueue()
         room, self._room = self._room, None
         if room is not None:
-            room.leave(lambda value, error: left.put(None))
-            left.get()
+            room.leave(lambda value, failure: left.put(failure))
+            failure = left.get()
             room.portal.release()
+            if failure is not None and error is None:
+                raise failure
 
     def __del__(self) -> None:
         room, self._room = self._room, None
@@ -103,7 +106,7 @@ class AsyncioBridge:
             msg = "this bridge was entered already; share it in the block of `async with`, or make another one"
             raise ServiceInUseError(msg)
         self._was_entered = True
-        self._room = Room(Portal.of(self.runner.session_service))
+        self._room = Room(Portal.of(self.runner.session_service), self.runner.app._tree)
         self._room.open(entered)
 
     async def _leave(self) -> None:
@@ -113,9 +116,11 @@ class AsyncioBridge:
         left = Outcome(asyncio.get_running_loop())
         room.leave(left.set)
         try:
-            await left.settled()
+            failure = await left.settled()
         finally:
             room.portal.release()
+        if failure is not None:
+            raise failure
 
     def _entered_room(self) -> Room:
         if self._room is None:

@@ -18,9 +18,11 @@ from weakref import WeakKeyDictionary
 
 import trio
 
+from ..agents._tree import AgentTree
 from ..env import Env
 from ..errors import ServiceClosedError
 from ..events import Event
+from ..runners._toolsets import entered_toolsets
 from ..runtime import Run, RunScope
 from ..sessions import BaseSessionService
 from ..sessions._deadlocks import OF_THREADS
@@ -104,8 +106,9 @@ class Portal:
 class Room:
     """What one bridge has in the portal's thread: a nursery of its own, which it can leave while others stay."""
 
-    def __init__(self, portal: Portal) -> None:
+    def __init__(self, portal: Portal, tree: AgentTree) -> None:
         self.portal = portal
+        self._tree = tree  # whose toolsets are entered as long
         self._scope = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
         self._of_threads: trio.Nursery | None = None  # what threads wait for: see `OF_THREADS`
@@ -140,16 +143,24 @@ class Room:
         self.portal.nursery.start_soon(self._live, opened)
 
     async def _live(self, opened: Ended) -> None:
+        failure: Exception | None = None
+        is_open = False
         try:
             with self._scope:
-                async with trio.open_nursery() as self._of_threads, trio.open_nursery() as self._nursery:
-                    OF_THREADS.add(self._of_threads)
-                    opened(None, None)
-                    await trio.sleep_forever()
+                async with entered_toolsets(self._tree):
+                    async with trio.open_nursery() as self._of_threads, trio.open_nursery() as self._nursery:
+                        OF_THREADS.add(self._of_threads)
+                        is_open = True
+                        opened(None, None)
+                        await trio.sleep_forever()
+        except Exception as error:  # of a toolset that is entered or left: who opens or leaves the room is told
+            failure = error
         finally:
             self._is_over = True
+            if not is_open:
+                opened(None, failure or ServiceClosedError(LEFT))
             for left in self._left:
-                left(None, None)
+                left(None, failure if is_open else None)
 
     def _leave(self, left: Ended) -> None:
         if self._is_over:

@@ -23,9 +23,11 @@ from .._json import dumps
 from ..errors import MinirunError
 from ..events import Event
 from ..runners import Runner
+from ..runners._toolsets import entered_toolsets
 from ..runtime import RunConfig, RunScope, StreamingMode
 from ..sessions import (
     BaseSessionService,
+    Damage,
     InMemorySessionService,
     PendingCall,
     Session,
@@ -186,7 +188,9 @@ def show_error(error: Exception) -> None:
 async def answer_one(
     runner: Runner, user: str, session: str, message: str | Content, config: RunConfig, how: AnswerLine
 ) -> None:
-    await show_run(runner.run_async(user_id=user, session_id=session, new_message=message, run_config=config), how)
+    run = runner.run_async(user_id=user, session_id=session, new_message=message, run_config=config)
+    async with entered_toolsets(runner.app._tree):
+        await show_run(run, how)
 
 
 async def show_run(run: RunScope, how: AnswerLine) -> None:
@@ -327,37 +331,89 @@ def _read_events(file: BinaryIO) -> Iterator[Event]:
                 raise click.ClickException(f"line {number}: {plain(str(error))}") from error
 
 
+@sessions.command("import-adk")
+@partial(db_option, exists=False)
+@click.option("--from", "source", type=FILE_OR_URL, required=True, help="ADK's SQLite file, or postgresql://... URL.")
+def import_from_adk(db: Db, source: Db) -> None:
+    """
+    Take over the sessions that ADK's DatabaseSessionService or SqliteSessionService has stored, and the shared state.
+
+    ADK's tables are only read. Sessions that are in --db already are left as they are, so an import that was cut off
+    can be begun again. Tables with pickles in them (before schema 1) are refused. Exits with 1 if a session cannot be
+    taken over.
+    """
+    from ..sessions._adk._import import import_adk  # most programs import nothing
+
+    with _progress("importing") as progress:
+        found = with_service(db, lambda service: import_adk(service, source.place, told=progress))
+    console = Console()
+    write(console, f"{found.sessions} sessions with {found.events} events imported")
+    if found.present:
+        write(console, f"{len(found.present)} were there already, and are as they were")
+    for (app, user, session), problem in found.refused.items():
+        what = f"session {session!r}" if session else "the state"
+        write(console, f"not imported: {what} of user {user!r} in app {app!r}: {problem}", "red")
+    if found.refused:
+        sys.exit(1)
+
+
 @sessions.command("verify")
 @db_option
 def verify_sessions(db: Db) -> None:
     """
     Look whether every session is what its events say: order, hash chain, state. Changes nothing.
 
+    In a database the contents of artifacts and the index of memories are not looked at.
+
     Prints what is damaged, and where; exits with 1 if anything is.
     """
-    with _progress("verifying") as progress:
-        damages = _reported(lambda: verify(db, progress=progress))
+    damages = _damages(db)
     console = Console()
     for damage in damages:
         write(console, str(damage), "red")
     if damages:
-        write(Console(stderr=True), f"{db}: {len(damages)} damages; `minirun sessions repair` saves what is whole")
+        advice = "restore a backup" if db.is_url else "`minirun sessions repair` saves what is whole"
+        write(Console(stderr=True), f"{db}: {len(damages)} damages; {advice}")
         sys.exit(1)
     write(console, f"{db}: sound")
 
 
+def _damages(db: Db) -> list[Damage]:
+    with _progress("verifying") as progress:
+        if isinstance(db.place, Path):
+            file = db.place
+            return _reported(lambda: verify(file, progress=progress))
+        from ..sessions._postgres._verify import verify_database  # most commands are given a file
+
+        return with_service(db, lambda service: verify_database(service, progress=progress))
+
+
 @sessions.command("repair")
 @db_option
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The new file.")
-def repair_sessions(db: Db, out: Path) -> None:
+@click.option("--out", type=click.Path(path_type=Path), help="The new file.")
+def repair_sessions(db: Db, out: Path | None) -> None:
     """
     Save the longest whole beginning of every session into a new file. The old one is only read.
 
+    Of a database it only reports what is damaged, and up to where the sessions are whole: it has backups for the rest.
+
     Prints what was cut; exits with 1 if anything was.
     """
-    with _progress("repairing") as progress:
-        repaired = _reported(lambda: repair(db, out, progress=progress))
     console = Console()
+    if not isinstance(db.place, Path):
+        if out is not None:
+            raise click.UsageError("expected no --out for a database, which is only reported on")
+        damages = _damages(db)
+        for damage in damages:
+            whole = f"; whole up to event {damage.seq - 1}" if damage.seq else ""
+            write(console, f"{damage}{whole}", "red")
+        write(console, f"{db}: {len(damages)} damages; nothing was changed" if damages else f"{db}: sound")
+        sys.exit(1 if damages else 0)
+    if out is None:
+        raise click.UsageError("Missing option '--out'.")
+    file, target = db.place, out
+    with _progress("repairing") as progress:
+        repaired = _reported(lambda: repair(file, target, progress=progress))
     for loss in repaired.losses:
         write(console, str(loss), "red")
     cut = sum(one in repaired.losses for one in repaired.sessions)

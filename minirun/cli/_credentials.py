@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import click
@@ -24,16 +25,30 @@ __all__ = ["ask_for_credential", "credential_service"]
 _SHOWN = "username"
 
 
-def credential_service(env: Env) -> BaseCredentialService | None:
-    """The system's keyring; None if what it needs, the extra `minirun[keyring]`, is not installed."""
-    return None if find_spec("keyring") is None else credentials.KeyringCredentialService(env=env)
+def credential_service(env: Env, database: Path | None) -> BaseCredentialService | None:
+    """
+    The system's keyring; None if what it needs, the extra `minirun[keyring]`, is not installed.
+
+    Processes that use one *database* renew a credential one after another, by lock files in a folder beside it.
+    """
+    if find_spec("keyring") is None:
+        return None
+    has_locks = database is not None and find_spec("fcntl") is not None
+    folder = database.with_name(f"{database.name}-locks") if database is not None and has_locks else None
+    return credentials.KeyringCredentialService(lock_folder=folder, env=env)
 
 
-def ask_for_credential(config: AuthConfig) -> AuthCredential:
-    """Have somebody type a credential, or read it from standard input, a line for each part."""
+def ask_for_credential(config: AuthConfig) -> AuthCredential | str:
+    """
+    Have somebody type a credential, or read it from standard input, a line for each part.
+
+    Where somebody signs in, it is the address that the browser came back to.
+    """
     about = " ".join(filter(None, [config.hint, config.auth_uri, " ".join(config.scopes)]))
     if about:
         click.echo(plain(about), err=True)
+    if config.state:
+        return _typed(f"{config.credential_key}: the address that the browser was sent back to", "address")
     names = sorted(config.secret_names or ("value",), key=lambda name: name != _SHOWN)
     values: dict[str, Any] = {name: _typed(f"{config.credential_key}: {name}", name) for name in names}
     return AuthCredential(config.scheme, **values)

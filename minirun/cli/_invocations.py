@@ -11,6 +11,7 @@ import trio
 from rich.console import Console
 
 from ..runners import Runner
+from ..runners._toolsets import entered_toolsets
 from ..sessions import BaseSessionService, InvocationStatus
 from ..sessions._work import resumable
 from ._commands import INTERRUPTED, AnswerLine, config_for, db_option, print_table, show_error, show_run, with_service
@@ -103,7 +104,7 @@ def resume(
         if invocation_id:
             found = [_only(found, invocation_id, app.name)]
         console, status, how = Console(), 0, partial(answer_line, target=target, db=db)
-        async with runner_of(app, service) as runner:
+        async with runner_of(app, service) as runner, entered_toolsets(app._tree):
             with trio.CancelScope() as scope, cancelled_by_ctrl_c(scope):
                 for one in found:
                     status |= await _resume_one(runner, one, console, how, stream=stream, is_named=bool(invocation_id))

@@ -14,12 +14,13 @@ __all__ = ["artifacts_beside", "runner_of"]
 
 def runner_of(app: App, service: BaseSessionService, *, auto_create_session: bool = False) -> Runner:
     """A runner that keeps artifacts and memory where *service* keeps the sessions, credentials in the keyring."""
+    database = service._path if isinstance(service, SqliteSessionService) else None
     return Runner(
         app=app,
         session_service=service,
         artifact_service=artifacts_beside(service),
         memory_service=_memory_beside(service),
-        credential_service=credential_service(service.env),
+        credential_service=credential_service(service.env, database),
         auto_create_session=auto_create_session,
     )
 

@@ -10,6 +10,7 @@ import click
 import trio
 
 from ..runners import Runner
+from ..runners._toolsets import entered_toolsets
 from ..sessions import BaseSessionService
 from ._commands import INTERRUPTED, db_option, with_service
 from ._db import Db
@@ -47,7 +48,7 @@ def work(target: str, db: Db, concurrency: int, every_s: float, drain_s: float) 
     app = load_app(target)
 
     async def main(service: BaseSessionService) -> int:
-        async with runner_of(app, service) as runner:
+        async with runner_of(app, service) as runner, entered_toolsets(app._tree):
             return await _Worker(runner, concurrency, every_s, drain_s).run(f"{app.name} in {db}")
 
     try:

@@ -12,29 +12,45 @@ Everything blocks, and runs in worker threads, one change after another. Two pro
 one user at the same moment may leave one of them out of the list (not out of the keyring): it is listed again once it
 is saved again. A keyring that wants its owner to unlock it waits for that: loading and listing can be cancelled
 meanwhile, saving and deleting wait.
+
+Keyrings have no locks either. Processes that are given the same folder for lock files renew a credential one after
+another. The files are empty, and named by digests; the lock dies with its process.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import keyring
 import trio
 from keyring.backend import KeyringBackend
 
+from .._files import open_private
 from .._json import dumps, shown
-from ..env import Env
+from ..env import Env, derived_id
 from ..errors import ConfigurationError, CredentialServiceError, InvalidValueError
 from ._service import BaseCredentialService
 from ._values import AuthCredential, CredentialKey
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]  # asked for where it is needed
 
 __all__ = ["KeyringCredentialService"]
 
 _T = TypeVar("_T")
 
 FORMAT = 1
+
+# Renewing a token takes two requests, of at most 20 seconds each; a longer wait is for something else.
+LOCK_WAIT_S = 60.0
+LOCK_POLL_S = 0.05
 
 
 class KeyringCredentialService(BaseCredentialService):
@@ -43,14 +59,24 @@ class KeyringCredentialService(BaseCredentialService):
 
     Args:
         backend: The keyring; by default the one that `keyring.get_keyring()` chooses, when it is first used.
+        lock_folder: A folder for lock files, which is made if it is missing: all processes that renew the same
+            credentials, as those of users who sign in, are given the same one. None: this is the only process. Not on
+            Windows.
         env: Where time and threads come from.
 
     Raises:
-        ConfigurationError: *backend* is no keyring.
+        ConfigurationError: *backend* is no keyring, or *lock_folder* no folder, or there are no such locks here.
     """
 
-    def __init__(self, backend: KeyringBackend | None = None, *, env: Env | None = None) -> None:
+    def __init__(
+        self,
+        backend: KeyringBackend | None = None,
+        *,
+        lock_folder: str | os.PathLike[str] | None = None,
+        env: Env | None = None,
+    ) -> None:
         super().__init__(env=env)
+        self._lock_folder = None if lock_folder is None else _folder(lock_folder)
         if not isinstance(backend, KeyringBackend | None):
             msg = f"expected backend to be a KeyringBackend, found {shown(backend)}"
             raise ConfigurationError(msg)
@@ -92,6 +118,38 @@ class KeyringCredentialService(BaseCredentialService):
 
         return await self._read(found)
 
+    @asynccontextmanager
+    async def _exclusive(self, key: CredentialKey) -> AsyncIterator[None]:
+        async with super()._exclusive(key):
+            if self._lock_folder is None:
+                yield
+                return
+            path = self._lock_folder / f"{derived_id('credential', key.app_name, key.user_id, key.credential_key)}.lock"
+            try:
+                self._lock_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                file = open_private(path, os.O_RDWR | os.O_CREAT)
+            except OSError as error:
+                problem = f"found {type(error).__name__} ({error.strerror})"
+                raise CredentialServiceError(f"expected a folder for lock files, {problem}") from None
+            try:
+                await self._take(file)
+                yield
+            finally:
+                os.close(file)  # this gives the lock back
+
+    async def _take(self, file: int) -> None:
+        """Wait for the lock of another process, which may be killed any time."""
+        until = self.env.steady() + LOCK_WAIT_S
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if self.env.steady() > until:
+                    msg = f"another process has been renewing this credential for {LOCK_WAIT_S:g} s; look what it does"
+                    raise CredentialServiceError(msg) from None
+            await self.env.sleep(LOCK_POLL_S)
+
     async def _read(self, look: Callable[[KeyringBackend], _T]) -> _T:
         return await self.env.run_sync(lambda: _without_words(lambda: look(self._ring())), abandon_on_cancel=True)
 
@@ -114,6 +172,19 @@ def _without_words(work: Callable[[], _T]) -> _T:
     if issubclass(kind, KeyboardInterrupt):
         raise KeyboardInterrupt
     raise CredentialServiceError(f"with {kind.__name__} (what it said is not shown: it may be secret)")
+
+
+def _folder(value: str | os.PathLike[str]) -> Path:
+    if fcntl is None:
+        raise ConfigurationError("expected no lock_folder where there is no fcntl, found one; leave it out")
+    try:
+        path = Path(value)
+        is_fine = not path.exists() or path.is_dir()
+    except (TypeError, ValueError, OSError):
+        is_fine = False
+    if not is_fine:
+        raise ConfigurationError(f"expected lock_folder to be the path of a folder, found {shown(value)}")
+    return path.absolute()
 
 
 def _service(app_name: str) -> str:

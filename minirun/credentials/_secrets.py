@@ -46,7 +46,7 @@ SECRET_CHARS_MIN = 8
 SECRET_DIGITS_MIN = 6
 
 # These are no secrets, and are said for good reasons.
-_TOLD = ("username", "client_id")
+_TOLD = ("username", "client_id", "scope", "issuer")
 
 # Where an OSError keeps what it says, beside its arguments.
 _OF_OS_ERRORS = ("strerror", "filename", "filename2")

@@ -6,7 +6,8 @@ Rules of this file:
 1.  A credential belongs to one user of one app. Nobody else's is ever found, listed or deleted.
 2.  An operation is cancellable until it begins, and shielded from there to the store's answer: `Cancelled` means that
     nothing was saved, and nothing deleted.
-3.  No error says more than what kind of failure it was. What a store raises may hold the secret, in its text or in the
+3.  A task that renews a credential has it for itself meanwhile (`_exclusive`), among all that use the service.
+4.  No error says more than what kind of failure it was. What a store raises may hold the secret, in its text or in the
     variables of its frames; so it is dropped, not chained.
 
 A service author subclasses `BaseCredentialService` and implements the storage primitives at its end.
@@ -16,12 +17,14 @@ A service author subclasses `BaseCredentialService` and implements the storage p
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import trio
 
 from .._service import BaseService
+from ..env import Env
 from ..errors import CredentialServiceError, InvalidValueError, MinirunError
 from ._values import AuthCredential, CredentialKey, credential_key
 
@@ -39,6 +42,10 @@ class BaseCredentialService(BaseService, ABC):
     Args:
         env: Where time and threads come from; a Runner with this service uses the same.
     """
+
+    def __init__(self, *, env: Env | None = None) -> None:
+        super().__init__(env=env)
+        self._locks: dict[CredentialKey, tuple[trio.Lock, list[None]]] = {}  # with the tasks that use it
 
     async def load_credential(self, *, app_name: str, user_id: str, credential_key: str) -> AuthCredential | None:
         """
@@ -99,6 +106,29 @@ class BaseCredentialService(BaseService, ABC):
     def _key(self, app_name: object, user_id: object, name: object) -> CredentialKey:
         self._check_open()
         return credential_key(app_name, user_id, name)
+
+    @asynccontextmanager
+    async def _exclusive(self, key: CredentialKey) -> AsyncIterator[None]:
+        """
+        Have a credential for oneself, to renew it: waits until nobody else has it. Loading and saving are open to all.
+
+        This is enough for one process. A service that several processes use overrides it, and calls it first.
+
+        Raises:
+            CredentialServiceError: It cannot be had.
+        """
+        lock, users = self._locks.setdefault(key, (trio.Lock(), []))
+        users.append(None)
+        try:
+            async with lock:
+                yield
+        finally:
+            users.pop()
+            if not users:
+                self._locks.pop(key, None)
+
+    def _after_fork(self) -> None:
+        self._locks = {}
 
     # --- what a service implements: as documented above, with names that were checked. What raises anything but a
     # MinirunError has failed; a cancellation may not come after something was changed.

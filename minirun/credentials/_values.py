@@ -18,8 +18,9 @@ import attrs
 
 from .._json import Secret, check_id, check_text, finite, shown
 from ..errors import InvalidValueError, SecretError
+from ._scheme import AuthScheme
 
-__all__ = ["AuthConfig", "AuthCredential", "CredentialKey", "credential_key", "unusable"]
+__all__ = ["AuthConfig", "AuthCredential", "CredentialKey", "covers", "credential_key", "unusable"]
 
 # By scheme: the names of what a credential has to hold, the one that `reveal()` returns first, and of what it may hold.
 SCHEMES: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = MappingProxyType(
@@ -27,7 +28,8 @@ SCHEMES: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = MappingP
         "api_key": (("api_key",), ()),
         "bearer": (("token",), ()),
         "basic": (("password", "username"), ()),
-        "oauth2": (("access_token",), ("refresh_token", "client_id", "client_secret")),
+        "oauth2": (("access_token",), ("refresh_token", "client_id", "client_secret", "scope", "issuer")),
+        "client": (("client_id",), ("client_secret",)),
         "custom": ((), ()),
     }
 )
@@ -69,6 +71,10 @@ def _auth_uri(value: object) -> str:
     return _text("auth_uri", value)
 
 
+def _state(value: object) -> str:
+    return _text("state", value)
+
+
 def _scopes(value: Sequence[str]) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)):
         raise InvalidValueError("scopes", f"expected a list of texts, found {shown(value)}")
@@ -83,20 +89,35 @@ class AuthConfig:
     Args:
         credential_key: What the user's credential is kept under.
         scheme: What it consists of: `"api_key"`, `"bearer"` (a token), `"basic"` (a username and a password),
-            `"oauth2"` (an access token, and what renews it) or `"custom"` (texts of any names).
+            `"oauth2"` (an access token, and what renews it), `"client"` (what an application is known by) or
+            `"custom"` (texts of any names). With an *auth_scheme* it is `"oauth2"`.
         hint: What to tell the person who is asked.
         scopes: What it is to allow, as the one who issues it calls that.
-        auth_uri: Where to get it, as a link for that person.
+        auth_uri: Where to get it, as a link for that person. In a question to sign in: where to do that.
+        state: In a question to sign in: what the browser comes back with, by which the question is found again.
+        auth_scheme: How users sign in. minirun then gets the tokens, renews them, and asks again when that fails.
+        raw_auth_credential: What the application is known by there: `AuthCredential("client", client_id="...",
+            client_secret="...")`. None: it registers itself, if the server lets it (RFC 7591). No question has it.
 
     Raises:
-        InvalidValueError: One of them is not of its form.
+        InvalidValueError: One of them is not of its form, or has no effect.
     """
 
+    auth_scheme: AuthScheme | None = attrs.field(default=None, kw_only=True)  # first, as `scheme` depends on it
     credential_key: str = attrs.field(converter=_checked_key)
-    scheme: str = attrs.field(default="api_key", converter=_checked_scheme)
+    scheme: str = attrs.field(
+        default=attrs.Factory(lambda self: "api_key" if self.auth_scheme is None else "oauth2", takes_self=True),
+        converter=_checked_scheme,
+    )
     hint: str = attrs.field(default="", converter=_hint)
     scopes: tuple[str, ...] = attrs.field(default=(), converter=_scopes)
     auth_uri: str = attrs.field(default="", converter=_auth_uri)
+    state: str = attrs.field(default="", converter=_state, kw_only=True)
+    raw_auth_credential: AuthCredential | None = attrs.field(default=None, kw_only=True, hash=False)
+
+    def __attrs_post_init__(self) -> None:
+        """Check what belongs together."""
+        _check_signing_in(self)
 
     def __repr__(self) -> str:
         # What is not there yet is left out: one that is refused is shown half made by tracebacks with locals.
@@ -109,13 +130,14 @@ class AuthConfig:
         return SCHEMES[self.scheme][0]
 
     def to_dict(self) -> dict[str, Any]:
-        """It as JSON values, as questions have it; what is empty is left out."""
+        """It as JSON values, as questions have it; what is empty is left out, and how to sign in."""
         fields = {
             "credentialKey": self.credential_key,
             "scheme": self.scheme,
             "hint": self.hint,
             "scopes": list(self.scopes),
             "authUri": self.auth_uri,
+            "state": self.state,
         }
         return {name: value for name, value in fields.items() if value}
 
@@ -128,11 +150,43 @@ class AuthConfig:
             InvalidValueError: They are not those of an AuthConfig, or there are others.
         """
         names = {"credentialKey": "credential_key", "authUri": "auth_uri"}
-        unknown = fields.keys() - {"credentialKey", "scheme", "hint", "scopes", "authUri"}
+        unknown = fields.keys() - {"credentialKey", "scheme", "hint", "scopes", "authUri", "state"}
         if unknown or "credentialKey" not in fields:
             problem = f"expected a credentialKey, and nothing unknown, found the fields {', '.join(sorted(fields))}"
             raise InvalidValueError("authConfig", problem)
         return cls(**{names.get(name, name): value for name, value in fields.items()})
+
+
+_EXPECTED_CLIENT = (
+    'expected what the application is known by: AuthCredential("client", client_id=..., client_secret=...)'
+)
+
+
+def _check_signing_in(config: AuthConfig) -> None:
+    """Raise InvalidValueError unless what says how to sign in fits the rest, and each part has an effect."""
+    scheme, client = config.auth_scheme, config.raw_auth_credential
+    if scheme is None:
+        if client is not None:
+            problem = "expected an auth_scheme beside it, which says how to sign in, found none; leave it out"
+            raise InvalidValueError("raw_auth_credential", problem)
+        return
+    if not isinstance(scheme, AuthScheme):
+        raise InvalidValueError("auth_scheme", f"expected an AuthScheme, found {shown(scheme)}")
+    if config.scheme != "oauth2":
+        raise InvalidValueError("scheme", f"expected 'oauth2' beside an auth_scheme, found {shown(config.scheme)}")
+    for name in ("auth_uri", "state"):
+        if getattr(config, name):
+            raise InvalidValueError(name, "expected nothing beside an auth_scheme, which says where; leave it out")
+    is_secret = isinstance(client, AuthCredential) and "client_secret" in client.names
+    if is_secret and not (scheme.issuer or scheme.token_endpoint):
+        problem = "expected it beside a client_secret, which a resource does not say where to send, found none"
+        raise InvalidValueError("issuer", f"{problem}; write AuthScheme(issuer=..., resource=...)")
+    if client is None and not scheme.has_person:
+        raise InvalidValueError("raw_auth_credential", f"{_EXPECTED_CLIENT}, found none")
+    if client is not None and not (isinstance(client, AuthCredential) and client.scheme == "client"):
+        kind = f"one of the scheme {client.scheme!r}" if isinstance(client, AuthCredential) else type(client).__name__
+        problem = f"{_EXPECTED_CLIENT}, found {kind} (not shown: it may be secret)"
+        raise InvalidValueError("raw_auth_credential", problem)
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------
@@ -145,16 +199,17 @@ class AuthCredential(Secret):
     Only `reveal` shows what it holds. Neither `repr` nor `str` do, it is refused wherever something is stored or sent
     as JSON (SecretError), and it cannot be pickled.
 
-    A run that was given one takes what it holds, but for `username` and `client_id`, out of what it says. A secret of
-    fewer than 8 characters is *not* found as a part of a text, only where it is all of it: a short password that stands
-    in a URL or a message is stored and logged. A number is found if it is a secret of 6 digits or more.
+    A run that was given one takes what it holds, but for `username`, `client_id`, `scope` and `issuer`, out of what it
+    says. A secret of fewer than 8 characters is *not* found as a part of a text, only where it is all of it: a short
+    password that stands in a URL or a message is stored and logged. A number is found if it is a secret of 6 digits or
+    more.
 
     Args:
         scheme: As that of an `AuthConfig`.
         expires_at: From when on it does not work any more, in seconds since the epoch. None: that is not known.
         values: What it holds, by name: `api_key`; `token`; `username` and `password`; `access_token`, and maybe
-            `refresh_token`, `client_id` and `client_secret`; any names but `scheme` and `expires_at` for `"custom"`.
-            Texts that are not empty.
+            `refresh_token`, `client_id`, `client_secret`, `scope` and `issuer`; `client_id`, and maybe `client_secret`,
+            for `"client"`; any names but `scheme` and `expires_at` for `"custom"`. Texts that are not empty.
 
     Raises:
         InvalidValueError: These are not the values of that scheme. The message does not show them.
@@ -279,7 +334,15 @@ def unusable(config: AuthConfig, credential: AuthCredential | None, now: float) 
         return "there is none"
     if credential.scheme != config.scheme:
         return f"the one that is kept is of the scheme {credential.scheme!r}, and {config.scheme!r} is asked for"
-    return "the one that is kept has expired" if credential.has_expired(now) else ""
+    if not covers(config, credential):
+        return "the one that is kept is for other scopes"
+    is_renewed = (config.auth_scheme is not None or config.state) and "refresh_token" in credential.names
+    return "the one that is kept has expired" if credential.has_expired(now) and not is_renewed else ""
+
+
+def covers(config: AuthConfig, credential: AuthCredential) -> bool:
+    """Whether *credential* was asked for with the scopes of *config*; also if it does not say with which."""
+    return "scope" not in credential.names or {*config.scopes} <= {*credential.reveal("scope").split()}
 
 
 # --- where it is kept -------------------------------------------------------------------------------------------------

@@ -1,9 +1,22 @@
 """What a turn with a model is, without doing it: pure functions and tables."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._lazy import names_of
+
+if TYPE_CHECKING:
+    from ._filters import keep_last as keep_last
+    from ._filters import remove_all_tools as remove_all_tools
+else:
+    __getattr__, __dir__, __all__ = names_of(globals(), {"._filters": "keep_last remove_all_tools"})
+
 # The rooms:
 #
 #   _turn           one turn as a table of states
 #   _transcript     a session's events as the contents of a request
+#   _filters        functions that choose what an agent is shown
 #   _prompts        the words that the framework itself says to models
 #   _instructions   instructions with holes, filled in
 #   _questions      the names of the calls that stand for questions

@@ -16,7 +16,8 @@ A call that is open when its invocation is resumed is made again, and is spent t
 
 An answer that was given in a branch (beside other agents, or inside of a call) says that it is one, by `Replay.asked`:
 agents of other branches may do something new before its agent comes to it again, or nobody does, as the call is
-answered. So it is counted when the invocation is resumed; every other answer when its agent comes to it.
+answered. So it is counted when the invocation is resumed, as is one that a callback has given; every other answer when
+its agent comes to it.
 """
 
 from __future__ import annotations
@@ -24,14 +25,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Literal
 
-from ..errors import (
-    FatalError,
-    LlmCallsLimitExceededError,
-    NodeRunsLimitExceededError,
-    TokensLimitExceededError,
-    ToolCallsLimitExceededError,
-    TransfersLimitExceededError,
-)
+from .. import errors
 from ..events import Event
 from ..types import UsageMetadata
 
@@ -42,12 +36,12 @@ __all__ = ["Budget", "Budgets"]
 
 Budget = Literal["max_llm_calls", "max_tokens", "max_tool_calls", "max_transfers", "max_node_runs"]
 
-BUDGETS: dict[Budget, tuple[type[FatalError], str]] = {
-    "max_llm_calls": (LlmCallsLimitExceededError, "has asked models {limit} times"),
-    "max_tokens": (TokensLimitExceededError, "has used {used} tokens, of {limit}"),
-    "max_tool_calls": (ToolCallsLimitExceededError, "may call tools {limit} times"),
-    "max_transfers": (TransfersLimitExceededError, "has transferred {limit} times"),
-    "max_node_runs": (NodeRunsLimitExceededError, "has run nodes {limit} times"),
+BUDGETS: dict[Budget, tuple[type[errors.FatalError], str]] = {
+    "max_llm_calls": (errors.LlmCallsLimitExceededError, "has asked models {limit} times"),
+    "max_tokens": (errors.TokensLimitExceededError, "has used {used} tokens, of {limit}"),
+    "max_tool_calls": (errors.ToolCallsLimitExceededError, "may call tools {limit} times"),
+    "max_transfers": (errors.TransfersLimitExceededError, "has transferred {limit} times"),
+    "max_node_runs": (errors.NodeRunsLimitExceededError, "has run nodes {limit} times"),
 }
 """By the field of the RunConfig: what is raised when it is met, and what the invocation has done then."""
 
@@ -109,8 +103,7 @@ class Budgets:
             FatalError: More was used than the limits of this run allow.
         """
         if not _is_marked(event):
-            if event.actions.replay.asked is not False:
-                self.check("max_tokens")
+            self.check("max_tokens")
             self._add_answer(event, answered)
         self.check("max_llm_calls", 0)
         self.check("max_tool_calls", 0)
@@ -124,4 +117,4 @@ class Budgets:
 
 def _is_marked(event: Event) -> bool:
     """Whether *event* says of itself that it is an answer of a model."""
-    return event.branch is not None and event.actions.replay.asked is not None
+    return event.actions.replay.asked is not None

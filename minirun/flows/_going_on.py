@@ -16,12 +16,13 @@ one of the user. So every later run finds the same, in whatever process, and a r
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from .._json import freeze
 from .._values import changed
-from ..events import Event, Replay
+from ..events import Event, RecordedStep, Replay
 from ._branches import is_within
-from ._turn import INVALID_OUTPUT
+from ._turn import INVALID_OUTPUT, REFUSED_OUTPUT
 
 __all__ = ["TriedAgain", "goes_on", "goes_on_event", "is_said"]
 
@@ -35,6 +36,36 @@ def goes_on_event(message: Event, status: str) -> Event:
 def goes_on(event: Event) -> bool:
     """Whether somebody goes on by *event* with an invocation that has failed, or was cancelled."""
     return event.author == "user" and event.actions.replay.attempt is not None
+
+
+class _Place(NamedTuple):
+    """Where something was said: the branch, and the step that it records, if it does."""
+
+    branch: str | None
+    step: RecordedStep | None
+
+    def is_last(self, later: Sequence[_Place], failed: Sequence[_Place]) -> bool:
+        """Whether nothing was made of a failure here: nothing is said *later*, or has *failed* below, but beside it."""
+        return not any(
+            is_within(other.branch, self.branch) and not self.is_beside(other) for other in (*failed, *later)
+        ) and not any(is_within(self.branch, other.branch) and not self.is_beside(other) for other in later)
+
+    def is_beside(self, other: _Place) -> bool:
+        """
+        Whether this is the failure of an item of a map, and the *other* one was said in another item, or is of that.
+
+        Items run side by side, so the other one says nothing of what was made of this failure. The path of the step
+        tells which items there are: `.../item[1:3]`, whose branches are `item~1` to `item~3`.
+        """
+        step = self.step
+        if step is None or not step.path.endswith("]"):
+            return False
+        if other.branch == self.branch:
+            return other.step is not None and other.step.path == step.path
+        first, _, last = step.path[:-1].rpartition("[")[2].partition(":")
+        below = (other.branch or "").removeprefix(f"{self.branch}." if self.branch else "").split(".")
+        name, _, number = below["@" in below[0] and len(below) > 1].partition("*")[0].partition("+")[0].rpartition("~")
+        return name == step.name and number.isdecimal() and int(first) <= int(number) <= int(last)
 
 
 class TriedAgain:
@@ -69,16 +100,16 @@ class TriedAgain:
     def _add(self, events: Sequence[Event]) -> None:
         """Note what is tried again of the events of one attempt."""
         ids = {event.id for event in events}
-        later: list[str | None] = []  # the branches in which something was said after the event that is looked at
-        failed: list[str | None] = []  # those in which a step, or a node that was run there, is tried again
+        later: list[_Place] = []  # where something was said after the event that is looked at
+        failed: list[_Place] = []  # where a step, or a node that was run there, is tried again
         for event in reversed(events):
             replay, event_id = event.actions.replay, event.id or ""
-            is_last = not any(is_within(event.branch, other) or is_within(other, event.branch) for other in later)
-            is_last = is_last and not any(is_within(other, event.branch) for other in failed)
-            if replay.step is not None and event.error_code is not None and is_last:
+            here = _Place(event.branch, replay.step)
+            is_last = event.error_code is not None and here.is_last(later, failed)
+            if replay.step is not None and is_last:
                 self.steps.add(event_id)
                 self.events.add(event_id)
-                failed.append(event.branch)  # what has failed inside of that is tried again, too
+                failed.append(here)  # what has failed inside of that is tried again, too
                 continue
             if is_last and _is_error(event):
                 self.answers.add(event_id)
@@ -89,7 +120,7 @@ class TriedAgain:
                         self.questions.add((response.id or "").removeprefix("q-"))
                         self.events.add(asked)
             if is_said(event):
-                later.append(event.branch)
+                later.append(here)
 
 
 def is_said(event: Event) -> bool:
@@ -103,4 +134,4 @@ def _is_error(event: Event) -> bool:
     """Whether *event* may be a model's answer that is an error, and not one of which the model was told."""
     replay = event.actions.replay
     is_answer = event.author != "user" and not replay.aside and replay.ended is None and replay.again is None
-    return is_answer and event.error_code not in (None, INVALID_OUTPUT)
+    return is_answer and event.error_code not in (None, INVALID_OUTPUT, REFUSED_OUTPUT)

@@ -27,7 +27,7 @@ from typing import Any
 
 import attrs
 
-from .._json import DEPTH_MAX, INT_DIGITS_MAX, brief, dumps, freeze
+from .._json import DEPTH_MAX, INT_DIGITS_MAX, brief, dumps, freeze, thaw
 from ..errors import ConfigurationError, InvalidValueError
 from ._json_schema import as_object, compile_schema, wrapped
 from ._schema import reader_of
@@ -68,6 +68,8 @@ class OutputSchema:
 
     _of_value: Callable[[Any], Outcome] = attrs.field(repr=False)
     _of_arguments: Callable[[Any], Outcome] = attrs.field(repr=False)
+    _made_of: Callable[[Any], Any] = attrs.field(repr=False)
+    _of_made: Callable[[Any], Outcome] = attrs.field(repr=False)
 
     @classmethod
     def of(cls, tp: object, what: str = "output_schema") -> OutputSchema:
@@ -85,9 +87,13 @@ class OutputSchema:
         form = _form_of(tp, what, None)
         parameters = as_object(form.schema)
         if parameters is not None:
-            return cls(form.schema, freeze(parameters, what), form.outcome, form.outcome)
+            return cls(form.schema, freeze(parameters, what), form.outcome, form.outcome, form.made, form.told)
         arguments = _form_of(tp, what, RESULT)
-        return cls(form.schema, arguments.schema, form.outcome, lambda args: _unwrapped(arguments.outcome(args)))
+
+        def of_arguments(args: Any) -> Outcome:
+            return _unwrapped(arguments.outcome(args))
+
+        return cls(form.schema, arguments.schema, form.outcome, of_arguments, form.made, form.told)
 
     def parse_text(self, text: str) -> Outcome:
         """Read an answer that is JSON, perhaps in one Markdown fence."""
@@ -110,6 +116,14 @@ class OutputSchema:
         """Return what is wrong with an answer that is frozen JSON: also what the schema alone does not say."""
         return self._of_value(value).problems
 
+    def made(self, value: Any) -> Any:
+        """Return what a program works with for a value that was read: an instance of the type; of a schema, JSON."""
+        return self._made_of(value)
+
+    def parse_made(self, value: Any) -> Outcome:
+        """Read what a program has made: an instance of the type, or JSON that fits the form."""
+        return self._of_made(value)
+
     def dump(self, value: Any) -> str:
         """Return a value that was read as JSON on one line."""
         return dumps(freeze(value))
@@ -128,6 +142,10 @@ class _Form:
 
     schema: Any
     outcome: Callable[[Any], Outcome]
+    made: Callable[[Any], Any]
+    """What a program works with for a value that fits."""
+    told: Callable[[Any], Outcome]
+    """What comes of that, or of other JSON."""
 
 
 def _form_of(tp: object, what: str, under: str | None) -> _Form:
@@ -144,7 +162,13 @@ def _form_of_schema(schema: dict[str, Any], what: str, under: str | None) -> _Fo
         problems = checker.problems(value)
         return Outcome(problems=problems) if problems else Outcome(value)
 
-    return _Form(checker.schema, outcome)
+    def told(value: Any) -> Outcome:
+        try:
+            return outcome(freeze(value, "the value", _LEVEL))
+        except InvalidValueError as error:
+            return Outcome(problems=bounded([str(error)]))
+
+    return _Form(checker.schema, outcome, thaw, told)
 
 
 def _form_of_type(tp: object, what: str, under: str | None) -> _Form:
@@ -160,16 +184,21 @@ def _form_of_type(tp: object, what: str, under: str | None) -> _Form:
 
     def outcome(value: Any) -> Outcome:
         made, problems = reader.read(value)
-        if problems:
-            return Outcome(problems=bounded(problems))
+        return Outcome(problems=bounded(problems)) if problems else as_written(made)
+
+    def as_written(value: Any) -> Outcome:
         try:
-            return Outcome(freeze(written(made, "the value", arguments.get, _LEVEL), "the value", _LEVEL))
+            return Outcome(freeze(written(value, "the value", arguments.get, _LEVEL), "the value", _LEVEL))
         except InvalidValueError as error:
             return Outcome(problems=bounded([str(error)]))
         except RecursionError:
             return Outcome(problems=[_TOO_DEEP])
 
-    return _Form(compile_schema(reader.schema, what).schema, outcome)
+    def told(value: Any) -> Outcome:
+        found = as_written(value)
+        return found if found.problems else outcome(found.value)
+
+    return _Form(compile_schema(reader.schema, what).schema, outcome, lambda value: reader.read(value)[0], told)
 
 
 def _arguments_of(cls: type, what: str) -> dict[str, str]:

@@ -68,6 +68,8 @@ class Prompts(Record):
     output_invalid: str = _text(
         "problems", default="Your answer does not have the form that is asked for:\n{problems}\nGive the answer again."
     )
+    output_refused: str = _text("problems", default="Your answer was not accepted:\n{problems}\nGive the answer again.")
+    """What a model is told that has answered, where the agent's `output_validator` has refused it."""
     task: str = _text(default="Talk with the user until the task is done; then call finish_task, and say nothing more.")
     """What is told to an agent of mode `task` in a workflow."""
     finish_task: str = _text(default="End the task, with what has come of it in the form that is asked for.")

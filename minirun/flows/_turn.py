@@ -19,13 +19,16 @@ from enum import Enum, auto
 
 from ..events import Event
 
-__all__ = ["CUT_OFF", "INVALID_OUTPUT", "TRANSITIONS", "Input", "Turn", "input_of", "step"]
+__all__ = ["CUT_OFF", "INVALID_OUTPUT", "REFUSED_OUTPUT", "TRANSITIONS", "Input", "Turn", "input_of", "step"]
 
 CUT_OFF = "MAX_TOKENS"
 """The `finish_reason` of an answer that the limit of tokens has cut off. No call in it is made: one may be half."""
 
 INVALID_OUTPUT = "INVALID_OUTPUT"
 """The `error_code` of an answer that has not the form of the agent's `output_schema`."""
+
+REFUSED_OUTPUT = "REFUSED_OUTPUT"
+"""The `error_code` of an answer that the agent's `output_validator` has refused."""
 
 
 class Turn(Enum):

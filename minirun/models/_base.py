@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from .._fields import FLAG, OBJECT, TEXT, instance_of
+from .._fields import FLAG, OBJECT, TEXT, instance_of, integer
+from .._json import COUNT_MAX
 from .._record import Record
 from .._values import check_in_subclass, constructed
 from ..errors import ConfigurationError, InvalidValueError
@@ -62,7 +63,8 @@ class LlmResponse(Record):
 
     With `ask_again`, which hooks set, it is no answer, whatever it says: what it says is stored, as an error, without
     the calls that it makes. Then the model is told that text, by the user's side, and asked once more. It counts as a
-    question for `RunConfig.max_llm_calls`, which is what bounds it.
+    question for `RunConfig.max_llm_calls`. In one run of an agent it is asked again `ask_again_max` times at most, by
+    default as often as its `output_retries` says; then the run fails with OutputSchemaError.
     """
 
     content: Content | None = attrs.field(default=None, metadata=instance_of(Content))
@@ -80,6 +82,7 @@ class LlmResponse(Record):
     grounding_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata=OBJECT)
     citation_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata=OBJECT)
     ask_again: str | None = attrs.field(default=None, validator=check_in_subclass, metadata=TEXT)
+    ask_again_max: int | None = attrs.field(default=None, metadata=integer(0, COUNT_MAX))
 
     def _check_whole(self) -> None:
         if self.ask_again is not None and self.partial:

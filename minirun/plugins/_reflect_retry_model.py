@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from .._json import brief
-from ..agents._llm import NO_CONTENT, is_empty
-from ..agents._model_callbacks import without_calls
+from ..agents._llm import is_empty
+from ..agents._model_callbacks import NO_CONTENT, without_calls
 from ..errors import ConfigurationError, InvalidValueError, ModelContractError, RetriesExceededError
 from ..flows._words import check_words
 from ..models import LlmResponse
@@ -141,6 +141,7 @@ class ReflectAndRetryModelPlugin(BasePlugin):
             response,
             **_error_of(response, problem),
             custom_metadata={**(response.custom_metadata or {}), MARK: {"retry_count": retry}},
+            ask_again_max=self.max_retries,
             ask_again=self._guidance.format(error=problem, retry=retry, max_retries=self.max_retries),
         )
 

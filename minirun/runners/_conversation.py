@@ -6,6 +6,7 @@ import attrs
 import trio
 
 from .._values import changed
+from ..errors import InvalidMessageError
 from ..events import Event
 from ..flows._questions import REQUEST_MESSAGE
 from ..runtime import Program, RunRequest
@@ -22,10 +23,13 @@ async def answering(
 ) -> tuple[SessionWriter, RunRequest]:
     """Return what a run goes on with whose *request* has a new message, in the session that *writer* has opened."""
     key = writer.live.key
-    message = await asked_for_message(opener.service, writer, request.message)
-    if message is None:
-        return writer, request
-    return await ResumedInvocation(opener, program, key, None, False).open(attrs.evolve(request, message=message))
+    while (message := await asked_for_message(opener.service, writer, request.message)) is not None:
+        resumed = ResumedInvocation(opener, program, key, None, False)
+        try:
+            return await resumed.open(attrs.evolve(request, message=message))
+        except InvalidMessageError:  # somebody else has answered meanwhile: it answers what is asked now, or begins
+            writer = await opener.open(key, request, auto_create=False)
+    return writer, request
 
 
 async def asked_for_message(service: BaseSessionService, writer: SessionWriter, message: Event) -> Event | None:

@@ -36,10 +36,15 @@ async def check_credential(credentials: BaseCredentialService | None, question: 
     if problem:
         msg = f"expected the credential {config.credential_key!r} of the user to be kept, but {problem}; save it"
         raise InvalidMessageError(f"{msg} first: `await runner.provide_credential(pending, credential)` does")
+    if config.state:  # it was given in another way than by signing in here
+        from ..credentials._sign_in import forget_sign_in  # few programs have anybody sign in
+
+        names = {"app_name": question.app_name, "user_id": question.user_id}
+        await forget_sign_in(service, names, question.call_id)
 
 
 async def provide_credential(
-    credentials: BaseCredentialService | None, pending: PendingCall, credential: AuthCredential, now: float
+    credentials: BaseCredentialService | None, pending: PendingCall, credential: AuthCredential | str, now: float
 ) -> Content:
     """Save what an open question asks for; see `Runner.provide_credential`."""
     service = given(credentials, "credential")
@@ -47,14 +52,14 @@ async def provide_credential(
     if config is None:
         msg = "expected an open question of the kind 'credential', found another one; pending.reply(...) answers it"
         raise InvalidMessageError(msg)
+    names = {"app_name": pending.app_name, "user_id": pending.user_id, "credential_key": config.credential_key}
+    if isinstance(credential, str) and config.state:
+        from ..credentials._sign_in import finish_sign_in  # few programs have anybody sign in
+
+        return pending.reply(await finish_sign_in(service, names, config, pending.call_id, credential))
     if isinstance(credential, AuthCredential) and unusable(config, credential, now):
         found = f"{credential.scheme!r}, {'expired' if credential.has_expired(now) else 'not expired'}"
         msg = f"expected a credential of the scheme {config.scheme!r} that has not expired, found one of {found}"
         raise InvalidMessageError(msg)
-    await service.save_credential(
-        app_name=pending.app_name,
-        user_id=pending.user_id,
-        credential_key=config.credential_key,
-        credential=credential,
-    )
+    await service.save_credential(**names, credential=credential)  # type: ignore[arg-type]  # refused if it is none
     return pending.reply(True)

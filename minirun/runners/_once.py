@@ -19,6 +19,7 @@ from ..types import Content, UsageMetadata
 from ._in_memory import InMemoryRunner
 from ._runner import Runner
 from ._sync import SyncRun
+from ._toolsets import entered_toolsets
 
 __all__ = ["RunResult", "run_once", "run_sync"]
 
@@ -59,6 +60,7 @@ async def run_once(
     Run an agent or an app on one message, and return its answer.
 
     Cancelling it ends the run. Plugins and tools are left open, for the app may be used again: a `Runner` closes them.
+    Toolsets that have to be entered are, if nobody has, and left at the end.
 
     Args:
         agent: The agent, or an app.
@@ -77,14 +79,15 @@ async def run_once(
         What the run fails with: one exception with its own type.
     """
     runner, session = _runner(agent, app_name, session_service, session_id)
-    async with runner.run_async(
+    scope = runner.run_async(
         user_id=user_id,
         session_id=session,
         new_message=message,
         run_config=run_config,
         state_delta=state_delta,
         deps=deps,
-    ) as run:
+    )
+    async with entered_toolsets(runner.app._tree), scope as run:
         events = [event async for event in run]
     return _result(run, events, session)
 

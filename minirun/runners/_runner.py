@@ -297,16 +297,21 @@ class Runner:
         entrance = ResumedInvocation(self._opener, self._program, key, invocation_id, self.auto_create_session)
         return RunScope(self._program, request, entrance)
 
-    async def provide_credential(self, pending: PendingCall, credential: AuthCredential) -> Content:
+    async def provide_credential(self, pending: PendingCall, credential: AuthCredential | str) -> Content:
         """
         Save what an open question asks for, and return the message that says so: `pending.reply(True)`.
 
             async with runner.run_async(..., new_message=await runner.provide_credential(pending, credential)) as run:
 
-        If it raises, `Cancelled` included, the question can be answered as before.
+        A question to sign in (`pending.auth_config.state`) is answered by a text: the address that the browser was sent
+        back to, or the code in it. It becomes tokens, in whatever process this is, and these are saved. If the person
+        has refused there, the message is `pending.reply(False)`.
+
+        If it raises, `Cancelled` included, the question can be answered as before; a code is used up by then.
 
         Raises:
-            InvalidMessageError: The question asks for something else, or for another scheme.
+            InvalidMessageError: This does not answer the question.
+            AuthorizationError: The authorization server has refused, or cannot be reached.
             ServiceNotConfiguredError: The Runner has no credential service.
             CredentialServiceError: The service has failed, and may have it or not.
         """

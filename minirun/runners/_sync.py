@@ -36,6 +36,7 @@ from ..events import Event
 from ..runtime import Run, RunScope
 from ..runtime._ids import STEP_ID
 from ._entered import EnteredRun
+from ._toolsets import entered_toolsets
 
 __all__ = ["Host", "SyncRun", "refuse_inside_trio"]
 
@@ -172,7 +173,7 @@ class _Host:
         self._answers.put(None)
         with self._stop:
             await asks.receive()
-            async with self._scope as run:
+            async with entered_toolsets(self._scope._program.tree), self._scope as run:
                 self._runs.append(run)
                 async for event in run:
                     self._answers.put(event)

@@ -200,7 +200,7 @@ class Committer:
     async def delivered(self) -> bool:
         """Wait until the caller has had all events and asks for one more; False if it has left instead."""
         await trio.lowlevel.checkpoint()
-        while not self._left and (self._reader is None or self._queue):
+        while not self._left and self._reader is None:  # who reads sleeps only while the queue is empty
             await self._idle.park()
         return not self._left
 

@@ -371,37 +371,41 @@ class WorkingContext(ContextBase):
 
     # --- credentials
 
-    async def request_credential(self, auth_config: AuthConfig) -> AuthCredential:
+    async def request_credential(
+        self, auth_config: AuthConfig, *, rejected: AuthCredential | None = None
+    ) -> AuthCredential:
         """
         Return the user's credential; if there is none that works, ask for it, and pause the invocation until there is.
 
         The question is one of `run.pending`, of the kind `"credential"`. The secret is never part of a message: the
-        program that gets it saves it, and answers that it is there (`Runner.provide_credential` does both); or it
-        answers `pending.reply(False)`.
-        The agent, or the tool, is then run from its start, as with `request_input`.
+        program that gets it saves it, and answers that it is there (`Runner.provide_credential` does both), or answers
+        `pending.reply(False)`. With an `auth_scheme` the answer is what a browser came back with. The agent, or the
+        tool, is then run from its start. *rejected* is what the other side has refused: it is renewed, or forgotten.
 
-        Nothing of the credential is recorded. So logic that is run again may get another one than before, and one that
-        has expired since, or was deleted, is asked for again. Use it to get in somewhere, and decide nothing by it.
+        Nothing of it is recorded: logic that is run again may get another one, or ask again for what has expired or
+        was deleted. Use it to get in somewhere, and decide nothing by it.
 
         From then on the run says `[secret]` in its place, in texts and values of events and logs. It is refused
         (SecretError) in what is written to `ctx.state`, in artifacts and memories, and in new names. A secret of fewer
-        than 8 characters is found only where it is a whole text, as a part of one it is *not*; one of 6 digits or
-        more is found as a number, a shorter one is not. What is encoded, or cut into pieces, is not found.
+        than 8 characters is found only where it is a whole text; as a number, one of 6 digits or more. What is encoded,
+        or cut into pieces, is not found.
 
         Raises:
             CredentialRefusedError: There will be none. In a tool, the model is told.
+            AuthorizationError: The server that users sign in to has refused, or cannot be reached.
             ServiceNotConfiguredError: The Runner has no credential service.
             CredentialServiceError: The service has failed.
         """
         from ._credentials import request_credential
 
-        return await request_credential(self, auth_config)
+        return await request_credential(self, auth_config, rejected)
 
     async def load_credential(self, auth_config: AuthConfig) -> AuthCredential | None:
         """
         Return the user's credential if there is one that works; nobody is asked, and nothing recorded.
 
         Raises:
+            AuthorizationError: It has ended, and renewing it has failed.
             ServiceNotConfiguredError: The Runner has no credential service.
             CredentialServiceError: The service has failed.
         """

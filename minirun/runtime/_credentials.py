@@ -12,21 +12,23 @@ the same questions, whatever the service has by then:
 *   A run may have to ask where an earlier one had what it needed, and went on: it has expired since, or was deleted.
     What that run has said is still ahead then. Such an early question stands beside the logic: it is no step in the
     order of what agents say, nothing is refused because of it, and what is ahead is come to when it is answered.
+*   A request that says that a credential was rejected goes on in the row of the one before, which returned it.
 
-What was returned is known to the run, which takes it out of whatever is said; see `_secrets`.
+What was returned is known to the run, which takes it out of what is said; see `_secrets`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._json import dumps, freeze, shown
 from .._service import given
 from .._values import changed
 from ..credentials import AuthConfig, AuthCredential, BaseCredentialService
+from ..credentials._current import current_credential, question_of, refusal_of
 from ..credentials._values import unusable
 from ..env import derived_id
-from ..errors import CredentialRefusedError, InvalidValueError
+from ..errors import InvalidValueError
 from ..events import Replay
 from ..flows._questions import REQUEST_CREDENTIAL
 from ..sessions._asking import Question
@@ -38,14 +40,15 @@ if TYPE_CHECKING:
 
 __all__ = ["load_credential", "request_credential", "save_credential"]
 
+Maybe: TypeAlias = AuthCredential | None
 
-async def load_credential(context: ContextBase, config: AuthConfig) -> AuthCredential | None:
+
+async def load_credential(context: ContextBase, config: AuthConfig, rejected: Maybe = None) -> Maybe:
     """See `InvocationContext.load_credential`."""
-    invocation, (service, names) = context._invocation, _service_for(context, config)
-    credential = await service.load_credential(**names)
-    if credential is None or unusable(config, credential, invocation.env.now()):
-        return None
-    invocation.know_secret(credential)
+    service, names = _service_for(context, config)
+    credential = await current_credential(service, names, config, rejected)
+    if credential is not None:
+        context._invocation.know_secret(credential)
     return credential
 
 
@@ -59,23 +62,26 @@ async def save_credential(context: ContextBase, config: AuthConfig, credential: 
     invocation.know_secret(credential)
 
 
-async def request_credential(context: ContextBase, config: AuthConfig) -> AuthCredential:
+async def request_credential(context: ContextBase, config: AuthConfig, rejected: Maybe) -> AuthCredential:
     """See `InvocationContext.request_credential`."""
-    invocation = context._invocation
-    _service_for(context, config)  # where there is none, nobody is asked
+    invocation, (service, names) = context._invocation, _service_for(context, config)
     args = freeze(config.to_dict())
-    place = context._claim(f"{context._path}!{REQUEST_CREDENTIAL} {dumps(args)}")
+    path = f"{context._path}!{REQUEST_CREDENTIAL} {dumps(args)}"
+    if rejected is not None:
+        claimed = invocation.ids.claimed
+        invocation.ids.release([each for each in context._claims if claimed.get(each, ("",))[0] == path][-1:])
+    place = context._claim(path)
     asked, asked_id = 0, f"q-{place}"
     while (response := await replayed_answer(context, asked_id)) is not None:
         if response.get("result") is not True:
-            msg = f"there will be no credential {config.credential_key!r}: the person who was asked for it has refused"
-            raise CredentialRefusedError(msg)
+            raise await refusal_of(service, names, config, asked_id)
         asked += 1
         asked_id = f"q-{derived_id(place, asked)}"
     if asked_id not in invocation.live.open_calls:
-        credential = await load_credential(context, config)
+        credential = await load_credential(context, config, rejected)
         if credential is not None:
             return credential
+        args = freeze((await question_of(service, names, config, asked_id)).to_dict())
     await _pose(context, asked_id, args)
     raise Pause(f"for the credential {config.credential_key}")
 

@@ -71,7 +71,7 @@ async def replayed_answer(context: ContextBase, asked_id: str) -> Mapping[str, A
         if asked is not None:
             await replayer.repeat(context, asked, {})
         await replayer.repeat(context, answer, {})
-    if answer.author != "user" and answer.actions.replay.aside:
+    if answer.actions.replay.aside:
         raise Pause(f"for {asked_id}, which was withdrawn")
     if asked_id in replayer.record.answered_now and not is_early:
         replayer.leave(context.branch)

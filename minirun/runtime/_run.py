@@ -276,7 +276,7 @@ class Execution:
         invocation, replayer = self.invocation, self.invocation.replayer
         if self.caller._failure is not None:  # already on the way from the stored message to here
             raise self.caller._failure
-        if replayer is not None and invocation.history.is_summed_up:
+        if invocation.history.is_summed_up:
             return  # the agents had come to their end in an earlier run, which was then cut off
         await self._run_agents()
         if replayer is not None and not (replayer.has_new or self.keeps_status):

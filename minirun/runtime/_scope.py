@@ -79,7 +79,6 @@ class FinishedError(Exception):
     """Raised by `Entrance.open` where there is nothing to go on with: *run* is that of an invocation that has ended."""
 
     def __init__(self, run: Run) -> None:
-        super().__init__(run.invocation_id)
         self.run = run
 
 
@@ -143,8 +142,7 @@ class RunScope:
                 with trio.CancelScope(shield=True):
                     await writer.finish(None)
                 # Another process was faster, or has deleted the session. Look again.
-                is_another_now = request.is_looked_up and isinstance(error, StaleSessionError)
-                if not is_another_now and not isinstance(error, SessionNotFoundError):
+                if not isinstance(error, StaleSessionError | SessionNotFoundError):
                     raise
         return await self._start(writer, request, message)
 

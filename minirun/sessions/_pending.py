@@ -93,7 +93,15 @@ class PendingCall(Record):
         """The name of the call, which the response has, too."""
         return next((name for name, kind in _KINDS.items() if kind == self.kind), self.tool)
 
-    def reply(self, value: object, *, payload: object = None) -> Content:
+    def reply(
+        self,
+        value: object,
+        *,
+        payload: object = None,
+        args: Mapping[str, Any] | None = None,
+        message: str | None = None,
+        by: str | None = None,
+    ) -> Content:
         """
         The message that answers the question with *value*.
 
@@ -101,17 +109,33 @@ class PendingCall(Record):
         saved, or False; an input any JSON value; a long-running call a dict, or another JSON value, which becomes
         `{"result": value}`.
 
+        Args:
+            value: The answer.
+            payload: What goes to the tool with a confirmation.
+            args: With True for a confirmation: make the call with these arguments, all of them, instead. They are
+                checked as those of the model are; what does not fit is told to the model as an error.
+            message: With False for a confirmation: what the model is told.
+            by: The author of the edited *args*, for the log; by default the user of the session.
+
         Raises:
-            InvalidMessageError: *value* does not answer this kind of question.
+            InvalidMessageError: *value* does not answer this kind of question, or the rest does not go with it.
             InvalidValueError: It is no JSON.
         """
         if self.kind == "credential" and not isinstance(value, bool):
             raise InvalidMessageError(self._no_secrets())
-        if payload is not None and self.kind != "confirmation":
-            msg = f"expected a payload with the answer to a confirmation only, found one for {self._what()}"
+        given = {"payload": payload, "args": args, "message": message, "by": by}
+        odd = [name for name, found in given.items() if found is not None]
+        if odd and self.kind != "confirmation":
+            msg = f"expected {odd[0]} with the answer to a confirmation only, found one for {self._what()}"
             raise InvalidMessageError(msg)
+        if by is not None and args is None:
+            raise InvalidMessageError("expected `by` beside edited args only, found it alone; leave it out")
         if self.kind == "confirmation":
             answer: Any = {"confirmed": value, "payload": payload}
+            if args is not None:
+                answer |= {"args": args, "edited_by": self.user_id if by is None else by}
+            if message is not None:
+                answer["message"] = message
         elif self.kind == "long_running" and isinstance(value, dict):
             answer = value
         else:
@@ -150,6 +174,8 @@ def check_answer(pending: PendingCall, response: FunctionResponse) -> None:
         found = shown(answer.get("confirmed"))
         msg = f"expected {what} to be answered with True or False as `confirmed`, found {found}"
         raise InvalidMessageError(msg)
+    if pending.kind == "confirmation":
+        _check_confirmation(pending, answer)
     if pending.kind == "credential" and not (answer.keys() == {"result"} and isinstance(answer["result"], bool)):
         raise InvalidMessageError(pending._no_secrets())
     if pending.kind == "message" and not (isinstance(answer.get("result"), str) and answer["result"].strip()):
@@ -157,6 +183,18 @@ def check_answer(pending: PendingCall, response: FunctionResponse) -> None:
         raise InvalidMessageError(msg)
     if pending.kind == "input" or pending.schema is not None:
         _check_result(pending, answer)
+
+
+def _check_confirmation(pending: PendingCall, answer: Mapping[str, Any]) -> None:
+    for name, kind, expected, goes_with in (
+        ("args", dict, "an object with the arguments", True),
+        ("edited_by", str, "a text", True),
+        ("message", str, "a text", False),
+    ):
+        found = answer.get(name)
+        if found is not None and (not isinstance(found, kind) or answer["confirmed"] is not goes_with):
+            expected = f"expected `{name}` in the answer to {pending._what()} to be {expected}, beside {goes_with}"
+            raise InvalidMessageError(f"{expected}, found {shown(found)} beside {answer['confirmed']}")
 
 
 def _check_result(pending: PendingCall, answer: Mapping[str, Any]) -> None:

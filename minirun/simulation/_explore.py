@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
@@ -24,6 +23,7 @@ import attrs
 from ..errors import ConfigurationError, MinirunError
 from ._choices import Choice, Choices, RecordedChoices, SeededChoices
 from ._faults import checked_faults
+from ._schedule import STEPS_MAX, LivelockError
 from ._simulate import Outcome, Scenario, check_settings, simulate
 from ._world import CheckError
 
@@ -47,9 +47,11 @@ T = TypeVar("T")
 TWICE_EVERY_SEEDS = 20
 # How much of an entry of the log an error shows.
 QUOTED_CHARS_MAX = 300
-# What shrinking may cost. A simulation takes milliseconds, but one that never ends takes seconds.
+# What shrinking may cost, whatever the machine does meanwhile: the same failure shrinks to the same everywhere. Most
+# simulations take 50 to 1 000 steps, at about 0.3 ms each, so that the runs end it; one without end counts as
+# STEPS_MAX steps, however it was noticed, and takes seconds.
 SHRINK_RUNS_MAX = 400
-SHRINK_S_MAX = 30.0
+SHRINK_STEPS_MAX = 400_000
 
 
 class NondeterminismError(MinirunError):
@@ -274,7 +276,7 @@ def shrink(
     outcome: Outcome,
     *,
     runs_max: int = SHRINK_RUNS_MAX,
-    seconds_max: float = SHRINK_S_MAX,
+    steps_max: int = SHRINK_STEPS_MAX,
     **options: Any,
 ) -> Outcome:
     """
@@ -282,10 +284,11 @@ def shrink(
     checker's the property that does not hold.
 
     First the end is dropped, then whole stretches, then single choices become 0 or smaller. *options* are those of
-    `simulate`.
+    `simulate`. After *runs_max* simulations, or as soon as they have taken *steps_max* steps, the best one so far is
+    returned: no clock is asked, so the same outcome always becomes the same.
     """
     run = _runner(scenario, options)
-    return shrink_with(lambda picks: run(RecordedChoices(picks)), outcome, runs_max, seconds_max)
+    return shrink_with(lambda picks: run(RecordedChoices(picks)), outcome, runs_max, steps_max)
 
 
 def _kind_of(failure: BaseException | None) -> tuple[type, str]:
@@ -296,20 +299,21 @@ def shrink_with(
     run: Callable[[Sequence[int]], Outcome],
     outcome: Outcome,
     runs_max: int = SHRINK_RUNS_MAX,
-    seconds_max: float = SHRINK_S_MAX,
+    steps_max: int = SHRINK_STEPS_MAX,
 ) -> Outcome:
     """The same for anything that makes an outcome of a list."""
     assert outcome.failure is not None, "only a failure can be shrunk"
     kind, best = _kind_of(outcome.failure), outcome
     tried: set[tuple[int, ...]] = set()
-    deadline = time.monotonic() + seconds_max
+    steps = 0
 
     def fails(picks: Sequence[int]) -> bool:
-        nonlocal best
-        if tuple(picks) in tried or len(tried) >= runs_max or time.monotonic() > deadline:
+        nonlocal best, steps
+        if tuple(picks) in tried or len(tried) >= runs_max or steps >= steps_max:
             return False
         tried.add(tuple(picks))
         found = run(picks)
+        steps += STEPS_MAX if isinstance(found.failure, LivelockError) else found.steps
         if _kind_of(found.failure) != kind:
             return False
         best = found

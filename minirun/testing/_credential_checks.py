@@ -7,6 +7,7 @@ from typing import Any
 import trio
 
 from ..credentials import AuthCredential
+from ..credentials._values import credential_key
 from ..errors import InvalidValueError, ServiceClosedError
 from ._contract import Body, expect, listed_in, raises
 from ._credential_bench import Bench
@@ -186,6 +187,30 @@ async def _concurrent_changes_do_not_lose_each_other(t: Bench) -> None:
             nursery.start_soon(t.delete, name)
     expect("what is left", await t.keys(), names[:1])
     await t.delete(names[0])
+
+
+@check
+async def _who_renews_has_it_alone(t: Bench) -> None:
+    """One task after the other has a credential for itself; others of the user, and a cancelled one, hold up nobody."""
+    key, other = (credential_key(t.app, "u", name) for name in ("k", "other"))
+    having: list[int] = []
+
+    async def renew(number: int) -> None:
+        async with t.service._exclusive(key):
+            having.append(number)
+            expect("those that have it", len(having), 1)
+            async with t.service._exclusive(other):
+                await trio.lowlevel.checkpoint()
+            having.remove(number)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(5):
+            nursery.start_soon(renew, number)
+    async with t.service._exclusive(key):
+        with trio.move_on_after(0) as scope:
+            await renew(5)
+        expect("whether the one that waits can be cancelled", scope.cancelled_caught, True)
+    await renew(6)
 
 
 @check

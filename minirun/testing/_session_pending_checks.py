@@ -8,10 +8,10 @@ from typing import Any
 
 from .._values import changed
 from ..credentials import AuthConfig
-from ..errors import InvalidEventError, InvalidValueError, ServiceClosedError, StaleSessionError
+from ..errors import InvalidEventError, InvalidMessageError, InvalidValueError, ServiceClosedError, StaleSessionError
 from ..events import Event, EventActions
-from ..flows._questions import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_INPUT, SLEEP_UNTIL
-from ..sessions import Invocation, InvocationStatus, PendingCall, SessionWriter
+from ..flows._questions import REQUEST_CONFIRMATION, REQUEST_CREDENTIAL, REQUEST_INPUT, REQUEST_MESSAGE, SLEEP_UNTIL
+from ..sessions import GetSessionConfig, Invocation, InvocationStatus, PendingCall, SessionWriter
 from ..types import Content, FunctionCall, FunctionResponse, Part
 from ._contract import Body, expect, listed_in, raises
 from ._session_bench import Bench
@@ -178,12 +178,13 @@ async def _questions_are_listed(t: Bench) -> None:
         ("i", REQUEST_INPUT, {"message": "How many?", "payload": [1], "response_schema": schema}),
         ("k", REQUEST_CREDENTIAL, {"functionCallId": "tool", "authConfig": config.to_dict()}),
         ("l", "render", {"file": "x"}),
+        ("m", REQUEST_MESSAGE, {"message": "What else?"}),
         ("t", SLEEP_UNTIL, {"until": 1234.5}),
     ]
-    event = _calls("e-1", *asked, waits="cktl", suspended=["tool"], interim={"l": {"job": 7}})
+    event = _calls("e-1", *asked, waits="cklmt", suspended=["tool"], interim={"l": {"job": 7}})
     await _run(t, "e-1", _says("e-1"), event, _calls("e-1", waits="i"))
     found = {pending.call_id: pending for pending in await t.service.list_pending(app_name=t.app)}
-    expect("which", list(found), ["c", "k", "l", "i"])
+    expect("which", list(found), ["c", "k", "l", "m", "i"])
     shown = {
         name: (one.kind, one.tool, dict(one.args), one.hint, one.schema, one.payload) for name, one in found.items()
     }
@@ -193,14 +194,72 @@ async def _questions_are_listed(t: Bench) -> None:
     expect("which one it is", found["k"].auth_config, config)
     expect("that of others", found["i"].auth_config, None)
     expect("the long-running call", shown["l"], ("long_running", "render", {"file": "x"}, {"job": 7}, None, None))
+    expect("the message", shown["m"], ("message", "", {}, "What else?", None, None))
     one = found["c"]
     place = (one.app_name, one.user_id, one.session_id, one.invocation_id, one.author, one.branch, one.due)
     expect("where", place, (t.app, "u", "s", "e-1", "agent", "b", None))
-    [timer] = [each for each in await t.service.list_pending(include_timers=True) if each.app_name == t.app][3:4]
+    [timer] = [each for each in await t.service.list_pending(include_timers=True) if each.app_name == t.app][4:5]
     expect("the timer", (timer.call_id, timer.kind, timer.due), ("t", "timer", 1234.5))
     [part] = one.reply(True).parts
     assert part.function_response is not None
     expect("the answer's call", (part.function_response.id, part.function_response.name), ("c", REQUEST_CONFIRMATION))
+
+
+def _converses(invocation_id: str, call_id: str, said: str | None) -> Event:
+    """An event in which an agent in a conversation has said something, and waits for what the user says."""
+    args = {} if said is None else {"message": said}
+    return _calls(invocation_id, (call_id, REQUEST_MESSAGE, args), waits=[call_id])
+
+
+def _heard(invocation_id: str, call_id: str, text: str) -> Event:
+    part = Part(function_response=FunctionResponse(id=call_id, name=REQUEST_MESSAGE, response={"result": text}))
+    return Event(author="user", invocation_id=invocation_id, content=Content(role="user", parts=[part]))
+
+
+@check
+async def _a_conversation_waits_for_a_text(t: Bench) -> None:
+    """Turn by turn: each question with what was said before it, or nothing; the answer is a text with words in it."""
+    await t.create()
+    await _run(t, "e-1", _says("e-1"), _converses("e-1", "m1", "What would you like?"))
+    one = await _one(t)
+    asked = (one.kind, one.tool, dict(one.args), one.hint, one.schema, one.payload, one.due, one.auth_config)
+    expect("the question", asked, ("message", "", {}, "What would you like?", None, None, None, None))
+    expect("where", (one.session_id, one.invocation_id, one.author, one.branch), ("s", "e-1", "agent", "b"))
+    for wrong in (5, "", " ", None, True, {"result": "tea"}):
+        with raises(InvalidMessageError, "message", "m1", "text"):
+            one.reply(wrong)
+    with raises(InvalidMessageError, "payload"):
+        one.reply("tea", payload=1)
+    reply = one.reply("tea")
+    expect("the reply", reply, _heard("e-1", "m1", "tea").content)
+    await _run(t, "e-1", _heard("e-1", "m1", "tea"), _converses("e-1", "m2", None))
+    again = await _one(t)
+    expect("the next question", (again.kind, again.call_id, again.hint), ("message", "m2", None))
+    expect("the invocation", await _status(t, "e-1"), "paused")
+    await _run(t, "e-1", _heard("e-1", "m2", "two"), status=COMPLETED)
+    expect("what is pending", await _pending(t), [])
+
+
+@check
+async def _who_is_in_a_conversation_is_known_without_its_history(t: Bench) -> None:
+    """A session that is opened knows the open question, and whose the last event is: a plain message is the answer."""
+    await t.create()
+    await _run(t, "e-1", _says("e-1"), _converses("e-1", "m", "What?"))
+    for name in ("fork", "copy"):
+        if name == "fork":
+            await t.service.fork_session(app_name=t.app, user_id="u", session_id="s", new_session_id=name)
+        else:
+            await t.service.import_session(app_name=t.app, user_id="u", session_id=name, events=await t.events())
+    for session_id in ("s", "fork", "copy"):
+        writer = await t.writer("e-2", session_id)
+        [one] = writer.live.open_calls.values()
+        found = (one.call_id, one.name, str(one.pending), one.invocation_id)
+        expect(f"the open call of {session_id!r}", found, ("m", REQUEST_MESSAGE, "waits", "e-1"))
+        await t.service._open(t.key(session_id), GetSessionConfig(num_recent_events=1))
+        expect(f"the last at work in {session_id!r}", writer.live.events[-1].invocation_id, "e-1")
+        await writer.finish(None)
+    asked = [(one.session_id, one.kind, one.hint) for one in await t.service.list_pending(app_name=t.app)]
+    expect("where it is asked", asked, [(session_id, "message", "What?") for session_id in ("s", "fork", "copy")])
 
 
 @check
@@ -329,6 +388,22 @@ async def _a_paused_invocation_survives(t: Bench) -> None:
         writer = await t.writer("e-1")
         expect("open calls", [str(one.pending) for one in writer.live.open_calls.values()], ["suspended", "waits"])
         await writer.append(_answers("e-1", "c"), begins=True)
+        await writer.finish(COMPLETED)
+        expect("what is pending", await _pending(t), [])
+
+
+@durable_check
+async def _a_conversation_survives(t: Bench) -> None:
+    """After closing and opening the store the agent still waits for what the user says, and is told it."""
+    async with t.opened():
+        await t.create()
+        await _run(t, "e-1", _says("e-1"), _converses("e-1", "m", "What?"))
+        before = await _one(t)
+    async with t.opened():
+        expect("the question", await _one(t), before)
+        writer = await t.writer("e-1")
+        expect("the open calls", [one.name for one in writer.live.open_calls.values()], [REQUEST_MESSAGE])
+        await writer.append(_heard("e-1", "m", "tea"), begins=True)
         await writer.finish(COMPLETED)
         expect("what is pending", await _pending(t), [])
 

@@ -37,6 +37,8 @@ class BaseTool(ABC):
             ToolTimeoutError; see `RunConfig.thread_grace_s` for what becomes of threads. None: no limit.
         retry: When a call that failed is made again. What the failed attempt wrote to `tool_context.state` and
             `tool_context.actions` is dropped; the `function_call_id` stays the same. None: never.
+        retries: How often in a row the tool may `raise ModelRetry("what is wrong")`, which tells the model to try
+            again, in an invocation; then the run fails with RetriesExceededError. None: no limit.
         max_concurrency: How many calls of this tool may run at once in one Runner, all its runs together; the others
             wait in line, and an attempt's time counts from its turn. A tool that leads to a call of itself, through an
             agent, may wait for itself, until the deadline of the run. None: no limit.
@@ -74,6 +76,7 @@ class BaseTool(ABC):
         description: str,
         timeout_s: float | None = None,
         retry: RetryConfig | None = None,
+        retries: int | None = 2,
         max_concurrency: int | None = None,
         on_interrupted: OnInterrupted = "report",
         require_confirmation: bool | Callable[..., bool | Awaitable[bool]] = False,
@@ -81,8 +84,8 @@ class BaseTool(ABC):
     ) -> None:
         check_name(name)
 
-        options = (timeout_s, retry, max_concurrency, on_interrupted, require_confirmation, sequential)
-        if options != (None, None, None, "report", False, False):
+        options = (timeout_s, retry, retries, max_concurrency, on_interrupted, require_confirmation, sequential)
+        if options != (None, None, 2, None, "report", False, False):
             from ._options import check_options  # few tools have any; so it is with what is imported below
 
             check_options(name, *options)
@@ -92,6 +95,7 @@ class BaseTool(ABC):
         self.require_confirmation = require_confirmation
         self.timeout_s = timeout_s
         self.retry = retry
+        self.retries = retries
         self.max_concurrency = max_concurrency
         self.sequential = sequential
 

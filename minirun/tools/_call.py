@@ -79,9 +79,9 @@ class ToolCall:
             try:
                 await self._make()
                 if isinstance(self.outcome, Failure) and self.outcome.error is not None:
-                    from ._failed import tell_failed  # few tools fail
+                    from ._failed import end_failed  # few tools fail
 
-                    tell_failed(self.context, self.call.name, self.outcome.error)
+                    end_failed(self, self.outcome.error)
             except BaseException as error:
                 if not is_pause(error):
                     if self.outcome is None and not self.is_waiting:
@@ -110,7 +110,7 @@ class ToolCall:
             self.outcome = await self._permission.to_make_again()
             if self.outcome is not None:
                 return
-        args: dict[str, Any] = thaw(self.call.args)
+        args: dict[str, Any] = thaw(self.call.args) if replayer is None else self._permission.edited_args()
         value = await self._ask("before_tool_callback", args)
         if value is not None:
             self.outcome = result_of(value, self.call.name)

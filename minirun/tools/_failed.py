@@ -16,15 +16,19 @@ import sysconfig
 import traceback
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from .._json import brief
-from ..errors import ArgumentError, FatalError, UnknownToolError
+from ..errors import ArgumentError, FatalError, ModelRetry, UnknownToolError
 from ..runtime import ToolContext
 from ..runtime._failure import first_failure, leaves
 from ._again import begin_again
 from ._outcome import Failure
 
-__all__ = ["failure_of", "first_of", "give_up", "numbered", "tell_failed", "tell_handled", "tell_retried"]
+if TYPE_CHECKING:
+    from ._call import ToolCall
+
+__all__ = ["end_failed", "failure_of", "first_of", "give_up", "numbered", "tell_failed", "tell_handled", "tell_retried"]
 
 _logger = logging.getLogger("minirun")
 
@@ -76,6 +80,15 @@ def give_up(attempt: ToolContext, above: ToolContext) -> None:
             above.actions.keep_saved(attempt.actions)
 
 
+def end_failed(call: ToolCall, error: Exception) -> None:
+    """A *call* has failed for good: tell the logger, and look whether the model may try again if the tool says so."""
+    tell_failed(call.context, call.call.name, error)
+    if isinstance(error, ModelRetry):
+        from ._model_retries import check_retries
+
+        check_retries(call, error)
+
+
 # --- what the logger is told ------------------------------------------------------------------------------------------
 
 
@@ -83,6 +96,9 @@ def tell_failed(context: ToolContext, name: str, error: Exception) -> None:
     """Tell that the tool *name* has failed in the call of *context*, and note where, to be shown with the answer."""
     if isinstance(error, (ArgumentError, UnknownToolError)):
         why = "there is no such tool" if isinstance(error, UnknownToolError) else "its arguments do not fit"
+        if isinstance(error, ModelRetry):
+            _tell(logging.WARNING, context, f"the tool {brief(name)} has the model try again")
+            return
         _tell(logging.WARNING, context, f"the call of the tool {brief(name)} was not made: {why}")
         return
     _tell(logging.ERROR, context, f"the tool {brief(name)} has failed", error)

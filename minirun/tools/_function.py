@@ -8,9 +8,9 @@ called. Synchronous functions run in worker threads, so that they stop nobody.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Unpack, get_type_hints
 
 from .._json import brief, freeze
 from ..errors import ConfigurationError
@@ -18,10 +18,10 @@ from ..flows._docstring import documentation_of
 from ..flows._signature import signature_of
 from ..runtime import ToolContext
 from ..types import FunctionDeclaration
-from ._base import BaseTool, OnInterrupted
+from ._base import BaseTool
 
 if TYPE_CHECKING:
-    from ._retry import RetryConfig
+    from ._tool_options import ToolOptions
 
 __all__ = ["FunctionTool", "LongRunningFunctionTool"]
 
@@ -42,7 +42,8 @@ class FunctionTool(BaseTool):
             described in the schema.
         run_in: `"thread"` runs a sync function in a worker thread (the default for those), `"loop"` in trio's own,
             where it stops everything else while it runs.
-        timeout_s, retry, max_concurrency, on_interrupted, require_confirmation, sequential: See `BaseTool`.
+        options: `timeout_s`, `retry`, `retries`, `max_concurrency`, `on_interrupted`, `require_confirmation` and
+            `sequential`; see `BaseTool`.
 
     Raises:
         ConfigurationError, TypeError: The function has no usable name, a parameter that JSON cannot express, an
@@ -58,12 +59,7 @@ class FunctionTool(BaseTool):
         name: str | None = None,
         description: str | None = None,
         run_in: Literal["thread", "loop"] | None = None,
-        timeout_s: float | None = None,
-        retry: RetryConfig | None = None,
-        max_concurrency: int | None = None,
-        on_interrupted: OnInterrupted = "report",
-        require_confirmation: bool | Callable[..., bool | Awaitable[bool]] = False,
-        sequential: bool = False,
+        **options: Unpack[ToolOptions],
     ) -> None:
         if not callable(func) or run_in not in (None, "thread", "loop"):
             _refuse(func, run_in)
@@ -74,16 +70,7 @@ class FunctionTool(BaseTool):
             name = getattr(inner, "__name__", type(inner).__name__)
         if description is None:
             description = documentation_of(func).summary_text
-        super().__init__(
-            name=name,
-            description=description,
-            timeout_s=timeout_s,
-            retry=retry,
-            max_concurrency=max_concurrency,
-            on_interrupted=on_interrupted,
-            require_confirmation=require_confirmation,
-            sequential=sequential,
-        )
+        super().__init__(name=name, description=description, **options)
         is_async = inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(getattr(inner, "__call__", None))  # noqa: B004 # not whether it can be called, but how
         is_generator = inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner)
         if is_generator or (is_async and run_in == "thread"):

@@ -23,6 +23,7 @@ def check_options(
     name: str,
     timeout_s: object,
     retry: object,
+    retries: object,
     max_concurrency: object,
     on_interrupted: object,
     require_confirmation: object,
@@ -41,6 +42,8 @@ def check_options(
     is_time = timeout_s is None or is_seconds(timeout_s, above=0)
     check(is_time, "timeout_s to be seconds above 0, or None", timeout_s)
     check(retry is None or isinstance(retry, RetryConfig), "retry to be a RetryConfig, or None", retry)
+    is_bound = retries is None or is_count(retries)
+    check(is_bound, "retries to be an integer from 0 up, or None", retries)
     is_limit = max_concurrency is None or is_count(max_concurrency, 1)
     check(is_limit, "max_concurrency to be an integer from 1 up", max_concurrency)
 

@@ -26,6 +26,8 @@ from ._outcome import UNKNOWN, Failure
 
 __all__ = ["Permission"]
 
+_NOT_ALLOWED = "the call was not allowed; it was not made"
+
 
 class Permission:
     """The questions about one call, and their answers in the log."""
@@ -47,7 +49,7 @@ class Permission:
             return None
         confirmation = await self._confirmation("confirm", asked or ToolConfirmation(), args)
         self._context.tool_confirmation = confirmation
-        return None if confirmation.confirmed else Failure("rejected", "the call was not allowed; it was not made")
+        return None if confirmation.confirmed else self._refused("confirm", "rejected", _NOT_ALLOWED)
 
     async def to_make_again(self) -> Failure | None:
         """
@@ -77,14 +79,35 @@ class Permission:
             confirmation = await self._confirmation(again, ToolConfirmation(hint=INTERRUPTED_MESSAGE))
             if confirmation.confirmed:
                 return None
+            return self._refused(again, UNKNOWN, INTERRUPTED_MESSAGE)
         return Failure(UNKNOWN, INTERRUPTED_MESSAGE)
+
+    def edited_args(self) -> dict[str, Any]:
+        """The arguments of the call as somebody has edited them who allowed it; its own if nobody has."""
+        edited = self._edited()
+        return dict(thaw(self._call.args if edited is None else edited))
+
+    def _edited(self) -> Mapping[str, Any] | None:
+        replayer, found = self._context._invocation.replayer, None
+        asked = 0 if replayer is None else len(replayer.record.questions(self._call.id or ""))
+        for what in ("confirm", *map("again{}".format, range(asked))):  # the latest that has any
+            answer = self._answer_to(what) or {}
+            found = answer.get("args", found)
+        return found
 
     def allowed_args(self, args: dict[str, Any]) -> dict[str, Any]:
         """What somebody has allowed the call to be made with, whatever callbacks make of it since; else *args*."""
+        if self._edited() is not None:
+            return self.edited_args()
         asked = self._context._invocation.emitter.find(self._context, f"{self._question_id('confirm')}-asked")
         if asked is None:
             return args
         return dict(thaw(asked.get_function_calls()[0].args["originalFunctionCall"]["args"]))
+
+    def _refused(self, what: str, kind: str, message: str) -> Failure:
+        """Why the call is not made, with what was said about it."""
+        said = (self._answer_to(what) or {}).get("message")
+        return Failure(kind, f"{message}: {said}" if said else message)
 
     async def ask(self, what: str, question: ToolConfirmation, args: Mapping[str, Any] | None = None) -> None:
         """Ask somebody outside about this call, made with *args* if not its own, unless they were asked already."""

@@ -139,7 +139,7 @@ class _Changed(BaseTool):
     checks_arguments = False  # the tool does
 
     def __init__(self, tool: BaseTool, name: str, *, sequential: bool) -> None:
-        options = ("timeout_s", "retry", "max_concurrency", "on_interrupted", "require_confirmation")
+        options = ("timeout_s", "retry", "retries", "max_concurrency", "on_interrupted", "require_confirmation")
         same = {option: getattr(tool, option) for option in options}
         super().__init__(name=name, description=tool.description, sequential=sequential, **same)
         self._tool = tool

@@ -17,11 +17,13 @@ What an item is:
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Literal, TypeAlias
 
 import attrs
 
 from .._json import JSON, FrozenList, brief
+from .._values import changed
 from ..errors import WorkflowError
 from ..events import NO_ACTIONS, Event, EventActions
 from ._binding import Binding
@@ -90,11 +92,11 @@ class Collected:
             self._put_output(item.output)
         if route is not None:
             self.route = tuple(route) if isinstance(route, FrozenList) else route
-        rest = attrs.evolve(item, output=None, actions=_without_route(item))
-        if not _says_something(rest):
+        if not _says_something(item):
             return ()
         deeds = self._release()
-        self.event = rest
+        actions = item.actions if route is None else changed(item.actions, route=None)
+        self.event = changed(item, output=None, actions=actions)
         return deeds
 
     def set_output(self, value: object) -> None:
@@ -134,12 +136,11 @@ class Collected:
         self.output, self._has_value = output, True
 
 
-def _without_route(event: Event) -> EventActions:
-    actions = event.actions
-    return actions if actions.route is None else attrs.evolve(actions, route=None)
+_without_route = attrgetter(*(field.name for field in attrs.fields(EventActions) if field.name != "route"))
+_NOTHING_ELSE = _without_route(NO_ACTIONS)
 
 
 def _says_something(event: Event) -> bool:
-    """Whether anything is left of an event without its output and its route."""
+    """Whether an event says anything besides its output and its route."""
     said = (event.content, event.error_code, event.error_message, event.custom_metadata, event.usage_metadata)
-    return event.actions != NO_ACTIONS or any(each is not None for each in said)
+    return any(each is not None for each in said) or _without_route(event.actions) != _NOTHING_ELSE

@@ -13,11 +13,10 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import trio
 
-from .._json import brief, dumps, freeze
-from .._values import changed
+from .._json import FrozenTuple, brief, dumps, freeze
+from .._values import MAKE, changed
 from ..agents._lanes import ON_FAILURE
 from ..errors import ConfigurationError, FatalError, ReplayError, StorageError
 from ..events import Event, NodeInfo, RecordedStep
@@ -63,9 +62,12 @@ async def map_nodes(
         raise ConfigurationError(f"expected max_concurrency from 1 up, or None for no limit, found {found}")
     if on_failure not in ON_FAILURE:
         raise ConfigurationError(f"expected on_failure 'cancel_others' or 'collect', found {brief(on_failure)}")
+    if isinstance(items, (str, bytes)) or not isinstance(items, Iterable):
+        raise ConfigurationError(f"expected items to be a list, or another iterable of values, found {brief(items)}")
     node = _node(context, value, name)
     concurrent = ConcurrentWrites()
     runs = [_claimed(context, node, _frozen(item, node), (concurrent, place)) for place, item in enumerate(items)]
+    beside = _items(runs)
     results: list[Any] = [None] * len(runs)
     failures: list[Exception] = []
     pauses: list[BaseException] = []
@@ -76,7 +78,7 @@ async def map_nodes(
             if failures or pauses:
                 return  # what has not begun does not begin; an invocation that goes on comes to it
             try:
-                results[place] = await _run(context, *run)
+                results[place] = await _run(context, *run, beside)
             except Exception as error:
                 if on_failure == "cancel_others":
                     raise
@@ -171,11 +173,19 @@ def _branch(context: WorkingContext) -> str:
 
 def _ending(info_path: str, last: Event) -> Event:
     as_output = last.output is None and last.content is not None and last.node_info.message_as_output
-    info = NodeInfo(path=info_path, output_for=(info_path,), message_as_output=as_output or None)
+    ours = FrozenTuple([info_path])
+    info = MAKE[NodeInfo](path=info_path, output_for=ours, message_as_output=as_output or None)
     return changed(last, node_info=info)
 
 
-async def _run(context: WorkingContext, execution: NodeExecution, failed_id: str, path: str) -> Any:
+def _items(runs: list[tuple[NodeExecution, str, str]]) -> str:
+    """The items of a map, as the record of the failure of one names them: `[first:last]`; "" if they have no order."""
+    ends = [runs[0], runs[-1]] if runs else []
+    numbers = [path.rpartition("~")[0].rpartition("@")[2] for _, _, path in ends]
+    return f"[{':'.join(numbers)}]" if numbers and all(map(str.isdecimal, numbers)) else ""
+
+
+async def _run(context: WorkingContext, execution: NodeExecution, failed_id: str, path: str, beside: str = "") -> Any:
     invocation, name = context._invocation, execution.node.name
     failed = invocation.emitter.find(context, failed_id)
     if failed is not None:
@@ -187,14 +197,13 @@ async def _run(context: WorkingContext, execution: NodeExecution, failed_id: str
     if ended is None:
         async with AsyncExitStack() as stack:
             if execution.place is not None:
-                place = await stack.enter_async_context(execution.place.below())
-                execution = attrs.evolve(execution, place=place)
+                execution.place = await stack.enter_async_context(execution.place.below())
             try:
                 ended = await execution.run()
             except (FatalError, StorageError, ReplayError):
                 raise
             except Exception as error:  # recorded, as that of a step: whoever catches it goes on from there
-                step = RecordedStep(name=name, path=f"{context._path}/{name}")
+                step = RecordedStep(name=name, path=f"{context._path}/{name}{beside}")
                 text = invocation.secrets.text_of(error)
                 info = NodeInfo(path=execution.info_path, output_for=())
                 event = changed(event_of_failure(failed_id, error, step, text), node_info=info)

@@ -91,7 +91,7 @@ def _routes(outcome: Outcome) -> tuple[Route, ...]:
 class _Exits:
     """The arcs from one node, by what takes them; each is known by its place among them."""
 
-    __slots__ = ("by_route", "default", "failed", "plain", "targets")
+    __slots__ = ("_always", "_by_one", "by_route", "default", "failed", "plain", "targets")
 
     def __init__(self, arcs: Iterable[Arc]) -> None:
         self.targets: list[str | Marker] = []
@@ -107,14 +107,19 @@ class _Exits:
             else:
                 kinds = {"plain": self.plain, "default": self.default, "failed": self.failed}
                 kinds[arc.kind].append(place)
+        # What most outcomes take: no route of several.
+        self._always = self._at(self.plain)
+        self._by_one = {key: self._at(sorted({*self.plain, *places})) for key, places in self.by_route.items()}
 
     def taken(self, outcome: Outcome) -> list[str | Marker] | None:
         """Return the targets of an outcome, each once, in order of declaration; None if its route matches nothing."""
         if outcome.failed is not None:
             return self._at(self.failed) or None
         if not self.by_route and not self.default:
-            return self._at(self.plain)
+            return self._always
         routes = _routes(outcome)
+        if len(routes) == 1 and (taken := self._by_one.get(route_key(routes[0]))) is not None:
+            return taken
         matched = [place for each in routes for place in self.by_route.get(route_key(each), ())] or self.default
         if not matched and (routes or not self.plain):
             return None
@@ -185,6 +190,10 @@ class Graph:
     def routes_of(self, name: str) -> tuple[Route | Marker, ...]:
         """Return the routes that lead on from a node, DEFAULT_ROUTE and FAILED behind the others."""
         return self._exits[name].routes
+
+    def takes_failure_of(self, name: str) -> bool:
+        """Return whether a FAILED arc leads on from a node."""
+        return bool(self._exits[name].failed)
 
 
 class _Arrival(NamedTuple):

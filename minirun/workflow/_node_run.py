@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
-from .._json import EMPTY_DICT
-from .._values import changed
+from .._json import EMPTY_DICT, FrozenTuple
+from .._values import MAKE, changed
 from .._workflow_errors import NodeTimeoutError
 from ..agents._lanes import no_stray_cancellation
 from ..env import derived_id
@@ -43,11 +43,14 @@ if TYPE_CHECKING:
 
 __all__ = ["NodeExecution"]
 
+# Whose outcome an event is that is said on the way.
+NOBODY = FrozenTuple()
+
 LONG_DELAY_S = 60.0
 """A longer delay before the next attempt pauses the invocation: no process has to live as long."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.define(eq=False, repr=False)
 class NodeExecution:
     """
     A run of *node* that is about to begin.
@@ -59,7 +62,7 @@ class NodeExecution:
         branch: Where it says what it says.
         info_path: How `NodeInfo.path` names it.
         input: JSON, frozen, or the user's Content.
-        place: Its place among those that go on at once.
+        place: Its place among those that go on at once; until it begins, that of the run it is run from.
         lane: What the writes of those beside it are noted in, and its number among them.
         ending: Makes the event that it ends with of what it says at its end, checked: raises if it cannot end so.
         on_failure: Makes the event that it ends with if it has failed; None: the failure is raised.
@@ -171,7 +174,7 @@ class NodeExecution:
             concurrent=around,
             main_task=trio.lowlevel.current_task(),
             node=scope,
-            node_info=NodeInfo(path=self.info_path, output_for=()),
+            node_info=MAKE[NodeInfo](path=self.info_path, output_for=NOBODY),
         )
         reads = invocation.reads_of(self.path if attempt == 1 else f"{self.path}*{attempt}")
         context = NodeContext(invocation, self.agent, position, above._state, reads)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["IS_RETRY", "IS_TIMEOUT", "FunctionNode", "JoinNode", "Node", "NodeLike", "aliased", "is_limit"]
 
 _END = object()
+_NOTHING = Event()
 
 
 def _is_time(value: object) -> bool:
@@ -213,11 +214,11 @@ class Node(_AgentFields):
 
 def _last(collected: Collected) -> Event:
     """The event that the run is to end with."""
-    event = Event() if collected.event is None else collected.event
-    route = collected.route
+    event, route = _NOTHING if collected.event is None else collected.event, collected.route
+    actions = event.actions
     if route is not None:
-        event = changed(event, actions=changed(event.actions, route=list(route) if isinstance(route, tuple) else route))
-    return event if collected.output is None else changed(event, output=collected.output)
+        actions = changed(actions, route=list(route) if isinstance(route, tuple) else route)
+    return changed(event, actions=actions, output=collected.output)
 
 
 async def _in_thread(context: InvocationContext, call: Callable[[], Any]) -> Any:
@@ -297,7 +298,7 @@ class JoinNode(Node):
     cannot come for another reason, is left out; None stands only for one that has returned None.
 
     Args:
-        require_all: Fail if one is left out, naming it.
+        require_all: Fail if one is left out, naming it: with WorkflowError, or by the FAILED route.
         reduce: `reduce(value, output)` is called for each output in that order; the first value is *initial*.
         initial: What *reduce* begins with.
     """

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from .._json import freeze
-from .._values import changed
+from .._json import FrozenTuple, freeze
+from .._values import MAKE, changed
 from ..agents._lanes import Lanes
 from ..events import Event, NodeInfo
 from ..flows._record import unattempted
@@ -36,11 +36,18 @@ __all__ = ["outcome_of", "run_workflow"]
 def outcome_of(event: Event, given: Any) -> Outcome:
     """What the event that a run has ended with says, which was *given* that."""
     if event.error_code is not None:
-        told = given.text if isinstance(given, Content) else given
+        told = _in_words(given)
+        if isinstance(given, dict):  # of a join: what START has given it, too
+            told = {name: _in_words(each) for name, each in given.items()}
         return Outcome(failed=freeze({"type": event.error_code, "message": event.error_message, "input": told}))
     output = event.text if event.node_info.message_as_output else event.output
     route = event.actions.route
     return Outcome(output, output is not None or route is None, tuple(route) if isinstance(route, list) else route)
+
+
+def _in_words(given: Any) -> Any:
+    """What a run was given, as JSON."""
+    return given.text if isinstance(given, Content) else given
 
 
 async def run_workflow(workflow: Workflow, context: InvocationContext) -> Any:
@@ -122,24 +129,35 @@ class _Running:
 
     def _start_ready(self) -> None:
         """Start what is ready, in the order of the triggers, as far as there are places."""
-        context, nursery = self._context, self._nursery
+        nursery = self._nursery
         if nursery is None:
             return
-        while self._waiting and not (self._is_stopped or context.escalated or context.end_invocation):
-            if not self._slots.take():
-                return
+        while self._may_start() and self._slots.take():
             run = self._waiting.pop(0)
-            nursery.start_soon(self._run_node, run, name=f"node {run.id}")
+            nursery.start_soon(self._run_nodes, run, name=f"node {run.id}")
+
+    def _may_start(self) -> bool:
+        context = self._context
+        return bool(self._waiting) and not (self._is_stopped or context.escalated or context.end_invocation)
+
+    async def _run_nodes(self, run: NodeRun) -> None:
+        """Run a node, and in the same task and place what is ready then: a chain takes one task, not one for a node."""
+        try:
+            await self._run_node(run)
+            while self._may_start() and self._slots.may_keep():
+                run = self._waiting.pop(0)
+                self._start_ready()
+                trio.lowlevel.current_task().name = f"node {run.id}"
+                await self._run_node(run)
+        finally:
+            self._slots.leave()
 
     async def _run_node(self, run: NodeRun) -> None:
         execution = self._execution(run)
         replayer = self._context._invocation.replayer
         if replayer is not None:
             replayer.record.start_branches([execution.branch])
-        try:
-            await self._lanes.lane(execution.branch, partial(self._run_and_fold, run, execution))
-        finally:
-            self._slots.leave()
+        await self._lanes.lane(execution.branch, partial(self._run_and_fold, run, execution))
 
     async def _run_and_fold(self, run: NodeRun, execution: NodeExecution) -> None:
         try:
@@ -180,7 +198,8 @@ class _Running:
     def _ended_by(self, run: NodeRun, info_path: str, last: Event) -> Event:
         """The event that the run ends with; raises if the graph cannot go on from there."""
         as_output = last.output is None and last.content is not None and last.node_info.message_as_output
-        info = NodeInfo(path=info_path, output_for=(info_path,), message_as_output=as_output or None)
+        ours = FrozenTuple([info_path])
+        info = MAKE[NodeInfo](path=info_path, output_for=ours, message_as_output=as_output or None)
         event = changed(last, node_info=info)
         outcome = outcome_of(event, run.input)
         self._ending = None if self._ending == run.id else self._ending  # of an attempt that has failed at its end
@@ -192,5 +211,5 @@ class _Running:
                     raise self._plan.second_output(self._ending, run)
                 self._ending = run.id
             if self._is_outermost:
-                event = changed(event, node_info=changed(info, output_for=(info_path, self._info_path)))
+                event = changed(event, node_info=changed(info, output_for=FrozenTuple([info_path, self._info_path])))
         return event

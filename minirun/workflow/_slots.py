@@ -31,6 +31,10 @@ class Slots:
         self._free -= 1
         return True
 
+    def may_keep(self) -> bool:
+        """Whether a run that has ended may leave its place to one that begins: no other run waits for a place."""
+        return not self._waiting
+
     def leave(self) -> None:
         """Give a place to what waits for one longest, or free it."""
         if self._waiting:

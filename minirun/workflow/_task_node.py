@@ -16,9 +16,10 @@ from .._json import freeze
 from ..agents import LlmAgent
 from ..agents._answers import is_told_as_answer, value_of
 from ..agents._tree import AgentTree
-from ..errors import ConfigurationError, OutputSchemaError
+from ..agents._validators import in_its_place
+from ..errors import ConfigurationError, ModelRetry, OutputSchemaError
 from ..events import Event
-from ..flows._output import OutputSchema
+from ..flows._output import Outcome, OutputSchema
 from ..flows._prompts import Prompts
 from ..flows._questions import REQUEST_MESSAGE
 from ..models import LlmRequestDraft
@@ -70,8 +71,9 @@ class TaskNode(AgentNode):
         """The agent that is run: with the tool, and without what only final answers have."""
         agent: Any = self.agent
         form = OutputSchema.of(_TEXT if agent.output_schema is None else agent.output_schema, "output_schema")
-        tools = [*agent.tools, FinishTask(form, agent.output_retries)]
-        worker: LlmAgent = agent.clone({"tools": tools, "output_schema": None, "output_key": None, "mode": None})
+        tools = [*agent.tools, FinishTask(form, agent)]
+        without = dict.fromkeys(("output_schema", "output_validator", "output_key", "mode"))
+        worker: LlmAgent = agent.clone({"tools": tools, **without})
         return worker
 
     @cached_property
@@ -151,10 +153,11 @@ class FinishTask(BaseTool):
 
     checks_arguments = False  # it does so itself
 
-    def __init__(self, form: OutputSchema, retries: int) -> None:
+    def __init__(self, form: OutputSchema, agent: LlmAgent) -> None:
         super().__init__(name=FINISH_TASK, description=Prompts().finish_task, on_interrupted="rerun")
         self._form = form
-        self._retries = retries
+        self._retries = agent.output_retries
+        self._validator = agent.output_validator
 
     @property
     def declaration(self) -> FunctionDeclaration:
@@ -172,10 +175,17 @@ class FinishTask(BaseTool):
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
         """Take the outcome. What is wrong with it is told to the model, which tries again if it may."""
         outcome = self._form.parse_args(args)
+        kind = "ArgumentError"
+        if self._validator is not None and not outcome.problems:
+            try:
+                value = await in_its_place(self._validator, self._form, tool_context, outcome.value)
+                outcome = Outcome(value)
+            except ModelRetry as retry:
+                kind, outcome = "ModelRetry", Outcome(problems=[tool_context._invocation.secrets.text_of(retry)])
         scope = tool_context._position.node
         since = 0 if scope is None else scope.heard_seq
         if not outcome.problems or _misses(_responses(_said_since(tool_context, since))) >= self._retries:
             tool_context.actions.skip_summarization = True  # the agent ends with this
         if outcome.problems:
-            return {"error": {"type": "ArgumentError", "message": "\n".join(outcome.problems)}}
+            return {"error": {"type": kind, "message": "\n".join(outcome.problems)}}
         return {"result": outcome.value}

@@ -18,7 +18,7 @@ from ..errors import ConfigurationError
 from ..runtime import InvocationContext
 from ..tools import BaseTool, BaseToolset, RetryConfig
 from ._agent_node import AgentNode
-from ._arcs import FAILED, GraphNode
+from ._arcs import GraphNode
 from ._binding import checked_input, form_of
 from ._draw import describe, mermaid
 from ._edges import read_edges
@@ -153,7 +153,7 @@ class Workflow(BaseAgent):
         return mermaid(self._graph)
 
     def _handles_failure(self, name: str) -> bool:
-        return FAILED in self._graph.routes_of(name)
+        return self._graph.takes_failure_of(name)
 
     @property
     def node_trees(self) -> list[AgentTree]:

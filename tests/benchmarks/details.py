@@ -307,7 +307,19 @@ async def memories(scale: Scale, folder: Path) -> list[Row]:
     return [Row(**row) for size in sizes for row in told_by("memories", str(scale.slow_rounds), *size)]
 
 
+async def node_runs(scale: Scale, folder: Path) -> list[Row]:
+    """Runs of nodes: beside an event and a step, after many others, and found in the log."""
+    return [Row(**row) for row in told_by("node_runs", str(scale.slow_rounds), str(scale.node_runs))]
+
+
 Detail: TypeAlias = Callable[[Scale, Path], Awaitable[list[Row]]]
+async def mcp(scale: Scale, folder: Path) -> list[Row]:
+    """What a call of a tool of an MCP server costs."""
+    from .mcp_calls import mcp_calls  # the official package takes a second to import
+
+    return await mcp_calls(scale, folder)
+
+
 DETAILS: dict[str, Detail] = {
     "process": process,
     "cold": cold,
@@ -318,5 +330,7 @@ DETAILS: dict[str, Detail] = {
     "waits": waits,
     "seeds": seeds,
     "memories": memories,
+    "nodes": node_runs,
+    "mcp": mcp,
     # A scenario of another part has its place here: an async function of the scale and a folder that returns rows.
 }

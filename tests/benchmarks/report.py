@@ -16,7 +16,7 @@ from .chart import chart
 from .contest import Figure
 from .measuring import Ratio, Row
 from .scenarios import SCENARIOS
-from .sides import CHANNELS, INLINE, MINIRUN, OURS, POWER, THEIRS
+from .sides import CHANNELS, INLINE, MINIRUN, OURS, POWER, PROCESS, THEIRS
 from .targets import Verdict, fastest_peer, floor_of, verdicts
 
 NAMES = [side.name for side in (*OURS, *THEIRS)]
@@ -56,8 +56,8 @@ def summary(figures: Sequence[Figure], wanted: Collection[tuple[str, int]] = ())
     """One line for each scenario and size, or the *wanted*: minirun, its floor, the fastest peer."""
     rows = []
     for mine in figures:
-        is_wanted = not wanted or (mine.scenario, mine.size) in wanted
-        if is_wanted and mine.side in (MINIRUN, POWER) and mine.rounds and not mine.scenario.startswith("fsyncs"):
+        is_ours = mine.side in (MINIRUN, POWER, PROCESS) and not mine.scenario.startswith("fsyncs")
+        if is_ours and mine.rounds and (not wanted or (mine.scenario, mine.size) in wanted):
             floor, peer = floor_of(figures, mine), fastest_peer(figures, mine)
             rows.append(
                 (
@@ -100,7 +100,7 @@ def durability_table(figures: Sequence[Figure]) -> Iterator[str]:
     rows = []
     for side in (*OURS, *THEIRS):
         found = [counted.get((f"fsyncs-{what}", side.name)) for what in ("text", "tool")]
-        if any(found):
+        if side.durability and any(found):
             rows.append((side.name, *(number(f.median) if f and f.rounds else "" for f in found), side.durability))
     yield from table(("", "fsyncs per text turn", "per tool turn", "durability"), rows, words=(0, 3))
 
@@ -128,7 +128,7 @@ def markdown(
     yield ""
     yield "## Targets"
     yield ""
-    yield from target_table(list(verdicts(figures)))
+    yield from target_table(list(verdicts(figures, rows)))
     if any(figure.scenario.startswith("fsyncs") for figure in figures):
         yield from ("", "## What the files survive", "")
         yield from durability_table(figures)
@@ -167,7 +167,7 @@ def write(
         "figures": [attrs.asdict(figure) for figure in figures],
         "targets": [
             {"what": v.target.what, "bound": v.bound, "measured": v.measured, "is": v.verdict}
-            for v in verdicts(figures)
+            for v in verdicts(figures, rows)
         ],
         "parts": [attrs.asdict(row) for row in rows],
     }

@@ -16,8 +16,9 @@ Rules of this file:
 *   A full run with peers writes what it has found to `results/`; any other one only where `--results` says.
 
 Where things are: `scenarios` in which `sides` take turns (`contest`), each a program below `programs/` that is asked by
-`protocol`; the `floors`; `imports` and `fsyncs`, which are measured from outside; `details` of single parts; `targets`;
-the `report` and the `chart`; `environments` of the peers; the `scale`.
+`protocol`; the `floors`; `imports` and `fsyncs`, which are measured from outside; `details` of single parts, of which
+`node_runs`, `seeds`, `memories` and `crowd` are programs of their own; `targets`; the `report` and the `chart`;
+`environments` of the peers; the `scale`.
 """
 
 from __future__ import annotations
@@ -157,7 +158,7 @@ def main() -> None:
                     print(line(figure, together), flush=True)
         if folder is not None:  # each time, so that who has had enough keeps what there is
             write(folder, command, machine, figures, rows)
-    for verdict in verdicts(figures):
+    for verdict in verdicts(figures, rows):
         print(verdict)
 
 

@@ -15,8 +15,9 @@ class Scale:
         sizes: Stored events before a turn. Peers are asked up to `peer_events` of them.
         windows: Stored events of which a turn sees the newest few; peers are asked for the first of these.
         crowd, chunks, agents, keys: Sessions at once, chunks of an answer, agents in parallel, keys of a state.
+        nodes, items: Nodes of a graph, items of a map.
         turns: Turns in a round, at most.
-        slow_rounds, events, appends, histories, writers, seeds: What the scenarios of one process use.
+        slow_rounds, events, appends, histories, writers, seeds, node_runs: What the scenarios of one process use.
         memories, memories_on_disk: In memory and on disk, and, if not 0, on disk alone.
     """
 
@@ -29,12 +30,15 @@ class Scale:
     chunks: int
     agents: int
     keys: int
+    nodes: int
+    items: int
     turns: int
     events: int
     appends: int
     histories: tuple[int, ...]
     writers: int
     seeds: int
+    node_runs: int
     memories: int
     memories_on_disk: int = 0
 
@@ -49,12 +53,15 @@ FULL = Scale(
     chunks=1_000,
     agents=100,
     keys=10_000,
+    nodes=100,
+    items=1_000,
     turns=100,
     events=1_000,
     appends=100,
     histories=(0, 100, 1_000, 5_000),
     writers=16,
     seeds=50,
+    node_runs=10_000,
     memories=20_000,
 )
 # Tiny sizes: to see that it works, not to measure.
@@ -68,11 +75,14 @@ QUICK = Scale(
     chunks=20,
     agents=3,
     keys=20,
+    nodes=3,
+    items=5,
     turns=2,
     events=20,
     appends=10,
     histories=(0, 10),
     writers=2,
     seeds=1,
+    node_runs=60,
     memories=300,
 )

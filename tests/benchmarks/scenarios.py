@@ -47,6 +47,16 @@ def keys(scale: Scale) -> Sequence[int]:
     return [scale.keys]
 
 
+def nodes(scale: Scale) -> Sequence[int]:
+    """Nodes of a graph."""
+    return [scale.nodes]
+
+
+def items(scale: Scale) -> Sequence[int]:
+    """Items of a map."""
+    return [scale.items]
+
+
 def windows(scale: Scale) -> Sequence[int]:
     """Stored events before a turn that sees the newest."""
     return scale.windows
@@ -75,6 +85,11 @@ def _over_http(api: str, what: str) -> Scenario:
 def _keys(kind: Kind) -> Scenario:
     place = "in memory" if kind == "memory" else "in a file"
     return Scenario(f"keys-{kind}", f"an event that changes one key of {{}} {place}", "keys", kind, keys, keys)
+
+
+def _workflow(what: str, kind: Kind, title: str, sizes: Sizes) -> Scenario:
+    name = f"{what}-{kind.partition(' ')[0]}"
+    return Scenario(name, f"{title} in a {kind}", what, kind, sizes, sizes, "ms", clock="cpu")
 
 
 SCENARIOS = {
@@ -109,6 +124,12 @@ SCENARIOS = {
             none,
             alone=True,
         ),
+        _workflow("chain", "file", "a chain of {} nodes", nodes),
+        _workflow("chain", "quick file", "a chain of {} nodes", nodes),
+        _workflow("fan", "file", "{} nodes side by side and a join", nodes),
+        _workflow("fan", "quick file", "{} nodes side by side and a join", nodes),
+        _workflow("map", "file", "a node mapped over {} items", items),
+        _workflow("map", "quick file", "a node mapped over {} items", items),
         Scenario("parallel", "{} agents answer in parallel", "parallel", "memory", agents, agents, unit="ms"),
     )
 }

@@ -11,7 +11,8 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-Kind: TypeAlias = Literal["memory", "file"]
+# A "file" survives a power cut (`synchronous=FULL`), a "quick file" a crash of the process (`NORMAL`).
+Kind: TypeAlias = Literal["memory", "file", "quick file"]
 
 TURNS = frozenset({"text", "tool"})
 IN_MEMORY = TURNS | {"crowd", "stream", "parallel"}
@@ -19,6 +20,9 @@ ON_FILE = TURNS | {"crowd"}
 WITH_STATE = frozenset({"keys"})
 WITH_WINDOW = frozenset({"window"})
 CHAT, MESSAGES = "chat", "messages"
+CHAINS, MAPS = frozenset({"chain"}), frozenset({"map"})
+WIDE = MAPS | {"fan"}
+WORKFLOWS = CHAINS | WIDE
 OVER_HTTP = frozenset({CHAT, MESSAGES, "streams"})
 
 
@@ -89,8 +93,9 @@ class Side:
     peer: Peer | None = None
 
 
-MINIRUN, POWER = "minirun", "minirun, power"
+MINIRUN, POWER, PROCESS = "minirun", "minirun, power", "minirun, process"
 CHANNELS, INLINE, THREAD, GROUPS = "floor", "floor, inline", "floor, in a thread", "floor, shared COMMITs"
+QUICK_FLOOR = "floor, NORMAL"
 
 OURS = (
     Side(MINIRUN, "minirun", "memory", "memory", IN_MEMORY | WITH_STATE),
@@ -103,13 +108,20 @@ OURS = (
         "WAL, synchronous=FULL, COMMIT in a worker thread: each event is safe from a power cut before it is seen",
     ),
     Side(CHANNELS, "floor", "memory", "channels", IN_MEMORY | WITH_STATE),
-    Side(INLINE, "floor", "file", "inline", TURNS | WITH_STATE, "WAL, synchronous=FULL; the loop waits for the disk"),
+    Side(
+        INLINE,
+        "floor",
+        "file",
+        "inline",
+        TURNS | WITH_STATE | CHAINS,
+        "WAL, synchronous=FULL; the loop waits for the disk",
+    ),
     Side(
         THREAD,
         "floor",
         "file",
         "thread",
-        TURNS | WITH_STATE | WITH_WINDOW,
+        TURNS | WITH_STATE | WITH_WINDOW | CHAINS,
         "WAL, synchronous=FULL, COMMIT in a worker thread",
     ),
     Side(
@@ -117,9 +129,12 @@ OURS = (
         "floor",
         "file",
         "groups",
-        frozenset({"crowd"}),
+        frozenset({"crowd"}) | WIDE,
         "WAL, synchronous=FULL, COMMIT in a worker thread, shared by all who wait",
     ),
+    Side(POWER, "minirun_workflow", "file", "power", WORKFLOWS),
+    Side(PROCESS, "minirun_workflow", "quick file", "process", WORKFLOWS),
+    Side(QUICK_FLOOR, "floor", "quick file", "normal", WORKFLOWS),
     Side(MINIRUN, "minirun_http", "memory", "memory", OVER_HTTP),
     Side(CHANNELS, "floor_http", "memory", "none", OVER_HTTP),
 )
@@ -175,6 +190,12 @@ THEIRS = (
         'AsyncSqliteSaver: WAL, synchronous=FULL, durability="sync": a checkpoint for each step',
         LANGGRAPH,
     ),
+    # A map takes google-adk half a minute, so one of its stores has to do.
+    Side("google-adk, sqlite", "google_adk_workflow", "file", "sqlite", WORKFLOWS, peer=ADK),
+    Side("google-adk, database", "google_adk_workflow", "file", "database", WORKFLOWS - MAPS, peer=ADK),
+    Side("langgraph, sqlite", "langgraph_workflow", "file", "sqlite", WORKFLOWS, peer=LANGGRAPH),
+    Side("langgraph, NORMAL", "langgraph_workflow", "quick file", "normal", WORKFLOWS, peer=LANGGRAPH),
+    Side("google-adk, NORMAL", "google_adk_workflow", "quick file", "normal", WORKFLOWS - MAPS, peer=ADK),
     *(
         Side(peer.name, peer.program, "memory", "none", frozenset(plays), peer=peer)
         for peer, plays in zip(CLIENTS, ({CHAT}, {MESSAGES}, {CHAT, MESSAGES}), strict=True)

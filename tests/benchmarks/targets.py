@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import attrs
 
 from .contest import Figure
-from .measuring import Ratio
-from .sides import CHANNELS, GROUPS, MINIRUN, POWER, THREAD
+from .measuring import Ratio, Row
+from .sides import CHANNELS, GROUPS, MINIRUN, POWER, PROCESS, QUICK_FLOOR, THREAD
 
 FASTEST_PEER = "the fastest peer"
+PART = "a part"
 
 
 @attrs.frozen
@@ -24,7 +25,8 @@ class Target:
     One line: a figure of minirun beside another one, or alone.
 
     Args:
-        scenario, side, size: The figure of minirun; `size` None: the least, or the only one.
+        scenario, side, size: The figure of minirun; `size` None: the least, or the only one. With the side `PART` the
+            scenario is a row of the parts, and `beside` what it is compared with there.
         beside: A side in the same scenario, `FASTEST_PEER`, or "" for a bound of its own kind, see `of`.
         bound: At most so often the other; of a peer: at least so many times as fast.
         own: Beside its own figure at the least size instead.
@@ -88,13 +90,32 @@ TARGETS = (
     Target("streamed chunk over HTTP, Claude", "models-messages", MINIRUN, 1, beside="anthropic-sdk"),
     Target("1 000 streams over HTTP, failed", "models-streams", MINIRUN, 0, of="failed"),
     Target("turn on the last 20 of 10 000 events, cold", "window", POWER, 2, 10_000, beside=THREAD),
+    Target("chain of nodes in a file", "chain-file", POWER, 2, beside=FASTEST_PEER),
+    Target("nodes side by side in a file", "fan-file", POWER, 1, beside=FASTEST_PEER),
+    Target("map in a file", "map-file", POWER, 1, beside=FASTEST_PEER),
+    Target("chain of nodes in a quick file", "chain-quick", PROCESS, 2, beside=FASTEST_PEER),
+    Target("nodes side by side in a quick file", "fan-quick", PROCESS, 1, beside=FASTEST_PEER),
+    Target("map in a quick file", "map-quick", PROCESS, 1, beside=FASTEST_PEER),
+    Target("node run in memory", "a node run, memory", PART, 1.3, beside="an event and a step"),
+    Target("node run in a quick file", "a node run, process", PART, 1.3, beside="an event and a step"),
+    Target("late node run in memory", "a late node run, memory", PART, 1.25, beside="an early one"),
+    Target("late node run in a quick file", "a late node run, process", PART, 1.25, beside="an early one"),
+    Target("resume of finished node runs", "resume of a loop", PART, 3, beside="reading its events"),
 )
 
 
-def verdicts(figures: Sequence[Figure]) -> Iterator[Verdict]:
-    """Each target with what was measured."""
+def verdicts(figures: Sequence[Figure], rows: Sequence[Row] = ()) -> Iterator[Verdict]:
+    """Each target with what was measured: sides in *figures*, and parts in *rows*."""
     for target in TARGETS:
-        yield _verdict(target, figures)
+        yield _verdict_of_part(target, rows) if target.side == PART else _verdict(target, figures)
+
+
+def _verdict_of_part(target: Target, rows: Sequence[Row]) -> Verdict:
+    for row in rows:
+        if (row.what, row.beside) == (target.scenario, target.beside):
+            ratio = Ratio.of(row.rounds, row.floor_rounds)
+            return _judged(target, str(ratio).strip(), ratio.median <= target.bound)
+    return Verdict(target, "", "not measured")
 
 
 def _verdict(target: Target, figures: Sequence[Figure]) -> Verdict:
@@ -142,7 +163,7 @@ def fastest_peer(figures: Iterable[Figure], mine: Figure) -> Figure | None:
 
 def floor_of(figures: Iterable[Figure], mine: Figure) -> Figure | None:
     """The floor beside which a figure stands: that of its kind of store, with COMMIT where minirun has it."""
-    for side in (GROUPS, THREAD, CHANNELS):
+    for side in (GROUPS, THREAD, QUICK_FLOOR, CHANNELS):
         found = [f for f in figures if (f.scenario, f.side, f.size) == (mine.scenario, side, mine.size) and f.rounds]
         if found and found[0] != mine:
             return found[0]

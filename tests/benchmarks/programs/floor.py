@@ -2,7 +2,8 @@
 The side of the floor: the same scenarios with bare trio, sqlite3, attrs and json.
 
 Stores: `channels`, in memory, every event handed over to the task that stores it; `inline` and `thread`, a file with
-a writer of its own that stores directly; `groups`, a file whose writers share COMMITs, events handed over.
+a writer of its own that stores directly; `groups`, a file whose writers share COMMITs, events handed over; `normal`,
+a file at synchronous=NORMAL, stored directly.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def opened(task: Task) -> Store:
         return FloorMemory()
     if task.store == "groups":
         return FloorGroups(task.file)
-    return FloorFile(task.file, in_thread=task.store == "thread")
+    synchronous = "NORMAL" if task.store == "normal" else "FULL"
+    return FloorFile(task.file, synchronous, in_thread=task.store == "thread")
 
 
 async def turn(store: Store, session: int, texts: list[str], last: bool) -> None:
@@ -190,6 +192,27 @@ async def parallel(task: Task) -> None:
     await serve(task, make)
 
 
+async def nodes(task: Task) -> None:
+    """The events of a graph, one for each node: one after another, or, where COMMITs are shared, all at once."""
+    store, numbers = opened(task), count()
+
+    async def chain(session: int) -> None:
+        await turn(store, session, [ANSWER] * task.size, last=False)
+
+    async def at_once(session: int) -> None:
+        await store.append(session, QUESTION)
+        async with trio.open_nursery() as nursery:
+            for _ in range(task.size):
+                nursery.start_soon(store.append, session, ANSWER)
+        await store.append(session, ANSWER)
+
+    async def make(steps: int) -> list[Step]:
+        run = at_once if isinstance(store, FloorGroups) else chain
+        return [partial(run, next(numbers)) for _ in range(steps)]
+
+    await serve(task, make)
+
+
 SCENARIOS: dict[str, Callable[[Task], Awaitable[None]]] = {
     "text": partial(turns, texts=TEXT, last=True),
     "tool": partial(turns, texts=TOOL_TURN),
@@ -198,6 +221,9 @@ SCENARIOS: dict[str, Callable[[Task], Awaitable[None]]] = {
     "window": window,
     "keys": keys,
     "parallel": parallel,
+    "chain": nodes,
+    "fan": nodes,
+    "map": nodes,
 }
 
 if __name__ == "__main__":
