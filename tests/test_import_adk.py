@@ -145,7 +145,7 @@ async def test_pickles_are_refused_and_never_read(tmp_path: Path) -> None:
         db.execute("UPDATE events SET actions = ?", (f"cposix\nsystem\n(Stouch {tmp_path}/run\ntR.".encode(),))
     db.close()
     async with InMemorySessionService() as service:
-        with pytest.raises(StorageFormatError, match="pickles in it.*adk migrate session"):
+        with pytest.raises(StorageFormatError, match=r"pickles in it.*adk migrate session"):
             await import_adk(service, path)
     assert not (tmp_path / "run").exists()
 

@@ -404,13 +404,11 @@ class Runner:
         Go on, forever, with what was interrupted, and with what is due: `await nursery.start(runner.supervise)`.
 
         It looks at once and then every *every_s* seconds. An invocation is interrupted if the process that ran it is
-        gone. What one fails with stands in its log; what could not be begun, because the store failed or its session is
-        busy, is tried again. What fails before it has gone on, as where the agent is not the one that has written the
-        log (ReplayError), stays as it is, and is tried again later and later, up to an hour.
+        gone. What one fails with stands in its log; what could not be begun is tried again. What fails before it has
+        gone on (ReplayError) stays as it is, and is tried again later and later, up to an hour.
 
-        Any number of processes may supervise one store. In a database each job is claimed by one of them, and a run
-        that one leaves wakes the others. Cancel it to end it: what is under way is interrupted, and the next supervisor
-        goes on with it. Or set *stop*: then nothing new begins, and this returns when what is under way has ended.
+        Any number of processes may supervise one store; in a database each job is claimed by one of them. Cancel it to
+        end it: what is under way is interrupted, and the next supervisor goes on with it. Or set *stop*.
 
         It also makes the summaries that are due (`App(events_compaction_config=...)`) in sessions where runs of this
         runner have not come to it, because their callers have left early or the summarizer has failed: one at a time
@@ -421,7 +419,7 @@ class Runner:
             every_s: How often to look, in seconds.
             run_config: Settings of these runs; a busy session is not waited for, whatever they say.
             deps: What these runs find as `ctx.deps`.
-            stop: An event that ends it: see above.
+            stop: Once it is set, nothing new begins, and this returns when what is under way has ended.
             task_status: Told when it has looked for the first time; what it has found may have to wait for a place.
 
         Raises:

@@ -8,7 +8,7 @@ was first. A store with many workers gives each job to one of them: a *claim*, w
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -77,5 +77,6 @@ class Work:
 
 
 def work_in(service: BaseSessionService, app_name: str) -> Work:
-    """The work of an app in a store."""
-    return service._work(app_name) or Work(service, app_name)
+    """The work of an app in a store. One whose supervisors share it in their own way has a method `_work`."""
+    make: Callable[[str], Work] | None = getattr(service, "_work", None)
+    return Work(service, app_name) if make is None else make(app_name)

@@ -239,6 +239,7 @@ class DatabaseSessionService(BaseSessionService):
             self._unrecorded.pop(place, None)
 
     def _work(self, app_name: str) -> Work:
+        """How supervisors of an app share what is to be done."""
         from ._work import DatabaseWork  # few programs supervise
 
         return DatabaseWork(self, app_name)
