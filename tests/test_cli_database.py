@@ -106,7 +106,7 @@ async def test_damage_in_a_database_is_found() -> None:
         for sql, told in (
             ("UPDATE minirun.session_state SET value = '2'", "expected 1, found 2"),
             ("UPDATE minirun.shared_state SET value = '2.5' WHERE key = '=user:n'", "expected 1.5, found 2.5"),
-            ("UPDATE minirun.invocations SET seq = seq + 1 WHERE status = 'completed'", "noted to begin here"),
+            ("UPDATE minirun.invocations SET seq = 0 WHERE status = 'completed'", "noted to begin here"),
             ("UPDATE minirun.events SET data = replace(data, 'begun', 'began')", "link in the hash chain"),
             ("DELETE FROM minirun.shared_pasts", "it is missing"),
         ):

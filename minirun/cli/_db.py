@@ -63,7 +63,8 @@ def shown_url(url: str) -> str:
     except ValueError:
         return "the database"
     query = urlencode([pair for pair in options if "password" not in pair[0].lower()], quote_via=quote, safe="/")
-    return parts._replace(netloc=f"{user.partition(':')[0]}{at}{hosts}", query=query, fragment="").geturl()
+    asked = f"?{query}" if query else ""
+    return f"{parts.scheme}://{user.partition(':')[0]}{at}{hosts}{parts.path}{asked}"
 
 
 class DbType(click.ParamType):  # type: ignore[type-arg]  # older versions of click have no argument here

@@ -405,10 +405,9 @@ class Runner:
 
         It looks at once and then every *every_s* seconds. An invocation is interrupted if the process that ran it is
         gone. What one fails with stands in its log; what could not be begun is tried again. What fails before it has
-        gone on (ReplayError) stays as it is, and is tried again later and later, up to an hour.
-
-        Any number of processes may supervise one store; in a database each job is claimed by one of them. Cancel it to
-        end it: what is under way is interrupted, and the next supervisor goes on with it. Or set *stop*.
+        gone on (ReplayError) stays as it is, and is tried again later and later, up to an hour. Any number of processes
+        may supervise one store; in a database each job is claimed by one of them. Cancel it to end it: what is under
+        way is interrupted, and the next supervisor goes on with it. Or set *stop*.
 
         It also makes the summaries that are due (`App(events_compaction_config=...)`) in sessions where runs of this
         runner have not come to it, because their callers have left early or the summarizer has failed: one at a time
