@@ -57,7 +57,7 @@ async def check_imported(service: BaseSessionService, result: Imported) -> None:
 
 @pytest.mark.parametrize("file", FILES)
 async def test_files_of_both_services_are_taken_over(file: str, tmp_path: Path) -> None:
-    """DatabaseSessionService's file and SqliteSessionService's; what was written verifies, and a second time is none."""
+    """DatabaseSessionService's file and SqliteSessionService's; what was written verifies; a second time adds none."""
     async with SqliteSessionService(tmp_path / "s.db") as service:
         await check_imported(service, await import_adk(service, FIXTURES / file))
         again = await import_adk(service, FIXTURES / file)
@@ -117,10 +117,14 @@ async def test_a_session_that_was_taken_over_goes_on() -> None:
         agent = LlmAgent(name="clerk", model=ScriptedLlm(answer))
         runner = Runner(agent=agent, app_name="notes", session_service=service)
         async with runner.run_async(user_id="ada", session_id="first", new_message="still there?") as run:
-            assert (await run.wait()).text == "yes"
+            answered = await run.wait()
+            assert answered is not None
+            assert answered.text == "yes"
         assert asked[0][0] == "hello"
         async with runner.run_async(user_id="ben", session_id="odd", new_message="and here?") as run:
-            assert (await run.wait()).text == "yes"
+            answered = await run.wait()
+            assert answered is not None
+            assert answered.text == "yes"
         events = await service.read_events(app_name="notes", user_id="ben", session_id="odd")
         [closed] = [event for event in events if event.get_function_responses()]
         assert closed.get_function_responses()[0].id == "c9"

@@ -410,8 +410,7 @@ class Runner:
         way is interrupted, and the next supervisor goes on with it. Or set *stop*.
 
         It also makes the summaries that are due (`App(events_compaction_config=...)`) in sessions where runs of this
-        runner have not come to it, because their callers have left early or the summarizer has failed: one at a time
-        for each session, which is not held meanwhile. What fails is tried again later and later, too.
+        runner have not come to it; the session is not held meanwhile. What fails is tried again later and later, too.
 
         Args:
             max_concurrent: How many may go on at once.
@@ -423,7 +422,7 @@ class Runner:
 
         Raises:
             ConfigurationError: A number is out of its range, or *stop* is no `trio.Event`.
-            ServiceClosedError: The runner, or its session service, was closed, at first or meanwhile.
+            ServiceClosedError: The runner, or its session service, was closed.
         """
         from ._supervisor import Supervisor  # few programs supervise
 
