@@ -100,7 +100,8 @@ async def test_damage_in_a_database_is_found() -> None:
         )
         await service.fork_session(app_name="app", user_id="u", session_id="a", new_session_id="fork")
         await service.delete_session(app_name="app", user_id="u", session_id="a")
-        async with runner_of(service, Tally(), seconds=0).run_async(user_id="u", session_id="s", new_message="x") as run:
+        runner = runner_of(service, Tally(), seconds=0)
+        async with runner.run_async(user_id="u", session_id="s", new_message="x") as run:
             await run.wait()
         assert await verify_database(service) == []
         for sql, told in (

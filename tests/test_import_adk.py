@@ -1,4 +1,4 @@
-"""`minirun sessions import-adk`: what ADK 2.13.0 has stored, by running it (see fixtures/adk), becomes sessions here."""
+"""`minirun sessions import-adk`: what ADK 2.13.0 has stored (see fixtures/adk) becomes sessions here."""
 
 from __future__ import annotations
 

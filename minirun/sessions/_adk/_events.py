@@ -42,7 +42,9 @@ NOTES: Final = "adk"
 
 # Fields of an event and of its actions that mean something to ADK's engine alone.
 _ENGINE: Final = ("node_info", "long_running_tool_ids", "isolation_scope", "output")
-_ENGINE_ACTIONS: Final = ("agent_state", "end_of_agent", "compaction", "route", "render_ui_widgets", "set_model_response")
+_ENGINE_ACTIONS: Final = (
+    "agent_state", "end_of_agent", "compaction", "route", "render_ui_widgets", "set_model_response",
+)  # fmt: skip
 # What may hold credentials in the clear.
 _SECRET_ACTIONS: Final = ("requested_auth_configs",)
 

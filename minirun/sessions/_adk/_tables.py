@@ -74,7 +74,7 @@ def _check(name: str, columns: dict[str, set[str]], version: str | None) -> None
         msg = f"{name}: expected ADK's tables of schema {VERSION}, found the one before it, which has pickles in it"
         raise StorageFormatError(f"{msg}: these run code when they are read, and are never read here; {MIGRATE}")
     if version not in (None, VERSION):
-        msg = f"{name}: expected ADK's tables of schema {VERSION}, found schema {brief(version)}, which nobody here knows"
+        msg = f"{name}: expected ADK's tables of schema {VERSION}, found schema {brief(version)}, a newer one"
         raise StorageFormatError(msg)
     for table, wanted in COLUMNS.items():
         missing = sorted(wanted - columns.get(table, set()))
