@@ -27,14 +27,15 @@ from ..runners._toolsets import entered_toolsets
 from ..runtime import RunConfig, RunScope, StreamingMode
 from ..sessions import (
     BaseSessionService,
+    Damage,
     InMemorySessionService,
     PendingCall,
     Session,
-    SqliteSessionService,
     repair,
     verify,
 )
 from ..types import Content
+from ._db import FILE_OR_URL, NEW_FILE_OR_URL, Db
 from ._load import load_app
 from ._services import runner_of
 from ._show import (
@@ -72,6 +73,7 @@ LATER = {
     "invocations": "._invocations",
     "mcp": "._mcp",
     "simulate": "._simulate",
+    "work": "._work",
 }
 
 
@@ -89,7 +91,7 @@ class _Commands(click.Group):
 @click.group(cls=_Commands)
 @click.version_option(package_name="minirun")
 def cli() -> None:
-    """Run agents, look at what their sessions hold, and simulate them."""
+    """Run agents, let workers go on with them, look at what their sessions hold, and simulate them."""
 
 
 # --- run ----------------------------------------------------------------------------------------------------------
@@ -98,11 +100,11 @@ def cli() -> None:
 @cli.command()
 @click.argument("target", metavar="FILE.py|FOLDER[:name]")
 @click.argument("messages", nargs=-1, metavar="[MESSAGE]...")
-@click.option("--db", type=click.Path(path_type=Path), help="Keep sessions in this SQLite file.")
+@click.option("--db", type=NEW_FILE_OR_URL, help="Keep sessions in this SQLite file, or Postgres database.")
 @click.option("--user", default="local", show_default=True, help="The user's id.")
 @click.option("--session", default="default", show_default=True, help="The session's id; it is made on first use.")
 @click.option("--stream", is_flag=True, help="Show answers as they come.")
-def run(target: str, messages: tuple[str, ...], db: Path | None, user: str, session: str, stream: bool) -> None:
+def run(target: str, messages: tuple[str, ...], db: Db | None, user: str, session: str, stream: bool) -> None:
     """
     Run an App or agent from a Python file, or from a folder with `agent.py` (a package, as ADK has it).
 
@@ -113,7 +115,7 @@ def run(target: str, messages: tuple[str, ...], db: Path | None, user: str, sess
     GEMINI_API_KEY and OPENAI_API_KEY, which minirun reads nowhere else.
     """
     app = load_app(target)
-    service: BaseSessionService = InMemorySessionService() if db is None else SqliteSessionService(db)
+    service: BaseSessionService = InMemorySessionService() if db is None else db.open()
     runner = runner_of(app, service, auto_create_session=True)
     config, how = config_for(stream=stream), partial(answer_line, target=target, db=db)
 
@@ -222,12 +224,12 @@ async def _close(runner: Runner, service: BaseSessionService) -> None:
 
 @cli.group()
 def sessions() -> None:
-    """Look at the sessions in a file."""
+    """Look at the sessions in a file or database."""
 
 
 def db_option(command: Callable[..., None], *, exists: bool = True) -> Callable[..., None]:
-    kind = click.Path(exists=exists, dir_okay=False, path_type=Path)
-    return click.option("--db", type=kind, required=True, help="The SQLite file.")(command)
+    kind = FILE_OR_URL if exists else NEW_FILE_OR_URL
+    return click.option("--db", type=kind, required=True, help="The SQLite file, or postgresql://... URL.")(command)
 
 
 def _place(command: Callable[..., None]) -> Callable[..., None]:
@@ -244,7 +246,7 @@ def names_arguments(command: Callable[..., None]) -> Callable[..., None]:
 @db_option
 @click.option("--app", help="Only those of this app.")
 @click.option("--user", help="Only those of this user.")
-def list_sessions(db: Path, app: str | None, user: str | None) -> None:
+def list_sessions(db: Db, app: str | None, user: str | None) -> None:
     """List the sessions."""
     rows = []
     for found in with_service(db, lambda service: _all_sessions(service, app, user)):
@@ -265,7 +267,7 @@ def print_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
 
 @sessions.command()
 @_place
-def show(db: Path, app: str, user: str, session: str) -> None:
+def show(db: Db, app: str, user: str, session: str) -> None:
     """Show what was said in a session, and its state."""
     found = with_service(db, lambda service: _one_session(service, app, user, session))
     console = Console()
@@ -285,7 +287,7 @@ def show(db: Path, app: str, user: str, session: str) -> None:
 
 @sessions.command()
 @_place
-def export(db: Path, app: str, user: str, session: str) -> None:
+def export(db: Db, app: str, user: str, session: str) -> None:
     """Print a session's events as JSON, one line each, the creation record first; nothing else is printed."""
 
     async def print_all(service: BaseSessionService) -> None:
@@ -307,7 +309,7 @@ def export(db: Path, app: str, user: str, session: str) -> None:
 @partial(db_option, exists=False)
 @names_arguments
 @click.argument("file", type=click.File("rb"), default="-")
-def import_session(db: Path, app: str, user: str, session: str, file: BinaryIO) -> None:
+def import_session(db: Db, app: str, user: str, session: str, file: BinaryIO) -> None:
     """
     Make a session of what `export` has printed, from FILE or standard input.
 
@@ -330,37 +332,89 @@ def _read_events(file: BinaryIO) -> Iterator[Event]:
                 raise click.ClickException(f"line {number}: {plain(str(error))}") from error
 
 
+@sessions.command("import-adk")
+@partial(db_option, exists=False)
+@click.option("--from", "source", type=FILE_OR_URL, required=True, help="ADK's SQLite file, or postgresql://... URL.")
+def import_from_adk(db: Db, source: Db) -> None:
+    """
+    Take over the sessions that ADK's DatabaseSessionService or SqliteSessionService has stored, and the shared state.
+
+    ADK's tables are only read. Sessions that are in --db already are left as they are, so an import that was cut off
+    can be begun again. Tables with pickles in them (before schema 1) are refused. Exits with 1 if a session cannot be
+    taken over.
+    """
+    from ..sessions._adk._import import import_adk  # most programs import nothing
+
+    with _progress("importing") as progress:
+        found = with_service(db, lambda service: import_adk(service, source.place, told=progress))
+    console = Console()
+    write(console, f"{found.sessions} sessions with {found.events} events imported")
+    if found.present:
+        write(console, f"{len(found.present)} were there already, and are as they were")
+    for (app, user, session), problem in found.refused.items():
+        what = f"session {session!r}" if session else "the state"
+        write(console, f"not imported: {what} of user {user!r} in app {app!r}: {problem}", "red")
+    if found.refused:
+        sys.exit(1)
+
+
 @sessions.command("verify")
 @db_option
-def verify_sessions(db: Path) -> None:
+def verify_sessions(db: Db) -> None:
     """
     Look whether every session is what its events say: order, hash chain, state. Changes nothing.
 
+    In a database the contents of artifacts and the index of memories are not looked at.
+
     Prints what is damaged, and where; exits with 1 if anything is.
     """
-    with _progress("verifying") as progress:
-        damages = _reported(lambda: verify(db, progress=progress))
+    damages = _damages(db)
     console = Console()
     for damage in damages:
         write(console, str(damage), "red")
     if damages:
-        write(Console(stderr=True), f"{db}: {len(damages)} damages; `minirun sessions repair` saves what is whole")
+        advice = "restore a backup" if db.is_url else "`minirun sessions repair` saves what is whole"
+        write(Console(stderr=True), f"{db}: {len(damages)} damages; {advice}")
         sys.exit(1)
     write(console, f"{db}: sound")
 
 
+def _damages(db: Db) -> list[Damage]:
+    with _progress("verifying") as progress:
+        if isinstance(db.place, Path):
+            file = db.place
+            return _reported(lambda: verify(file, progress=progress))
+        from ..sessions._postgres._verify import verify_database  # most commands are given a file
+
+        return with_service(db, lambda service: verify_database(service, progress=progress))
+
+
 @sessions.command("repair")
 @db_option
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The new file.")
-def repair_sessions(db: Path, out: Path) -> None:
+@click.option("--out", type=click.Path(path_type=Path), help="The new file.")
+def repair_sessions(db: Db, out: Path | None) -> None:
     """
     Save the longest whole beginning of every session into a new file. The old one is only read.
 
+    Of a database it only reports what is damaged, and up to where the sessions are whole: it has backups for the rest.
+
     Prints what was cut; exits with 1 if anything was.
     """
-    with _progress("repairing") as progress:
-        repaired = _reported(lambda: repair(db, out, progress=progress))
     console = Console()
+    if not isinstance(db.place, Path):
+        if out is not None:
+            raise click.UsageError("expected no --out for a database, which is only reported on")
+        damages = _damages(db)
+        for damage in damages:
+            whole = f"; whole up to event {damage.seq - 1}" if damage.seq else ""
+            write(console, f"{damage}{whole}", "red")
+        write(console, f"{db}: {len(damages)} damages; nothing was changed" if damages else f"{db}: sound")
+        sys.exit(1 if damages else 0)
+    if out is None:
+        raise click.UsageError("Missing option '--out'.")
+    file, target = db.place, out
+    with _progress("repairing") as progress:
+        repaired = _reported(lambda: repair(file, target, progress=progress))
     for loss in repaired.losses:
         write(console, str(loss), "red")
     cut = sum(one in repaired.losses for one in repaired.sessions)
@@ -388,7 +442,7 @@ def _reported(work: Callable[[], T]) -> T:
 @sessions.command()
 @_place
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def delete(db: Path, app: str, user: str, session: str, yes: bool) -> None:
+def delete(db: Db, app: str, user: str, session: str, yes: bool) -> None:
     """Delete a session, its events and its artifacts; what it wrote to user: and app: stays."""
     with_service(db, lambda service: _one_session(service, app, user, session))
     if not yes:
@@ -414,9 +468,9 @@ async def _one_session(service: BaseSessionService, app: str, user: str, session
     return found
 
 
-def with_service(db: Path, work: Callable[[BaseSessionService], Awaitable[T]]) -> T:
+def with_service(db: Db, work: Callable[[BaseSessionService], Awaitable[T]]) -> T:
     async def main() -> T:
-        async with SqliteSessionService(db) as service:
+        async with db.open() as service:
             return await work(service)
 
     return _reported(lambda: trio.run(main))

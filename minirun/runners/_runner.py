@@ -397,36 +397,36 @@ class Runner:
         every_s: float = 1.0,
         run_config: RunConfig | None = None,
         deps: Any = None,
+        stop: trio.Event | None = None,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """
         Go on, forever, with what was interrupted, and with what is due: `await nursery.start(runner.supervise)`.
 
         It looks at once and then every *every_s* seconds. An invocation is interrupted if the process that ran it is
-        gone. What one fails with stands in its log; what could not be begun, because the store failed or its session is
-        busy, is tried again. What fails before it has gone on, as where the agent is not the one that has written the
-        log (ReplayError), stays as it is, and is tried again later and later, up to an hour. Any number of processes
-        may supervise one store. Cancel it to end it: what is under way is interrupted, and the next supervisor goes on
-        with it.
+        gone. What one fails with stands in its log; what could not be begun is tried again. What fails before it has
+        gone on (ReplayError) stays as it is, and is tried again later and later, up to an hour. Any number of processes
+        may supervise one store; in a database each job is claimed by one of them. Cancel it to end it: what is under
+        way is interrupted, and the next supervisor goes on with it. Or set *stop*.
 
         It also makes the summaries that are due (`App(events_compaction_config=...)`) in sessions where runs of this
-        runner have not come to it, because their callers have left early or the summarizer has failed: one at a time
-        for each session, which is not held meanwhile. What fails is tried again later and later, too.
+        runner have not come to it; the session is not held meanwhile. What fails is tried again later and later, too.
 
         Args:
             max_concurrent: How many may go on at once.
             every_s: How often to look, in seconds.
             run_config: Settings of these runs; a busy session is not waited for, whatever they say.
             deps: What these runs find as `ctx.deps`.
+            stop: Once it is set, nothing new begins, and this returns when what is under way has ended.
             task_status: Told when it has looked for the first time; what it has found may have to wait for a place.
 
         Raises:
-            ConfigurationError: A number is out of its range.
-            ServiceClosedError: The runner, or its session service, was closed, at first or meanwhile.
+            ConfigurationError: A number is out of its range, or *stop* is no `trio.Event`.
+            ServiceClosedError: The runner, or its session service, was closed.
         """
         from ._supervisor import Supervisor  # few programs supervise
 
-        await Supervisor(self, checked_config(run_config), max_concurrent, every_s, deps).run(task_status)
+        await Supervisor(self, checked_config(run_config), max_concurrent, every_s, deps, stop).run(task_status)
 
     async def rewind_async(
         self, *, user_id: str, session_id: str, rewind_before_invocation_id: str, run_config: RunConfig | None = None

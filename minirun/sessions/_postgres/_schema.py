@@ -13,6 +13,8 @@ Texts are `text`, not `jsonb`, which reorders keys, folds doubled ones and refus
 and an index no more than 2 704 bytes for all its columns together: so the keys of the state, and ids that are no
 session's, stand as `_text.stored_key` writes them, and the full text of a long one stands in `name`.
 
+`claims` says which worker is about to go on with an invocation (`_work`).
+
 There are no foreign keys: each row that belongs to a session is written by a statement that holds the session's row.
 
 The functions:
@@ -136,6 +138,14 @@ _TABLES: Final = (
         commit_no bigint NOT NULL,
         PRIMARY KEY (session, invocation_id)
     ) WITH (fillfactor = 70)""",
+    """CREATE TABLE minirun.claims (
+        session bigint NOT NULL,
+        invocation_id text COLLATE "C" NOT NULL,
+        owner text NOT NULL,
+        until timestamptz NOT NULL,
+        PRIMARY KEY (session, invocation_id)
+    )""",
+    "CREATE INDEX claims_until ON minirun.claims (until)",
     "CREATE INDEX invocations_unfinished ON minirun.invocations (session, seq) WHERE status IN ('running', 'paused')",
 )
 

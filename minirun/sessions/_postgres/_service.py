@@ -46,6 +46,7 @@ from ._session import DatabaseSession
 from ._url import check_options, postgres_url, sqlite_path
 
 if TYPE_CHECKING:
+    from .._work import Work
     from ._queries import Queries
 
 __all__ = ["DatabaseSessionService"]
@@ -236,6 +237,12 @@ class DatabaseSessionService(BaseSessionService):
             except StorageError:
                 return  # what comes next will tell
             self._unrecorded.pop(place, None)
+
+    def _work(self, app_name: str) -> Work:
+        """How supervisors of an app share what is to be done."""
+        from ._work import DatabaseWork  # few programs supervise
+
+        return DatabaseWork(self, app_name)
 
     # --- reading beside runs
 

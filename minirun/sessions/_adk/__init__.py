@@ -1,0 +1,1 @@
+"""Taking over the sessions that ADK has stored."""
