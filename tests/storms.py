@@ -128,7 +128,7 @@ class Worker:
             async with trio.open_nursery() as visits:
                 for session_id in self.options["sessions"]:
                     visits.start_soon(self._visit, session_id)
-            while not await self._is_all_done():
+            while not await self._is_all_done():  # noqa: ASYNC110  # other processes tell nobody
                 await trio.sleep(LOOK_EVERY_S)
             nursery.cancel_scope.cancel()
         self.tell.tell("done")
