@@ -307,6 +307,13 @@ async def memories(scale: Scale, folder: Path) -> list[Row]:
     return [Row(**row) for size in sizes for row in told_by("memories", str(scale.slow_rounds), *size)]
 
 
+async def postgres(scale: Scale, folder: Path) -> list[Row]:
+    """Sessions in a Postgres database."""
+    from .databases import databases  # it needs a server
+
+    return await databases(scale, folder)
+
+
 Detail: TypeAlias = Callable[[Scale, Path], Awaitable[list[Row]]]
 DETAILS: dict[str, Detail] = {
     "process": process,
@@ -318,5 +325,6 @@ DETAILS: dict[str, Detail] = {
     "waits": waits,
     "seeds": seeds,
     "memories": memories,
+    "postgres": postgres,
     # A scenario of another part has its place here: an async function of the scale and a folder that returns rows.
 }
