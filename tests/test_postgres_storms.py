@@ -166,7 +166,7 @@ class Storm:
             self._start(worker)
         self._wait_for_more(20)
         kinds: list[Callable[[], None]] = (
-            [self.kill] * 4 + [self.cut] * 6 + [self.stop] * 3 + [self.restart_server, self.kill_server]
+            [self.kill_server, self.restart_server] + [self.kill] * 4 + [self.cut] * 6 + [self.stop] * 3
         )
         order = [kinds[number % len(kinds)] for number in range(disturbances)]
         self._luck.shuffle(order)
