@@ -355,8 +355,8 @@ class ModelConnection:
 
     async def _delay(self) -> None:
         await trio.sleep(self._server.luck.choice([0, 0, 0.001, 0.01]))
-        while self._env.network.cut_off_until > trio.current_time():
-            await trio.sleep_until(self._env.network.cut_off_until)
+        while (until := self._env.network.cut_off_until) > trio.current_time():  # noqa: ASYNC110  # it may grow
+            await trio.sleep_until(until)
 
     def _lose(self, *, sent: bool) -> list[Result]:
         self._end()
