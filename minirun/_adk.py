@@ -76,7 +76,8 @@ PATHS: dict[str, Stand] = {
     ),
     **_paths("runners", "runner"),
     **_paths(
-        "sessions", "base_session_service in_memory_session_service session sqlite_session_service state"
+        "sessions",
+        "base_session_service database_session_service in_memory_session_service session sqlite_session_service state",
     ),
     **_paths(
         "tools",
@@ -108,11 +109,6 @@ _CLOUD = "there is no adapter for this cloud service"
 
 _MISSING = (
     # services
-    Missing(
-        "use minirun.sessions.SqliteSessionService(path), which several processes may share",
-        names="DatabaseSessionService",
-        modules="sessions.database_session_service",
-    ),
     Missing(
         f"{_CLOUD}; use minirun.sessions.SqliteSessionService(path)",
         names="VertexAiSessionService",

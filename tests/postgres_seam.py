@@ -11,6 +11,7 @@ import trio
 from minirun import Env
 from minirun._postgres._connection import Bounds, Connect, Connection, ConnectionLostError, ServerError
 from minirun._postgres._values import Call, Result
+from minirun.errors import StorageConnectionError
 
 __all__ = ["Wired"]
 
@@ -45,12 +46,16 @@ class Wired(Env):
     """The real world, with wires in it: `{statement: what happens}`, once each."""
 
     faults: dict[str, Any] = attrs.field(factory=dict)
+    away: list[StorageConnectionError] = attrs.field(factory=list)  # why no connection can be made, if there is one
     trips: list[list[str]] = attrs.field(factory=list)
 
     def postgres(self) -> Connect:
         real = super().postgres()
 
         async def connect(url: str, bounds: Bounds) -> Connection:
+            if self.away:
+                await trio.lowlevel.checkpoint()
+                raise self.away[0]
             wire: Any = Wire(await real(url, bounds), self)
             return wire  # type: ignore[no-any-return]  # it behaves as one
 

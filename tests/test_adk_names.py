@@ -160,7 +160,6 @@ def test_the_table_of_what_is_missing_has_nothing_that_is_here() -> None:
     ("statement", "advice"),
     [
         ("from minirun.sessions import VertexAiSessionService", "use minirun.sessions.SqliteSessionService"),
-        ("from minirun.sessions import DatabaseSessionService", "use minirun.sessions.SqliteSessionService"),
         ("from minirun.artifacts import GcsArtifactService", "SqliteArtifactService or FileArtifactService"),
         ("from minirun.memory import VertexAiMemoryBankService", "use minirun.memory.SqliteMemoryService"),
         ("from minirun.plugins import CloudTracePlugin", "use minirun.plugins.TracingPlugin"),

@@ -19,7 +19,15 @@ from typing import Any
 import pytest
 
 import minirun
-from minirun import InMemoryRunner, InMemorySessionService, LlmAgent, RunConfig, Runner, SqliteSessionService
+from minirun import (
+    DatabaseSessionService,
+    InMemoryRunner,
+    InMemorySessionService,
+    LlmAgent,
+    RunConfig,
+    Runner,
+    SqliteSessionService,
+)
 from minirun.agents import LoopAgent
 from minirun.apps import EventsCompactionConfig, FirstLinesSummarizer
 from minirun.code_executors import BaseCodeExecutor, UnsafeLocalCodeExecutor
@@ -112,6 +120,7 @@ MAKERS: dict[str, Callable[..., object]] = {
     "Runner": lambda **given: Runner(app_name="app", agent=AGENT, session_service=InMemorySessionService(), **given),
     "InMemoryRunner": lambda **given: InMemoryRunner(agent=AGENT, app_name="app", **given),
     "GetSessionConfig": GetSessionConfig,
+    "DatabaseSessionService": partial(DatabaseSessionService, "postgresql://nowhere/db"),
     "SqliteSessionService": partial(SqliteSessionService, ":memory:"),
     "FunctionTool": partial(FunctionTool, _tool),
     "LongRunningFunctionTool": partial(LongRunningFunctionTool, _tool),

@@ -16,6 +16,7 @@ import trio
 import trio.testing
 
 from minirun import Event, EventActions, LlmAgent, Runner
+from minirun._postgres import _pool
 from minirun._postgres._connection import ServerError
 from minirun.errors import (
     AlreadyExistsError,
@@ -23,6 +24,7 @@ from minirun.errors import (
     SessionBusyError,
     StaleSessionError,
     StorageBusyError,
+    StorageConnectionError,
     StorageError,
     StorageFormatError,
     StorageReadOnlyError,
@@ -135,6 +137,34 @@ async def test_a_stale_member_fails_alone() -> None:
         assert outcomes == {"a is stale": 1}
         assert texts(await get(service, "a")) == ["faster"]
         assert (await get(service, "a")).state["app:x"] == "b"
+    check_database(url, is_whole=True)
+
+
+async def test_workers_that_append_to_one_session_at_once_take_turns() -> None:
+    """Three workers append to the same session: who is overtaken is stale and reads again; nothing else goes wrong."""
+    async with one_session() as (_, _, url):
+        workers = [ElsewhereInPostgres(url) for _ in range(3)]
+        stale: Counter[str] = Counter()
+
+        async def work(service: BaseSessionService, name: str) -> None:
+            for number in range(8):
+                while True:
+                    session = await get(service)
+                    try:
+                        await append(service, session, f"{name}{number}", app_last=name)
+                    except StaleSessionError:
+                        stale[name] += 1
+                    else:
+                        break
+
+        async with trio.open_nursery() as nursery:
+            for name, worker in zip("abc", workers, strict=True):
+                nursery.start_soon(work, worker, name)
+        session = await get(workers[0])
+        assert sorted(texts(session)) == sorted(f"{name}{number}" for name in "abc" for number in range(8))
+        assert stale, "they never met"
+        for worker in workers:
+            await worker.aclose()
     check_database(url, is_whole=True)
 
 
@@ -327,6 +357,32 @@ async def test_what_the_server_has_rolled_back_is_tried_once_more_or_refused(
             assert texts(await get(service)) == []
             await append(service, session)
         assert texts(await get(service)) == ["x"]
+    check_database(url, is_whole=True)
+
+
+async def test_a_server_that_is_away_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many appends wait while no connection can be made: all of them fail with the first, and none is stored."""
+    monkeypatch.setattr(_pool, "RECONNECT_S", 0.3)
+    env, url = Wired(), new_database()
+    async with DatabaseSessionService(url, env=env) as service:
+        made = [await service.create_session(app_name="app", user_id="u", session_id=str(n)) for n in range(8)]
+        env.away.append(StorageConnectionError("planted"))
+        began = trio.current_time()
+        refused: list[StorageError] = []
+
+        async def add(session: Session) -> None:
+            with pytest.raises(StorageConnectionError) as caught:
+                await append(service, session)
+            refused.append(caught.value)
+
+        async with trio.open_nursery() as nursery:
+            for session in made:
+                nursery.start_soon(add, session)
+        assert trio.current_time() - began < 8 * 0.3
+        assert len({id(error) for error in refused}) == 8
+        env.away.clear()
+        for session in made:
+            await append(service, session)
     check_database(url, is_whole=True)
 
 

@@ -260,6 +260,7 @@ async def test_runs_of_a_supervisor_have_its_settings(service: BaseSessionServic
         ({"every_s": float("nan")}, "every_s"),
         ({"every_s": 10**400}, "every_s"),
         ({"run_config": {"deadline_s": 1}}, "RunConfig"),
+        ({"stop": True}, "stop to be a trio.Event, found True"),
     ],
 )
 async def test_how_to_supervise_is_checked_first(
@@ -308,6 +309,33 @@ async def test_what_goes_on_is_interrupted_when_the_runner_is_closed(
         with trio.fail_after(10), pytest.raises(ServiceClosedError):
             await runner.supervise()
     assert (await statuses(service), tally.begun, tally.now) == ({"a": "interrupted"}, ["a"], 0)
+
+
+async def test_a_supervisor_that_is_told_to_stop_begins_nothing_new(
+    service: BaseSessionService, autojump_clock: MockClock
+) -> None:
+    """What is under way comes to its end; what has no place yet stays for the next supervisor."""
+    tally, stop = Tally(), trio.Event()
+    await interrupt(service, "a", "b", "c")
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(runner_of(service, tally, seconds=10).supervise, max_concurrent=2, stop=stop))
+        await trio.sleep(5)
+        stop.set()
+    assert autojump_clock.current_time() < 12, "it ends with what was under way"
+    assert sorted(tally.ended) == sorted(tally.begun)
+    assert sorted((await statuses(service)).values()) == ["completed", "completed", "interrupted"]
+
+
+async def test_a_supervisor_that_is_stopped_before_it_looks_ends(
+    service: BaseSessionService, autojump_clock: MockClock
+) -> None:
+    """It begins nothing, and who starts it goes on."""
+    tally, stop = Tally(), trio.Event()
+    await interrupt(service, "a")
+    stop.set()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(runner_of(service, tally).supervise, stop=stop))
+    assert (tally.begun, await statuses(service)) == ([], {"a": "interrupted"})
 
 
 class Failing(InMemorySessionService):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from functools import partial
-from pathlib import Path
 
 import click
 
@@ -15,6 +14,7 @@ from ..sessions import BaseSessionService, PendingCall
 from ..types import Content
 from ._commands import INTERRUPTED, answer_one, config_for, db_option, show_error, with_service
 from ._credentials import ask_for_credential
+from ._db import Db
 from ._load import load_app
 from ._services import runner_of
 from ._show import answer_line, plain
@@ -33,7 +33,7 @@ _YES_OR_NO = {"yes": True, "no": False}
 @click.option("--session", help="Only a question of this session.")
 @click.option("--stream", is_flag=True, help="Show answers as they come.")
 def answer(
-    target: str, call_id: str, value: str | None, db: Path, user: str | None, session: str | None, stream: bool
+    target: str, call_id: str, value: str | None, db: Db, user: str | None, session: str | None, stream: bool
 ) -> None:
     """
     Answer an open question, and go on with what has waited for it.

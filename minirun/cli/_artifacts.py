@@ -14,9 +14,11 @@ import click
 import trio
 
 from .._files import open_private
-from ..artifacts import ArtifactVersion, BaseArtifactService, FileArtifactService, SqliteArtifactService
+from ..artifacts import ArtifactVersion, BaseArtifactService, FileArtifactService
 from ..errors import MinirunError
 from ._commands import names_arguments, print_table
+from ._db import FILE_OR_URL, Db
+from ._services import artifacts_beside
 from ._show import plain, time_of
 
 __all__ = ["artifacts"]
@@ -26,34 +28,32 @@ T = TypeVar("T")
 
 @click.group()
 def artifacts() -> None:
-    """Look at artifacts, in a SQLite file or in a folder."""
+    """Look at artifacts, in a SQLite file, a database or a folder."""
 
 
 def _store(command: Callable[..., None]) -> Callable[..., None]:
     """Give *command* the place of the artifacts, as `store`."""
 
-    @click.option("--db", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The SQLite file.")
+    @click.option("--db", type=FILE_OR_URL, help="The SQLite file, or postgresql://... URL.")
     @click.option("--dir", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="The folder.")
     @wraps(command)
-    def with_store(*args: Any, db: Path | None, folder: Path | None, **named: Any) -> None:
+    def with_store(*args: Any, db: Db | None, folder: Path | None, **named: Any) -> None:
         if (db is None) == (folder is None):
-            raise click.UsageError("expected one of --db FILE and --dir FOLDER")
+            raise click.UsageError("expected one of --db FILE|URL and --dir FOLDER")
         command(*args, store=(db, folder), **named)
 
     return with_store
 
 
-def _with_service(store: tuple[Path | None, Path | None], work: Callable[[BaseArtifactService], Awaitable[T]]) -> T:
+def _with_service(store: tuple[Db | None, Path | None], work: Callable[[BaseArtifactService], Awaitable[T]]) -> T:
     db, folder = store
 
     async def main() -> T:
-        service: BaseArtifactService
-        if db is not None:
-            service = SqliteArtifactService(db)
-        else:
+        if db is None:
             assert folder is not None
-            service = FileArtifactService(folder)
-        async with service:
+            async with FileArtifactService(folder) as files:
+                return await work(files)
+        async with db.open() as sessions, artifacts_beside(sessions) as service:
             return await work(service)
 
     try:
@@ -65,7 +65,7 @@ def _with_service(store: tuple[Path | None, Path | None], work: Callable[[BaseAr
 @artifacts.command("list")
 @_store
 @names_arguments
-def list_artifacts(store: tuple[Path | None, Path | None], app: str, user: str, session: str) -> None:
+def list_artifacts(store: tuple[Db | None, Path | None], app: str, user: str, session: str) -> None:
     """List the artifacts of a session and of its user, with the newest version of each."""
 
     async def find(service: BaseArtifactService) -> list[tuple[str, ArtifactVersion, int]]:
@@ -92,7 +92,7 @@ def list_artifacts(store: tuple[Path | None, Path | None], app: str, user: str, 
 @click.option("--version", type=click.IntRange(min=0), help="The number of the version; the newest if left out.")
 @click.option("--out", type=click.Path(path_type=Path), help="A new file; standard output if left out.")
 def get(
-    store: tuple[Path | None, Path | None],
+    store: tuple[Db | None, Path | None],
     app: str,
     user: str,
     session: str,
@@ -159,7 +159,7 @@ def _given_up() -> Iterator[None]:
 
 @artifacts.command()
 @_store
-def gc(store: tuple[Path | None, Path | None]) -> None:
+def gc(store: tuple[Db | None, Path | None]) -> None:
     """Delete content that no version names, and what processes that have ended left behind."""
     collected = _with_service(store, lambda service: service.gc())
     click.echo(f"{collected.contents} contents deleted, {collected.size} bytes")

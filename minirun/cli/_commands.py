@@ -29,11 +29,11 @@ from ..sessions import (
     InMemorySessionService,
     PendingCall,
     Session,
-    SqliteSessionService,
     repair,
     verify,
 )
 from ..types import Content
+from ._db import FILE_OR_URL, NEW_FILE_OR_URL, Db
 from ._load import load_app
 from ._services import runner_of
 from ._show import (
@@ -70,6 +70,7 @@ LATER = {
     "docs": "._docs",
     "invocations": "._invocations",
     "simulate": "._simulate",
+    "work": "._work",
 }
 
 
@@ -87,7 +88,7 @@ class _Commands(click.Group):
 @click.group(cls=_Commands)
 @click.version_option(package_name="minirun")
 def cli() -> None:
-    """Run agents, look at what their sessions hold, and simulate them."""
+    """Run agents, let workers go on with them, look at what their sessions hold, and simulate them."""
 
 
 # --- run ----------------------------------------------------------------------------------------------------------
@@ -96,11 +97,11 @@ def cli() -> None:
 @cli.command()
 @click.argument("target", metavar="FILE.py|FOLDER[:name]")
 @click.argument("messages", nargs=-1, metavar="[MESSAGE]...")
-@click.option("--db", type=click.Path(path_type=Path), help="Keep sessions in this SQLite file.")
+@click.option("--db", type=NEW_FILE_OR_URL, help="Keep sessions in this SQLite file, or Postgres database.")
 @click.option("--user", default="local", show_default=True, help="The user's id.")
 @click.option("--session", default="default", show_default=True, help="The session's id; it is made on first use.")
 @click.option("--stream", is_flag=True, help="Show answers as they come.")
-def run(target: str, messages: tuple[str, ...], db: Path | None, user: str, session: str, stream: bool) -> None:
+def run(target: str, messages: tuple[str, ...], db: Db | None, user: str, session: str, stream: bool) -> None:
     """
     Run an App or agent from a Python file, or from a folder with `agent.py` (a package, as ADK has it).
 
@@ -111,7 +112,7 @@ def run(target: str, messages: tuple[str, ...], db: Path | None, user: str, sess
     GEMINI_API_KEY and OPENAI_API_KEY, which minirun reads nowhere else.
     """
     app = load_app(target)
-    service: BaseSessionService = InMemorySessionService() if db is None else SqliteSessionService(db)
+    service: BaseSessionService = InMemorySessionService() if db is None else db.open()
     runner = runner_of(app, service, auto_create_session=True)
     config, how = config_for(stream=stream), partial(answer_line, target=target, db=db)
 
@@ -218,12 +219,12 @@ async def _close(runner: Runner, service: BaseSessionService) -> None:
 
 @cli.group()
 def sessions() -> None:
-    """Look at the sessions in a file."""
+    """Look at the sessions in a file or database."""
 
 
 def db_option(command: Callable[..., None], *, exists: bool = True) -> Callable[..., None]:
-    kind = click.Path(exists=exists, dir_okay=False, path_type=Path)
-    return click.option("--db", type=kind, required=True, help="The SQLite file.")(command)
+    kind = FILE_OR_URL if exists else NEW_FILE_OR_URL
+    return click.option("--db", type=kind, required=True, help="The SQLite file, or postgresql://... URL.")(command)
 
 
 def _place(command: Callable[..., None]) -> Callable[..., None]:
@@ -240,7 +241,7 @@ def names_arguments(command: Callable[..., None]) -> Callable[..., None]:
 @db_option
 @click.option("--app", help="Only those of this app.")
 @click.option("--user", help="Only those of this user.")
-def list_sessions(db: Path, app: str | None, user: str | None) -> None:
+def list_sessions(db: Db, app: str | None, user: str | None) -> None:
     """List the sessions."""
     rows = []
     for found in with_service(db, lambda service: _all_sessions(service, app, user)):
@@ -261,7 +262,7 @@ def print_table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
 
 @sessions.command()
 @_place
-def show(db: Path, app: str, user: str, session: str) -> None:
+def show(db: Db, app: str, user: str, session: str) -> None:
     """Show what was said in a session, and its state."""
     found = with_service(db, lambda service: _one_session(service, app, user, session))
     console = Console()
@@ -281,7 +282,7 @@ def show(db: Path, app: str, user: str, session: str) -> None:
 
 @sessions.command()
 @_place
-def export(db: Path, app: str, user: str, session: str) -> None:
+def export(db: Db, app: str, user: str, session: str) -> None:
     """Print a session's events as JSON, one line each, the creation record first; nothing else is printed."""
 
     async def print_all(service: BaseSessionService) -> None:
@@ -303,7 +304,7 @@ def export(db: Path, app: str, user: str, session: str) -> None:
 @partial(db_option, exists=False)
 @names_arguments
 @click.argument("file", type=click.File("rb"), default="-")
-def import_session(db: Path, app: str, user: str, session: str, file: BinaryIO) -> None:
+def import_session(db: Db, app: str, user: str, session: str, file: BinaryIO) -> None:
     """
     Make a session of what `export` has printed, from FILE or standard input.
 
@@ -328,7 +329,7 @@ def _read_events(file: BinaryIO) -> Iterator[Event]:
 
 @sessions.command("verify")
 @db_option
-def verify_sessions(db: Path) -> None:
+def verify_sessions(db: Db) -> None:
     """
     Look whether every session is what its events say: order, hash chain, state. Changes nothing.
 
@@ -348,7 +349,7 @@ def verify_sessions(db: Path) -> None:
 @sessions.command("repair")
 @db_option
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The new file.")
-def repair_sessions(db: Path, out: Path) -> None:
+def repair_sessions(db: Db, out: Path) -> None:
     """
     Save the longest whole beginning of every session into a new file. The old one is only read.
 
@@ -384,7 +385,7 @@ def _reported(work: Callable[[], T]) -> T:
 @sessions.command()
 @_place
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def delete(db: Path, app: str, user: str, session: str, yes: bool) -> None:
+def delete(db: Db, app: str, user: str, session: str, yes: bool) -> None:
     """Delete a session, its events and its artifacts; what it wrote to user: and app: stays."""
     with_service(db, lambda service: _one_session(service, app, user, session))
     if not yes:
@@ -410,9 +411,9 @@ async def _one_session(service: BaseSessionService, app: str, user: str, session
     return found
 
 
-def with_service(db: Path, work: Callable[[BaseSessionService], Awaitable[T]]) -> T:
+def with_service(db: Db, work: Callable[[BaseSessionService], Awaitable[T]]) -> T:
     async def main() -> T:
-        async with SqliteSessionService(db) as service:
+        async with db.open() as service:
             return await work(service)
 
     return _reported(lambda: trio.run(main))

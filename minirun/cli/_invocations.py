@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from pathlib import Path
 
 import attrs
 import click
@@ -12,10 +11,11 @@ import trio
 from rich.console import Console
 
 from ..runners import Runner
-from ..runners._supervisor import resumable
 from ..sessions import BaseSessionService, InvocationStatus
+from ..sessions._work import resumable
 from ._commands import INTERRUPTED, AnswerLine, config_for, db_option, print_table, show_error, show_run, with_service
 from ._ctrl_c import cancelled_by_ctrl_c
+from ._db import Db
 from ._load import load_app
 from ._services import runner_of
 from ._show import answer_line, what_is_asked, write
@@ -32,7 +32,7 @@ def invocations() -> None:
 @db_option
 @click.option("--app", help="Only those of this app.")
 @click.option("--status", type=click.Choice([str(status) for status in InvocationStatus]), help="Only those.")
-def list_invocations(db: Path, app: str | None, status: str | None) -> None:
+def list_invocations(db: Db, app: str | None, status: str | None) -> None:
     """
     List the invocations, oldest first.
 
@@ -51,7 +51,7 @@ def list_invocations(db: Path, app: str | None, status: str | None) -> None:
 @db_option
 @click.option("--app", help="Only those of this app.")
 @click.option("--timers", is_flag=True, help="Also show what waits for a time.")
-def pending(db: Path, app: str | None, timers: bool) -> None:
+def pending(db: Db, app: str | None, timers: bool) -> None:
     """List the open questions, the one that waits longest first; `minirun answer` answers one."""
     found = with_service(db, lambda service: service.list_pending(app_name=app, include_timers=timers))
     columns = ("app", "user", "session", "call", "kind", "question")
@@ -86,7 +86,7 @@ class _FoundInvocation:
 @click.option("--session", help="Only those of this session.")
 @click.option("--stream", is_flag=True, help="Show answers as they come.")
 def resume(
-    target: str, invocation_id: str | None, db: Path, user: str | None, session: str | None, stream: bool
+    target: str, invocation_id: str | None, db: Db, user: str | None, session: str | None, stream: bool
 ) -> None:
     """
     Go on with what was interrupted, and with what has waited for a time that has come, one after another.

@@ -11,7 +11,6 @@ import re
 import shlex
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 
 from rich.console import Console
 from rich.segment import Segment, Segments
@@ -161,8 +160,8 @@ def what_is_asked(question: PendingCall) -> str:
     return " ".join(filter(None, told))
 
 
-def answer_line(question: PendingCall, target: str, db: Path | None) -> str:
-    """What to type to answer a question of the app at *target*."""
+def answer_line(question: PendingCall, target: str, db: object) -> str:
+    """What to type to answer a question of the app at *target*; *db* is as `--db` takes it, None if there is none."""
     if db is None:
         return "  without --db it is kept nowhere, and no other command can answer it"
     command = shlex.join(["minirun", "answer", target, "--db", str(db), question.call_id])

@@ -392,6 +392,7 @@ class Runner:
         every_s: float = 1.0,
         run_config: RunConfig | None = None,
         deps: Any = None,
+        stop: trio.Event | None = None,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """
@@ -400,9 +401,11 @@ class Runner:
         It looks at once and then every *every_s* seconds. An invocation is interrupted if the process that ran it is
         gone. What one fails with stands in its log; what could not be begun, because the store failed or its session is
         busy, is tried again. What fails before it has gone on, as where the agent is not the one that has written the
-        log (ReplayError), stays as it is, and is tried again later and later, up to an hour. Any number of processes
-        may supervise one store. Cancel it to end it: what is under way is interrupted, and the next supervisor goes on
-        with it.
+        log (ReplayError), stays as it is, and is tried again later and later, up to an hour.
+
+        Any number of processes may supervise one store. In a database each job is claimed by one of them, and a run
+        that one leaves wakes the others. Cancel it to end it: what is under way is interrupted, and the next supervisor
+        goes on with it. Or set *stop*: then nothing new begins, and this returns when what is under way has ended.
 
         It also makes the summaries that are due (`App(events_compaction_config=...)`) in sessions where runs of this
         runner have not come to it, because their callers have left early or the summarizer has failed: one at a time
@@ -413,15 +416,16 @@ class Runner:
             every_s: How often to look, in seconds.
             run_config: Settings of these runs; a busy session is not waited for, whatever they say.
             deps: What these runs find as `ctx.deps`.
+            stop: An event that ends it: see above.
             task_status: Told when it has looked for the first time; what it has found may have to wait for a place.
 
         Raises:
-            ConfigurationError: A number is out of its range.
+            ConfigurationError: A number is out of its range, or *stop* is no `trio.Event`.
             ServiceClosedError: The runner, or its session service, was closed, at first or meanwhile.
         """
         from ._supervisor import Supervisor  # few programs supervise
 
-        await Supervisor(self, checked_config(run_config), max_concurrent, every_s, deps).run(task_status)
+        await Supervisor(self, checked_config(run_config), max_concurrent, every_s, deps, stop).run(task_status)
 
     async def rewind_async(
         self, *, user_id: str, session_id: str, rewind_before_invocation_id: str, run_config: RunConfig | None = None

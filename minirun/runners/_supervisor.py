@@ -3,13 +3,14 @@ What nobody runs is resumed: what was interrupted, and what has waited for a tim
 due are made.
 
 A supervisor has no memory that matters. What there is to do stands in the store, and what is running is marked there as
-running for everybody; so any number of supervisors may look after one store, and each may end at any moment.
+running for everybody; so any number of supervisors may look after one store, and each may end at any moment. Who begins
+what is agreed upon in the store, too (`sessions._work`).
 """
 
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
@@ -17,22 +18,23 @@ import trio
 from .._json import brief, finite, is_count, is_seconds, shown
 from ..errors import ConfigurationError, InvalidValueError, MinirunError, ServiceClosedError, StorageError
 from ..runtime import RunConfig
-from ..sessions import BaseSessionService, Invocation, InvocationStatus, SessionKey
+from ..sessions import Invocation, InvocationStatus, SessionKey
+from ..sessions._work import Job, due, work_in
 from ._resume import find_invocation
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..sessions._work import Work
     from ._runner import Runner
 
-__all__ = ["Supervisor", "resumable", "resume_due"]
+__all__ = ["Supervisor", "resume_due"]
 
 # Waiting doubles with each failure in a row, up to this: each try is an event in the log of what fails.
 BACKOFF_S_MAX = 3600.0
 
-# In the place of an invocation's id: the summary of a session. No id is empty.
+# A job with this in the place of an invocation's id is to make the summary of the session. No id is empty.
 SUMMARY = ""
-
-Job: TypeAlias = tuple[SessionKey, str]
-"""What is to be done: resume the invocation of this id in the session, or make the SUMMARY of the session."""
 
 
 class Outcome(Enum):
@@ -43,23 +45,6 @@ class Outcome(Enum):
     RESUMED = auto()
     UNCHANGED = auto()
     """It has failed before anything new was done, and is as it was."""
-
-
-async def due(service: BaseSessionService, app_name: str, now: float) -> list[Job]:
-    """Return the invocations that have waited for a time until *now*, what waits longest first."""
-    pending = await service.list_pending(app_name=app_name, include_timers=True)
-    calls = [call for call in pending if call.due is not None and call.due <= now]
-    jobs = [(SessionKey(call.app_name, call.user_id, call.session_id), call.invocation_id) for call in calls]
-    return list(dict.fromkeys(jobs))
-
-
-async def resumable(service: BaseSessionService, app_name: str, now: float) -> dict[Job, InvocationStatus]:
-    """Return the invocations that can be resumed now, and as what each is listed."""
-    interrupted = InvocationStatus.INTERRUPTED
-    found = await service.list_invocations(app_name=app_name, status=interrupted)
-    jobs = [(SessionKey(one.app_name, one.user_id, one.session_id), one.invocation_id) for one in found]
-    timed = dict.fromkeys(await due(service, app_name, now), InvocationStatus.PAUSED)
-    return {**timed, **dict.fromkeys(jobs, interrupted)}
 
 
 async def resume(
@@ -110,6 +95,11 @@ async def resume_due(runner: Runner, asked: float | None, config: RunConfig, dep
     return [invocation for invocation in found if invocation is not None]  # the others were deleted meanwhile
 
 
+async def _cancel_on(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()
+
+
 class Supervisor:
     """
     Resumes what can be resumed, so many at once, until it is cancelled; see `Runner.supervise`.
@@ -120,22 +110,31 @@ class Supervisor:
         max_concurrent: How many may run at once.
         every_s: How often to look, in seconds.
         deps: What the runs find as `ctx.deps`.
+        stop: Once it is set, nothing new begins, and `run` ends when what is under way has ended.
 
     Raises:
         ConfigurationError: A number is out of its range.
     """
 
-    def __init__(self, runner: Runner, config: RunConfig, max_concurrent: int, every_s: float, deps: Any) -> None:
+    def __init__(
+        self, runner: Runner, config: RunConfig, max_concurrent: int, every_s: float, deps: Any,
+        stop: trio.Event | None = None,
+    ) -> None:  # fmt: skip
         if not is_count(max_concurrent, 1):
             msg = f"expected max_concurrent to be an integer above 0, found {brief(max_concurrent, 40)}"
             raise ConfigurationError(msg)
         if not is_seconds(every_s, above=0):
             msg = f"expected every_s to be seconds above 0, and not for ever, found {brief(every_s, 40)}"
             raise ConfigurationError(msg)
+        if not isinstance(stop, trio.Event | None):
+            msg = f"expected stop to be a trio.Event, found {brief(stop, 40)}"
+            raise ConfigurationError(msg)
         self._runner = runner
         self._config = attrs.evolve(config, on_busy="reject")
         self._every_s = every_s
         self._deps = deps
+        self._stop = stop
+        self._has_looked = False
         self._free = trio.Semaphore(max_concurrent)
         self._running: set[Job] = set()
         self._backoff: dict[Job, tuple[float, float]] = {}  # until when, and how many seconds that is
@@ -146,7 +145,12 @@ class Supervisor:
         closed: ServiceClosedError | None = None
         async with trio.open_nursery() as nursery:
             try:
-                await self._poll(nursery, task_status)
+                with trio.CancelScope() as looking:
+                    if self._stop is not None:
+                        nursery.start_soon(_cancel_on, self._stop, looking)
+                    await self._poll(nursery, task_status)
+                if not self._has_looked:
+                    task_status.started()
             except ServiceClosedError as error:
                 closed = error  # raised by itself, and not in a group of the nursery's
                 nursery.cancel_scope.cancel()
@@ -155,25 +159,56 @@ class Supervisor:
 
     async def _poll(self, nursery: trio.Nursery, task_status: trio.TaskStatus[None]) -> None:
         runner = self._runner
-        while True:
-            runner._opener.check_open()
-            try:
-                found = await resumable(runner.session_service, runner.app_name, runner._env.now())
-            except StorageError:
-                found = {}  # the next look may succeed
-            task_status.started()
-            task_status = trio.TASK_STATUS_IGNORED
-            for job, status in found.items():
-                await self._start(nursery, job, status)
-            for key in [] if runner._compactor is None else list(runner._compactor.due):
-                await self._start(nursery, (key, SUMMARY), None)
-            await runner._env.sleep(self._every_s)
+        work = work_in(runner.session_service, runner.app_name)
+        async with work.watching():
+            while True:
+                runner._opener.check_open()
+                try:
+                    found = await work.look(runner._env.now())
+                except StorageError:
+                    found = {}  # the next look may succeed
+                if not self._has_looked:
+                    self._has_looked = True
+                    task_status.started()
+                await self._resume_all(nursery, work, found)
+                for key in [] if runner._compactor is None else list(runner._compactor.due):
+                    if self._may_begin((key, SUMMARY)):
+                        await self._free.acquire()
+                        self._begin(nursery, (key, SUMMARY), None)
+                await work.wait(self._every_s)
 
-    async def _start(self, nursery: trio.Nursery, job: Job, status: InvocationStatus | None) -> None:
-        """Wait for a place and start a job, unless it is running or has failed just now."""
-        if job in self._running or self._backoff.get(job, (0.0, 0.0))[0] > self._runner._env.now():
-            return
+    async def _resume_all(self, nursery: trio.Nursery, work: Work, found: Mapping[Job, InvocationStatus]) -> None:
+        """Begin what was found and may begin, as places become free, unless other supervisors are faster."""
+        waiting = {job: status for job, status in found.items() if self._may_begin(job)}
+        while waiting:
+            places = await self._places(len(waiting))
+            try:
+                claimed = await work.claim([*waiting], places)
+            except StorageError:
+                claimed = []  # the next look tells what is left
+            for job in claimed:
+                self._begin(nursery, job, waiting.pop(job))
+            for _ in range(places - len(claimed)):
+                self._free.release()
+            if len(claimed) < places:
+                return  # the others are somebody else's
+
+    async def _places(self, wanted: int) -> int:
+        """Take places, at least one; wait until there is one. Return how many were taken."""
         await self._free.acquire()
+        for taken in range(1, wanted):
+            try:
+                self._free.acquire_nowait()
+            except trio.WouldBlock:
+                return taken
+        return wanted
+
+    def _may_begin(self, job: Job) -> bool:
+        """Whether it is not running here, and has not failed just now."""
+        return job not in self._running and self._backoff.get(job, (0.0, 0.0))[0] <= self._runner._env.now()
+
+    def _begin(self, nursery: trio.Nursery, job: Job, status: InvocationStatus | None) -> None:
+        """Let a job have the place that was taken for it."""
         self._running.add(job)
         name = f"summary of {job[0]}" if status is None else f"supervised {job[1]}"
         nursery.start_soon(self._work, job, status, name=name)

@@ -11,6 +11,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -35,6 +36,9 @@ from ._live import LiveSession
 from ._renewals import Renewals
 from ._session import GetSessionConfig, Session
 from ._state import writes_of
+
+if TYPE_CHECKING:
+    from ._work import Work
 
 __all__ = ["ChangedMeanwhileError", "SessionStore", "SessionWriter"]
 
@@ -365,6 +369,10 @@ class SessionStore(BaseService, ABC):
         The one that began to wait first, in this store, comes first; then as sessions were made, and as they stand in
         the log. Found without looking at others.
         """
+
+    def _work(self, app_name: str) -> Work | None:
+        """How supervisors of the app share what is to be done, if there is more to it than `Work` knows."""
+        return None
 
     async def _renew(self, writers: Sequence[SessionWriter]) -> None:
         """Extend the leases of those of the writers that have one."""

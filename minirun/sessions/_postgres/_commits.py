@@ -11,9 +11,9 @@ all of them, and sends. Those who come meanwhile make the next group, and the fi
 *   Stored first, applied second: the live sessions are advanced in the order of the numbers, before anybody is woken.
     What others have committed to the shared scopes that the group has written to comes with the same answer, read under
     the counter's lock.
-*   Who is not in the answer was stale; it alone is told. One that the server's functions refuse is taken out, and the
-    others are sent again: nothing of the statement was stored. A deadlock or a serialization failure is tried once
-    more.
+*   A member that is not in the answer was stale; it alone is told. One that the server's functions refuse is taken out,
+    and the others are sent again: nothing of the statement was stored. A deadlock or a serialization failure is tried
+    once more.
 *   A connection that is lost between sending and answer leaves open whether the group is stored.
 """
 
@@ -139,6 +139,14 @@ class Commits:
         try:
             await self._gather()
             connection = await self._connected()
+        except StorageError as error:  # nobody is better off: each would wait as long for the same server
+            waiting = self._take_all()
+            self._fail(waiting, error)
+            for job in waiting:
+                job.done = True
+                job.wake()
+            self._pass_on()
+            return
         except BaseException:
             self._queue.remove(leader)
             self._pass_on()
@@ -182,6 +190,11 @@ class Commits:
             chars += len(job.append.line)
             group.append(job)
         return group
+
+    def _take_all(self) -> list[_Job]:
+        waiting = [*self._queue]
+        self._queue.clear()
+        return waiting
 
     async def _connected(self) -> Connection:
         if self._connection is not None and not self._connection.is_alive():

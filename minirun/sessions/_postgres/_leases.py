@@ -30,7 +30,7 @@ from ._rows import stored_status
 from ._session import Row
 from ._text import stored_key
 
-__all__ = ["CHANNEL", "LEASE_S", "RENEW_EVERY_S", "End", "LeaseWait", "Leases"]
+__all__ = ["CHANNEL", "LEASE_S", "RENEW_EVERY_S", "WORK", "End", "LeaseWait", "Leases"]
 
 # A lease outlives three missed renewals by a margin; a host whose loop stands still for longer loses it.
 LEASE_S: Final = 30.0
@@ -38,6 +38,8 @@ RENEW_EVERY_S: Final = 8.0
 
 CHANNEL: Final = "minirun_sessions"
 """What tells of sessions that are free now: the payload is the session's number."""
+WORK: Final = "minirun_work"
+"""What tells supervisors that a worker has left an invocation to them."""
 
 # How often a worker that waits for a session looks at it, if it hears nothing: the first pause and the longest. A
 # worker that dies tells nobody.
@@ -63,6 +65,18 @@ _LEAVE: Final = Statement(
     UPDATE minirun.sessions SET lease_owner = NULL, lease_expires = NULL
     WHERE id = $1 AND lease_epoch = $2 AND lease_owner = $3
     RETURNING pg_notify('{CHANNEL}', $1::text)
+    """,
+    "int8 int8 text",
+)
+# Whoever has claimed it (`_work`) has begun it by now.
+_UNCLAIM: Final = Statement(
+    "unclaim", "DELETE FROM minirun.claims WHERE session = $1 AND invocation_id = $2 AND owner = $3", "int8 text text"
+)
+_TELL_WORK: Final = Statement(
+    "tell_work",
+    f"""
+    SELECT pg_notify('{WORK}', '') FROM minirun.invocations
+    WHERE session = $1 AND invocation_id = $3 AND epoch = $2 AND status = 'running'
     """,
     "int8 int8 text",
 )
@@ -95,11 +109,14 @@ class End:
         The session's row first, as appends lock it.
         """
         calls = [_HURRIED()]
+        place = (self._incarnation, self._epoch, stored_key(self._invocation_id)[0])
         if owner is not None:
             calls.append(_LEAVE(self._incarnation, self._epoch, owner))
+            calls.append(_UNCLAIM(place[0], place[2], owner))
         if self._status is not None:
-            place = (self._incarnation, self._epoch, stored_key(self._invocation_id)[0])
             calls.append(_END(*place, stored_status(self._status), self._revision))
+        elif owner is not None:
+            calls.append(_TELL_WORK(*place))  # unless its end was recorded before
         await database.write(*calls)
 
 

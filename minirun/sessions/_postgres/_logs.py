@@ -14,7 +14,7 @@ from ._database import Database
 from ._rows import corrupt
 from ._session import Segment
 
-__all__ = ["PAGE_EVENTS", "events_of", "read_lines"]
+__all__ = ["PAGE_EVENTS", "events_of", "log_of", "read_lines"]
 
 # Decoding so many events takes about 5 ms; then other tasks get their turn.
 PAGE_EVENTS: Final = 250
@@ -25,6 +25,13 @@ _LINES: Final = Statement(
     "int8 int8 int8",
 )
 _EXISTS: Final = Statement("exists", "SELECT FROM minirun.sessions WHERE id = $1", "int8")
+
+
+def log_of(session: str, seq: str) -> str:
+    """In a query: the log that an event of a session stands in, given the columns of its number and of its `seq`."""
+    past = f"SELECT p.log FROM minirun.shared_pasts p WHERE p.session = {session} AND {seq} BETWEEN p.first_seq"
+    return f"coalesce(({past} AND p.last_seq), {session})"
+
 
 Line = tuple[Event, int]
 """An event, and about its size in memory."""

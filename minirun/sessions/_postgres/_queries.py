@@ -20,7 +20,7 @@ from .._state import Scope
 from ._cache import FIND, PASTS
 from ._database import Database
 from ._leases import Leases
-from ._logs import PAGE_EVENTS, read_lines
+from ._logs import PAGE_EVENTS, events_of, log_of, read_lines
 from ._rows import CALL, FREE, INVOCATION, call_of, row_of, segments_of, stored_invocation
 from ._schema import UNFINISHED, WAITS
 from ._state import read_key_of, read_value
@@ -56,20 +56,17 @@ _APPS_WITH: Final = Statement(
 _WAITING: Final = Statement(
     "waiting",
     f"""
-    SELECT s.app_name, s.user_id, s.session_id, s.id, {CALL} FROM minirun.open_calls o
+    SELECT s.app_name, s.user_id, s.session_id, s.id, asked.data, marked.data, {CALL} FROM minirun.open_calls o
     JOIN minirun.sessions s ON s.id = o.session
+    LEFT JOIN minirun.events asked ON asked.log = {log_of("o.session", "o.seq")} AND asked.seq = o.seq
+    LEFT JOIN minirun.events marked
+        ON marked.log = {log_of("o.session", "o.pending_seq")} AND marked.seq = o.pending_seq
     WHERE o.{WAITS} AND ($1::text IS NULL OR s.app_name = $1) AND ($2::text IS NULL OR s.user_id = $2)
         AND ($3::text IS NULL OR s.session_id = $3)
     ORDER BY o.pending_no, o.session, o.seq, o.place
     """,
     "text text text",
     once=True,
-)
-_PASTS_OF: Final = Statement(
-    "pasts_of",
-    "SELECT session, first_seq, last_seq, log FROM minirun.shared_pasts WHERE session = ANY ($1::int8[])"
-    " ORDER BY session, first_seq",
-    "int8[]",
 )
 _USER_STATE: Final = Statement(
     "user_state",
@@ -152,16 +149,15 @@ class Queries:
         """The calls that wait for somebody outside, with the event that holds each and the one that lets it wait."""
         await self._database.ready()
         [found] = await self._database.pool.read(_WAITING(app_name, user_id, session_id), slow_s=LIST_S)
-        sessions = sorted({columns[3] for columns in found.rows})
-        [pasts] = await self._database.read(_PASTS_OF(sessions))
-        waiting = []
-        for app, user, name, session, *columns in found.rows:
-            call = call_of(self._database.name, columns)
-            segments = segments_of([rest for of, *rest in pasts.rows if of == session], session)
-            asked = await read_lines(self._database, segments, call.seq, call.seq + 1)
-            marked = await read_lines(self._database, segments, call.pending_seq, call.pending_seq + 1)
-            if asked and marked:  # else the session was deleted meanwhile
-                waiting.append((SessionKey(app, user, name), call, asked[0][0], marked[0][0]))
+        waiting, name = [], self._database.name
+        for app, user, session_id, session, asked, marked, *columns in found.rows:
+            call = call_of(name, columns)
+            places = ((call.seq, asked), (call.pending_seq, marked))
+            rows = [[] if data is None else [(seq, data)] for seq, data in places]
+            asks, marks = (
+                events_of(name, session, row, seq, seq + 1)[0][0] for row, (seq, _) in zip(rows, places, strict=True)
+            )
+            waiting.append((SessionKey(app, user, session_id), call, asks, marks))
         return waiting
 
     async def user_state(self, app_name: str, user_id: str) -> dict[str, JSON]:

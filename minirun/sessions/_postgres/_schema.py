@@ -1,9 +1,9 @@
 """
 The tables that sessions have in a Postgres database, in the schema `minirun`, and the functions that the commit calls.
 
-`store` has one row, which every commit updates: the number of the newest event, and that of the newest session. Who has
-updated it holds its lock until the commit is visible. So numbers are given without a gap, become visible in their
-order, and what is written under the lock is written in that order by all workers.
+`store` has one row, which every commit updates: the number of the newest event, and that of the newest session. A
+transaction that has updated it holds its lock until the commit is visible. So numbers are given without a gap, become
+visible in their order, and what is written under the lock is written in that order by all workers.
 
 `events` holds logs, as in a file (`sessions._sqlite._schema`): a session writes the log of its own number, the log of a
 fork goes on where the past ends that it shares, and `shared_pasts` says which logs that past stands in. `chain` is the
@@ -12,6 +12,8 @@ link of the session's hash chain, made by `minirun.link`; the newest one stands 
 Texts are `text`, not `jsonb`, which reorders keys, folds doubled ones and refuses NUL. A column cannot hold NUL either,
 and an index no more than 2 704 bytes for all its columns together: so the keys of the state, and ids that are no
 session's, stand as `_text.stored_key` writes them, and the full text of a long one stands in `name`.
+
+`claims` says which worker is about to go on with an invocation (`_work`).
 
 There are no foreign keys: each row that belongs to a session is written by a statement that holds the session's row.
 
@@ -136,6 +138,14 @@ _TABLES: Final = (
         commit_no bigint NOT NULL,
         PRIMARY KEY (session, invocation_id)
     ) WITH (fillfactor = 70)""",
+    """CREATE TABLE minirun.claims (
+        session bigint NOT NULL,
+        invocation_id text COLLATE "C" NOT NULL,
+        owner text NOT NULL,
+        until timestamptz NOT NULL,
+        PRIMARY KEY (session, invocation_id)
+    )""",
+    "CREATE INDEX claims_until ON minirun.claims (until)",
     "CREATE INDEX invocations_unfinished ON minirun.invocations (session, seq) WHERE status IN ('running', 'paused')",
 )
 

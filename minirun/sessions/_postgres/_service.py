@@ -8,6 +8,7 @@ Sessions in a Postgres database, for many workers on many machines.
     _text _rows _state _logs      what is read of the tables and written to them
     _session _cache               the live sessions that ran lately, brought up to date when they are opened
     _leases                       which worker runs a session
+    _url                          what may be given as a URL, and as options
     _turn                         why an append was not stored
     _create _fork _delete _rewind
     _queries
@@ -42,8 +43,10 @@ from ._commits import Commits
 from ._database import Database
 from ._leases import CHANNEL, End, Leases, LeaseWait
 from ._session import DatabaseSession
+from ._url import check_options, postgres_url, sqlite_path
 
 if TYPE_CHECKING:
+    from .._work import Work
     from ._queries import Queries
 
 __all__ = ["DatabaseSessionService"]
@@ -60,28 +63,42 @@ class DatabaseSessionService(BaseSessionService):
     first use. What the URL leaves out is taken from libpq's variables and files (`PGHOST`, `.pgpass` ...).
 
     Args:
-        db_url: `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`.
+        db_url: `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`; `postgresql+asyncpg://` and the like are the same. With
+            `sqlite:///FILE` or `sqlite+aiosqlite:///FILE` it is a SqliteSessionService that is made, and returned.
         cache_bytes: How much of the sessions that ran lately is kept for their next turn, in bytes of memory; what
             it takes is within a factor of 2.
         env: Where time and ids come from.
 
     Raises:
         ConfigurationError: The URL is none.
+        NotSupportedError: It is of another database, or an option of SQLAlchemy's was given.
         StorageFormatError: On first use: the server is older than 14, its encoding is not UTF8, there is a pooler in
             transaction mode in between, or a newer minirun has written the schema.
         StorageReadOnlyError: On first use: we may not make the schema, or the server is a standby.
         StorageConnectionError: The server cannot be reached, or does not let us in. Nothing was stored.
     """
 
-    def __init__(self, db_url: str, *, cache_bytes: int = CACHE_BYTES, env: Env | None = None) -> None:
+    def __new__(
+        cls, db_url: str, *, cache_bytes: int = CACHE_BYTES, env: Env | None = None, **options: object
+    ) -> DatabaseSessionService:
+        """Make one; of a `sqlite:` URL a SqliteSessionService, whose options are the same."""
+        check_options(options)
+        path = sqlite_path(db_url)
+        if path is None:
+            return super().__new__(cls)
+        from .._sqlite._service import SqliteSessionService  # a worker on Postgres has no use for it
+
+        return SqliteSessionService(path, cache_bytes=cache_bytes, env=env)  # type: ignore[return-value]  # on purpose
+
+    def __init__(
+        self, db_url: str, *, cache_bytes: int = CACHE_BYTES, env: Env | None = None, **options: object
+    ) -> None:
         super().__init__(env=env)
-        if not isinstance(db_url, str):
-            msg = f"expected db_url to be a URL as a string, found a value of type {type(db_url).__name__}"
-            raise ConfigurationError(msg)
+        url = postgres_url(db_url)
         if not is_count(cache_bytes):
             msg = f"expected cache_bytes to be an integer from 0 up, found {shown(cache_bytes)}"
             raise ConfigurationError(msg)
-        self._pool = Pool(db_url, self._env)
+        self._pool = Pool(url, self._env)
         self._database = Database(self._pool)
         self._leases = Leases(self._database, self._env)
         self._commits = Commits(self._database, lambda: self._leases.owner, self._leases.lease_s, self._stored)
@@ -220,6 +237,11 @@ class DatabaseSessionService(BaseSessionService):
             except StorageError:
                 return  # what comes next will tell
             self._unrecorded.pop(place, None)
+
+    def _work(self, app_name: str) -> Work:
+        from ._work import DatabaseWork  # few programs supervise
+
+        return DatabaseWork(self, app_name)
 
     # --- reading beside runs
 
