@@ -294,6 +294,13 @@ async def waits(scale: Scale, folder: Path) -> list[Row]:
     ]
 
 
+async def postgres(scale: Scale, folder: Path) -> list[Row]:
+    """Sessions in a Postgres database."""
+    from .databases import databases  # it needs a server
+
+    return await databases(scale, folder)
+
+
 async def seeds(scale: Scale, folder: Path) -> list[Row]:
     """Simulated seeds in a second, and the parts of one."""
     return [Row(**row) for row in told_by("seeds", str(scale.slow_rounds), str(scale.seeds))]
@@ -307,13 +314,6 @@ async def memories(scale: Scale, folder: Path) -> list[Row]:
     return [Row(**row) for size in sizes for row in told_by("memories", str(scale.slow_rounds), *size)]
 
 
-async def postgres(scale: Scale, folder: Path) -> list[Row]:
-    """Sessions in a Postgres database."""
-    from .databases import databases  # it needs a server
-
-    return await databases(scale, folder)
-
-
 Detail: TypeAlias = Callable[[Scale, Path], Awaitable[list[Row]]]
 DETAILS: dict[str, Detail] = {
     "process": process,
@@ -323,8 +323,8 @@ DETAILS: dict[str, Detail] = {
     "append": appends,
     "groups": groups,
     "waits": waits,
+    "postgres": postgres,
     "seeds": seeds,
     "memories": memories,
-    "postgres": postgres,
     # A scenario of another part has its place here: an async function of the scale and a folder that returns rows.
 }
