@@ -94,7 +94,7 @@ class ModelServer:
     def _nothing(self, connection: ModelConnection, call: Call, *_: Any) -> None:
         """What concerns transactions and disks: here everything happens at once."""
 
-    _do_begin_snapshot = _do_commit = _do_hurried = _do_pasts = _nothing
+    _do_begin_snapshot = _do_commit = _do_hurried = _do_pasts = _do_unclaim = _do_tell_work = _nothing
 
     # --- reading
 

@@ -20,12 +20,13 @@ import pytest
 import trio
 import trio.testing
 
-from minirun import Event, EventActions
+from minirun import Event, EventActions, InvocationContext, Runner
 from minirun._codec import from_json, to_json
 from minirun.errors import MinirunError, StorageError
 from minirun.sessions import DatabaseSessionService, SessionWriter
 from minirun.sessions._live import LiveSession
 
+from .helpers import Logic
 from .mutating import Mutant, plant
 from .postgres_model import ModelEnv, ModelServer, Network
 
@@ -68,6 +69,20 @@ class NotedService(DatabaseSessionService):
         self.book.note(line, "stored")
 
 
+async def run(service: NotedService, place: dict[str, str], event: Event, luck: Random) -> None:
+    """A run whose message changes nothing, and whose agent emits *event*, perhaps after longer than a lease."""
+
+    async def logic(ctx: InvocationContext) -> None:
+        await trio.sleep(luck.choice([0, 0.01, 40]))
+        await ctx.emit(event)
+
+    runner = Runner(agent=Logic(name="a", logic=logic), app_name="app", session_service=service)
+    user_id, session_id = place["user_id"], place["session_id"]
+    async with runner.run_async(user_id=user_id, session_id=session_id, new_message="go") as running:
+        await running.wait()
+    service.book.coverage["runs"] += 1
+
+
 async def write(service: NotedService, luck: Random) -> None:
     """Append to any session, in runs and outside of them; what fails is not tried again."""
     for number in range(APPENDS):
@@ -76,6 +91,9 @@ async def write(service: NotedService, luck: Random) -> None:
         event = Event(author="a", actions=EventActions(state_ops=ops))
         with trio.move_on_after(luck.choice([0.005, 50, 50, 50])):
             try:
+                if luck.random() < 0.5:
+                    await run(service, place, event, luck)
+                    continue
                 session = await service.get_session(**place)
                 assert session is not None
                 await service.append_event(session, event)
@@ -131,14 +149,15 @@ async def check(server: ModelServer, book: Book, services: list[DatabaseSessionS
     assert sum(stored.values()) == sum(book.outcomes.get(line, "") in ("stored", "uncertain") for line in stored)
     items: list[Any] = []
     for _, number in sorted((no, data) for log in server.events.values() for seq, no, _, data in log if seq):
-        items += from_json(Event, number).actions.state_ops["app:log"]["extend"]
+        items += from_json(Event, number).actions.state_ops.get("app:log", {"extend": []})["extend"]
     for service in services:
         for session_id, log in logs.items():
             session = await service.get_session(app_name="app", user_id="u", session_id=session_id)
             assert session is not None
             assert [to_json(event) for event in session.events] == log
-            assert session.state.get("n", 0) == len(log)
-            assert session.state.get("user:n", 0) == sum(map(len, logs.values()))
+            adding = {name: sum('"n":{"add":1}' in line for line in lines) for name, lines in logs.items()}
+            assert session.state.get("n", 0) == adding[session_id]
+            assert session.state.get("user:n", 0) == sum(adding.values())
             assert list(session.state.get("app:log", [])) == items
 
 
@@ -158,7 +177,7 @@ def test_workers_of_a_model_keep_what_they_acknowledge() -> None:
     for seed in range(SEEDS):
         coverage += trio.run(world, seed, clock=trio.testing.MockClock(autojump_threshold=0))
     print(dict(coverage))
-    assert {"stored", "refused", "uncertain", "StorageUncertainError"} <= set(coverage)
+    assert {"stored", "refused", "uncertain", "StorageUncertainError", "StaleSessionError", "runs"} <= set(coverage)
 
 
 def planted() -> list[Mutant]:

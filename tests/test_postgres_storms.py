@@ -303,7 +303,7 @@ def storm(
 
 def test_nothing_is_lost_in_a_storm(forks: Forker, mortal_server: PostgresServer, tmp_path: Path) -> None:
     """Workers killed, stopped and cut off, a server restarted and killed: all logs are what was acknowledged."""
-    made, _ = storm(forks, mortal_server, tmp_path / "storm", 24, seed=1)
+    made, _ = storm(forks, mortal_server, tmp_path / "storm", 16, seed=1)
     assert made.takeovers, "a stopped worker was replaced"
     assert made.book.said["stored"] > 100
 
