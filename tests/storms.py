@@ -147,7 +147,7 @@ class Worker:
 
     async def _take_turn(self, session_id: str) -> bool:
         """Do what is to be done next; False if that is nothing, for ever."""
-        place = {"user_id": "u", "session_id": session_id}
+        place: dict[str, Any] = {"user_id": "u", "session_id": session_id}
         if pending := await self.service.list_pending(app_name="app", **place):
             message: Any = pending[0].reply("me")
         elif await self.service._not_ended(SessionKey("app", "u", session_id), 0):

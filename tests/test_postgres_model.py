@@ -86,7 +86,7 @@ async def run(service: NotedService, place: dict[str, str], event: Event, luck: 
 async def write(service: NotedService, luck: Random) -> None:
     """Append to any session, in runs and outside of them; what fails is not tried again."""
     for number in range(APPENDS):
-        place = {"app_name": "app", "user_id": "u", "session_id": luck.choice(SESSIONS)}
+        place: dict[str, Any] = {"app_name": "app", "user_id": "u", "session_id": luck.choice(SESSIONS)}
         ops: dict[str, Any] = {"n": {"add": 1}, "user:n": {"add": 1}, "app:log": {"extend": [number]}}
         event = Event(author="a", actions=EventActions(state_ops=ops))
         with trio.move_on_after(luck.choice([0.005, 50, 50, 50])):

@@ -103,12 +103,12 @@ class Book:
     def check(self, url: str, *, is_ended: bool) -> None:
         """Each log is what was acknowledged, and else only what nobody knows of; if all *is_ended*, it is completed."""
         logs: dict[str, dict[int, str]] = defaultdict(dict)
-        for session, seq, data in sql(
+        for session, place, text in sql(
             url,
             "SELECT s.session_id, e.seq, e.data FROM minirun.sessions s JOIN minirun.events e ON e.log = s.id"
             " WHERE e.seq > 0",
         ):
-            logs[str(session)][int(seq or 0)] = data or ""
+            logs[str(session)][int(place or 0)] = text or ""
         for (session_id, seq), events in self.attempts.items():
             stored = [event for event, what in events.items() if what == "stored"]
             assert len(stored) <= 1, f"two events were acknowledged as event {seq} of {session_id}"
