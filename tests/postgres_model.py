@@ -170,7 +170,7 @@ class ModelServer:
         if self._at(*place) is not None:
             return []
         self.session_no += 1
-        made = ModelSession(self.session_no, tuple(place), -1, create_time, update_time, bytes(32), compaction)  # type: ignore[arg-type]
+        made = ModelSession(self.session_no, tuple(place), -1, create_time, update_time, bytes(32), compaction)
         self.sessions[made.id], self.events[made.id] = made, []
         numbers = {member: self._log(made, line) for member, line in enumerate(lines, 1)}
         self._write_parts(call, arguments[7:], numbers, dict.fromkeys(numbers, made))
@@ -230,8 +230,8 @@ class ModelServer:
                 self._folded(rows, written)
             for i, key, *_, again in rows if name == "begun" else ():
                 found = self.invocations.get((written[i].id, key)) if i in written else None
-                ended = found is not None and found[0] not in ("running", "paused")
-                if ended and (not again or found[0] == "completed"):
+                status = "running" if found is None else found[0]
+                if status not in ("running", "paused") and (not again or status == "completed"):
                     raise ServerError(REFUSED_RUN, "ended", constraint=str(i))
 
     def _folded(self, rows: Sequence[Any], written: dict[int, ModelSession]) -> dict[Any, tuple[int, str | None, Any]]:

@@ -85,7 +85,7 @@ class Libpq:
         if call.statement.sql not in self._prepared:
             self._prepared.add(call.statement.sql)
             self._connection.prepare(name, call.statement.sql.encode(), call.statement.oids)
-        values = encode(call)
+        values: list[Any] = [*encode(call)]
         result = self._connection.exec_prepared(name, values, [1] * len(values), 1)
         assert result.status == pq.ExecStatus.TUPLES_OK, result.get_error_message()
         readers = [decoder(result.ftype(column)) for column in range(result.nfields)]
