@@ -49,7 +49,7 @@ class Forker:
         answer: dict[str, Any] = json.loads(self._process.stdout.readline())
         return answer
 
-    def start(self, role: str, path: Path, said: Path, **options: Any) -> int:
+    def start(self, role: str, path: Path | str, said: Path, **options: Any) -> int:
         """Start a writer and return its process id once it is about to write; with `early=True`, before."""
         pid: int = self._ask(do="start", role=role, path=str(path), said=str(said), **options)["pid"]
         return pid

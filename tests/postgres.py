@@ -30,7 +30,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["PostgresServer", "missing", "new_database", "require_postgres", "shared_server"]
+__all__ = ["PostgresServer", "execute", "missing", "new_database", "require_postgres", "shared_server"]
 
 # A server that does not start in this time does not start: it takes a second or two, on a busy machine some more.
 START_S = 60.0
@@ -201,18 +201,7 @@ class PostgresServer:
 
     def execute(self, *statements: str, database: str = "postgres") -> list[tuple[str | None, ...]]:
         """Do these statements on a connection of their own, and return the rows of the last one, as text."""
-        from psycopg import pq
-
-        connection = pq.PGconn.connect(self.url(database).encode())
-        try:
-            assert connection.status == pq.ConnStatus.OK, connection.get_error_message()
-            for statement in statements:
-                result = connection.exec_(statement.encode())
-                assert result.status in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK), result.get_error_message()
-            cells = [[result.get_value(row, i) for i in range(result.nfields)] for row in range(result.ntuples)]
-            return [tuple(None if cell is None else cell.decode() for cell in row) for row in cells]
-        finally:
-            connection.finish()
+        return execute(self.url(database), *statements)
 
     def new_database(self, **options: str) -> str:
         """Make an empty database and return its URL."""
@@ -225,6 +214,22 @@ class PostgresServer:
         if self._process is not None and self._process.poll() is None:
             self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def execute(url: str, *statements: str) -> list[tuple[str | None, ...]]:
+    """Do these statements on a connection of their own, and return the rows of the last one, as text."""
+    from psycopg import pq
+
+    connection = pq.PGconn.connect(url.encode())
+    try:
+        assert connection.status == pq.ConnStatus.OK, connection.get_error_message()
+        for statement in statements:
+            result = connection.exec_(statement.encode())
+            assert result.status in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK), result.get_error_message()
+        cells = [[result.get_value(row, i) for i in range(result.nfields)] for row in range(result.ntuples)]
+        return [tuple(None if cell is None else cell.decode() for cell in row) for row in cells]
+    finally:
+        connection.finish()
 
 
 def _entry(user: str) -> pwd.struct_passwd | None:

@@ -13,7 +13,7 @@ from minirun.sessions._postgres._text import read_key
 from minirun.sessions._sqlite._logs import link
 from minirun.sessions._state import Scope, Values, scope_of, with_writes, writes_of
 
-from .postgres import shared_server
+from .postgres import execute
 
 TABLES = (
     "sessions", "events", "shared_pasts", "session_state", "shared_state", "shared_base", "open_calls", "invocations",
@@ -27,7 +27,7 @@ def name_of(url: str) -> str:
 
 def sql(url: str, *statements: str) -> list[tuple[str | None, ...]]:
     """Do the statements on a connection of their own; the rows of the last one, as text."""
-    return shared_server().execute(*statements, database=name_of(url))
+    return execute(url, *statements)
 
 
 def empty(url: str) -> None:

@@ -16,7 +16,7 @@ import trio
 
 from .._service import misused
 from .._window import Window
-from ..errors import DeadlineExceededError, ReplayError
+from ..errors import DeadlineExceededError, ReplayError, StaleSessionError, StorageError
 from ..events import Event
 from ..flows._answer import is_answer_of_run
 from ..flows._turn import CUT_OFF
@@ -352,7 +352,7 @@ class Execution:
 
     async def _end(self, stop: Stop) -> None:
         """Close what is open, record how the invocation is left, and let the next run in. It is shielded."""
-        invocation, run = self.invocation, self.caller
+        invocation, run, is_closed = self.invocation, self.caller, True
         try:
             ending = self._ending(stop)
             if ending.closes is not Closes.NONE and (invocation.open_calls() or run._failure is not None):
@@ -362,6 +362,7 @@ class Execution:
                     await close_open_calls(self.hook_context, ending, run._failure, self._failures)
                 except BaseException as error:  # the store fails, or another process has taken over: the next run does
                     self.fail(first_failure(error))
+                    is_closed = not isinstance(run._failure, (StorageError, StaleSessionError))
             for late in invocation.failures.late:
                 self.fail(late)
             run._end()
@@ -372,7 +373,7 @@ class Execution:
                 self._summing_up = trio.CancelScope(deadline=self._deadline)
                 has_looked = await compactor.compact_at_end(self, self._writer, self._summing_up)
             self._writer.stop_renewing()
-            if status is not InvocationStatus.PAUSED and invocation.open_calls():
+            if status is not InvocationStatus.PAUSED and (invocation.open_calls() or not is_closed):
                 status = InvocationStatus.INTERRUPTED  # the store has failed: a later run closes what is open
             run._status = status
             try:

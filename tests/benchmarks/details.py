@@ -294,6 +294,13 @@ async def waits(scale: Scale, folder: Path) -> list[Row]:
     ]
 
 
+async def postgres(scale: Scale, folder: Path) -> list[Row]:
+    """Sessions in a Postgres database."""
+    from .databases import databases  # it needs a server
+
+    return await databases(scale, folder)
+
+
 async def seeds(scale: Scale, folder: Path) -> list[Row]:
     """Simulated seeds in a second, and the parts of one."""
     return [Row(**row) for row in told_by("seeds", str(scale.slow_rounds), str(scale.seeds))]
@@ -328,6 +335,7 @@ DETAILS: dict[str, Detail] = {
     "append": appends,
     "groups": groups,
     "waits": waits,
+    "postgres": postgres,
     "seeds": seeds,
     "memories": memories,
     "nodes": node_runs,

@@ -132,10 +132,10 @@ def main() -> None:
     if options.sessions:
         scale = attrs.evolve(scale, crowd=options.sessions)
     if options.large:
-        scale = attrs.evolve(scale, memories_on_disk=1_000_000)
+        scale = attrs.evolve(scale, memories_on_disk=1_000_000, database_events=1_000_000)
     machine = about(scale, options.peers)
     print(", ".join(f"{name} {value}" for name, value in machine.items()))
-    whole = options.peers and not options.only and attrs.evolve(scale, memories_on_disk=0) == FULL
+    whole = options.peers and not options.only and attrs.evolve(scale, memories_on_disk=0, database_events=0) == FULL
     folder = options.results or (RESULTS if whole else None)
     command = shlex.join(["python", "tests/benchmarks/run.py", *sys.argv[1:]])
     figures: list[Figure] = []
@@ -173,7 +173,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--windows", type=at_least(WINDOW_EVENTS), nargs="+", help=window)
     parser.add_argument("--sessions", type=at_least(1), help="sessions at once")
     parser.add_argument("--quick", action="store_true", help="tiny sizes: to see that it works, not to measure")
-    parser.add_argument("--large", action="store_true", help="also a million memories, which takes minutes")
+    large = "also a million memories, and a table of a million events, which takes minutes"
+    parser.add_argument("--large", action="store_true", help=large)
     told = "where to write the table, the figures and the chart; with --only beside what is there"
     parser.add_argument("--results", type=Path, help=told)
     options = parser.parse_args()

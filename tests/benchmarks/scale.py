@@ -19,6 +19,7 @@ class Scale:
         turns: Turns in a round, at most.
         slow_rounds, events, appends, histories, writers, seeds, node_runs: What the scenarios of one process use.
         memories, memories_on_disk: In memory and on disk, and, if not 0, on disk alone.
+        database_events: If not 0, in the table of a Postgres database that is compared with an empty one.
     """
 
     rounds: int
@@ -41,6 +42,7 @@ class Scale:
     node_runs: int
     memories: int
     memories_on_disk: int = 0
+    database_events: int = 0
 
 
 FULL = Scale(
