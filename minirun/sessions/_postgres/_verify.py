@@ -2,7 +2,7 @@
 Is a database what its events say?
 
 As for a file (`sessions._integrity._verify`): nearly all but the events can be derived from them, so it is derived
-again and compared. The chain, link by link; the order, without a gap; each session's state, its open calls and invocations;
+again and compared. The chain, link by link; the order, without a gap; each session's state, open calls, invocations;
 the shared state, as the fold of all events in the order of their numbers (promise P4).
 
 All is read in one view, page by page; others go on meanwhile. In memory are one session's fold, and every write to a
