@@ -223,6 +223,7 @@ LATER = frozenset(
         "sessions._edits",
         "sessions._event_references",
         "sessions._gate_line",
+        "sessions._id_bytes",
         "sessions._in_memory",
         "sessions._initial_state",
         "sessions._integrity._history",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from minirun import BaseAgent, InvocationContext, LlmAgent
+from minirun import BaseAgent, Event, InvocationContext, LlmAgent
 from minirun.credentials import AuthConfig
 from minirun.errors import ConfigurationError, NodeRunsLimitExceededError
 from minirun.sessions import InvocationStatus
@@ -185,6 +185,18 @@ async def test_a_node_that_a_question_ends_asks_for_no_credential() -> None:
     assert run.status == InvocationStatus.PAUSED
     [ended] = await runner.resume_due(now=2_000_000_000.0)
     assert ended.status == InvocationStatus.COMPLETED
+
+
+async def test_logic_that_calls_itself_without_end_fails() -> None:
+    """An agent at the end of Python's stack gets its RecursionError where it emits; the run hung."""
+
+    class Deep(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            await ctx.emit(Event(message="x"))
+            await self._run_async_impl(ctx)
+
+    with trio.fail_after(60), pytest.raises(RecursionError):
+        await run_of(Deep(name="deep"))
 
 
 def test_an_agent_with_a_task_elsewhere_is_told_where_to_go() -> None:

@@ -16,8 +16,9 @@ import attrs
 from .._json import brief, dumps, freeze, loads
 from .._postgres._values import Call, Statement
 from ..errors import InvalidValueError
+from ..sessions._id_bytes import ID_BYTES_MAX
 from ..sessions._postgres._artifacts import NO_SESSION, VERSION_MAX
-from ..sessions._postgres._text import ID_BYTES_MAX, stored_key
+from ..sessions._postgres._text import stored_key
 from ._values import ArtifactKey, Description, Scope, Stored
 
 __all__ = ["ADD", "Use", "about_of", "place_of", "rows_of", "stored_of"]

@@ -15,7 +15,7 @@ but the command line imports it. It reads no environment.
 The rules of this package:
 
 1.  A client never says who it is in a call. The user of a session comes with the connection: from the token of an HTTP
-    request, or from who has started the process.
+    request, or from the user that the process was started for.
 2.  Nothing of a call is kept in memory between a question and its answer. The store has the invocation, the client has
     its name, sealed. So any process with the key and the store can go on.
 3.  A call is a scope around a run. A client that cancels, or is gone, leaves the run.

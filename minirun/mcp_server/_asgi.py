@@ -47,7 +47,7 @@ class BearerTokens:
     Lets in who shows one of these tokens (`Authorization: Bearer …`), as the user that it stands for.
 
     Tokens are compared in constant time, and neither shown nor logged. Give each person, or each program, one of its
-    own: who has the token of a user has all sessions of that user.
+    own: the token of a user opens all sessions of that user.
 
     Args:
         users: User ids by tokens. A token has 16 or more printable ASCII characters.
@@ -163,7 +163,7 @@ class McpAsgiApp:
             await _refuse(send, 401, "A token is needed.", (b"www-authenticate", b"Bearer"))
             return
         check_id("user_id", user_id)
-        # A session of the older protocol belongs to the user who has opened it: the package compares this.
+        # A session of the older protocol belongs to the user that opened it: the package compares this.
         owner = AuthenticatedUser(AccessToken(token="", client_id=user_id, scopes=[], subject=user_id))
         known = {**scope, _USER: user_id, "user": owner}
         known["headers"] = [each for each in scope["headers"] if each[0].lower() != b"authorization"]

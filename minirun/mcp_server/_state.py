@@ -3,7 +3,7 @@ What a client carries from a question to its answer: which invocation waits, and
 
 The client cannot read it or change it: it is encrypted and authenticated (AES-256-GCM, by the official package), with a
 key that all workers share. It is good for one user, one tool and one message only, and for a bounded time. It is no
-secret that would open anything by itself: whoever shows it has to be the user for whom it was made.
+secret that would open anything by itself: it opens for the user alone for whom it was made.
 """
 
 from __future__ import annotations

@@ -23,8 +23,9 @@ from .._json import brief, dumps, loads
 from .._postgres._pool import Transaction
 from .._postgres._values import Call, Statement
 from ..errors import InvalidValueError, StorageCorruptError
+from ..sessions._id_bytes import ID_BYTES_MAX
 from ..sessions._postgres._guest import DatabaseGuest
-from ..sessions._postgres._text import ID_BYTES_MAX, stored_key
+from ..sessions._postgres._text import stored_key
 from ..types import Content
 from . import _ranking
 from ._ranking import Numbers, Totals, look

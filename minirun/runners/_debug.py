@@ -29,7 +29,7 @@ async def run_debug(
 ) -> list[Event]:
     """See `Runner.run_debug`."""
     events: list[Event] = []
-    for message in messages:
+    for message in [messages] if isinstance(messages, str) else messages:
         await runner._opener.create_if_missing(session_key(runner.app_name, user_id, session_id))
         scope = runner.run_async(
             user_id=user_id, session_id=session_id, new_message=message, run_config=run_config, deps=deps

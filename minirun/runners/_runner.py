@@ -282,14 +282,10 @@ class Runner:
         )
         compacts, asked = self.app.events_compaction_config is not None, config.get_session_config
         request = RunRequest(
-            invocation_id=own_id,
-            message=checked_event(message),
-            temp=temp,
-            run_config=config,
-            yield_user_message=yield_user_message,
-            deps=deps,
+            invocation_id=own_id, message=checked_event(message), temp=temp, run_config=config,
+            yield_user_message=yield_user_message, deps=deps,
             window=_NOT_ASKED[compacts] if asked is None else RunWindow(asked=asked, whole=compacts),
-        )
+        )  # fmt: skip
         if invocation_id is None and not message.get_function_responses():
             return RunScope(self._program, request, NewInvocation(self, key))
         from ._resume import ResumedInvocation  # few runs resume an invocation
@@ -352,14 +348,9 @@ class Runner:
         from ._sync import SyncRun  # few programs are synchronous
 
         scope = self.run_async(
-            user_id=user_id,
-            session_id=session_id,
-            new_message=new_message,
-            invocation_id=invocation_id,
-            run_config=run_config,
-            state_delta=state_delta,
-            deps=deps,
-        )
+            user_id=user_id, session_id=session_id, new_message=new_message, invocation_id=invocation_id,
+            run_config=run_config, state_delta=state_delta, deps=deps,
+        )  # fmt: skip
         return SyncRun.in_thread(scope, self._env)
 
     async def resume_due(
@@ -475,8 +466,7 @@ class Runner:
         """
         from ._debug import run_debug  # few programs print what is said
 
-        said = [messages] if isinstance(messages, str) else messages
-        return await run_debug(self, said, user_id, session_id, run_config, deps, quiet=quiet, verbose=verbose)
+        return await run_debug(self, messages, user_id, session_id, run_config, deps, quiet=quiet, verbose=verbose)
 
 
 def _nodes() -> ModuleType:

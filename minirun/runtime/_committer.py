@@ -157,6 +157,7 @@ class Committer:
     @trio.lowlevel.enable_ki_protection
     async def emit(self, emission: Emission, *, closing: bool = False) -> Event:
         """Store, apply and publish the event, and return it when the caller asks for the next one (promise P1)."""
+        _check_stack()
         try:
             if not (closing or self._left):
                 if self._holder is None:
@@ -306,3 +307,9 @@ class Committer:
                 taker = self._takers.popleft()
                 self._hand_credit_to(taker)
                 taker.wake()
+
+
+def _check_stack(levels: int = 40) -> None:
+    """Raise RecursionError while it is harmless: in the middle of a hand-over it would leave both sides waiting."""
+    if levels:
+        _check_stack(levels - 1)

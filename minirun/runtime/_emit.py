@@ -345,16 +345,9 @@ def completed(
     if is_as_before and is_complete and node is event.node_info:
         return event
     return changed(
-        event,
-        id=event_id,
-        invocation_id=invocation.id,
-        author=event.author or context._agent.name,
-        branch=branch,
-        content=content,
-        actions=actions,
-        node_info=node,
-        custom_metadata=metadata,
-    )
+        event, id=event_id, invocation_id=invocation.id, author=event.author or context._agent.name, branch=branch,
+        content=content, actions=actions, node_info=node, custom_metadata=metadata,
+    )  # fmt: skip
 
 
 def with_call_ids(content: Content, event_id: str) -> Content:

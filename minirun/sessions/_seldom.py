@@ -12,6 +12,7 @@ import trio
 from .._json import brief, check_id, check_text, shown
 from ..errors import InvalidValueError, InvocationNotFoundError
 from ..events import Event
+from ._id_bytes import check_key_bytes
 from ._integrity._history import check_history
 from ._invocation import Invocation, InvocationStatus
 from ._key import SessionKey, check_app_name, session_key
@@ -43,6 +44,7 @@ NUMBER_MAX = 2**62
 async def import_session(service: BaseSessionService, key: SessionKey, events: Iterable[Event]) -> Session:
     """Make a session out of a whole history."""
     history = check_history(events)
+    check_key_bytes(key)
     with service._used():
         await trio.lowlevel.checkpoint()
         await service._create(key, history)
@@ -56,6 +58,7 @@ async def fork_session(
     if new_session_id is None or (isinstance(new_session_id, str) and not new_session_id.strip()):
         new_session_id = service._env.new_id("session")
     new = session_key(key.app_name, key.user_id, new_session_id)
+    check_key_bytes(new)
     if at_seq is not None and (isinstance(at_seq, bool) or not isinstance(at_seq, int) or at_seq < 0):
         raise InvalidValueError("at_seq", f"expected the seq of an event, from 0 up, found {shown(at_seq)}")
     with service._used():

@@ -94,11 +94,16 @@ class BaseSessionService(SessionStore):
 
         Raises:
             AlreadyExistsError: The user has a session of this id.
-            InvalidValueError: A name or id is invalid, or *state* is not JSON or has `temp:` keys. Nothing is stored.
+            InvalidValueError: A name or id is invalid, or has more than 512 bytes of UTF-8, or *state* is not JSON or
+                has `temp:` keys. Nothing is stored.
         """
         if session_id is None or (isinstance(session_id, str) and not session_id.strip()):
             session_id = self._env.new_id("session")
         key = session_key(app_name, user_id, session_id)
+        if max(map(len, (key.app_name, key.user_id, key.session_id))) > 128:  # of four bytes each they may be too long
+            from ._id_bytes import check_key_bytes
+
+            check_key_bytes(key)
         actions = EventActions()
         if state is not None:
             from ._initial_state import initial_state

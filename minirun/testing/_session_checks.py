@@ -85,6 +85,25 @@ async def _bad_names_and_ids_are_refused(t: Bench) -> None:
 
 
 @check
+async def _long_ids_are_refused_for_new_sessions(t: Bench) -> None:
+    """512 bytes of UTF-8 are an id, one more is too long, for a fork and an import as well."""
+    await t.service.create_session(app_name=t.app, user_id="ü" * 256, session_id="s" * 512)
+    create = partial(t.service.create_session, app_name=t.app)
+    with raises(InvalidValueError, "user_id: expected at most 512 bytes"):
+        await create(user_id="ü" * 256 + "x", session_id="s")
+    with raises(InvalidValueError, "session_id: expected at most 512 bytes"):
+        await create(user_id="u", session_id="s" * 513)
+    await t.create("s")
+    with raises(InvalidValueError, "session_id: expected at most 512 bytes"):
+        await t.service.fork_session(app_name=t.app, user_id="u", session_id="s", new_session_id="s" * 513)
+    history = await t.service.read_events(app_name=t.app, user_id="u", session_id="s")
+    with raises(InvalidValueError, "session_id: expected at most 512 bytes"):
+        await t.service.import_session(app_name=t.app, user_id="u", session_id="s" * 513, events=history)
+    listed = await t.service.list_sessions(app_name=t.app)
+    expect("two sessions", len(listed.sessions), 2)
+
+
+@check
 async def _an_initial_state_is_checked(t: Bench) -> None:
     """What is not JSON is refused with its path, `temp:` and bare prefixes by name; then nothing is stored."""
     bad: list[tuple[Any, str]] = [

@@ -173,7 +173,7 @@ async def _file(path: Path, env: Env) -> AsyncIterator[AdkTables]:
 
 # --- Postgres ---------------------------------------------------------------------------------------------------------
 
-# The tables that the user's search path leads to, as for ADK; but a user who is called `minirun` would be led to ours.
+# The tables that the user's search path leads to, as for ADK; but a user called `minirun` would be led to ours.
 _PATH: Final = Statement(
     "adk_path",
     "SELECT set_config('search_path', coalesce(string_agg(quote_ident(name), ',' ORDER BY place), ''), true)"

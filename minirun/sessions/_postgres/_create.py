@@ -23,7 +23,7 @@ from ._schema import REFUSED_OPERATION, SEPARATOR
 from ._session import DatabaseSession, Row
 from ._state import STATE_KEY_BYTES, news_call, operation_error, shared_rows, state_rows, take_news
 from ._statement import Rows, create_call
-from ._text import check_key_bytes, read_key, stored_key
+from ._text import read_key, stored_key
 
 __all__ = ["already_exists", "create_session", "is_duplicate"]
 
@@ -48,7 +48,6 @@ async def create_session(
         AlreadyExistsError: There is such a session.
         InvalidValueError: The key is too long, or an operation does not fit the shared state.
     """
-    check_key_bytes(key)
     created, newest = events[0].timestamp, events[-1]
     assert created is not None
     assert newest.timestamp is not None

@@ -34,7 +34,7 @@ from ._database import Database
 from ._rows import INVOCATION, call_of, call_row, corrupt, row_of, segments_of, stored_invocation, stored_status
 from ._session import Segment
 from ._statement import Rows, fork_call
-from ._text import check_key_bytes, stored_key
+from ._text import stored_key
 
 __all__ = ["fork_session"]
 
@@ -58,7 +58,6 @@ async def fork_session(
     Raises:
         SessionNotFoundError, AlreadyExistsError, InvalidValueError: See `BaseSessionService.fork_session`.
     """
-    check_key_bytes(new)
     while True:
         place, name = (key.app_name, key.user_id, key.session_id), database.name
         found, state, calls, pasts, runs = await database.snapshot(

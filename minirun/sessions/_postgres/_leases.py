@@ -68,7 +68,7 @@ _LEAVE: Final = Statement(
     """,
     "int8 int8 text",
 )
-# Whoever has claimed it (`_work`) has begun it by now.
+# The worker that has claimed it (`_work`) has begun it by now.
 _UNCLAIM: Final = Statement(
     "unclaim", "DELETE FROM minirun.claims WHERE session = $1 AND invocation_id = $2 AND owner = $3", "int8 text text"
 )

@@ -12,13 +12,10 @@ from hashlib import sha256
 from typing import Final
 
 from ..._json import dumps, loads
-from ...errors import InvalidValueError
-from .._key import SessionKey
 
-__all__ = ["ID_BYTES_MAX", "check_key_bytes", "read_key", "stored_key"]
+__all__ = ["read_key", "stored_key"]
 
-# Of a name or id in a session's key: three of these fit into a row of an index, with room.
-ID_BYTES_MAX: Final = 512
+# Of a key that stands in a row of an index as it is.
 _KEY_BYTES_MAX: Final = 512
 
 
@@ -41,17 +38,3 @@ def read_key(key: str, name: str | None) -> str:
     if not isinstance(text, str) or stored_key(text) != (key, name):
         raise ValueError("a key that is written in another way")
     return text
-
-
-def check_key_bytes(key: SessionKey) -> None:
-    """
-    Raise unless a new session can have this key.
-
-    Raises:
-        InvalidValueError: Its app, user or id is longer than the index has room for.
-    """
-    for name, text in (("app_name", key.app_name), ("user_id", key.user_id), ("session_id", key.session_id)):
-        size = len(text.encode())
-        if size > ID_BYTES_MAX:
-            problem = f"expected at most {ID_BYTES_MAX} bytes of UTF-8 for a new session, found {size}"
-            raise InvalidValueError(name, f"{problem}; use a shorter one, such as a hash of it")

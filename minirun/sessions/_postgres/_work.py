@@ -1,5 +1,5 @@
 """
-Work that many workers share: who goes on with what was interrupted, or is due.
+Work that many workers share: which of them goes on with what was interrupted, or is due.
 
 A worker looks for what can be resumed, and *claims* as much as it has places for: a row of `claims` for each, which
 no other worker can make as long as it counts. It counts until its time is over, or until its worker is gone, as its
