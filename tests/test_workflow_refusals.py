@@ -88,7 +88,7 @@ async def test_nodes_that_run_each_other_in_many_levels_come_back() -> None:
         await run_of(alone(above))
 
 
-@pytest.mark.parametrize("items", [{"a": 1}, {1, 2}, frozenset("ab"), bytearray(b"ab")], ids=repr)
+@pytest.mark.parametrize("items", [{"a": 1}, {1, 2}, frozenset("a"), bytearray(b"ab")], ids=repr)
 async def test_a_map_is_over_what_has_an_order(items: Iterable[Any]) -> None:
     """A mapping, over whose keys it went, and a set, whose order differs between processes, are refused by name."""
 
