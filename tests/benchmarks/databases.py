@@ -146,7 +146,9 @@ async def databases(scale: Scale, folder: Path) -> list[Row]:
     server = own_server()
     try:
         events = EVENTS if scale.events > 100 else 20
-        rows = [*crowds(server, scale.slow_rounds, events), *beside_adk(server, scale.slow_rounds, events)]
+        rows = [*crowds(server, scale.slow_rounds, events)]
+        if scale.peers:
+            rows += beside_adk(server, scale.slow_rounds, events)
         if scale.database_events:
             rows += large_table(server, scale.slow_rounds, events, scale.database_events)
         return rows

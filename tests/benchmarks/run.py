@@ -133,9 +133,11 @@ def main() -> None:
         scale = attrs.evolve(scale, crowd=options.sessions)
     if options.large:
         scale = attrs.evolve(scale, memories_on_disk=1_000_000, database_events=1_000_000)
+    scale = attrs.evolve(scale, peers=options.peers)
     machine = about(scale, options.peers)
     print(", ".join(f"{name} {value}" for name, value in machine.items()))
-    whole = options.peers and not options.only and attrs.evolve(scale, memories_on_disk=0, database_events=0) == FULL
+    usual = attrs.evolve(scale, memories_on_disk=0, database_events=0, peers=False)
+    whole = options.peers and not options.only and usual == FULL
     folder = options.results or (RESULTS if whole else None)
     command = shlex.join(["python", "tests/benchmarks/run.py", *sys.argv[1:]])
     figures: list[Figure] = []

@@ -20,6 +20,7 @@ class Scale:
         slow_rounds, events, appends, histories, writers, seeds, node_runs: What the scenarios of one process use.
         memories, memories_on_disk: In memory and on disk, and, if not 0, on disk alone.
         database_events: If not 0, in the table of a Postgres database that is compared with an empty one.
+        peers: Whether other frameworks are measured, too, in a part that has one.
     """
 
     rounds: int
@@ -43,6 +44,7 @@ class Scale:
     memories: int
     memories_on_disk: int = 0
     database_events: int = 0
+    peers: bool = False
 
 
 FULL = Scale(
