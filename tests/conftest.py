@@ -8,6 +8,7 @@ examples each time, so that a failure there belongs to the change that is being 
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -19,3 +20,7 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("minirun")
+
+# A shell starts what it runs in the background with Ctrl-C ignored, and so would be each process that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
