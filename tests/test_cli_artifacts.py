@@ -135,4 +135,4 @@ def test_the_place_is_named_once(store: tuple[str, str], tmp_path: Path) -> None
     for options in ((), ("--db", str(tmp_path / "x.db"), "--dir", str(tmp_path))):
         result = minirun("artifacts", "gc", *options)
         assert result.exit_code == 2
-        assert "expected one of --db FILE and --dir FOLDER" in result.output
+        assert "expected one of --db FILE|URL and --dir FOLDER" in result.output

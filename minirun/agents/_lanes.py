@@ -10,8 +10,7 @@ invocation is paused by it.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 
 import trio
 
@@ -25,21 +24,24 @@ __all__ = ["ON_FAILURE", "Lanes", "no_stray_cancellation"]
 ON_FAILURE = ("cancel_others", "collect")
 
 
-@contextmanager
-def no_stray_cancellation(where: str) -> Iterator[None]:
+class no_stray_cancellation:  # it is used like a function; that of contextlib writes to exceptions
     """
     Refuse a Cancelled that leaves *where* although nothing around it is cancelled: a nursery would take it for its own.
 
     Raises:
         StrayCancellationError: There is one.
     """
-    try:
-        yield
-    except BaseException as error:
-        if is_only_cancelled(error) and trio.current_effective_deadline() > -math.inf:
-            msg = f"{where} has raised trio.Cancelled, and nothing has cancelled it; let a Cancelled go where it arises"
-            raise StrayCancellationError(msg) from error
-        raise
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+
+    def __enter__(self) -> None:
+        """Nothing is done."""
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is not None and is_only_cancelled(error) and trio.current_effective_deadline() > -math.inf:
+            said = f"{self._where} has raised trio.Cancelled, and nothing has cancelled it"
+            raise StrayCancellationError(f"{said}; let a Cancelled go where it arises") from error
 
 
 class Lanes:

@@ -147,6 +147,8 @@ class Supervisor:
             try:
                 with trio.CancelScope() as looking:
                     if self._stop is not None:
+                        if self._stop.is_set():
+                            looking.cancel()
                         nursery.start_soon(_cancel_on, self._stop, looking)
                     await self._poll(nursery, task_status)
                 if not self._has_looked:

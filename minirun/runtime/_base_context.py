@@ -307,6 +307,10 @@ class ContextBase(ReadonlyContext):
         step = STEP_ID.get()
         if self._is_in_order() and self._call_id is None:
             handling = "!handling" if handled is not None and self._has_own_logic else ""  # another run may not fail
+            if handling and invocation.replayer is not None:
+                following = derived_id(invocation.id, self._path, invocation.ids.counts.get(self._path, 0) + 1)
+                said = invocation.replayer.record.find(following)
+                handling = "" if said is not None and said.content == event.content else handling  # an older log
             return self._following_id(f"{self._path}{handling}" if step is None else f"{self._path}!{step}")
         # Of several tasks trio chooses which is first; and of several attempts none knows what the others have said.
         return self._claim(f"{self._path}!{step} {to_json(event)}")

@@ -87,14 +87,9 @@ class Invocation:
     )
 
     def __init__(
-        self,
-        program: Program,
-        invocation_id: str,
-        message: Event,
-        writer: SessionWriter,
-        run_config: RunConfig,
+        self, program: Program, invocation_id: str, message: Event, writer: SessionWriter, run_config: RunConfig,
         temp: Mapping[str, Any],
-    ) -> None:
+    ) -> None:  # fmt: skip
         live = writer.live
         self.program = program
         self.id = invocation_id

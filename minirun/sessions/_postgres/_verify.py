@@ -11,7 +11,8 @@ shared scope. Nothing is changed. Not looked at: the contents of artifacts, and 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
 from itertools import pairwise
 from typing import Any, Final
 
@@ -152,19 +153,20 @@ class _Verifier:
             self._report(place, "its shared past makes no sense")
             return
         fold, begun, last = LogFold(), dict[int, str | None](), None
-        async for step in self._steps(segments, revision):
-            if step.event is None:
-                self._report(place, step.problem, step.seq)
-                return  # what follows is not its log any more
-            last = step
-            begun[step.seq] = step.event.invocation_id
-            if any(scope_of(written) is not Scope.SESSION for written in writes_of(step.event.actions)):
-                self._shared[step.commit_no] = (app, user, step.event)
-            try:
-                fold.take(step.event, tracked=True)
-            except InvalidValueError as error:
-                self._report(place, f"its state changes cannot be applied: {error}", step.seq)
-                return
+        async with aclosing(self._steps(segments, revision)) as steps:
+            async for step in steps:
+                if step.event is None:
+                    self._report(place, step.problem, step.seq)
+                    return  # what follows is not its log any more
+                last = step
+                begun[step.seq] = step.event.invocation_id
+                if any(scope_of(written) is not Scope.SESSION for written in writes_of(step.event.actions)):
+                    self._shared[step.commit_no] = (app, user, step.event)
+                try:
+                    fold.take(step.event, tracked=True)
+                except InvalidValueError as error:
+                    self._report(place, f"its state changes cannot be applied: {error}", step.seq)
+                    return
         assert last is not None, "a log without its end has been told"
         assert last.event is not None
         if last.chain != chain:
@@ -177,7 +179,7 @@ class _Verifier:
         paused = self._check_runs(place, runs.rows, begun, revision)
         self._check_calls(place, calls.rows, fold, paused)
 
-    async def _steps(self, segments: Iterable[Segment], revision: int) -> AsyncIterator[Step]:
+    async def _steps(self, segments: Iterable[Segment], revision: int) -> AsyncGenerator[Step, None]:
         """The events of a session in order, each one checked; after the first that is wrong comes nothing."""
         chain, number, expected = CHAIN_START, 0, 0
         for segment in segments:
