@@ -216,8 +216,20 @@ class InMemorySessionService(BaseSessionService):
     async def _user_state(self, app_name: str, user_id: str) -> Mapping[str, JSON]:
         return self._user_values.get((app_name, user_id), {})
 
-    async def _list_invocations(self, app_name: str | None, status: InvocationStatus | None) -> list[Invocation]:
-        return [found for found in self._invocations.values() if app_name in (None, found.app_name)]
+    async def _list_invocations(
+        self, app_name: str | None, user_id: str | None, session_id: str | None, status: InvocationStatus | None
+    ) -> list[Invocation]:
+        if app_name is not None and user_id is not None and session_id is not None:
+            live = self._sessions.get(SessionKey(app_name, user_id, session_id))
+            names = () if live is None else self._runs.get(live.incarnation, ())
+            return [self._invocations[live.incarnation, name] for name in names if live is not None]
+        return [
+            found
+            for found in self._invocations.values()
+            if app_name in (None, found.app_name)
+            and user_id in (None, found.user_id)
+            and session_id in (None, found.session_id)
+        ]
 
     async def _not_ended(self, key: SessionKey, after_seq: int) -> list[Invocation]:
         live = self._sessions.get(key)

@@ -135,11 +135,19 @@ async def read_events(
 
 
 async def list_invocations(
-    service: BaseSessionService, app_name: str | None, status: InvocationStatus | str | None
+    service: BaseSessionService,
+    app_name: str | None,
+    user_id: str | None,
+    session_id: str | None,
+    status: InvocationStatus | str | None,
 ) -> list[Invocation]:
     """The invocations of runs, oldest first."""
     if app_name is not None:
         check_app_name(app_name)
+    if user_id is not None:
+        user_id = check_id("user_id", user_id)
+    if session_id is not None:
+        session_id = check_id("session_id", session_id)
     if status is not None:
         try:
             status = InvocationStatus(status)
@@ -148,7 +156,7 @@ async def list_invocations(
             raise InvalidValueError("status", problem) from None
     with service._used():
         await trio.lowlevel.checkpoint()
-        found = await service._list_invocations(app_name, status)
+        found = await service._list_invocations(app_name, user_id, session_id, status)
     return [invocation for invocation in found if status is None or invocation.status is status]
 
 
@@ -161,19 +169,18 @@ async def list_node_runs(
     check_text(invocation_id, "invocation_id")
     if app_name is not None:
         check_app_name(app_name)
-    place = [None if user_id is None else check_id("user_id", user_id)]
-    place.append(None if session_id is None else check_id("session_id", session_id))
+    user_id = None if user_id is None else check_id("user_id", user_id)
+    session_id = None if session_id is None else check_id("session_id", session_id)
     with service._used():
         await trio.lowlevel.checkpoint()
-        if app_name is not None and None not in place:
-            found = await service._invocation(session_key(app_name, *place), invocation_id)
+        if app_name is not None and user_id is not None and session_id is not None:
+            found = await service._invocation(session_key(app_name, user_id, session_id), invocation_id)
             listed = [] if found is None else [found]
         else:
             listed = [
                 one
-                for one in await service._list_invocations(app_name, None)
+                for one in await service._list_invocations(app_name, user_id, session_id, None)
                 if one.invocation_id == invocation_id
-                and all(asked in (None, own) for asked, own in zip(place, (one.user_id, one.session_id), strict=True))
             ]
         if not listed:
             msg = f"expected an invocation that a run has begun, found none called {brief(invocation_id)}"

@@ -256,20 +256,26 @@ class BaseSessionService(SessionStore):
         return await _seldom.get_user_state(self, app_name, user_id)
 
     async def list_invocations(
-        self, *, app_name: str | None = None, status: InvocationStatus | str | None = None
+        self,
+        *,
+        app_name: str | None = None,
+        user_id: str | None = None,
+        session_id: str | None = None,
+        status: InvocationStatus | str | None = None,
     ) -> list[Invocation]:
         """
         List the invocations of runs, oldest first. `running` ones whose owner is gone are listed as `interrupted`.
+        Those of one session (all three names given) cost what they are, however many others the store has.
 
         A `paused` one needs no owner. One that a rewind has undone before it ended is `cancelled`; one that has begun
         before what was undone is listed as it was then.
 
         Raises:
-            InvalidValueError: *status* is not one of InvocationStatus.
+            InvalidValueError: A name or id cannot be one, or *status* is not one of InvocationStatus.
         """
         from . import _seldom
 
-        return await _seldom.list_invocations(self, app_name, status)
+        return await _seldom.list_invocations(self, app_name, user_id, session_id, status)
 
     async def list_node_runs(
         self, invocation_id: str, *, app_name: str | None = None, user_id: str | None = None,

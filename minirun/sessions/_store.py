@@ -337,8 +337,14 @@ class SessionStore(BaseService, ABC):
         raise NotSupportedError(msg)
 
     @abstractmethod
-    async def _list_invocations(self, app_name: str | None, status: InvocationStatus | None) -> list[Invocation]:
-        """All recorded invocations, or at least those of a *status*, oldest first."""
+    async def _list_invocations(
+        self, app_name: str | None, user_id: str | None, session_id: str | None, status: InvocationStatus | None
+    ) -> list[Invocation]:
+        """
+        All recorded invocations, or at least those of a *status*, oldest first.
+
+        Those of one session are found without looking at those of others.
+        """
 
     @abstractmethod
     async def _invocation(self, key: SessionKey, invocation_id: str) -> Invocation | None:
@@ -350,10 +356,8 @@ class SessionStore(BaseService, ABC):
 
         Better found without looking at others; those that have begun before have all ended.
         """
-        found = await self._list_invocations(key.app_name, None)
-        place = (key.user_id, key.session_id)
-        later = (one for one in found if (one.user_id, one.session_id) == place and one.seq > after_seq)
-        return [one for one in later if not one.status.has_ended]
+        found = await self._list_invocations(key.app_name, key.user_id, key.session_id, None)
+        return [one for one in found if one.seq > after_seq and not one.status.has_ended]
 
     @abstractmethod
     async def _list_waiting(

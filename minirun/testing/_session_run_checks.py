@@ -212,6 +212,20 @@ async def _invocations_are_listed(t: Bench) -> None:
     everywhere = [one.invocation_id for one in await t.service.list_invocations() if one.app_name == t.app]
     expect("of all apps", everywhere, ["e-0", "e-1", "e-2"])
     expect("of another app", await t.service.list_invocations(app_name=t.app + "-2"), [])
+    of_session = await t.service.list_invocations(app_name=t.app, user_id="u", session_id="2")
+    expect("of one session", [one.invocation_id for one in of_session], ["e-0", "e-2"])
+    cancelled = await t.service.list_invocations(app_name=t.app, user_id="u", session_id="2", status="cancelled")
+    expect("of one session, cancelled", [one.invocation_id for one in cancelled], ["e-2"])
+    expect("unfinished", await t.service.list_invocations(app_name=t.app, session_id="2", status="running"), [])
+    of_user = await t.service.list_invocations(app_name=t.app, user_id="u")
+    expect("of one user", [one.invocation_id for one in of_user], ["e-0", "e-1", "e-2"])
+    expect("of another user", await t.service.list_invocations(app_name=t.app, user_id="u-2"), [])
+    named = await t.service.list_invocations(session_id="1")
+    expect("of sessions of a name", [one.invocation_id for one in named if one.app_name == t.app], ["e-1"])
+    no_such = await t.service.list_invocations(app_name=t.app, user_id="u", session_id="3")
+    expect("of a session that is not there", no_such, [])
+    with raises(InvalidValueError, "session_id", "string"):
+        await t.service.list_invocations(session_id=" ")
     with raises(InvalidValueError, "status", "running"):
         await t.service.list_invocations(status="sleeping")
     await t.delete("2")

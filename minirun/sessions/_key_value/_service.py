@@ -425,8 +425,21 @@ class KeyValueSessionService(BaseSessionService):
             return Run(run.number, attrs.evolve(run.invocation, status=InvocationStatus.INTERRUPTED))
         return run
 
-    async def _list_invocations(self, app_name: str | None, status: InvocationStatus | None) -> list[Invocation]:
-        return [each.invocation for each in await self._runs("run/") if app_name in (None, each.invocation.app_name)]
+    async def _list_invocations(
+        self, app_name: str | None, user_id: str | None, session_id: str | None, status: InvocationStatus | None
+    ) -> list[Invocation]:
+        if app_name is not None and user_id is not None and session_id is not None:
+            head = await self._head(SessionKey(app_name, user_id, session_id))
+            runs = [] if head is None else await self._runs(of_session("run", head.number))
+        else:
+            runs = await self._runs("run/")
+        return [
+            each.invocation
+            for each in runs
+            if app_name in (None, each.invocation.app_name)
+            and user_id in (None, each.invocation.user_id)
+            and session_id in (None, each.invocation.session_id)
+        ]
 
     async def _invocation(self, key: SessionKey, invocation_id: str) -> Invocation | None:
         head = await self._head(key)

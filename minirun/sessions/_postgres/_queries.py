@@ -83,14 +83,14 @@ _RUNS: Final = (
 )
 _HERE: Final = "s.app_name = $2 AND s.user_id = $3 AND s.session_id = $4"
 _ORDER: Final = "ORDER BY i.commit_no, i.session, i.seq"
-_ALL_RUNS: Final = Statement(
-    "all_runs", f"{_RUNS} WHERE ($2::text IS NULL OR s.app_name = $2) {_ORDER}", "text text", once=True
+# Planned for what is asked, as `_SESSIONS` is.
+_ASKED: Final = (
+    "($2::text IS NULL OR s.app_name = $2) AND ($3::text IS NULL OR s.user_id = $3)"
+    " AND ($4::text IS NULL OR s.session_id = $4)"
 )
+_ALL_RUNS: Final = Statement("all_runs", f"{_RUNS} WHERE {_ASKED} {_ORDER}", "text text text text", once=True)
 _UNFINISHED_RUNS: Final = Statement(
-    "unfinished_runs",
-    f"{_RUNS} WHERE i.{UNFINISHED} AND ($2::text IS NULL OR s.app_name = $2) {_ORDER}",
-    "text text",
-    once=True,
+    "unfinished_runs", f"{_RUNS} WHERE i.{UNFINISHED} AND {_ASKED} {_ORDER}", "text text text text", once=True
 )
 _RUN: Final = Statement("run", f"{_RUNS} WHERE {_HERE} AND i.invocation_id = $5", "text text text text text")
 _NOT_ENDED: Final = Statement(
@@ -167,10 +167,12 @@ class Queries:
         keys = [read_key_of(name, stored, long_key, Scope.USER) for stored, long_key, _ in found.rows]
         return {key: read_value(name, key, data) for key, (_, _, data) in zip(keys, found.rows, strict=True)}
 
-    async def all_invocations(self, app_name: str | None, status: InvocationStatus | None) -> list[Invocation]:
-        """Those of an app, or of all, or at least those of a status, oldest first."""
+    async def all_invocations(
+        self, app_name: str | None, user_id: str | None, session_id: str | None, status: InvocationStatus | None
+    ) -> list[Invocation]:
+        """Those of an app, a user, a session, or of all, or at least those of a status, oldest first."""
         is_open = status is not None and not status.has_ended
-        query = (_UNFINISHED_RUNS if is_open else _ALL_RUNS)(self._leases.owner, app_name)
+        query = (_UNFINISHED_RUNS if is_open else _ALL_RUNS)(self._leases.owner, app_name, user_id, session_id)
         await self._database.ready()
         [found] = await self._database.pool.read(query, slow_s=LIST_S)
         return [self._invocation(columns) for columns in found.rows]

@@ -269,8 +269,10 @@ class DatabaseSessionService(BaseSessionService):
     async def _user_state(self, app_name: str, user_id: str) -> Mapping[str, JSON]:
         return await self._queries.user_state(app_name, user_id)
 
-    async def _list_invocations(self, app_name: str | None, status: InvocationStatus | None) -> list[Invocation]:
-        return await self._queries.all_invocations(app_name, status)
+    async def _list_invocations(
+        self, app_name: str | None, user_id: str | None, session_id: str | None, status: InvocationStatus | None
+    ) -> list[Invocation]:
+        return await self._queries.all_invocations(app_name, user_id, session_id, status)
 
     async def _invocation(self, key: SessionKey, invocation_id: str) -> Invocation | None:
         return await self._queries.invocation(key, invocation_id)

@@ -32,6 +32,7 @@ _INVOCATIONS: Final = (
     f"SELECT s.app_name, s.user_id, s.session_id, i.epoch, {INVOCATION}, {ROW}"
     " FROM invocations i JOIN sessions s ON s.id = i.session"
 )
+_OLDEST_FIRST: Final = "ORDER BY i.commit_no, i.session, i.seq"
 # Each step asks an index for the next name of an app.
 _APPS_WITH: Final = (
     "WITH RECURSIVE apps (name) AS (SELECT min(app_name) FROM sessions UNION ALL"
@@ -114,12 +115,15 @@ class Queries:
             rows = db.execute(f"{query} ORDER BY key", (app_name, user_id)).fetchall()
         name = self._file.name
         return {read_key(name, key, Scope.USER): read_value(name, key, data) for key, data in rows}
-    async def all_invocations(self, app_name: str | None, status: InvocationStatus | None) -> list[Invocation]:
-        """Those of an app, or of all, or at least those of a status, oldest first."""
-        # With the very words of its index, so that those that have ended are not looked at.
-        only = f" AND {UNFINISHED}" if status is not None and not status.has_ended else ""
-        where = f"s.app_name = coalesce(?, s.app_name){only} ORDER BY i.commit_no, i.session, i.seq"
-        return await self.invocations(where, app_name)
+
+    async def all_invocations(
+        self, app_name: str | None, user_id: str | None, session_id: str | None, status: InvocationStatus | None
+    ) -> list[Invocation]:
+        """Those of an app, a user, a session, or of all, or at least those of a status, oldest first."""
+        where, values = _where({"s.app_name = ?": app_name, "s.user_id = ?": user_id, "s.session_id = ?": session_id})
+        if status is not None and not status.has_ended:
+            where.append(UNFINISHED)  # the very words of its index, so that those that have ended are not looked at
+        return await self.invocations(f"{' AND '.join(where) or 'true'} {_OLDEST_FIRST}", *values)
 
     async def invocation(self, key: SessionKey, invocation_id: str) -> Invocation | None:
         """One of a session."""
