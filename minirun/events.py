@@ -121,6 +121,12 @@ class Replay(Value):
     """
     again: str | None = attrs.field(default=None, metadata=TEXT)
     """The answer was not accepted, and the model was told this."""
+    sent: str | None = attrs.field(default=None, metadata=TEXT)
+    """
+    The user's event was sent into the invocation while it ran. What waits to be taken has when that is to be,
+    `"next_model_call"` or `"idle"`; what is stored says when it was: `"idle"` if the agents had come to their end by
+    then, and have begun again with it.
+    """
     aside: bool | None = attrs.field(default=None, metadata=FLAG)
     """True: the event is detached from its agent's logic, which does not emit it again."""
     ended: str | None = attrs.field(default=None, metadata=TEXT)

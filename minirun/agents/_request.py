@@ -110,6 +110,8 @@ async def prepare(agent: LlmAgent, ctx: InvocationContext, event_id: str) -> Mod
     """Put together what *agent* asks now; the answer's event is to have the id *event_id*."""
     prompts = ctx._invocation.program.prompts
     await ctx._invocation.emitter.leave_replay(ctx, f"a question of {agent.name!r} to its model")
+    if ctx._invocation.live.has_messages:
+        await ctx._invocation.program.messages().take_messages(ctx)
     box = await toolbox(agent, ctx)
     instruction = await _text_of(agent.instruction, ctx)
     texts = [await _text_of(getattr(ctx._position.tree.root, "global_instruction", ""), ctx)]

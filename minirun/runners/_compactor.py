@@ -256,6 +256,8 @@ class Compactor:
             return None
         # Recorded before: a process that dies here would leave an invocation that keeps out later summaries.
         await writer.record_end(InvocationStatus.COMPLETED)
+        if live.has_messages:
+            return None  # the invocation goes on
         event = await job.event(self._settings.summarizer)
         if event is None or not job.fits(live):
             return None

@@ -26,6 +26,7 @@ from ..errors import InvalidValueError, InvocationNotFoundError, StaleSessionErr
 from ..events import Event, EventActions
 from ..sessions import LiveSession
 from ..sessions._fold import fold
+from ..sessions._messages import take_over_messages
 from ..sessions._recovery import recover
 from ..sessions._state import MISSING, REMOVED, Values, Write, with_writes
 
@@ -56,6 +57,8 @@ async def rewind(
     try:
         while True:
             try:
+                if writer.live.has_messages:
+                    await take_over_messages(writer, None, also_paused=True)
                 await recover(writer)
                 newest = await sessions._read(key, -1, 1)
                 if not newest:  # deleted by another process just now

@@ -151,6 +151,7 @@ class Runner:
             cleanup_timeout_s=self.cleanup_timeout_s,
             compactor=self._compactor,
             nodes=_nodes,
+            messages=_messages,
             cache_config=self.app.context_cache_config,
             schemas=self.app._schema,
         )
@@ -292,6 +293,51 @@ class Runner:
 
         entrance = ResumedInvocation(self._opener, self._program, key, invocation_id, self.auto_create_session)
         return RunScope(self._program, request, entrance)
+
+    async def send(
+        self,
+        content: str | Content,
+        *,
+        user_id: str,
+        session_id: str,
+        invocation_id: str | None = None,
+        when: str = "next_model_call",
+    ) -> str:
+        """
+        Send a message of the user into an invocation that is under way, in whatever process it runs.
+
+        It returns once the message is in the store, as durable as an event there; it waits for no run. From there the
+        run takes it: it stores it as an event of the user, in the order of sending, before the next question to a
+        model, and never between a call and its response; at the latest where its agents would end, which then go on
+        with it. Whatever happens, cancellation, a crash, another owner, it becomes an event once. What an invocation
+        has not taken by the time it fails or is cancelled is stored without an answer; what waits for one that is
+        paused, or whose process is gone, is taken when that goes on. It wakes nobody, and answers no question: for that
+        there is `pending.reply(...)`.
+
+        Args:
+            content: A text, or a Content without function calls and responses.
+            user_id: Whose session.
+            session_id: Which session.
+            invocation_id: Which invocation; by default the one that runs, or was interrupted, or is paused.
+            when: `"next_model_call"`, or `"idle"`: not before the agents would end, as if it was the next message.
+
+        Returns:
+            The id of the event that the message will be.
+
+        Raises:
+            InvocationEndedError: The invocation has ended; the error says how. Send a new message.
+            InvocationNotFoundError: There is no such invocation, or none in this session.
+            InvalidMessageError: The message is empty, or not one that a user can send.
+            InvalidValueError: *when*, or an id, cannot be one.
+            SessionNotFoundError: There is no such session.
+            NotSupportedError: The session service keeps no messages for runs.
+            StorageError: See the class for what it says about the message. Else nothing is stored, nor if this is
+                cancelled.
+        """
+        self._opener.check_open()
+        key = session_key(self.app_name, user_id, session_id)
+        sent: str = await _messages().send(self.session_service, key, content, when, invocation_id)
+        return sent
 
     async def provide_credential(self, pending: PendingCall, credential: AuthCredential | str) -> Content:
         """
@@ -467,6 +513,12 @@ class Runner:
         from ._debug import run_debug  # few programs print what is said
 
         return await run_debug(self, messages, user_id, session_id, run_config, deps, quiet=quiet, verbose=verbose)
+
+
+def _messages() -> ModuleType:
+    from . import _messages  # few programs send messages into runs
+
+    return _messages
 
 
 def _nodes() -> ModuleType:

@@ -35,10 +35,12 @@ async def run_between_hooks(execution: Execution) -> None:
         if content is not None:  # what waits, or was interrupted, does not end with that
             execution.keeps_status = invocation.replayer is not None
             await context.emit(Event(content=changed(content, role="model")))
+            if invocation.live.has_messages:
+                await invocation.program.messages().store_messages(context)
             return
         await context._flush()
         if not invocation.end_invocation:
-            await execution.speaker().run_async(execution.context)
+            await execution.answer()
 
     async def cleanup(failure: BaseException | None) -> None:
         invocation.status = execution.status_by(failure)

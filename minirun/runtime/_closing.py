@@ -8,7 +8,7 @@ import trio
 
 from ..errors import MinirunError
 from ..events import Event, EventActions
-from ..sessions import OpenCall
+from ..sessions import InvocationStatus, OpenCall
 from ..sessions._recovery import around_waiting, by_event, closing_event_at_end
 from ._context import InvocationContext
 from ._endings import Closes, Ending
@@ -47,6 +47,8 @@ async def close_open_calls(
         to_close = await _without_suspended(context, to_close)
     for calls in by_event(to_close):
         await _emit(context, closing_event_at_end(calls, invocation.failures.unrecorded_calls))
+    if invocation.live.has_messages and ending.status in (InvocationStatus.FAILED, InvocationStatus.CANCELLED):
+        await invocation.program.messages().store_messages(context)
     if ending.stores_failure and failure is not None:
         for error in (failure, *(other for other in others if other is not failure)):
             await _emit(context, _error_event(context, error))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import trio
 
+from .._escalation import Escalation
 from .._json import brief, freeze
 from .._threads import LateOutcome
 from .._values import changed
@@ -25,7 +26,6 @@ from ..sessions._reads import Reads
 from ..sessions._state import State
 from ..types import Content, Part
 from ._base_context import ContextBase, ReadonlyContext
-from ._escalation import Escalation
 from ._ids import STEP_ID
 from ._invocation import Invocation
 from ._position import Handover, Position

@@ -71,6 +71,8 @@ class Program(NamedTuple):
     """Makes summaries; None: there are none."""
     nodes: Callable[[], ModuleType]
     """Loads what runs nodes for contexts."""
+    messages: Callable[[], ModuleType]
+    """Loads what sends messages into runs, and takes them there."""
     cache_config: ContextCacheConfig | None
     """What requests say of caching; None: nothing."""
     schemas: StateSchemas | None

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
+from .._escalation import Escalation
 from ..events import NO_NODE, NodeInfo
 from ..sessions._concurrent import ConcurrentWrites
 from ..sessions._reads import Reads
 from ..types import Content
-from ._escalation import Escalation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ import trio
 
 from .._service import misused
 from .._window import Window
-from ..errors import DeadlineExceededError, ReplayError, StaleSessionError, StorageError
+from ..errors import DeadlineExceededError, InvocationEndedError, ReplayError, StaleSessionError, StorageError
 from ..events import Event
 from ..flows._answer import is_answer_of_run
 from ..flows._turn import CUT_OFF
@@ -37,7 +37,7 @@ from ._invocation import Invocation
 if TYPE_CHECKING:
     from ..agents import BaseAgent
     from ..sessions import NodeRunInfo, PendingCall
-    from ..types import UsageMetadata
+    from ..types import Content, UsageMetadata
 
 __all__ = ["Execution", "Run"]
 
@@ -170,6 +170,26 @@ class Run:
             raise self._failure
         raise StopAsyncIteration
 
+    async def send(self, content: str | Content, *, when: str = "next_model_call") -> str:
+        """
+        Send a message of the user into this run: `await run.send("also do the other one")`.
+
+        It returns once the message is in the store, where it waits for the run, in the order of sending; it never waits
+        for the agents, so who iterates over the run may send. See `Runner.send` for what becomes of it then, and
+        what *when* says.
+
+        Returns:
+            The id of the event that the message will be.
+
+        Raises:
+            InvocationEndedError: The run has ended.
+            InvalidMessageError, InvalidValueError, StorageError: As `Runner.send`. Nothing is stored.
+        """
+        if self._invocation is None or self._has_ended:
+            raise InvocationEndedError(f"the invocation {self.invocation_id} has ended; send a new message")
+        sent: str = await self._invocation.program.messages().send_into(self._invocation, content, when)
+        return sent
+
     async def wait(self) -> Event | None:
         """Consume what is left of the run and return `answer`; raises what the run fails with."""
         async for _ in self:
@@ -227,6 +247,7 @@ class Execution:
         """Whether the invocation is left as it was before this run."""
         self.was: InvocationStatus | None = None
         """How the invocation was left before this run, if it had ended."""
+        self.rounds = 0  # how often the agents have come to their end
         self._failures: list[Exception] = []  # that the agents were left by
         limit = invocation.run_config.deadline_s
         self._deadline = float("inf") if limit is None else trio.current_time() + limit
@@ -276,8 +297,10 @@ class Execution:
         invocation, replayer = self.invocation, self.invocation.replayer
         if self.caller._failure is not None:  # already on the way from the stored message to here
             raise self.caller._failure
-        if invocation.history.is_summed_up:
-            return  # the agents had come to their end in an earlier run, which was then cut off
+        if invocation.history.is_summed_up:  # the agents had come to their end in an earlier run, then cut off
+            if invocation.live.has_messages:
+                await invocation.program.messages().store_messages(self.context)
+            return
         await self._run_agents()
         if replayer is not None and not (replayer.has_new or self.keeps_status):
             replayer.record.check_replayed(None, "the end of the invocation")
@@ -286,11 +309,20 @@ class Execution:
     async def _run_agents(self) -> None:
         """Run the agent that answers, between the hooks of the run."""
         if not self.invocation.program.plugins:
-            await self.speaker().run_async(self.context)
+            await self.answer()
             return
         from ._cleanup import run_between_hooks  # few programs have plugins
 
         await run_between_hooks(self)
+
+    async def answer(self) -> None:
+        """Run the agent that answers; then, round by round, those that answer messages that have come meanwhile."""
+        invocation = self.invocation
+        if not self.rounds:
+            await self.speaker().run_async(self.context)
+            self.rounds = 1
+        if invocation.live.has_messages or invocation.replayer is not None:
+            await invocation.program.messages().answer_messages(self)
 
     def status_by(self, error: BaseException | None) -> InvocationStatus:
         """How the run ends if the agents are left by *error*, as far as that can be known then."""
@@ -355,7 +387,8 @@ class Execution:
         invocation, run, is_closed = self.invocation, self.caller, True
         try:
             ending = self._ending(stop)
-            if ending.closes is not Closes.NONE and (invocation.open_calls() or run._failure is not None):
+            to_close = invocation.open_calls() or run._failure is not None or invocation.live.has_messages
+            if ending.closes is not Closes.NONE and to_close:
                 from ._closing import close_open_calls  # most runs end with nothing open
 
                 try:
@@ -381,6 +414,11 @@ class Execution:
                 if compactor is not None and status.has_ended and not has_looked and compactor.is_due(invocation.live):
                     compactor.note_due(invocation.live.key)
             finally:  # whatever a service of somebody else raises, the session is let go
-                await self._writer.finish(None if status is InvocationStatus.INTERRUPTED else status)
+                is_left = await self._writer.finish(None if status is InvocationStatus.INTERRUPTED else status)
+            if not is_left:  # a message has come in this moment
+                invocation.ended, run._has_ended, run._status = "", False, InvocationStatus.RUNNING
+                self._is_ending, self._scope = False, trio.CancelScope(shield=True, deadline=self._deadline)
+                self._writer.keep(self._nursery)
+                await self.run()
         finally:
             invocation.committer.end()

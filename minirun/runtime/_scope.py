@@ -151,7 +151,7 @@ class RunScope:
         while True:
             try:
                 await program.env.point("recover")
-                if writer.live.open_calls:
+                if writer.live.open_calls or writer.live.has_messages:
                     from ..sessions._recovery import recover  # few runs find anything open
 
                     await recover(writer, request.invocation_id)

@@ -54,6 +54,7 @@ class InMemorySessionService(BaseSessionService):
         self._not_over: dict[int, dict[str, None]] = {}  # of those that have not ended
         self._waiting: dict[tuple[int, str], LiveSession] = {}  # the calls that wait for somebody, longest first
         self._incarnations = count(1)
+        self._sent: dict[int, list[Event]] = {}  # the messages that wait for runs, by incarnation
 
     def _store_id(self) -> Hashable:
         return id(self)
@@ -150,6 +151,9 @@ class InMemorySessionService(BaseSessionService):
         calls = live.call_changes(event, tracked=writer is not None)
         live.advance(event, changes, calls)
         self._logs[live.incarnation].append(event)
+        if event.actions.replay.sent is not None:
+            left = [message for message in self._sent.get(live.incarnation, ()) if message.id != event.id]
+            self._sent[live.incarnation], live.has_messages = left, bool(left)
         if calls:
             self._note_waiting(live, calls)
         if event.actions.rewind_before_seq is not None:
@@ -187,8 +191,22 @@ class InMemorySessionService(BaseSessionService):
             self._note_waiting(live, dict.fromkeys(live.open_calls))
             del self._ordered[bisect_left(self._ordered, live.incarnation, key=_incarnation_of)]
             self._not_over.pop(live.incarnation, None)
+            self._sent.pop(live.incarnation, None)
             for name in self._runs.pop(live.incarnation, ()):
                 del self._invocations[live.incarnation, name]
+
+    async def _put_message(self, key: SessionKey, message: Event) -> None:
+        from ._messages import received  # few programs send messages into runs
+
+        live = self._sessions.get(key)
+        if live is None:
+            raise await self._not_found(key)
+        runs = [self._invocations[live.incarnation, name] for name in self._runs.get(live.incarnation, ())]
+        self._sent.setdefault(live.incarnation, []).append(received(key, message, runs))
+        live.has_messages = True
+
+    async def _messages(self, live: LiveSession) -> list[Event]:
+        return [*self._sent.get(live.incarnation, ())]
 
     async def _list(self, app_name: str | None, user_id: str | None, limit: int | None, after: int) -> list[Session]:
         from ._listed import listed_session  # most programs list nothing
@@ -255,21 +273,24 @@ class InMemorySessionService(BaseSessionService):
         return found
 
     async def _record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
-        self._end(writer, status)
-        return True
+        return self._end(writer, status)
 
-    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
-        self._end(writer, status)
+    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> bool:
+        return self._end(writer, status)
 
-    def _end(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
+    def _end(self, writer: SessionWriter, status: InvocationStatus | None) -> bool:
         place = (writer.live.incarnation, writer.invocation_id)
         found = self._invocations.get(place)
         if found is None or found.status is not InvocationStatus.RUNNING:
-            return
+            return True
+        sent = self._sent.get(place[0]) if status is InvocationStatus.COMPLETED else None
+        if sent and any(message.invocation_id == writer.invocation_id for message in sent):
+            return False
         if status is None:  # nobody runs it any more, and nobody has said how it ended
             self._note(place[0], changed(found, status=InvocationStatus.INTERRUPTED))
         else:
             self._note(place[0], changed(found, status=status, end_seq=writer.live.revision))
+        return True
 
     def _record(
         self, live: LiveSession, invocation_id: str, status: InvocationStatus, seq: int, end_seq: int | None = None

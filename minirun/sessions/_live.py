@@ -50,7 +50,7 @@ class LiveSession:
     """One session in memory: what is visible from the event `first_seq` on is loaded; its state is always complete."""
 
     __slots__ = (
-        "call_ids", "compaction", "create_time", "events", "first_seq", "held", "incarnation", "key",
+        "call_ids", "compaction", "create_time", "events", "first_seq", "has_messages", "held", "incarnation", "key",
         "last_update_time", "mark", "memo", "notes", "open_calls", "revision", "size", "values",
     )
 
@@ -83,6 +83,7 @@ class LiveSession:
         # What tells this history from another one of the same length, where the store has such a thing; None: unknown.
         self.mark: bytes | None = b""
         self.notes: Any = None  # what the service has to remember with it
+        self.has_messages = False  # whether messages may wait to be taken: as of the last look, or the last append
 
     def call_changes(self, event: Event, *, tracked: bool, visible: Sequence[Event] | None = None) -> CallChanges:
         """

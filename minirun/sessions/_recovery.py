@@ -97,10 +97,15 @@ def left_open(writer: SessionWriter, resumed: str | None) -> list[OpenCall]:
 
 async def recover(writer: SessionWriter, resumed: str | None = None) -> None:
     """
-    Answer the calls that dead runs have left open, except those of the invocation that is being *resumed*.
+    Answer the calls that dead runs have left open, except those of the invocation that is being *resumed*; and store
+    the messages that were sent to them, and that they have not taken.
 
     Raises:
         StaleSessionError, StorageError: See `SessionWriter.append`; what was answered until then is stored.
     """
     for calls in by_event(left_open(writer, resumed)):
         await writer.append(closing_event(calls, "outcome_unknown", INTERRUPTED_MESSAGE))
+    if writer.live.has_messages:
+        from ._messages import take_over_messages  # few sessions have any
+
+        await take_over_messages(writer, resumed)

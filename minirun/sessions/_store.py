@@ -135,25 +135,33 @@ class SessionWriter:
             self._has_recorded_end = await self.service._record_end(self, status)
 
     @trio.lowlevel.enable_ki_protection
-    async def finish(self, status: InvocationStatus | None) -> None:
+    async def finish(self, status: InvocationStatus | None) -> bool:
         """
         Record how the invocation ended, or that it is paused, give the lease back and let the next one in. None: it
         never began, or is left, and so interrupted. It changes nothing where this writer has not begun it, and the end
         that `record_end` has recorded stays as it is.
 
         May be lost in a power cut or a storage failure: then the invocation is listed as interrupted.
+
+        Returns:
+            False if it is to be completed, and messages that were sent to it wait: nothing has changed then, the
+            writer goes on.
         """
         assert self._hold is not None, "a writer is finished once"
-        hold, self._hold = self._hold, None
+        hold, self._hold, is_left = self._hold, None, True
         self.live.held = False
         try:
             if self.epoch is not None and self._pid == os.getpid():
-                await self.service._finish(self, None if self._has_recorded_end else status)
+                is_left = await self.service._finish(self, None if self._has_recorded_end else status) is not False
         except StorageError:
             pass  # every event is stored; the lease runs out by itself, and the status says what is true: unknown
         finally:
-            hold.release()
-            self.service._end_use(self._pid)
+            if is_left:
+                hold.release()
+                self.service._end_use(self._pid)
+            else:
+                self._hold, self.live.held = hold, True
+        return is_left
 
 
 class SessionStore(BaseService, ABC):
@@ -311,8 +319,24 @@ class SessionStore(BaseService, ABC):
         invocation is recorded as running, again if it was recorded before; one that has ended is refused as stale,
         unless `may_begin` allows it. An event that undoes others lets the
         invocations that have begun in the undone part, and not ended, be cancelled; the others are what they were
-        before it (`invocation_at`). No checkpoint after the write.
+        before it (`invocation_at`). One that was sent to a run (`Replay.sent`) does not wait any more among the messages
+        of the session. No checkpoint after the write.
         """
+
+    async def _put_message(self, key: SessionKey, message: Event) -> None:
+        """
+        Let the message of a user wait for the invocation that is to take it, by `received`, behind those that wait.
+
+        What waits is no part of the log. A run takes it by appending it, in the same transaction.
+
+        Raises:
+            SessionNotFoundError, InvocationNotFoundError, InvocationEndedError: Nobody would take it; nothing is stored.
+        """
+        raise NotSupportedError(f"{type(self).__name__} keeps no messages for runs; implement `_put_message`")
+
+    async def _messages(self, live: LiveSession) -> list[Event]:
+        """The messages that wait in a session, in the order in which they were sent, without `seq`."""
+        return []
 
     @abstractmethod
     async def _delete(self, key: SessionKey) -> None:
@@ -382,9 +406,12 @@ class SessionStore(BaseService, ABC):
         return False
 
     @abstractmethod
-    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
+    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> bool | None:
         """
         Record the final status, if there is one and the writer's invocation runs, and give the lease back.
+
+        Return False, and change nothing, if messages wait for an invocation that is to be completed (`_put_message`);
+        `_record_end` returns False then, too, and both let `writer.live.has_messages` say so.
 
         It may come late: an invocation that another writer has begun again since stays as it is.
         """

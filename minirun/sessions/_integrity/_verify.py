@@ -419,6 +419,11 @@ class _Verifier:
         query = f"SELECT log, count(*), min(seq), max(seq) FROM events e WHERE NOT {USED} GROUP BY log"
         for log, count, first, last in self._db.execute(query):
             self._report("file", f"{count} events of log {log!r} ({first!r} to {last!r}), which no session shows")
+        for log, seq, number, chain, data in self._db.execute(
+            "SELECT log, seq, commit_no, chain, data FROM events WHERE log < 0 ORDER BY log, seq"
+        ):
+            if type(data) is not str or not is_number(seq) or link(CHAIN_START, seq, number, data) != chain:
+                self._report("file", f"a message that waits for session row {-log}: it was changed")
 
 
 # Whether a session shows the event `e`: as its own, beyond the past that it shares, or as a part of a shared past.
@@ -427,6 +432,7 @@ USED: Final = """(
         EXISTS (SELECT 1 FROM sessions s WHERE s.id = e.log AND e.seq BETWEEN
             (SELECT coalesce(max(last_seq) + 1, 0) FROM shared_pasts WHERE session = s.id) AND s.revision)
         OR EXISTS (SELECT 1 FROM shared_pasts p WHERE p.log = e.log AND e.seq BETWEEN p.first_seq AND p.last_seq)
+        OR EXISTS (SELECT 1 FROM sessions s WHERE s.id = -e.log AND e.seq > 0)
     )
 )"""
 

@@ -8,6 +8,7 @@ What stands in a store, as text:
     app/APP/KEY   user/APP/USER/KEY             the shared state, an entry for each key
     run/NUMBER/INVOCATION                       how far an invocation has come
     wait/NUMBER/CALL                            a call that waits for somebody outside
+    message/NUMBER/NUMBER                       a message that waits for a run of the session, in the order of sending
 
 Ids in keys are percent-encoded, numbers have 16 hexadecimal digits, values are JSON. A session's own state is the fold
 of its events, and so are its open calls.
@@ -42,6 +43,7 @@ __all__ = [
     "hexadecimal",
     "id_of",
     "key_of",
+    "message_of",
     "number_of",
     "row_for",
     "row_of",
@@ -215,6 +217,12 @@ def row_of(name: str, text: str) -> Row:
     """The event of an entry."""
     with _reading(name):
         return Row(from_json(Event, text[1:]), text[0] == "+", text)
+
+
+def message_of(name: str, text: str) -> Event:
+    """The message of an entry."""
+    with _reading(name):
+        return from_json(Event, text)
 
 
 def run_text(run: Run) -> str:

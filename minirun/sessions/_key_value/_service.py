@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 import attrs
 import trio
 
+from ..._codec import to_json
 from ..._json import JSON, dumps, is_count, shown
 from ...env import Env
 from ...errors import (
@@ -34,6 +35,7 @@ from .._invocation import Invocation, InvocationStatus, invocation_of, may_begin
 from .._kept import CACHE_BYTES, SESSION_BYTES, KeptSessions, memory_of
 from .._key import SessionKey
 from .._live import LiveSession
+from .._messages import received
 from .._past import check_fork_seq, invocation_at, rewound_invocation
 from .._service import BaseSessionService
 from .._session import GetSessionConfig, Session
@@ -50,6 +52,7 @@ from ._entries import (
     hexadecimal,
     id_of,
     key_of,
+    message_of,
     of_session,
     row_for,
     row_of,
@@ -154,6 +157,7 @@ class KeyValueSessionService(BaseSessionService):
             raise StorageCorruptError(msg)
         live, _ = await self._built(key, head.number, head.create_time, rows)
         live.notes = {id_of(name) for name, _ in await self._store.entries(of_session("wait", head.number))}
+        live.has_messages = bool(await self._store.entries(of_session("message", head.number), limit=1))
         return self._cache.keep(live)
 
     async def _head(self, key: SessionKey) -> Head | None:
@@ -283,6 +287,10 @@ class KeyValueSessionService(BaseSessionService):
             if writer is not None and begins:
                 await self._put_beginning(changes, live, event, writer)
             waits = self._put_waits(changes, live, calls)
+            if event.actions.replay.sent is not None:
+                sent = await self._sent(live.incarnation)
+                changes |= {name: None for name, message in sent if message.id == event.id}
+                live.has_messages = any(message.id != event.id for _, message in sent)
             await self._store.write(changes)
             live.advance(event, changed, calls)
             assert event.id is not None
@@ -293,6 +301,28 @@ class KeyValueSessionService(BaseSessionService):
                 writer.epoch = 0
                 if begins:
                     self._running[live.incarnation, writer.invocation_id] = writer
+
+    async def _put_message(self, key: SessionKey, message: Event) -> None:
+        async with self._store.turn():
+            head = await self._head(key)
+            if head is None:
+                raise await self._not_found(key)
+            runs = [each.invocation for each in await self._runs(of_session("run", head.number))]
+            waits = received(key, message, runs)
+            name = of_session("message", head.number, hexadecimal(self._store.new_number()))
+            await self._store.write({name: to_json(waits)})
+            for (number, _), writer in self._running.items():
+                if number == head.number:
+                    writer.live.has_messages = True
+            if (live := self._cache.sessions.get(key)) is not None:
+                live.has_messages = True
+
+    async def _messages(self, live: LiveSession) -> list[Event]:
+        return [message for _, message in await self._sent(live.incarnation)]
+
+    async def _sent(self, number: int) -> list[tuple[str, Event]]:
+        """The messages that wait for runs of a session, by the names of their entries."""
+        return [(name, message_of(name, text)) for name, text in await self._store.entries(of_session("message", number))]
 
     async def _check_current(self, live: LiveSession) -> None:
         """Raise unless the next event of *live* would be the next of what is stored."""
@@ -349,7 +379,7 @@ class KeyValueSessionService(BaseSessionService):
             if head is None:
                 return
             changes: Changes = {session_name(key): None}
-            for kind in ("event", "run", "wait"):
+            for kind in ("event", "run", "wait", "message"):
                 changes |= {name: None for name, _ in await self._store.entries(of_session(kind, head.number))}
             await self._store.write(changes)
             self._cache.drop(key)
@@ -358,29 +388,35 @@ class KeyValueSessionService(BaseSessionService):
 
     async def _record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
         try:
-            await self._end(writer, status)
+            return await self._end(writer, status)
         except StaleSessionError:
             return False
+
+    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> bool:
+        with suppress(StaleSessionError):  # the present owner of the store lists it as interrupted
+            return await self._end(writer, status)
         return True
 
-    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
-        with suppress(StaleSessionError):  # the present owner of the store lists it as interrupted
-            await self._end(writer, status)
-
-    async def _end(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
+    async def _end(self, writer: SessionWriter, status: InvocationStatus | None) -> bool:
+        """Record it, and return True; False if messages wait for what is to be completed."""
         place = (writer.live.incarnation, writer.invocation_id)
         if self._running.get(place) is not writer:
-            return
+            return True
         with trio.CancelScope(shield=True):
             async with self._store.turn():
+                if status is InvocationStatus.COMPLETED and writer.live.has_messages:
+                    sent = await self._messages(writer.live)
+                    if any(message.invocation_id == writer.invocation_id for message in sent):
+                        return False
                 self._running.pop(place, None)
                 found = await self._run(*place)
                 if found is None or found.invocation.status is not InvocationStatus.INTERRUPTED or status is None:
-                    return  # deleted, or undone meanwhile, or left: then it is listed as interrupted already
+                    return True  # deleted, or undone meanwhile, or left: then it is listed as interrupted already
                 changes: Changes = {}
                 run = attrs.evolve(found.invocation, status=status, end_seq=writer.live.revision)
                 self._put_run(changes, writer.live, run, found.number)
                 await self._store.write(changes)
+        return True
 
     # --- reading beside runs
 

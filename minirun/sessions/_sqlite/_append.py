@@ -111,6 +111,10 @@ class Append:
                 msg = f"the invocation {run.invocation_id!r} of {live.key} has just been ended by another process"
                 raise StaleSessionError(f"{msg}; look at it again")
         note_shared(transaction, live, changes)
+        if transaction.shared["has_messages"]:
+            from ._messages import look_at_messages  # in few files messages wait for runs
+
+            look_at_messages(db, live, event)
 
         def apply() -> None:
             if writer is not None:

@@ -74,7 +74,7 @@ class SessionCache(KeptSessions[FileSession]):
                         return None
                     found = self._current(db, key, row), row
             live, row = found
-            live.epoch = row.epoch
+            live.epoch, live.has_messages = row.epoch, bool(row.has_messages)
             for wanted in live.wanted(config):
                 if not await self._load_earlier(live, wanted):
                     break

@@ -28,6 +28,7 @@ def delete_session(cache: SessionCache, leases: Leases, key: SessionKey, transac
             return row
         _write_base(db, cache.file.name, key)
         logs = [segment.log for segment in read_segments(db, row.id)]
+        db.execute("DELETE FROM events WHERE log = ?", (-row.id,))  # the messages that wait
         db.execute("DELETE FROM sessions WHERE id = ?", (row.id,))
         delete_artifacts(db, scope_of_artifacts(key), staged=True)
         for log in logs:

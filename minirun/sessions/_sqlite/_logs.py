@@ -19,7 +19,7 @@ from ._errors import corrupt, damage
 from ._file import Transaction
 
 __all__ = [
-    "CHAIN_START", "NUMBER_MAX", "SEQ_MAX", "Segment", "base_no", "link", "newest_no", "next_no",
+    "CHAIN_START", "NUMBER_MAX", "SEQ_MAX", "Segment", "base_no", "has_messages", "link", "newest_no", "next_no",
     "read_lines", "read_segments",
 ]
 
@@ -44,14 +44,23 @@ class Segment(NamedTuple):
     log: int
 
 
+# The highest number that an event of the file has or had, and whether a message waits in any session (`_messages`).
+_NEWEST: Final = (
+    "SELECT max(deleted_no, (SELECT coalesce(max(commit_no), 0) FROM events)), (SELECT min(log) < 0 FROM events)"
+    " FROM store"
+)
+
+
 def newest_no(db: sqlite3.Connection) -> int:
     """The highest number that an event of the file has or had."""
-    query = "SELECT max(deleted_no, (SELECT coalesce(max(commit_no), 0) FROM events)) FROM store"
-    found = db.execute(query).fetchone()
+    return _newest(db)[0]
+
+
+def _newest(db: sqlite3.Connection) -> tuple[int, bool]:
+    found = db.execute(_NEWEST).fetchone()
     if found is None or type(found[0]) is not int or not 0 <= found[0] < NUMBER_MAX:
         raise damage(f"the number of the newest event is missing, found {brief(found)}")
-    number: int = found[0]
-    return number
+    return found[0], bool(found[1])
 
 
 def read_segments(db: sqlite3.Connection, session: int) -> tuple[Segment, ...]:
@@ -91,10 +100,16 @@ def read_lines(
     return lines
 
 
+def has_messages(db: sqlite3.Connection, session: int) -> bool:
+    """Whether messages wait for the runs of a session: they stand in the log of its negative number."""
+    return db.execute("SELECT 1 FROM events WHERE log = ? LIMIT 1", (-session,)).fetchone() is not None
+
+
 def base_no(transaction: Transaction) -> int:
     """The number of the newest event when the transaction's first event was about to be written."""
     if "base_no" not in transaction.shared:
-        transaction.shared["base_no"] = transaction.shared["last_no"] = newest_no(transaction.db)
+        transaction.shared["base_no"], transaction.shared["has_messages"] = _newest(transaction.db)
+        transaction.shared["last_no"] = transaction.shared["base_no"]
     number: int = transaction.shared["base_no"]
     return number
 

@@ -40,16 +40,20 @@ class Row(NamedTuple):
     chain: bytes
     compaction: int
     """The `seq` of the newest visible compaction; 0: none."""
+    has_messages: int
+    """Whether messages wait for its runs."""
 
 
 ROW: Final = (
     "s.id, s.revision, s.create_time, s.update_time, s.lease_epoch, s.lease_owner, s.lease_expires, s.chain,"
-    " s.compaction"
+    " s.compaction, EXISTS (SELECT 1 FROM events WHERE log = -s.id)"
 )
 """The columns of a Row, in a query where `s` is the table of sessions."""
 
 
-_ROW_TYPES: Final = ((int,), (int,), (float,), (float,), (int,), (str, NoneType), (float, NoneType), (bytes,), (int,))
+_ROW_TYPES: Final = (
+    (int,), (int,), (float,), (float,), (int,), (str, NoneType), (float, NoneType), (bytes,), (int,), (int,),
+)  # fmt: skip
 # As `_leases.py` writes it: the owner; or the owner, the boot, and the expiry on the steady clock.
 _LEASE: Final = re.compile(r"[\w.-]{1,64}(:[\w.-]{1,64}:[0-9]{1,20}(\.[0-9]{1,20})?(e[+-]?[0-9]{1,3})?)?", re.ASCII)
 _ROWS_TYPES: Final = frozenset(product(*_ROW_TYPES))

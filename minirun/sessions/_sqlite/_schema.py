@@ -10,6 +10,9 @@ deleted session has logged goes when no fork shows it any more.
 
 Tables with values have rowids: without, SQLite reads a neighbour's whole value, which may be large, to compare its key.
 
+A session has another log, whose number is its own, but negative: there the messages stand that were sent to its runs
+and that none has taken yet (`_messages`).
+
 A row of `open_calls` that is pending has the number of the newest event when it came to be so (`pending_no`): the
 questions of all sessions have one order. The rows of questions, and of invocations that have not ended, have indexes of
 their own: who looks for them does not pass what is over.

@@ -41,6 +41,7 @@ from ._create import create_session
 from ._file import Durability, SqliteFile, Transaction
 from ._format import parse_path
 from ._leases import Leases
+from ._logs import has_messages
 from ._schema import FORMAT
 from ._session import FileSession
 
@@ -193,15 +194,25 @@ class SqliteSessionService(BaseSessionService):
         await self._file.write(renew, durable=False)
 
     async def _record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
-        await self._file.write(_End(writer, status).record, durable=False)
-        return True
+        return await self._file.write(partial(_End(writer, status).record_unless_called, writer), durable=False)
 
-    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
+    async def _put_message(self, key: SessionKey, message: Event) -> None:
+        from ._messages import put_message  # few programs send messages into runs
+
+        if not await self._file.write(partial(put_message, self._cache, self._leases, key, message)):
+            raise await self._not_found(key)
+
+    async def _messages(self, live: LiveSession) -> list[Event]:
+        from ._messages import waiting_messages
+
+        return await self._file.look(partial(waiting_messages, self._file.name, live.incarnation))
+
+    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> bool:
         place = (writer.live.incarnation, writer.invocation_id)
         self._leases.running.discard(place)  # also where that cannot be stored
         end = _End(writer, status)
         try:
-            await self._file.write(partial(end.finish, self._leases.owner), durable=False)
+            return await self._file.write(partial(end.finish_unless_called, self._leases, writer), durable=False)
         except StorageError:
             self._unrecorded[place] = end  # the next append tries again
             raise
@@ -260,6 +271,28 @@ class _End:
         self._epoch = writer.epoch
         self._revision = writer.live.revision
         self._status = status
+
+    def finish_unless_called(self, leases: Leases, writer: SessionWriter, transaction: Transaction) -> bool:
+        """Finish it, unless it is to be completed and messages wait for it: then it runs on."""
+        if self._is_called(writer, transaction):
+            leases.running.add((self._incarnation, self._invocation_id))
+            return False
+        self.finish(leases.owner, transaction)
+        return True
+
+    def record_unless_called(self, writer: SessionWriter, transaction: Transaction) -> bool:
+        """The same for `record`."""
+        if self._is_called(writer, transaction):
+            return False
+        self.record(transaction)
+        return True
+
+    def _is_called(self, writer: SessionWriter, transaction: Transaction) -> bool:
+        if self._status is not InvocationStatus.COMPLETED or not has_messages(transaction.db, self._incarnation):
+            return False
+        from ._messages import is_called  # few runs are
+
+        return is_called(transaction.db, writer)
 
     def record(self, transaction: Transaction) -> None:
         """Record it, if nobody has resumed the invocation since."""

@@ -1,0 +1,70 @@
+"""
+Messages that wait for runs: who takes one, and what becomes of those that nobody has taken.
+
+A message that was sent into an invocation waits in the store, beside the log of its session, until the run that works
+on the invocation appends it: then it is an event, and in the same transaction it does not wait any more. So it is taken
+once, whoever dies when. A run that would be completed while a message waits for it is not: it takes the message first
+(`SessionStore._finish`). What is left when an invocation has ended in another way is taken over by the next run of the
+session, as events of the invocation it was sent to, before its own message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .._json import brief
+from .._values import changed
+from ..errors import InvocationEndedError, InvocationNotFoundError
+from ..events import Event
+from ._invocation import Invocation, InvocationStatus
+from ._key import SessionKey
+from ._store import SessionWriter
+
+__all__ = ["received", "take_over_messages"]
+
+
+def received(key: SessionKey, message: Event, runs: Sequence[Invocation]) -> Event:
+    """
+    Return *message* as it waits: for the invocation that it names, or for the one of the session that is under way.
+
+    *runs* are the session's invocations as they are now, oldest first; those that have ended may be left out, but the
+    newest and the one that is named. One that runs, or was interrupted, is preferred to one that is paused.
+
+    Raises:
+        InvocationNotFoundError: There is no invocation of that name, or none at all.
+        InvocationEndedError: It has ended, or all have.
+    """
+    named = message.invocation_id
+    if named is not None:
+        runs = [run for run in runs if run.invocation_id == named]
+        if not runs:
+            raise InvocationNotFoundError(f"{key} has no invocation {brief(named)}; leave invocation_id out")
+    if not runs:
+        msg = f"expected an invocation of {key} that runs, found none yet; begin one with run_async(new_message=...)"
+        raise InvocationNotFoundError(msg)
+    under_way = [run for run in runs if not run.status.has_ended]
+    if not under_way:
+        last = runs[-1]
+        msg = f"the invocation {last.invocation_id} of {key} has ended ({last.status}), and takes no message any more"
+        raise InvocationEndedError(f"{msg}; send it as a new message, with run_async(new_message=...)")
+    at_work = [run for run in under_way if run.status is not InvocationStatus.PAUSED]
+    return changed(message, invocation_id=(at_work or under_way)[-1].invocation_id)
+
+
+async def take_over_messages(writer: SessionWriter, resumed: str | None, *, also_paused: bool = False) -> None:
+    """
+    Append what waits for invocations that no run will go on with, in order, before anything else of this run.
+
+    What waits for the invocation that is being *resumed*, or for one that is paused, is left to it; the latter not if
+    *also_paused*, where all of it is about to be undone.
+
+    Raises:
+        StaleSessionError, StorageError: See `SessionWriter.append`; what was appended until then is stored.
+    """
+    service, key = writer.service, writer.live.key
+    for message in await service._messages(writer.live):
+        name = message.invocation_id or ""
+        found = None if name == resumed else await service._invocation(key, name)
+        is_paused = found is not None and found.status is InvocationStatus.PAUSED
+        if name != resumed and (also_paused or not is_paused):
+            await writer.append(message)
