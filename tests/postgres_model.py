@@ -95,6 +95,7 @@ class ModelServer:
         """What concerns transactions and disks: here everything happens at once."""
 
     _do_begin_snapshot = _do_commit = _do_hurried = _do_pasts = _do_unclaim = _do_tell_work = _nothing
+    _do_hurried_hold = _nothing
 
     # --- reading
 
@@ -106,7 +107,7 @@ class ModelServer:
         is_free = session.owner in (None, asker) or is_over or not self._lives(session.owner)
         return (
             session.id, session.revision, session.create_time, session.update_time, session.epoch, session.owner,
-            session.expires, is_over, is_free, session.chain, session.compaction,
+            session.expires, is_over, is_free, session.chain, session.compaction, False,
         )  # fmt: skip
 
     def _lives(self, owner: str | None) -> bool:
@@ -202,7 +203,7 @@ class ModelServer:
             epochs[i] = session.epoch
         self._write_parts(call, arguments[len(MEMBER) :], numbers, written)
         ran = self._ran(call)
-        return [(i, numbers[i], epochs[i], written[i].chain, *ran) for i in numbers]
+        return [(i, numbers[i], epochs[i], written[i].chain, False, *ran) for i in numbers]
 
     def _holds(self, member: tuple[Any, ...], owner: str) -> bool:
         session, revision, chain, epoch, mode, gone, *_ = member
@@ -294,6 +295,27 @@ class ModelServer:
         found = self.invocations.get((number, key))
         if found is not None and found[1] == epoch:
             found[0] = status
+
+    def _do_end_uncalled(self, connection: ModelConnection, call: Call, *arguments: Any) -> Any:
+        """The same: nobody sends messages here."""
+        number, epoch, key, *_ = arguments
+        found = self.invocations.get((number, key))
+        self._do_end_run(connection, call, *arguments)
+        return [(True,)] if found is not None and found[1] == epoch else []
+
+    def _do_leave_ended(
+        self, connection: ModelConnection, call: Call, number: int, epoch: int, owner: str, key: str
+    ) -> None:
+        found = self.invocations.get((number, key))
+        if found is None or found[:2] != ["running", epoch]:
+            self._do_leave(connection, call, number, epoch, owner)
+
+    def _do_epoch_of_message(self, connection: ModelConnection, call: Call, number: int) -> Any:
+        found = self.sessions.get(number)
+        return [] if found is None else [(found.epoch, found.owner)]
+
+    def _do_waiting_messages(self, connection: ModelConnection, call: Call, number: int) -> Any:
+        return []
 
 
 def folded(present: str | None, operation: str) -> str | None:

@@ -17,7 +17,7 @@ from ._rows import call_row
 from ._session import DatabaseSession
 from ._state import STATE_KEY_BYTES, is_shared, shared_rows, state_rows
 from ._statement import CONTINUES, ENTERS, OUTSIDE, Rows
-from ._text import stored_key
+from ._text import message_begins, stored_key
 
 if TYPE_CHECKING:
     from .._compactions import Compaction
@@ -95,12 +95,15 @@ class Append:
             from ._artifacts import named_rows  # few events name artifacts
 
             rows["artifacts"] += named_rows(member, self.live.key, named)
+        if self.event.actions.replay.sent is not None:
+            rows["taken"].append((member, message_begins(self.event.id)))
         if self._undone is not None:
             rows["undone"] += [(member, *run) for run in self._undone.runs]
 
-    def apply(self, epoch: int, chain: bytes) -> None:
+    def apply(self, epoch: int, chain: bytes, *, has_messages: bool) -> None:
         """Take over that it is stored; the shared scopes are brought up to date by themselves."""
         live = self.live
+        live.has_messages = has_messages
         if self.writer is not None:
             self.writer.epoch = epoch
         live.epoch, live.gone = epoch, None

@@ -257,10 +257,10 @@ class Commits:
 
     def _apply(self, members: Sequence[_Job], rows: Sequence[Sequence[Any]]) -> None:
         """Apply what is stored, in the order of the numbers."""
-        for place, _, epoch, chain, *_ in sorted(rows, key=lambda row: row[1]):
+        for place, _, epoch, chain, has_messages, *_ in sorted(rows, key=lambda row: row[1]):
             job = members[place - 1]
             job.is_stored = True
-            job.append.apply(epoch, chain)
+            job.append.apply(epoch, chain, has_messages=has_messages)
             self._stored(job.append)
 
     def _fail(self, members: Sequence[_Job], error: ServerError | ConnectionLostError | StorageError) -> None:

@@ -67,7 +67,7 @@ async def create_session(
     if not made.rows:
         raise already_exists(key)
     number, chain, *_ = made.rows[0]
-    live = cache.made(key, Row(number, 0, created, created, 0, None, None, True, True, chain, 0))
+    live = cache.made(key, Row(number, 0, created, created, 0, None, None, True, True, chain, 0, False))
     for event, line, (changed, called) in zip(events, lines, changes, strict=True):
         if event.seq:
             live.advance(event, changed, called)

@@ -33,6 +33,7 @@ _DELETE_LOG: Final = Statement(
     """,
     "int8",
 )
+_DELETE_MESSAGES: Final = Statement("delete_messages", "DELETE FROM minirun.events WHERE log = -$1", "int8")
 _LOCK_COUNTER: Final = Statement("lock_counter", "SELECT FROM minirun.store FOR UPDATE")
 # The shared scopes no longer depend on the deltas of a session that is about to go: their whole values are the base,
 # from the newest number on (promise P4).
@@ -93,6 +94,7 @@ async def delete_session(database: Database, key: SessionKey, owner: str, *, gon
         logs = [segment.log for segment in segments_of(pasts.rows, row.id) if segment.log != row.id]
         await transaction.run(
             _DELETE_LOG(row.id),
+            _DELETE_MESSAGES(row.id),
             _LOCK_COUNTER(),
             _WRITE_BASE(key.app_name, key.user_id),
             *(statement(row.id) for statement in _DELETE_ROWS),

@@ -59,6 +59,35 @@ _RENEW: Final = Statement(
     """,
     "text float8 int8[] int8[]",
 )
+# In one transaction with the two after it, which see what was committed before the session's row was locked: who sends
+# a message locks it, too (`_messages`).
+_HURRIED_HOLD: Final = Statement(
+    "hurried_hold",
+    "SELECT set_config('synchronous_commit', 'off', true) FROM minirun.sessions WHERE id = $1 FOR NO KEY UPDATE",
+    "int8",
+)
+_END_UNCALLED: Final = Statement(
+    "end_uncalled",
+    """
+    UPDATE minirun.invocations SET status = $4, end_seq = greatest(seq, $5)
+    WHERE session = $1 AND invocation_id = $3 AND epoch = $2
+        AND NOT EXISTS (SELECT FROM minirun.events e WHERE e.log = -$1)
+    RETURNING true
+    """,
+    "int8 int8 text text int8",
+)
+_LEAVE_ENDED: Final = Statement(
+    "leave_ended",
+    f"""
+    UPDATE minirun.sessions s SET lease_owner = NULL, lease_expires = NULL
+    WHERE id = $1 AND lease_epoch = $2 AND lease_owner = $3 AND NOT EXISTS (
+        SELECT FROM minirun.invocations i
+        WHERE i.session = $1 AND i.invocation_id = $4 AND i.epoch = $2 AND i.status = 'running'
+    )
+    RETURNING pg_notify('{CHANNEL}', $1::text)
+    """,
+    "int8 int8 text text",
+)
 _LEAVE: Final = Statement(
     "leave",
     f"""
@@ -118,6 +147,22 @@ class End:
         elif owner is not None:
             calls.append(_TELL_WORK(*place))  # unless its end was recorded before
         await database.write(*calls)
+
+
+    async def record_uncalled(self, database: Database, owner: str | None) -> bool:
+        """
+        The same for one that is completed, unless messages wait in the session: then nothing changes.
+
+        Return whether it was recorded; False also where somebody else has the session.
+        """
+        place = (self._incarnation, self._epoch, stored_key(self._invocation_id)[0])
+        assert self._status is not None
+        calls = [_HURRIED_HOLD(self._incarnation), _END_UNCALLED(*place, stored_status(self._status), self._revision)]
+        if owner is not None:
+            calls.append(_LEAVE_ENDED(self._incarnation, self._epoch, owner, place[2]))
+            calls.append(_UNCLAIM(place[0], place[2], owner))
+        results = await database.write(*calls)
+        return bool(results[1].rows)
 
 
 class Leases:

@@ -28,7 +28,7 @@ FREE: Final = (
 ROW: Final = (
     "s.id, s.revision, s.create_time, s.update_time, s.lease_epoch, s.lease_owner, s.lease_expires,"
     " coalesce(s.lease_expires <= now(), true),"
-    f" {FREE}, s.chain, s.compaction"
+    f" {FREE}, s.chain, s.compaction, EXISTS (SELECT FROM minirun.events e WHERE e.log = -s.id)"
 )
 """The columns of a Row, in a query where `s` is the table of sessions, and `$1` the worker that asks."""
 

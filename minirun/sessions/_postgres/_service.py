@@ -216,18 +216,45 @@ class DatabaseSessionService(BaseSessionService):
         await self._leases.renew(writers)
 
     async def _record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
-        await End(writer, status).record(self._database, None)
-        return True
+        return await self._end(writer, status, None)
 
-    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
+    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> bool:
         place = (writer.live.incarnation, writer.invocation_id)
         self._leases.running.discard(place)  # also where that cannot be stored
-        end = End(writer, status)
         try:
-            await end.record(self._database, self._leases.owner)
+            is_left = await self._end(writer, status, self._leases.owner)
         except StorageError:
-            self._unrecorded[place] = end  # the next append tries again
+            self._unrecorded[place] = End(writer, status)  # the next append tries again
             raise
+        if not is_left:
+            self._leases.running.add(place)
+        return is_left
+
+    async def _end(self, writer: SessionWriter, status: InvocationStatus | None, owner: str | None) -> bool:
+        """Record it, and give the lease of *owner* back; False if messages wait for what is to be completed."""
+        end = End(writer, status)
+        if status is InvocationStatus.COMPLETED:
+            if await end.record_uncalled(self._database, owner):
+                return True
+            from ._messages import is_called  # few runs are
+
+            if await is_called(self._database, writer, self._leases.owner):
+                return False
+        await end.record(self._database, owner)
+        return True
+
+    async def _put_message(self, key: SessionKey, message: Event) -> None:
+        from ._messages import put_message  # few programs send messages into runs
+
+        if not await put_message(self._database, key, message):
+            raise await self._not_found(key)
+        if (live := self._cache.sessions.get(key)) is not None:
+            live.has_messages = True
+
+    async def _messages(self, live: LiveSession) -> list[Event]:
+        from ._messages import waiting_messages
+
+        return await waiting_messages(self._database, live.incarnation)
 
     async def _record_late(self) -> None:
         """Record the ends that are late, by themselves: they stand also where the append after them is refused."""

@@ -37,6 +37,8 @@ class Row(NamedTuple):
     chain: bytes
     compaction: int
     """The `seq` of the newest visible compaction; 0: none."""
+    has_messages: bool
+    """Whether messages wait for its runs."""
 
 
 class Segment(NamedTuple):
@@ -90,6 +92,6 @@ class DatabaseSession(LiveSession):
         self.in_flight = False  # whether an append of it was sent, and not answered yet
 
     def see(self, row: Row) -> None:
-        """Note what the row says of the lease."""
-        self.epoch = row.epoch
+        """Note what the row says of the lease, and of messages."""
+        self.epoch, self.has_messages = row.epoch, row.has_messages
         self.gone = row.owner if row.is_free and not row.is_over else None

@@ -100,12 +100,15 @@ WITH m AS MATERIALIZED (
         lease_owner = CASE f.mode WHEN 0 THEN s.lease_owner WHEN 1 THEN $1 END,
         lease_expires = CASE f.mode WHEN 0 THEN s.lease_expires WHEN 1 THEN now() + $2 * interval '1 s' END
     FROM fresh f WHERE s.id = f.session
-    RETURNING f.i, f.number, s.lease_epoch, s.chain
+    RETURNING f.i, f.number, s.id AS session, s.lease_epoch, s.chain
 ), logged AS (
     INSERT INTO minirun.events (log, seq, commit_no, chain, data) SELECT session, seq, number, chain, data FROM fresh
 )"""
 
-_APPENDED: Final = "SELECT moved.i, moved.number, moved.lease_epoch, moved.chain{ran} FROM moved"
+_APPENDED: Final = (
+    "SELECT moved.i, moved.number, moved.lease_epoch, moved.chain,"
+    " EXISTS (SELECT FROM minirun.events e WHERE e.log = -moved.session){ran} FROM moved"
+)
 _APPEND_TYPES: Final = ("text", "float8", *(f"{kind}[]" for _, kind in MEMBER))
 
 _OF: Final = ("i", "int8")
@@ -171,6 +174,12 @@ PARTS: Final = (
         """INSERT INTO minirun.invocations (session, invocation_id, name, status, epoch, seq, end_seq, commit_no)
         SELECT f.session, r.invocation_id, r.name, r.status, 0, r.seq, r.end_seq, f.number
         FROM {rows} JOIN fresh f USING (i)""",
+    ),
+    Part(
+        "taken",
+        (_OF, ("begins", "text")),
+        """DELETE FROM minirun.events e USING {rows} JOIN fresh f USING (i)
+        WHERE e.log = -f.session AND starts_with(e.data, r.begins)""",
     ),
     Part(
         "artifacts",
@@ -271,7 +280,8 @@ def append_call(owner: str, lease_s: float, members: Sequence[Sequence[Any]], ro
     """
     The statement that appends the events of *members*; what else they write is in *rows*.
 
-    It answers with a row for each member that is stored: its number in the group, from 1; `commit_no`; epoch; link.
+    It answers with a row for each member that is stored: its number in the group, from 1; `commit_no`; epoch; link;
+    whether messages have waited in its session when the statement began.
     """
     statement = _statement("append", _APPEND, _APPEND_TYPES, _APPENDED, _names(rows))
     return statement(owner, lease_s, *_columns(members), *_arrays(rows))

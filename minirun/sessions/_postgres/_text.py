@@ -13,7 +13,7 @@ from typing import Final
 
 from ..._json import dumps, loads
 
-__all__ = ["read_key", "stored_key"]
+__all__ = ["message_begins", "read_key", "stored_key"]
 
 # Of a key that stands in a row of an index as it is.
 _KEY_BYTES_MAX: Final = 512
@@ -38,3 +38,8 @@ def read_key(key: str, name: str | None) -> str:
     if not isinstance(text, str) or stored_key(text) != (key, name):
         raise ValueError("a key that is written in another way")
     return text
+
+
+def message_begins(message_id: str | None) -> str:
+    """What the text of the message of this id begins with, and of no other."""
+    return f'{{"id":{dumps(message_id)},'

@@ -82,6 +82,8 @@ _UNUSED: Final = Statement(
     WHERE NOT EXISTS (SELECT FROM minirun.sessions s WHERE s.id = e.log AND e.seq <= s.revision)
         AND NOT EXISTS (
             SELECT FROM minirun.shared_pasts p WHERE p.log = e.log AND e.seq BETWEEN p.first_seq AND p.last_seq
+        ) AND NOT EXISTS (
+            SELECT FROM minirun.sessions s WHERE s.id = -e.log
         )
     GROUP BY e.log ORDER BY e.log
     """,

@@ -1,0 +1,102 @@
+"""
+The messages that wait for the runs of a session: events in the log whose number is the session's, but negative.
+
+Who sends locks the session's row, and then looks for an invocation to send to; who completes a run locks it, and then
+looks for messages (`_leases`). So no message comes to an invocation that has just been completed, and none is left.
+What takes a message is the append of it, in one statement.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..._codec import from_json, to_json
+from ..._postgres._values import Statement
+from ...errors import InvalidValueError
+from ...events import Event
+from .._key import SessionKey
+from .._messages import received
+from .._store import SessionWriter
+from ._database import Database
+from ._rows import INVOCATION, corrupt, stored_invocation
+from ._schema import UNFINISHED
+from ._text import stored_key
+
+__all__ = ["is_called", "put_message", "waiting_messages"]
+
+_HOLD: Final = Statement(
+    "hold_for_message",
+    "SELECT id FROM minirun.sessions WHERE app_name = $1 AND user_id = $2 AND session_id = $3 FOR NO KEY UPDATE",
+    "text text text",
+)
+_RUNS: Final = Statement(
+    "runs_for_message",
+    f"""
+    SELECT {INVOCATION} FROM minirun.invocations i WHERE i.session = $1 AND (
+        i.{UNFINISHED} OR i.invocation_id = $2
+        OR i.seq = (SELECT max(n.seq) FROM minirun.invocations n WHERE n.session = $1)
+    ) ORDER BY i.seq
+    """,
+    "int8 text",
+)
+_PUT: Final = Statement(
+    "put_message",
+    """
+    INSERT INTO minirun.events (log, seq, commit_no, chain, data)
+    SELECT -$1, coalesce((SELECT max(seq) FROM minirun.events WHERE log = -$1), 0) + 1, 0, ''::bytea, $2
+    """,
+    "int8 text",
+)
+_WAITING: Final = Statement(
+    "waiting_messages", "SELECT data FROM minirun.events WHERE log = -$1 ORDER BY seq", "int8"
+)
+_EPOCH: Final = Statement(
+    "epoch_of_message", "SELECT lease_epoch, lease_owner FROM minirun.sessions WHERE id = $1", "int8"
+)
+
+
+async def put_message(database: Database, key: SessionKey, message: Event) -> bool:
+    """
+    Let *message* wait, and return True; False if there is no such session.
+
+    Raises:
+        InvocationNotFoundError, InvocationEndedError: There is no invocation that it could wait for.
+    """
+    await database.ready()
+    async with database.pool.transaction() as transaction:
+        [held] = await transaction.run(_HOLD(key.app_name, key.user_id, key.session_id))
+        if not held.rows:
+            return False
+        [[session]] = held.rows
+        named = "" if message.invocation_id is None else stored_key(message.invocation_id)[0]
+        [found] = await transaction.run(_RUNS(session, named))
+        runs = [stored_invocation(database.name, key, *columns) for columns in found.rows]
+        await transaction.run(_PUT(session, to_json(received(key, message, runs))))
+    return True
+
+
+async def waiting_messages(database: Database, session: int) -> list[Event]:
+    """
+    The messages that wait in a session, in their order.
+
+    Raises:
+        StorageCorruptError: One cannot be read.
+    """
+    [found] = await database.read(_WAITING(session))
+    try:
+        return [from_json(Event, data) for (data,) in found.rows]
+    except (InvalidValueError, TypeError) as error:
+        raise corrupt(database.name, f"a message of session row {session}: {error}") from error
+
+
+async def is_called(database: Database, writer: SessionWriter, owner: str) -> bool:
+    """Whether a message waits for the invocation of *writer*, and it can take it: it has the session still."""
+    session = writer.live.incarnation
+    [found] = await database.read(_EPOCH(session))
+    if [tuple(row) for row in found.rows] != [(writer.epoch, owner)]:
+        return False
+    waiting = await waiting_messages(database, session)
+    if any(message.invocation_id == writer.invocation_id for message in waiting):
+        writer.live.has_messages = True
+        return True
+    return False
