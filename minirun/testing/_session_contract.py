@@ -16,6 +16,7 @@ from . import (
     _session_compaction_checks,
     _session_event_checks,
     _session_history_checks,
+    _session_message_checks,
     _session_pending_checks,
     _session_run_checks,
 )
@@ -24,7 +25,10 @@ from ._session_bench import Bench
 
 __all__ = ["check_session_service", "session_service_checks"]
 
-_PARTS = (_session_run_checks, _session_history_checks, _session_pending_checks, _session_compaction_checks)
+_PARTS = (
+    _session_run_checks, _session_history_checks, _session_pending_checks, _session_compaction_checks,
+    _session_message_checks,
+)  # fmt: skip
 _ONCE = (_session_checks, _session_event_checks, *_PARTS)
 _CONTRACT = Contract(
     kind="session service",
