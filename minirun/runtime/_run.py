@@ -418,7 +418,6 @@ class Execution:
             if not is_left:  # a message has come in this moment
                 invocation.ended, run._has_ended, run._status = "", False, InvocationStatus.RUNNING
                 self._is_ending, self._scope = False, trio.CancelScope(shield=True, deadline=self._deadline)
-                self._writer.keep(self._nursery)
                 await self.run()
         finally:
             invocation.committer.end()

@@ -161,6 +161,8 @@ class SessionWriter:
                 self.service._end_use(self._pid)
             else:
                 self._hold, self.live.held = hold, True
+                if hold.nursery is not None:
+                    self.keep(hold.nursery)
         return is_left
 
 
