@@ -19,7 +19,7 @@ from typing import Any
 import trio
 
 import minirun
-from minirun import BaseAgent, Event, InMemoryRunner, InvocationContext, LlmAgent, Runner, SqliteSessionService
+from minirun import BaseAgent, Event, InvocationContext, LlmAgent, Runner, SqliteSessionService
 from minirun.testing import ScriptedLlm, call
 
 PACKAGE = Path(minirun.__file__).parent
@@ -86,6 +86,8 @@ def functions_of_one_emit() -> list[tuple[str, str]]:
             sys.setprofile(None)
 
     async def speak() -> None:
+        from minirun import InMemoryRunner  # a turn on SQLite does not load it
+
         runner = InMemoryRunner(agent=Speaker(name="speaker"), auto_create_session=True)
         async with runner.run_async(user_id="u", session_id="s", new_message="hi") as run:
             await run.wait()

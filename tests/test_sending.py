@@ -1,4 +1,4 @@
-"""Messages into runs: `run.send`, `runner.send`; each becomes an event once, and somebody answers it, or it is refused."""
+"""Messages into runs: `run.send`, `runner.send`. Each becomes an event once, or is refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from minirun.tools import FunctionTool
 from minirun.types import FunctionResponse
 from minirun.workflow import START, Workflow
 
-from .helpers import PLACE, Logic, run_to_end, runner_for, stored_events
+from .helpers import PLACE, Logic, Place, run_to_end, runner_for, stored_events
 from .interruptions import QUIET_RUNS, CancelAtStep
 from .stores import HERE, KINDS, services
 
@@ -99,7 +99,9 @@ async def test_a_message_at_the_end_is_answered(kind: str, tmp_path: Path) -> No
             async for event in run:
                 if event.text in ("one", "two"):
                     await runner.send(f"after {event.text}", **PLACE)
-        assert await log_of(service) == ["user: go", "a: one", "user: after one", "a: two", "user: after two", "a: three"]
+        assert await log_of(service) == [
+            "user: go", "a: one", "user: after one", "a: two", "user: after two", "a: three",
+        ]  # fmt: skip
         assert run.answer is not None
         assert run.answer.text == "three"
         [found] = await service.list_invocations(**HERE)
@@ -108,7 +110,7 @@ async def test_a_message_at_the_end_is_answered(kind: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_message_in_the_very_moment_of_the_end_is_answered_or_refused(kind: str, tmp_path: Path) -> None:
-    """Sent just before the end is recorded, the run goes on with it; just after, it is refused, and nothing is stored."""
+    """Sent just before the end is recorded, the run goes on with it; just after, it is refused."""
     model = ScriptedLlm(["one", "two"])
     async with services(tmp_path)[kind]() as service:
         agent = LlmAgent(name="a", model=model)
@@ -126,7 +128,7 @@ async def test_a_message_in_the_very_moment_of_the_end_is_answered_or_refused(ki
                     await runner.send("after", **PLACE)
             return is_left
 
-        service._finish = before_and_after  # type: ignore[method-assign]
+        service._finish = before_and_after  # type: ignore[method-assign,assignment]
         async with runner.run_async(**PLACE, new_message="go") as run:
             await run.wait()
         assert sent == 2
@@ -505,7 +507,7 @@ async def _interrupted(service: BaseSessionService, session: str, step: int) -> 
         agent=LlmAgent(name="a", model=model, tools=[FunctionTool(look, run_in="loop")]), app_name="app",
         session_service=service, auto_create_session=True,
     )  # fmt: skip
-    place = {"user_id": "u", "session_id": session}
+    place: Place = {"user_id": "u", "session_id": session}
     returned: list[str] = []
     begun: list[str] = []
     with trio.CancelScope() as scope:

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._json import brief, freeze, shown
-from .._service import BaseService
 from ..agents import BaseAgent
 from ..apps import App
-from ..errors import ConfigurationError, InvalidValueError, ServiceNotConfiguredError
+from ..errors import ConfigurationError, InvalidValueError
 from ..runtime import RunConfig, Services
 from ..sessions import BaseSessionService
 from ..sessions._state import Scope, check_key, scope_of
@@ -44,26 +43,11 @@ def app_of(
     plugins: Sequence[BasePlugin] | None,
 ) -> App:
     """Return the app that a Runner was given, or one of the agent or node that it was given instead."""
-    given = {"app": app, "agent": agent, "node": node}
-    named = [f"{name}=" for name, value in given.items() if value is not None]
-    if len(named) != 1:
-        msg = f"expected exactly one of app=, agent= and node=, found {' and '.join(named) or 'none'}"
-        raise ConfigurationError(msg)
-    if node is not None:
-        from ..workflow._root import root_of  # few runners are given one
+    if agent is not None and app_name is not None and app is None and node is None:
+        return App(app_name, agent, () if plugins is None else plugins)
+    from ._odd_arguments import given_app  # an app, a node, or what does not fit
 
-        agent = root_of(node, "node")
-    if app is not None:
-        if not isinstance(app, App):
-            raise ConfigurationError(f"expected app to be an App, found {brief(app)}")
-        if plugins is not None:
-            raise ConfigurationError("expected plugins= with agent=, found it with app=; write App(plugins=[...])")
-        return app if app_name is None else app._renamed(app_name)
-    if app_name is None:
-        msg = "expected app_name= with agent=, found none; it is the name that sessions are kept under"
-        raise ConfigurationError(msg)
-    assert agent is not None
-    return App(app_name, agent, () if plugins is None else plugins)
+    return given_app(app, app_name, agent, node, plugins)
 
 
 def checked_services(
@@ -77,32 +61,14 @@ def checked_services(
     if sessions is None:
         msg = "expected session_service to be a session service, found None; make one, or use InMemoryRunner"
         raise ConfigurationError(msg)
-    _check_service("session_service", sessions, BaseSessionService, sessions)
+    if not isinstance(sessions, BaseSessionService):
+        raise ConfigurationError(f"expected session_service to be a BaseSessionService, found {shown(sessions)}")
     _check_unasked(sessions)
-    if artifact is not None:
-        from ..artifacts import _service as artifacts  # few programs have one; so it is with the two below
+    if any(each is not None for each in (artifact, memory, credential, env)):
+        from ._odd_arguments import check_services  # few programs have any
 
-        _check_service("artifact_service", artifact, artifacts.BaseArtifactService, sessions)
-    if memory is not None:
-        from ..memory import _service as memories
-
-        _check_service("memory_service", memory, memories.BaseMemoryService, sessions)
-    if credential is not None:
-        from ..credentials import _service as credentials
-
-        _check_service("credential_service", credential, credentials.BaseCredentialService, sessions)
-    if env is not None and env is not sessions.env:
-        msg = "expected the Env of the session service, found another one; pass the same env to both"
-        raise ConfigurationError(msg)
+        check_services(sessions, artifact, memory, credential, env)
     return Services(artifact=artifact, memory=memory, credential=credential)
-
-
-def _check_service(name: str, service: object, kind: type[BaseService], sessions: BaseSessionService) -> None:
-    if not isinstance(service, kind):
-        raise ConfigurationError(f"expected {name} to be a {kind.__name__}, found {shown(service)}")
-    if service.env is not sessions.env:
-        msg = f"expected {name} to use the Env of the session service, found another one; pass the same env to both"
-        raise ConfigurationError(msg)
 
 
 def _check_unasked(sessions: BaseSessionService) -> None:
@@ -137,10 +103,9 @@ def check_needs(runner: Runner) -> None:
     for each in (*runner.app.plugins, *runner.app._tree.tools()):
         needed = getattr(each, "needs_service", None)
         if needed is not None and getattr(runner, needed, None) is None:
-            kind = "plugin" if each in runner.app.plugins else "tool"
-            name = getattr(each, "name", type(each).__name__)
-            msg = f"the {kind} {name!r} needs a service that the runner was not given; make it with "
-            raise ServiceNotConfiguredError(f"{msg}Runner({needed}=...)")
+            from ._odd_arguments import missing_service
+
+            raise missing_service(runner, each, needed)
 
 
 def checked_cleanup_timeout_s(seconds: float | None, seconds_by_adk_name: float | None) -> float:

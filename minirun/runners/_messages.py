@@ -1,17 +1,17 @@
 """
 Messages into runs: sending one, and what the run does with those that wait.
 
-Who sends lets the message wait in the store (`sessions._messages`), and is done. The run that works on the invocation
+A sender lets the message wait in the store (`sessions._messages`), and is done. The run that works on the invocation
 looks for messages where it may take some, if there may be any (`LiveSession.has_messages`: what its last append has
-seen, or who has sent in this process). It may
+seen, or a sender in this process). It may
 
 *   before an agent that sees the conversation asks its model, while no call is open, but those that wait for somebody;
-*   when the agents have come to their end: then whoever would answer the user's next message answers these, in another
-    *round* of the same invocation. `ctx.user_content` is the last of them there;
+*   when the agents have come to their end: then the agent that would answer the user's next message answers these, in
+    another *round* of the same invocation. `ctx.user_content` is the last of them there;
 *   when it is left in another way than paused, and nobody answers any more.
 
 An invocation that is resumed replays its rounds: each begins with an event that says `"idle"` in `Replay.sent`. What
-was taken before a question to a model needs no replay: who is asked now is shown the log as it is.
+was taken before a question to a model needs no replay: the model that is asked now is shown the log as it is.
 """
 
 from __future__ import annotations

@@ -295,49 +295,26 @@ class Runner:
         return RunScope(self._program, request, entrance)
 
     async def send(
-        self,
-        content: str | Content,
-        *,
-        user_id: str,
-        session_id: str,
-        invocation_id: str | None = None,
+        self, content: str | Content, *, user_id: str, session_id: str, invocation_id: str | None = None,
         when: str = "next_model_call",
-    ) -> str:
+    ) -> str:  # fmt: skip
         """
-        Send a message of the user into an invocation that is under way, in whatever process it runs.
+        Send a message of the user into the invocation of a session that is under way, in whatever process it runs.
 
-        It returns once the message is in the store, as durable as an event there; it waits for no run. From there the
-        run takes it: it stores it as an event of the user, in the order of sending, before the next question to a
-        model, and never between a call and its response; at the latest where its agents would end, which then go on
-        with it. Whatever happens, cancellation, a crash, another owner, it becomes an event once. What an invocation
-        has not taken by the time it fails or is cancelled is stored without an answer; what waits for one that is
-        paused, or whose process is gone, is taken when that goes on. It wakes nobody, and answers no question: for that
-        there is `pending.reply(...)`.
-
-        Args:
-            content: A text, or a Content without function calls and responses.
-            user_id: Whose session.
-            session_id: Which session.
-            invocation_id: Which invocation; by default the one that runs, or was interrupted, or is paused.
-            when: `"next_model_call"`, or `"idle"`: not before the agents would end, as if it was the next message.
-
-        Returns:
-            The id of the event that the message will be.
+        It waits for no run: it returns the id of the event to be, once the message is in the store, as durable as an
+        event there. The run makes it an event, once, before the next question to a model, or, with *when* `"idle"`,
+        when its agents have come to their end; at the latest then, and they go on with it. An invocation that is
+        paused, or whose process is gone, takes it when it goes on. See "A message into a run" in the guide.
 
         Raises:
-            InvocationEndedError: The invocation has ended; the error says how. Send a new message.
-            InvocationNotFoundError: There is no such invocation, or none in this session.
-            InvalidMessageError: The message is empty, or not one that a user can send.
-            InvalidValueError: *when*, or an id, cannot be one.
-            SessionNotFoundError: There is no such session.
+            InvocationEndedError, InvocationNotFoundError, SessionNotFoundError: There is nothing to send it to.
+            InvalidMessageError, InvalidValueError: It is empty, or not one that a user can send; or no such *when*.
             NotSupportedError: The session service keeps no messages for runs.
-            StorageError: See the class for what it says about the message. Else nothing is stored, nor if this is
-                cancelled.
+            StorageError: See the class for what it says about the message. Else, or if cancelled, nothing is stored.
         """
         self._opener.check_open()
         key = session_key(self.app_name, user_id, session_id)
-        sent: str = await _messages().send(self.session_service, key, content, when, invocation_id)
-        return sent
+        return str(await _messages().send(self.session_service, key, content, when, invocation_id))
 
     async def provide_credential(self, pending: PendingCall, credential: AuthCredential | str) -> Content:
         """
@@ -428,15 +405,9 @@ class Runner:
         return await resume_due(self, now, config, deps)
 
     async def supervise(
-        self,
-        *,
-        max_concurrent: int = 4,
-        every_s: float = 1.0,
-        run_config: RunConfig | None = None,
-        deps: Any = None,
-        stop: trio.Event | None = None,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
+        self, *, max_concurrent: int = 4, every_s: float = 1.0, run_config: RunConfig | None = None, deps: Any = None,
+        stop: trio.Event | None = None, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:  # fmt: skip
         """
         Go on, forever, with what was interrupted, and with what is due: `await nursery.start(runner.supervise)`.
 
@@ -494,16 +465,9 @@ class Runner:
         return await rewind(self.session_service, self.artifact_service, key, rewind_before_invocation_id, config)
 
     async def run_debug(
-        self,
-        messages: str | Sequence[str],
-        *,
-        user_id: str = "debug_user_id",
-        session_id: str = "debug_session_id",
-        run_config: RunConfig | None = None,
-        deps: Any = None,
-        quiet: bool = False,
-        verbose: bool = False,
-    ) -> list[Event]:
+        self, messages: str | Sequence[str], *, user_id: str = "debug_user_id", session_id: str = "debug_session_id",
+        run_config: RunConfig | None = None, deps: Any = None, quiet: bool = False, verbose: bool = False,
+    ) -> list[Event]:  # fmt: skip
         """
         Run one message, or several one after another, print what is said and where tools fail, and return the events.
 

@@ -175,8 +175,8 @@ class Run:
         Send a message of the user into this run: `await run.send("also do the other one")`.
 
         It returns once the message is in the store, where it waits for the run, in the order of sending; it never waits
-        for the agents, so who iterates over the run may send. See `Runner.send` for what becomes of it then, and
-        what *when* says.
+        for the agents, so the task that iterates over the run may send. See `Runner.send` for what becomes of it then,
+        and what *when* says.
 
         Returns:
             The id of the event that the message will be.

@@ -1,11 +1,11 @@
 """
-Messages that wait for runs: who takes one, and what becomes of those that nobody has taken.
+Messages that wait for runs: which run takes one, and what becomes of those that none has taken.
 
 A message that was sent into an invocation waits in the store, beside the log of its session, until the run that works
 on the invocation appends it: then it is an event, and in the same transaction it does not wait any more. So it is taken
-once, whoever dies when. A run that would be completed while a message waits for it is not: it takes the message first
-(`SessionStore._finish`). What is left when an invocation has ended in another way is taken over by the next run of the
-session, as events of the invocation it was sent to, before its own message.
+once, whichever process dies when. A run that would be completed while a message waits for it is not: it takes the
+message first (`SessionStore._finish`). What is left when an invocation has ended in another way is taken over by the
+next run of the session, as events of the invocation it was sent to, before its own message.
 """
 
 from __future__ import annotations

@@ -321,8 +321,8 @@ class SessionStore(BaseService, ABC):
         invocation is recorded as running, again if it was recorded before; one that has ended is refused as stale,
         unless `may_begin` allows it. An event that undoes others lets the
         invocations that have begun in the undone part, and not ended, be cancelled; the others are what they were
-        before it (`invocation_at`). One that was sent to a run (`Replay.sent`) does not wait any more among the messages
-        of the session. No checkpoint after the write.
+        before it (`invocation_at`). One that was sent to a run (`Replay.sent`) does not wait any more among the
+        messages of the session. No checkpoint after the write.
         """
 
     async def _put_message(self, key: SessionKey, message: Event) -> None:
@@ -332,7 +332,7 @@ class SessionStore(BaseService, ABC):
         What waits is no part of the log. A run takes it by appending it, in the same transaction.
 
         Raises:
-            SessionNotFoundError, InvocationNotFoundError, InvocationEndedError: Nobody would take it; nothing is stored.
+            SessionNotFoundError, InvocationNotFoundError, InvocationEndedError: No run would take it.
         """
         raise NotSupportedError(f"{type(self).__name__} keeps no messages for runs; implement `_put_message`")
 

@@ -92,7 +92,8 @@ async def _what_is_called_is_not_completed(t: Bench) -> None:
     await writer.append(message)
     await t.service._put_message(t.key(), _message("2"))
     await writer.record_end(InvocationStatus.COMPLETED)
-    expect("what is recorded early", [one.status for one in await t.service.list_invocations(app_name=t.app)], ["running"])
+    [found] = await t.service.list_invocations(app_name=t.app, user_id="u", session_id="s")
+    expect("what is recorded early", found.status, InvocationStatus.RUNNING)
     expect("whether it is left as failed", await writer.finish(InvocationStatus.FAILED), True)
     with raises(InvocationEndedError, "e-1", "failed"):
         await t.service._put_message(t.key(), _message("3"))
@@ -124,7 +125,8 @@ async def _messages_are_for_what_is_under_way(t: Bench) -> None:
     writer = await _begin(t, "e-2")
     await t.service._put_message(t.key(), _message("3"))
     await t.service._put_message(t.key(), _message("4", "e-1"))
-    expect("who is to take them", [one.invocation_id for one in await t.service._messages(writer.live)], ["e-1", "e-2", "e-1"])
+    takers = [message.invocation_id for message in await t.service._messages(writer.live)]
+    expect("the takers", takers, ["e-1", "e-2", "e-1"])
     await take_over_messages(writer, "e-2")
     expect("what is left to them", await _waiting(t, writer), ["2", "3", "4"])
     await writer.append((await t.service._messages(writer.live))[1])

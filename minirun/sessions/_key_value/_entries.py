@@ -42,6 +42,7 @@ __all__ = [
     "head_of",
     "hexadecimal",
     "id_of",
+    "is_of",
     "key_of",
     "message_of",
     "number_of",
@@ -241,6 +242,12 @@ def run_of(name: str, text: str) -> Run:
         for field in ("app_name", "user_id", "session_id", "invocation_id"):
             _text(fields[field])
         return Run(number, Invocation(**{**fields, "status": InvocationStatus(fields["status"])}))
+
+
+def is_of(run: Invocation, asked: tuple[str | None, str | None, str | None]) -> bool:
+    """Whether an invocation is of this app, user and session; None stands for any."""
+    place = (run.app_name, run.user_id, run.session_id)
+    return all(each in (None, own) for each, own in zip(asked, place, strict=True))
 
 
 def shared_of(begin: str, entries: list[tuple[str, str]]) -> dict[str, JSON]:

@@ -17,7 +17,6 @@ from weakref import WeakValueDictionary
 import attrs
 import trio
 
-from ..._codec import to_json
 from ..._json import JSON, dumps, is_count, shown
 from ...env import Env
 from ...errors import (
@@ -51,8 +50,8 @@ from ._entries import (
     head_of,
     hexadecimal,
     id_of,
+    is_of,
     key_of,
-    message_of,
     of_session,
     row_for,
     row_of,
@@ -65,6 +64,7 @@ from ._entries import (
     user_prefix,
     wait_of,
 )
+from ._messages import is_called, note_messages, put_message, take, waiting
 from ._store import KeyValueStore, OwnedStore
 
 __all__ = ["KeyValueSessionService"]
@@ -288,9 +288,7 @@ class KeyValueSessionService(BaseSessionService):
                 await self._put_beginning(changes, live, event, writer)
             waits = self._put_waits(changes, live, calls)
             if event.actions.replay.sent is not None:
-                sent = await self._sent(live.incarnation)
-                changes |= {name: None for name, message in sent if message.id == event.id}
-                live.has_messages = any(message.id != event.id for _, message in sent)
+                await take(self._store, changes, live, event)
             await self._store.write(changes)
             live.advance(event, changed, calls)
             assert event.id is not None
@@ -308,21 +306,11 @@ class KeyValueSessionService(BaseSessionService):
             if head is None:
                 raise await self._not_found(key)
             runs = [each.invocation for each in await self._runs(of_session("run", head.number))]
-            waits = received(key, message, runs)
-            name = of_session("message", head.number, hexadecimal(self._store.new_number()))
-            await self._store.write({name: to_json(waits)})
-            for (number, _), writer in self._running.items():
-                if number == head.number:
-                    writer.live.has_messages = True
-            if (live := self._cache.sessions.get(key)) is not None:
-                live.has_messages = True
+            await put_message(self._store, head.number, received(key, message, runs))
+            note_messages(key, head.number, self._running.values(), self._cache.sessions.get(key))
 
     async def _messages(self, live: LiveSession) -> list[Event]:
-        return [message for _, message in await self._sent(live.incarnation)]
-
-    async def _sent(self, number: int) -> list[tuple[str, Event]]:
-        """The messages that wait for runs of a session, by the names of their entries."""
-        return [(name, message_of(name, text)) for name, text in await self._store.entries(of_session("message", number))]
+        return [message for _, message in await waiting(self._store, live.incarnation)]
 
     async def _check_current(self, live: LiveSession) -> None:
         """Raise unless the next event of *live* would be the next of what is stored."""
@@ -404,10 +392,8 @@ class KeyValueSessionService(BaseSessionService):
             return True
         with trio.CancelScope(shield=True):
             async with self._store.turn():
-                if status is InvocationStatus.COMPLETED and writer.live.has_messages:
-                    sent = await self._messages(writer.live)
-                    if any(message.invocation_id == writer.invocation_id for message in sent):
-                        return False
+                if status is InvocationStatus.COMPLETED and await is_called(self._store, writer):
+                    return False
                 self._running.pop(place, None)
                 found = await self._run(*place)
                 if found is None or found.invocation.status is not InvocationStatus.INTERRUPTED or status is None:
@@ -469,24 +455,13 @@ class KeyValueSessionService(BaseSessionService):
             runs = [] if head is None else await self._runs(of_session("run", head.number))
         else:
             runs = await self._runs("run/")
-        return [
-            each.invocation
-            for each in runs
-            if app_name in (None, each.invocation.app_name)
-            and user_id in (None, each.invocation.user_id)
-            and session_id in (None, each.invocation.session_id)
-        ]
+        asked = (app_name, user_id, session_id)
+        return [each.invocation for each in runs if is_of(each.invocation, asked)]
 
     async def _invocation(self, key: SessionKey, invocation_id: str) -> Invocation | None:
         head = await self._head(key)
         found = None if head is None else await self._run(head.number, invocation_id)
         return None if found is None else found.invocation
-
-    async def _not_ended(self, key: SessionKey, after_seq: int) -> list[Invocation]:
-        head = await self._head(key)
-        found = [] if head is None else [each.invocation for each in await self._runs(of_session("run", head.number))]
-        later = [run for run in found if run.seq > after_seq and not run.status.has_ended]
-        return sorted(later, key=lambda run: run.seq)
 
     async def _list_waiting(
         self, app_name: str | None, user_id: str | None, session_id: str | None

@@ -59,8 +59,8 @@ _RENEW: Final = Statement(
     """,
     "text float8 int8[] int8[]",
 )
-# In one transaction with the two after it, which see what was committed before the session's row was locked: who sends
-# a message locks it, too (`_messages`).
+# In one transaction with the two after it, which see what was committed before the session's row was locked: the
+# sender of a message locks it, too (`_messages`).
 _HURRIED_HOLD: Final = Statement(
     "hurried_hold",
     "SELECT set_config('synchronous_commit', 'off', true) FROM minirun.sessions WHERE id = $1 FOR NO KEY UPDATE",

@@ -1,8 +1,8 @@
 """
 The messages that wait for the runs of a session: events in the log whose number is the session's, but negative.
 
-Who sends locks the session's row, and then looks for an invocation to send to; who completes a run locks it, and then
-looks for messages (`_leases`). So no message comes to an invocation that has just been completed, and none is left.
+A sender locks the session's row, and then looks for an invocation to send to; the end of a run locks it, and then looks
+for messages (`_leases`). So no message comes to an invocation that has just been completed, and none is left.
 What takes a message is the append of it, in one statement.
 """
 

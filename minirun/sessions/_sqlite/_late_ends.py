@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from ...errors import StorageError
@@ -14,9 +13,8 @@ __all__ = ["record_late"]
 class End(Protocol):
     """How an invocation has ended."""
 
-    @property
-    def finish(self) -> Callable[[str, Transaction], None]:
-        """Records it, and gives the lease of an owner back."""
+    def finish(self, owner: str, transaction: Transaction, *, late: bool = False) -> bool:
+        """Record it, and give the lease of *owner* back; it is late, so no message calls it back."""
 
 
 E = TypeVar("E", bound=End)
@@ -28,7 +26,7 @@ async def record_late(file: SqliteFile, owner: str, unrecorded: dict[tuple[int, 
     def finish(transaction: Transaction) -> None:  # doing so twice changes nothing
         late = list(unrecorded.items())
         for _, end in late:
-            end.finish(owner, transaction)
+            end.finish(owner, transaction, late=True)
 
         def forget() -> None:
             for place, _ in late:

@@ -44,20 +44,15 @@ class Segment(NamedTuple):
     log: int
 
 
-# The highest number that an event of the file has or had, and whether a message waits in any session (`_messages`).
-_NEWEST: Final = (
-    "SELECT max(deleted_no, (SELECT coalesce(max(commit_no), 0) FROM events)), (SELECT min(log) < 0 FROM events)"
-    " FROM store"
-)
-
-
 def newest_no(db: sqlite3.Connection) -> int:
     """The highest number that an event of the file has or had."""
     return _newest(db)[0]
 
 
 def _newest(db: sqlite3.Connection) -> tuple[int, bool]:
-    found = db.execute(_NEWEST).fetchone()
+    """That number, and whether a message waits in any session (`_messages`)."""
+    numbers = "max(deleted_no, (SELECT coalesce(max(commit_no), 0) FROM events)), (SELECT min(log) < 0 FROM events)"
+    found = db.execute(f"SELECT {numbers} FROM store").fetchone()
     if found is None or type(found[0]) is not int or not 0 <= found[0] < NUMBER_MAX:
         raise damage(f"the number of the newest event is missing, found {brief(found)}")
     return found[0], bool(found[1])
@@ -108,10 +103,10 @@ def has_messages(db: sqlite3.Connection, session: int) -> bool:
 def base_no(transaction: Transaction) -> int:
     """The number of the newest event when the transaction's first event was about to be written."""
     if "base_no" not in transaction.shared:
-        transaction.shared["base_no"], transaction.shared["has_messages"] = _newest(transaction.db)
-        transaction.shared["last_no"] = transaction.shared["base_no"]
-    number: int = transaction.shared["base_no"]
-    return number
+        number, transaction.shared["has_messages"] = _newest(transaction.db)
+        transaction.shared["base_no"] = transaction.shared["last_no"] = number
+    base: int = transaction.shared["base_no"]
+    return base
 
 
 def next_no(transaction: Transaction) -> int:

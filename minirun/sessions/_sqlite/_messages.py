@@ -12,7 +12,7 @@ import sqlite3
 from ..._codec import from_json, to_json
 from ...errors import InvalidValueError
 from ...events import Event
-from .._invocation import Invocation, InvocationStatus
+from .._invocation import Invocation
 from .._key import SessionKey
 from .._messages import received
 from .._store import SessionWriter

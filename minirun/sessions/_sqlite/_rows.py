@@ -51,9 +51,8 @@ ROW: Final = (
 """The columns of a Row, in a query where `s` is the table of sessions."""
 
 
-_ROW_TYPES: Final = (
-    (int,), (int,), (float,), (float,), (int,), (str, NoneType), (float, NoneType), (bytes,), (int,), (int,),
-)  # fmt: skip
+_LEASE_TYPES: Final = ((int,), (str, NoneType), (float, NoneType))
+_ROW_TYPES: Final = ((int,), (int,), (float,), (float,), *_LEASE_TYPES, (bytes,), (int,), (int,))
 # As `_leases.py` writes it: the owner; or the owner, the boot, and the expiry on the steady clock.
 _LEASE: Final = re.compile(r"[\w.-]{1,64}(:[\w.-]{1,64}:[0-9]{1,20}(\.[0-9]{1,20})?(e[+-]?[0-9]{1,3})?)?", re.ASCII)
 _ROWS_TYPES: Final = frozenset(product(*_ROW_TYPES))

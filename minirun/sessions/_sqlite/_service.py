@@ -23,9 +23,9 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from ..._codec import to_json
-from ..._json import JSON, brief, is_count, shown
+from ..._json import JSON, is_count
 from ...env import Env
-from ...errors import ConfigurationError, SessionBusyError, StorageError
+from ...errors import SessionBusyError, StorageError
 from ...events import Event
 from .._calls import OpenCall
 from .._invocation import Invocation, InvocationStatus
@@ -88,15 +88,10 @@ class SqliteSessionService(BaseSessionService):
         env: Env | None = None,
     ) -> None:
         super().__init__(env=env)
-        if (path is None) == (db_path is None):
-            msg = f"expected path or db_path, which is the same, found {'neither' if path is None else 'both'}"
-            raise ConfigurationError(msg)
-        if durability not in ("power", "process"):
-            msg = f"expected durability 'power' or 'process', found {brief(durability)}"
-            raise ConfigurationError(msg)
-        if not is_count(cache_bytes):
-            msg = f"expected cache_bytes to be an integer from 0 up, found {shown(cache_bytes)}"
-            raise ConfigurationError(msg)
+        if (path is None) == (db_path is None) or durability not in ("power", "process") or not is_count(cache_bytes):
+            from ._odd_options import refusal  # few services are given any
+
+            raise refusal(path, db_path, durability, cache_bytes)
         self._path = parse_path(db_path if path is None else path)
         self._file = SqliteFile(self._path, FORMAT, durability, self._env)
         self._cache = SessionCache(self._file, cache_bytes)
@@ -194,7 +189,7 @@ class SqliteSessionService(BaseSessionService):
         await self._file.write(renew, durable=False)
 
     async def _record_end(self, writer: SessionWriter, status: InvocationStatus) -> bool:
-        return await self._file.write(partial(_End(writer, status).record_unless_called, writer), durable=False)
+        return await self._file.write(_End(writer, status).record, durable=False)
 
     async def _put_message(self, key: SessionKey, message: Event) -> None:
         from ._messages import put_message  # few programs send messages into runs
@@ -212,10 +207,13 @@ class SqliteSessionService(BaseSessionService):
         self._leases.running.discard(place)  # also where that cannot be stored
         end = _End(writer, status)
         try:
-            return await self._file.write(partial(end.finish_unless_called, self._leases, writer), durable=False)
+            is_left = await self._file.write(partial(end.finish, self._leases.owner), durable=False)
         except StorageError:
             self._unrecorded[place] = end  # the next append tries again
             raise
+        if not is_left:
+            self._leases.running.add(place)
+        return is_left
 
     async def _record_late(self) -> None:
         """Record the ends that are late, by themselves: they stand also where the append after them is refused."""
@@ -263,7 +261,7 @@ class SqliteSessionService(BaseSessionService):
 class _End:
     """How the invocation of a writer has ended, or None: it is left. It may be recorded late."""
 
-    __slots__ = ("_epoch", "_incarnation", "_invocation_id", "_revision", "_status")
+    __slots__ = ("_epoch", "_incarnation", "_invocation_id", "_revision", "_status", "_writer")
 
     def __init__(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
         self._incarnation = writer.live.incarnation
@@ -271,42 +269,30 @@ class _End:
         self._epoch = writer.epoch
         self._revision = writer.live.revision
         self._status = status
+        self._writer = writer
 
-    def finish_unless_called(self, leases: Leases, writer: SessionWriter, transaction: Transaction) -> bool:
-        """Finish it, unless it is to be completed and messages wait for it: then it runs on."""
-        if self._is_called(writer, transaction):
-            leases.running.add((self._incarnation, self._invocation_id))
-            return False
-        self.finish(leases.owner, transaction)
-        return True
+    def record(self, transaction: Transaction, *, late: bool = False) -> bool:
+        """Record it, if nobody has resumed the invocation since; False, and nothing, if messages call it back."""
+        is_completed = self._status is InvocationStatus.COMPLETED
+        if is_completed and not late and has_messages(transaction.db, self._incarnation):
+            from ._messages import is_called  # few runs are
 
-    def record_unless_called(self, writer: SessionWriter, transaction: Transaction) -> bool:
-        """The same for `record`."""
-        if self._is_called(writer, transaction):
-            return False
-        self.record(transaction)
-        return True
-
-    def _is_called(self, writer: SessionWriter, transaction: Transaction) -> bool:
-        if self._status is not InvocationStatus.COMPLETED or not has_messages(transaction.db, self._incarnation):
-            return False
-        from ._messages import is_called  # few runs are
-
-        return is_called(transaction.db, writer)
-
-    def record(self, transaction: Transaction) -> None:
-        """Record it, if nobody has resumed the invocation since."""
+            if is_called(transaction.db, self._writer):
+                return False
         if self._status is not None:
             transaction.db.execute(
                 "UPDATE invocations SET status = ?, end_seq = max(seq, ?)"
                 " WHERE session = ? AND invocation_id = ? AND epoch = ?",
                 (self._status, self._revision, self._incarnation, self._invocation_id, self._epoch),
             )
+        return True
 
-    def finish(self, owner: str, transaction: Transaction) -> None:
-        """Record it, and give the lease of *owner* back."""
-        self.record(transaction)
+    def finish(self, owner: str, transaction: Transaction, *, late: bool = False) -> bool:
+        """Record it, and give the lease of *owner* back; or not, as `record`."""
+        if not self.record(transaction, late=late):
+            return False
         transaction.db.execute(
             f"UPDATE sessions SET lease_owner = NULL, lease_expires = NULL WHERE {_LEASE}",
             (self._incarnation, self._epoch, owner),
         )
+        return True

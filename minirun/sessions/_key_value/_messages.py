@@ -1,0 +1,47 @@
+"""The messages that wait for the runs of a session, each an entry of its own until the event that takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..._codec import to_json
+from ...events import Event
+from .._key import SessionKey
+from .._live import LiveSession
+from .._store import SessionWriter
+from ._entries import Changes, hexadecimal, message_of, of_session
+from ._store import OwnedStore
+
+__all__ = ["is_called", "note_messages", "put_message", "take", "waiting"]
+
+
+async def waiting(store: OwnedStore, number: int) -> list[tuple[str, Event]]:
+    """The messages that wait in a session, in their order, each with the name of its entry."""
+    found = await store.entries(of_session("message", number))
+    return [(name, message_of(name, text)) for name, text in found]
+
+
+async def put_message(store: OwnedStore, number: int, message: Event) -> None:
+    """Let *message* wait, behind the others."""
+    await store.write({of_session("message", number, hexadecimal(store.new_number())): to_json(message)})
+
+
+def note_messages(
+    key: SessionKey, number: int, running: Iterable[SessionWriter], kept: LiveSession | None
+) -> None:
+    """Tell what is loaded of a session that messages wait."""
+    for live in (*(writer.live for writer in running), *([] if kept is None else [kept])):
+        live.has_messages |= (live.key, live.incarnation) == (key, number)
+
+
+async def take(store: OwnedStore, changes: Changes, live: LiveSession, event: Event) -> None:
+    """Let *event* wait no longer, with the *changes* that store it."""
+    sent = await waiting(store, live.incarnation)
+    changes |= {name: None for name, message in sent if message.id == event.id}
+    live.has_messages = any(message.id != event.id for _, message in sent)
+
+
+async def is_called(store: OwnedStore, writer: SessionWriter) -> bool:
+    """Whether a message waits for the invocation of *writer*."""
+    sent = await waiting(store, writer.live.incarnation) if writer.live.has_messages else []
+    return any(message.invocation_id == writer.invocation_id for _, message in sent)
