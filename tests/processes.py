@@ -80,11 +80,27 @@ def asker() -> LlmAgent:
     return LlmAgent(name="asker", model=ScriptedLlm(answer), tools=[wait_in_tool])
 
 
+def steered() -> LlmAgent:
+    """An agent that calls the tool that waits, and answers with all that the user has said, when it is told to."""
+
+    async def answer(request: Any) -> Any:
+        has_called = any(part.function_response for content in request.contents for part in content.parts)
+        if not has_called:
+            return call("wait_in_tool")
+        said = [content.text for content in request.contents if content.role == "user" and content.text]
+        say(f"asked {len(said)}")
+        await told()
+        return " + ".join(said)
+
+    return LlmAgent(name="steered", model=ScriptedLlm(answer), tools=[wait_in_tool])
+
+
 AGENTS: dict[str, Callable[[], BaseAgent]] = {
     "holder": lambda: Holder(name="holder"),
     "greeter": lambda: Greeter(name="greeter"),
     "worker": worker,
     "asker": asker,
+    "steered": steered,
 }
 
 
@@ -155,6 +171,23 @@ async def append_when_told(service: BaseSessionService, options: dict[str, Any])
     await service.append_event(session, Event(author="outside", message="from outside", state={"user:stale": 1}))
 
 
+async def resume(service: BaseSessionService, options: dict[str, Any]) -> None:
+    """Go on with what was interrupted in the session."""
+    runner = Runner(agent=AGENTS[options["agent"]](), app_name="app", session_service=service)
+    [left] = await service.list_invocations(**HERE, status="interrupted")
+    async with runner.run_async(user_id="u", session_id="s", invocation_id=left.invocation_id) as run:
+        await run.wait()
+    say("resumed")
+
+
+async def send(service: BaseSessionService, options: dict[str, Any]) -> None:
+    """Send messages into what runs in the session, one after another; say when each is sent."""
+    runner = Runner(agent=AGENTS["steered"](), app_name="app", session_service=service)
+    for text in options["texts"]:
+        await runner.send(text, user_id="u", session_id="s")
+        say(f"sent {text}")
+
+
 async def delete(service: BaseSessionService, options: dict[str, Any]) -> None:
     """Delete the session."""
     say("deleting")
@@ -188,7 +221,9 @@ ROLES: dict[str, Callable[[BaseSessionService, dict[str, Any]], Awaitable[None]]
         delete,
         open_new_files,
         race,
+        resume,
         run_agent,
+        send,
         try_often,
         write_keys,
     )
