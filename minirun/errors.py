@@ -154,7 +154,7 @@ class NotResumableError(MinirunError, ValueError):
 
 
 class InvocationEndedError(MinirunError):
-    """The invocation has ended: what its contexts would still emit or write is refused. Nothing was stored."""
+    """The invocation has ended: what would still be emitted, written or sent there is refused. Nothing was stored."""
 
 
 class UnknownToolError(MinirunError, LookupError):
