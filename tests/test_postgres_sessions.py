@@ -217,7 +217,7 @@ async def test_a_text_turn_costs_two_round_trips_for_an_event_and_two_more_at_mo
             print(turn, env.trips)
             if turn:
                 assert len(env.trips) <= 2 * stored + 2
-                assert sorted(names[0] for names in env.trips) == ["append", "append", "hurried", "look"]
+                assert sorted(names[0] for names in env.trips) == ["append", "append", "hurried_hold", "look"]
 
 
 # --- what is refused, lost, or unknown

@@ -17,14 +17,17 @@ from typing import Any, TypedDict
 
 import trio
 
-from minirun import AgentTool, Event, InvocationContext, LlmAgent, RunConfig
+from minirun import AgentTool, Event, InvocationContext, LlmAgent, RunConfig, Runner
 from minirun.agents import BaseAgent, ParallelAgent, SequentialAgent
 from minirun.errors import (
     InvalidEventError,
     InvalidValueError,
+    InvocationEndedError,
+    InvocationNotFoundError,
     LlmCallsLimitExceededError,
     ModelContractError,
     ModelError,
+    SessionNotFoundError,
     StaleSessionError,
     StorageError,
 )
@@ -35,7 +38,7 @@ from minirun.sessions import InvocationStatus
 from minirun.simulation import ChaosLlm, World
 from minirun.simulation._simulate import Scenario, Storage
 from minirun.testing import ScriptedLlm, call
-from minirun.tools import ToolContext, exit_loop
+from minirun.tools import FunctionTool, ToolContext, exit_loop
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
 from .graph_worlds import graphs
@@ -571,6 +574,71 @@ async def leavers(world: World) -> None:
         expect(count == charged, f"{user} was charged {charged} times, and the state says {count}")
 
 
+async def steering(world: World) -> None:
+    """
+    Two users talk to an agent, and somebody sends messages into its runs from every process: each message that was sent
+    becomes an event once, and what an invocation that is completed has taken was answered in it.
+    """
+    sent: set[str] = set()
+    refused: set[str] = set()
+    begun: list[str] = []
+
+    def look() -> str:
+        return "seen"
+
+    def talking(request: LlmRequest) -> Any:
+        check_shown(request)
+        return call("look") if world.choices.maybe("the model looks", 3) else "heard"
+
+    async def send(runner: Runner) -> None:
+        while len(begun) < 8:
+            await world.sleep(world.choices.choose(3, "when somebody writes"))
+            user, text = PEOPLE[world.choices.choose(2, "who is written to")], f"m{len(begun)}"
+            when = "idle" if world.choices.maybe("it can wait", 3) else "next_model_call"
+            begun.append(text)
+            try:
+                await runner.send(text, user_id=user, session_id=user, when=when)
+            except (InvocationEndedError, InvocationNotFoundError, SessionNotFoundError):
+                refused.add(text)
+            except StorageError:
+                world.coverage["nobody knows whether a message was sent"] += 1
+            else:
+                sent.add(text)
+
+    def agent() -> BaseAgent:
+        return LlmAgent(name="talker", model=ScriptedLlm(talking), tools=[FunctionTool(look, run_in="loop")])
+
+    async def converse(user: str) -> None:
+        for text in ("hello", "go on", "bye"):
+            await world.say(runner, user, text)
+
+    runner = world.runner(agent)
+    world.host(runner, send)
+    async with trio.open_nursery() as nursery:
+        for user in PEOPLE[:2]:
+            nursery.start_soon(converse, user)
+    while len(begun) < 8:
+        await world.sleep(1)
+    await world.heal()
+    for user in PEOPLE[:2]:
+        await world.say(runner, user, "the end")  # the next run stores what others have left
+    listed = await runner.session_service.list_invocations(app_name=runner.app_name)
+    completed = {one.invocation_id for one in listed if one.status is InvocationStatus.COMPLETED}
+    found: Counter[str] = Counter()
+    for log in (await read_logs(world, runner)).values():
+        check_calls(world, log, may_be_open="crash" in world.faults)
+        found.update(event.text for event in log if event.actions.replay.sent is not None)
+        for place, event in enumerate(log):
+            if event.actions.replay.sent is not None and event.invocation_id in completed:
+                later = [one.author for one in log[place:] if one.invocation_id == event.invocation_id and one.text]
+                expect("talker" in later, f"{event.text} was sent into a run that is completed, and not answered there")
+    twice = sorted(text for text, count in found.items() if count > 1)
+    expect(not twice, f"{twice} were stored twice")
+    expect(sent <= found.keys(), f"{sorted(sent - found.keys())} were sent, and are nowhere")
+    expect(not refused & found.keys(), f"{sorted(refused & found.keys())} were refused, and are stored")
+    world.coverage["messages sent into runs"] += len(sent)
+
+
 # --- budgets ----------------------------------------------------------------------------------------------------------
 
 QUESTIONS_MAX = 3
@@ -794,6 +862,12 @@ WORLDS: dict[str, tuple[Scenario, Options]] = {
     "desk in memory": (desk, {"faults": ("crash", "model", "tools", "users"), "storage": "memory", "processes": 1}),
     "budget in memory": (budget, {"faults": ("users",), "storage": "memory", "processes": 1}),
     "bank in two processes": (bank, {"faults": ("users",), "storage": "sqlite", "processes": 2}),
+    "calm steering in memory": (steering, {"faults": (), "storage": "memory", "processes": 1}),
+    "steering in memory": (steering, {"faults": ("crash", "users"), "storage": "memory", "processes": 1}),
+    "steering in two processes": (
+        steering,
+        {"faults": ("crash", "storage", "users"), "storage": "sqlite", "processes": 2},
+    ),
     "notebook on disk": (notebook, {"faults": (), "storage": "sqlite", "processes": 1}),
     "trees in memory": (trees, {"faults": (), "storage": "memory", "processes": 1}),
     "helpers in memory": (helpers, {"faults": ("crash",), "storage": "memory", "processes": 1}),

@@ -41,9 +41,13 @@ class _MemoryService(ObservedService, InMemorySessionService):
         self.process.refuse_if_dead()
         return await super()._record_end(writer, status)
 
-    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
+    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> bool | None:
         self.process.refuse_if_dead()
-        await super()._finish(writer, status)
+        return await super()._finish(writer, status)
+
+    async def _put_message(self, key: SessionKey, message: Event) -> None:
+        self.process.refuse_if_dead()
+        await super()._put_message(key, message)
 
 
 class MemoryStore(Store):
@@ -58,6 +62,7 @@ class MemoryStore(Store):
         "_app_values",
         "_user_values",
         "_invocations",
+        "_sent",
         "_waiting",
         "_incarnations",
     )
