@@ -143,11 +143,12 @@ class Committer:
         content, live = event.content, self._writer.live
         if content is None:
             return
-        for call in content.calls:
+        calls, responses = content.calls_and_responses
+        for call in calls:
             if call.id in live.call_ids:
                 msg = f"expected a new id for the call of {call.name!r}, found {call.id!r}, which the session has"
                 raise InvalidEventError(msg)
-        for response in content.responses:
+        for response in responses:
             call_open = live.open_calls.get(response.id or "")
             if call_open is None or call_open.invocation_id != self._invocation_id:
                 msg = f"expected the response of {response.name!r} to answer an open call, found id {response.id!r}"
