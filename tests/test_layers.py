@@ -169,6 +169,7 @@ LATER = frozenset(
         "credentials._sign_in",
         "credentials._tokens",
         "credentials._values",
+        "flows._actions",
         "flows._deps",
         "flows._json_schema",
         "flows._node_paths",

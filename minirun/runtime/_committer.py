@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ..errors import InvalidEventError, InvocationEndedError, StorageError
+from ..errors import InvocationEndedError, StorageError
 from ..events import Event
 from ..sessions import SessionWriter
 from ..sessions._store import SessionStore
@@ -126,7 +126,7 @@ class Committer:
         if emission.error is None:
             try:
                 event = emission.to_store()
-                self._check_calls(event)
+                self._writer.live.check_calls(event, self._invocation_id)
                 stored = await self._writer.append(event)
                 emission.apply(stored, len(self._queue))
                 self.publish(stored, emission if emission.has_credit else None)
@@ -137,22 +137,6 @@ class Committer:
                 if isinstance(error, StorageError) and error.stored is None:
                     self._broken = error  # what follows would stand after an event that nobody knows to be there
         emission.settle()
-
-    def _check_calls(self, event: Event) -> None:
-        """Each call is new, each response answers a call that is open: so none is answered twice (promise P6)."""
-        content, live = event.content, self._writer.live
-        if content is None:
-            return
-        calls, responses = content.calls_and_responses
-        for call in calls:
-            if call.id in live.call_ids:
-                msg = f"expected a new id for the call of {call.name!r}, found {call.id!r}, which the session has"
-                raise InvalidEventError(msg)
-        for response in responses:
-            call_open = live.open_calls.get(response.id or "")
-            if call_open is None or call_open.invocation_id != self._invocation_id:
-                msg = f"expected the response of {response.name!r} to answer an open call, found id {response.id!r}"
-                raise InvalidEventError(msg)
 
     # --- for the logic
 
