@@ -88,7 +88,7 @@ class Committer:
         self._idle = trio.lowlevel.ParkingLot()  # those who wait until the caller has had everything
         # credit and back-pressure
         self._holder: Emission | None = None
-        self._takers: deque[Emission] = deque()
+        self._takers: list[Emission] = []
         self._room = partial_buffer
         self._room_waiters = trio.lowlevel.ParkingLot()
 
@@ -252,7 +252,7 @@ class Committer:
             holder, self._holder = self._holder, None
             holder.end_turn()
         while self._takers:
-            self._takers.popleft().wake()
+            self._takers.pop(0).wake()
         for waiters in (self._room_waiters, self._idle):
             if waiters:
                 waiters.unpark_all()
@@ -290,7 +290,7 @@ class Committer:
         if self._holder is emission:
             self._holder = None
             if self._takers:
-                taker = self._takers.popleft()
+                taker = self._takers.pop(0)
                 self._hand_credit_to(taker)
                 taker.wake()
 
