@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -28,7 +28,7 @@ from ..env import Env
 from ..errors import StorageCorruptError, StorageError, StorageRolledBackError
 from ..sessions import DatabaseSessionService
 from ..sessions._postgres._artifacts import LOCK, taken_error, taken_name
-from ..sessions._postgres._guest import DatabaseGuest
+from ..sessions._postgres._guest import DatabaseGuest, sqlite_place
 from ..sessions._postgres._text import read_key, stored_key
 from . import _database_rows as rows
 from ._opening import opening
@@ -56,18 +56,34 @@ class DatabaseArtifactService(DatabaseGuest, BaseArtifactService):
     Keeps artifacts in a Postgres database, which any number of workers may share.
 
     Args:
-        place: A URL, as `DatabaseSessionService` takes it; or such a service, whose connections and Env are then
-            shared. With the latter a version that an agent saves becomes visible in the transaction that stores the
+        db_url: A URL, as `DatabaseSessionService` takes it; or such a service, whose connections and Env are shared
+            then. With the latter a version that an agent saves becomes visible in the transaction that stores the
             event of the save, or not at all; the session service is closed by the code that made it.
         env: Where time and ids come from; only for a URL.
 
+    Of a `sqlite:` URL, or of the service that DatabaseSessionService has made of one, a SqliteArtifactService is made
+    and returned.
+
     Raises:
         ConfigurationError: A session service came with an Env of another, or the URL is none.
+        NotSupportedError: It is of another database, or an option of SQLAlchemy's was given; or a class that is derived
+            from this one was given a SQLite file.
         InvalidValueError: On use: an app, user or session id has more than 512 bytes of UTF-8.
     """
 
-    def __init__(self, place: str | DatabaseSessionService, *, env: Env | None = None) -> None:
-        super().__init__(place, env=env)
+    _own_service = "a BaseArtifactService of your own; check_artifact_service is the contract"
+
+    def __new__(cls, db_url: object = None, **options: Any) -> DatabaseArtifactService:
+        """Make one; for a SQLite file a SqliteArtifactService. Derived classes are made as they are."""
+        place = sqlite_place(cls.__name__, db_url, options) if cls is DatabaseArtifactService else None
+        if place is None:
+            return super().__new__(cls)
+        from ._sqlite import SqliteArtifactService  # a worker on Postgres has no use for it
+
+        return SqliteArtifactService(place, **options)  # type: ignore[return-value]  # on purpose
+
+    def __init__(self, db_url: str | DatabaseSessionService, *, env: Env | None = None, **options: object) -> None:
+        super().__init__(db_url, env=env, **options)
         self._late: set[rows.Use] = set()  # uses that could not be ended
 
     def _after_fork(self) -> None:
