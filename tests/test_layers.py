@@ -222,6 +222,7 @@ LATER = frozenset(
         "sessions._adk._import",
         "sessions._call_fold",
         "sessions._compactions",
+        "sessions._earlier",
         "sessions._edits",
         "sessions._event_references",
         "sessions._gate_line",

@@ -31,9 +31,10 @@ from ..sessions._postgres._artifacts import LOCK, taken_error, taken_name
 from ..sessions._postgres._guest import DatabaseGuest, sqlite_place
 from ..sessions._postgres._text import read_key, stored_key
 from . import _database_rows as rows
+from ._chunks import ChunkedContent, ProvenChunks
 from ._opening import opening
-from ._service import BaseArtifactService, closed_reader, damaged_content
-from ._values import ArtifactKey, ArtifactVersion, Collected, Description, Scope, Stored, next_number
+from ._service import BaseArtifactService
+from ._values import ArtifactKey, Collected, Description, Scope, Stored, next_number
 
 __all__ = ["DatabaseArtifactService"]
 
@@ -175,7 +176,7 @@ class DatabaseArtifactService(DatabaseGuest, BaseArtifactService):
         if content is None:
             raise self._absent(stored)
         if stored.version.size <= CHUNK_BYTES:
-            with _Chunks(stored.version, _Content(self, content, only or b"")) as chunks:
+            with ProvenChunks(stored.version, _Content(self, content, only or b"")) as chunks:
                 yield stored, chunks
             return
         opened = await self._use(key, version, staged)
@@ -184,7 +185,7 @@ class DatabaseArtifactService(DatabaseGuest, BaseArtifactService):
             return
         stored, use = opened
         try:
-            with _Chunks(stored.version, _Content(self, use.content)) as chunks:
+            with ProvenChunks(stored.version, _Content(self, use.content)) as chunks:
                 yield stored, chunks
         finally:
             with trio.CancelScope(shield=True):
@@ -352,59 +353,14 @@ class _Upload:
                 pass
 
 
-class _Content:
-    """The chunks of a content, one after another; of a small one *only* that, which was read already."""
+class _Content(ChunkedContent):
+    """A content of the database."""
 
     def __init__(self, service: DatabaseArtifactService, content: int, only: bytes | None = None) -> None:
+        super().__init__(only)
         self._service = service
         self._content = content
-        self._only = only
-        self._hash = hashlib.sha256()
-        self._number = 0
-        self.size = 0
 
-    @property
-    def sha256(self) -> str:
-        """The hash of what was read."""
-        return self._hash.hexdigest()
-
-    async def read(self) -> bytes:
-        """The next chunk; empty at the end."""
-        if self._only is None:
-            [found] = await self._service._database.read(rows.GET_CHUNK(self._content, self._number))
-            data: bytes = found.rows[0][0] if found.rows else b""
-        else:
-            await trio.lowlevel.checkpoint()
-            data, self._only = self._only, b""
-        self._number += 1
-        self._hash.update(data)
-        self.size += len(data)
-        return data
-
-
-class _Chunks:
-    """The content of a version, and at its end the proof that it is what was saved."""
-
-    def __init__(self, version: ArtifactVersion, content: _Content) -> None:
-        self._version = version
-        self._content = content
-        self._is_closed = False
-
-    def __enter__(self) -> _Chunks:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_closed = True
-
-    def __aiter__(self) -> _Chunks:
-        return self
-
-    async def __anext__(self) -> bytes:
-        if self._is_closed:
-            raise closed_reader(self._version)
-        data = await self._content.read()
-        if data:
-            return data
-        if self._content.sha256 != self._version.sha256:
-            raise damaged_content(self._version, self._content.size)
-        raise StopAsyncIteration
+    async def _chunk(self, number: int) -> bytes:
+        [found] = await self._service._database.read(rows.GET_CHUNK(self._content, number))
+        return found.rows[0][0] if found.rows else b""
