@@ -175,6 +175,8 @@ class McpToolset(BaseToolset):
         """End the connection and its server. What the block has raised leaves as it is, in no group."""
         entry = self._entries.pop(trio.lowlevel.current_trio_token())
         entry.nursery.cancel_scope.shield = True  # a cancellation from outside hides nothing that the block has raised
+        with trio.CancelScope(shield=True):
+            await entry.server.link.leave()
         entry.nursery.cancel_scope.cancel()
         await entry.nurseries.__aexit__(None, None, None)
 
