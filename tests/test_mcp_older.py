@@ -20,7 +20,7 @@ from minirun.testing import ScriptedLlm, call
 from minirun.tools.mcp import McpToolset, StdioServer
 
 from .helpers import PLACE
-from .mcp_servers import older
+from .mcp_servers import desk, older
 from .test_mcp import ROOT, WAYS, responses, served
 from .test_mcp_pauses import Life
 
@@ -51,7 +51,7 @@ async def reached(way: str, notes: Notes) -> AsyncGenerator[Any, None]:
     if way == "stdio":
         yield StdioServer(sys.executable, ["-m", "tests.mcp_servers.older", str(notes.path)], cwd=ROOT)
         return
-    server = older.made(older.note_in(notes.path))
+    server = older.made(desk.note_in(notes.path))
     if way == "in process":
         yield partial(older.transport, server)
         return

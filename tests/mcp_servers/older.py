@@ -1,7 +1,8 @@
 """
-A server of the protocol before 2026-07-28, which asks in the middle of a call: `python -m tests.mcp_servers.older FILE`.
+A server of the protocol before 2026-07-28, which asks in the middle of a call.
 
-It is the official package's, which is kept from telling that it knows the newer protocol.
+`python -m tests.mcp_servers.older FILE` notes in FILE what it does. It is the official package's, which is kept from
+telling that it knows the newer protocol.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from mcp.server import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 
-from .desk import note_in
+from . import desk
 
-__all__ = ["made", "older", "transport"]
+__all__ = ["made", "main", "older", "transport"]
 
 NIGHTS = {"type": "object", "properties": {"nights": {"type": "integer"}}, "required": ["nights"]}
 KIND = {"type": "object", "properties": {"kind": {"type": "string"}}, "required": ["kind"]}
@@ -90,7 +91,7 @@ async def older(read: Any, write: Any) -> AsyncGenerator[Any, None]:
         async with passed:
             async for each in read:
                 request = getattr(each, "message", None)
-                if getattr(request, "method", None) != "server/discover":
+                if request is None or getattr(request, "method", None) != "server/discover":
                     await passed.send(each)
                     continue
                 error = types.ErrorData(code=types.METHOD_NOT_FOUND, message="Method not found")
@@ -121,11 +122,12 @@ async def transport(server: Server[Any]) -> AsyncGenerator[Any, None]:
             stream.close()
 
 
-async def _main() -> None:
-    server = made(note_in(Path(sys.argv[1])))
+async def main(path: Path) -> None:
+    """Serve over standard input and output."""
+    server = made(desk.note_in(path))
     async with stdio_server() as (read, write), older(read, write) as kept:
         await server.run(kept, write, server.create_initialization_options())
 
 
 if __name__ == "__main__":
-    anyio.run(_main, backend="trio")
+    anyio.run(main, Path(sys.argv[1]), backend="trio")

@@ -6,7 +6,7 @@ becomes one of the call's rounds, like that of a server of today: it is stored, 
 an answer, the call is made anew. The server asks again, and is answered from the log at once, each answer once, until
 it asks something that is new.
 
-A question does not say in which call it is asked. Over HTTP it comes as a part of the response to the call, so a context
+A question does not say in which call it is asked. Over HTTP it is a part of the response to the call, so a context
 variable tells. Over other transports it belongs to the only call that goes on. With several, it waits until the server
 has answered the others; if these ask, too, nobody can tell them apart, and all of them end with an error.
 """
@@ -91,9 +91,7 @@ class BackChannel:
             call.is_over.set()
             self._tell()
         if call.is_ambiguous:
-            msg = (
-                f"the MCP server {self._label!r} asks a person in the middle of several calls at once, and its protocol"
-            )
+            msg = f"the MCP server {self._label!r} asks a person while several calls go on at once, and its protocol"
             hint = "make them one after the other: McpToolset(..., sequential=True), and a toolset for each run"
             raise McpError(f"{msg}, which is older than 2026-07-28, does not tell in which of them; {hint}")
         assert call.asked is not None, "it is cancelled for nothing else"
