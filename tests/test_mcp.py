@@ -745,6 +745,8 @@ async def guarded(server: MCPServer, wanted: list[str]) -> AsyncGenerator[str, N
     [
         ({}, "expected one server"),
         ({"server": "ftp://host/"}, "expected the URL"),
+        ({"server": "https://host:mcp/"}, "expected the URL"),
+        ({"server": "https://host/a\nb"}, "expected the URL"),
         ({"server": "https://user:hunter2@host/"}, "expected the URL"),
         ({"server": 3}, "expected a StdioServer"),
         ({"server": StdioServer("x"), "headers": {"a": "b"}}, "expected headers= for the URL"),
