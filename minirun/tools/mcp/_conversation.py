@@ -163,7 +163,8 @@ class _Conversation:
         for key, request in sorted(turn["requests"].items()):
             if request.get("method") != "elicitation/create" or key in turn["known"]:
                 continue
-            form = form_of(request["params"], self._server.label, self._tool)
+            # As it was called then: behind another address it is the same question all the same.
+            form = form_of(request["params"], turn["server"], self._tool)
             payload = {**form.about, KEY: {**turn, "asks": key}}
             answer = await ask_for_input(self._context, form.message, form.schema, payload)
             self.told.append((fingerprint(request), reply_of(request["params"], answer)))
