@@ -6,7 +6,9 @@ import logging
 import os
 import socket
 import sys
+import threading
 from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ from minirun.tools import RetryConfig
 from minirun.tools.mcp import McpToolset, StdioServer
 
 from .helpers import PLACE
-from .mcp_servers import hostile, kinds
+from .mcp_servers import hostile, kinds, older
 
 # The official package leaves the stream of a response as it has its answer; the garbage collector closes it.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
@@ -436,6 +438,33 @@ def test_run_sync_and_the_bridge_enter_toolsets() -> None:
         for session in ("a", "b"):
             events = list(chat.run(user_id="u", session_id=session, new_message="go"))
             assert events[-1].text == "3"
+
+
+def test_two_bridges_and_two_synchronous_runs_share_a_toolset() -> None:
+    """
+    Each has a `trio.run` of its own, in its own thread, and in it a connection of its own; both go on at once.
+    """
+    from minirun.bridge import AsyncioBridge
+
+    tools = McpToolset(lambda: older.transport(older.made(lambda line: None)))
+    both = threading.Barrier(2, timeout=30)
+
+    def answer(request: Any) -> Any:
+        last = request.contents[-1].parts[-1].function_response
+        both.wait()  # neither goes on before the other is as far
+        return call("add", a=1, b=2) if last is None else str(last.response["result"])
+
+    agent = LlmAgent(name="clerk", model=ScriptedLlm(answer), tools=[tools])
+
+    def by_bridge() -> str:
+        with AsyncioBridge(InMemoryRunner(agent=agent, auto_create_session=True)) as chat:
+            return list(chat.run(user_id="u", session_id="s", new_message="go"))[-1].text
+
+    with ThreadPoolExecutor(2) as threads:
+        for work in (by_bridge, lambda: run_sync(agent, "go").text):
+            found = [threads.submit(work) for _ in range(2)]
+            assert [each.result(timeout=60) for each in found] == ["3", "3"]
+    assert not tools._entries
 
 
 def adder(tools: McpToolset) -> LlmAgent:
