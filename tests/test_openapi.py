@@ -25,8 +25,8 @@ from minirun.tools import BaseTool, RetryConfig
 from minirun.tools.openapi import OpenAPIToolset, RestApiTool
 from minirun.types import FunctionDeclaration
 
+from .asgi import serving
 from .helpers import PLACE
-from .oauth_server import serving
 from .openapi_server import FRIENDLY, Api, Reply, hostile
 
 pytest.importorskip("httpx2", reason="the extra `minirun[models]` is not installed")
