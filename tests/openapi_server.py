@@ -135,7 +135,7 @@ FRIENDLY: dict[str, Any] = {
         "/pets/{petId}/photo": {
             "post": {
                 "operationId": "uploadPhoto",
-                "requestBody": {"content": {"multipart/form-data": {"schema": {"type": "object"}}}},
+                "requestBody": {"content": {"multipart/mixed": {"schema": {"type": "object"}}}},
             }
         },
         "/health": {"get": {"security": []}},

@@ -99,7 +99,7 @@ async def test_operations_are_tools_under_the_names_that_adk_gives_them() -> Non
     assert tools["list_pets"].tags == ("pets",)
     assert tools["health_get"].description == "GET /health"
     assert list(toolset.left_out) == ["POST /pets/{petId}/photo"]
-    assert "multipart/form-data" in toolset.left_out["POST /pets/{petId}/photo"]
+    assert "multipart/mixed" in toolset.left_out["POST /pets/{petId}/photo"]
 
 
 async def test_parameters_are_a_schema() -> None:

@@ -72,9 +72,7 @@ async def renewed_credential(
         credential = await service.load_credential(**names)
         if _works(config, credential, rejected, service.env.now()):
             return credential
-        from .._web_client import HttpxWeb  # an extra
-
-        web = HttpxWeb()
+        web = service.env.web()
         try:
             if not scheme.has_person:
                 return await _granted(service, names, config, scheme, web)
