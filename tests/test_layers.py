@@ -49,9 +49,9 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "workflow._arcs workflow._checks workflow._draw workflow._edges workflow._graph workflow._joins",
         ),
     ),
-    ("Postgres, which Env connects to", ("_postgres",)),
+    ("Postgres and the web, which Env connects to", ("_postgres", "_web _web_client _connections")),
     ("env", ("env _threads _abandoned",)),
-    ("what services have in common", ("_service", "_web _web_client")),
+    ("what services have in common", ("_service",)),
     ("services", ("sessions", "credentials", "models")),
     ("what may share the file of the sessions", ("artifacts", "memory")),
     ("runtime", ("runtime",)),
@@ -87,6 +87,7 @@ TEST_DEPENDENCIES = frozenset({"hypothesis", "pytest", "pytest_trio"})
 _MCP = frozenset({"anyio", "httpx2", "mcp", "mcp_types", "pydantic", "starlette"})
 EXTRAS = {
     "_postgres/_libpq.py": frozenset({"psycopg"}),
+    "_connections.py": frozenset({"httpx2"}),
     "_web_client.py": frozenset({"httpx2"}),
     **{f"tools/mcp/{path.name}": _MCP for path in (Path(minirun.__file__).parent / "tools" / "mcp").glob("*.py")},
     **{f"mcp_server/{path.name}": _MCP for path in (Path(minirun.__file__).parent / "mcp_server").glob("*.py")},
