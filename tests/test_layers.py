@@ -182,6 +182,7 @@ LATER = frozenset(
         "flows._results",
         "flows._retold",
         "flows._schema",
+        "flows._shared_budget",
         "flows._state_schema",
         "flows._transfers",
         "flows._words",
