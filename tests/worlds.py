@@ -582,6 +582,7 @@ async def steering(world: World) -> None:
     sent: set[str] = set()
     refused: set[str] = set()
     begun: list[str] = []
+    over: list[str] = []
 
     def look() -> str:
         return "seen"
@@ -591,8 +592,10 @@ async def steering(world: World) -> None:
         return call("look") if world.choices.maybe("the model looks", 3) else "heard"
 
     async def send(runner: Runner) -> None:
-        while len(begun) < 8:
+        while True:
             await world.sleep(world.choices.choose(3, "when somebody writes"))
+            if len(begun) == 8:
+                return
             user, text = PEOPLE[world.choices.choose(2, "who is written to")], f"m{len(begun)}"
             when = "idle" if world.choices.maybe("it can wait", 3) else "next_model_call"
             begun.append(text)
@@ -604,6 +607,8 @@ async def steering(world: World) -> None:
                 world.coverage["nobody knows whether a message was sent"] += 1
             else:
                 sent.add(text)
+            finally:
+                over.append(text)  # or its process has died
 
     def agent() -> BaseAgent:
         return LlmAgent(name="talker", model=ScriptedLlm(talking), tools=[FunctionTool(look, run_in="loop")])
@@ -617,7 +622,7 @@ async def steering(world: World) -> None:
     async with trio.open_nursery() as nursery:
         for user in PEOPLE[:2]:
             nursery.start_soon(converse, user)
-    while len(begun) < 8:
+    while len(over) < 8:
         await world.sleep(1)
     await world.heal()
     for user in PEOPLE[:2]:

@@ -15,12 +15,13 @@ from ...events import Event
 from .._invocation import Invocation
 from .._key import SessionKey
 from .._messages import received
+from .._scoped import CHAIN_START
 from .._store import SessionWriter
 from ._cache import SessionCache
 from ._errors import corrupt
 from ._file import Transaction
 from ._leases import Leases
-from ._logs import CHAIN_START, has_messages, link, next_no
+from ._logs import has_messages, link, next_no
 from ._queries import INVOCATION, stored_invocation
 from ._rows import find_session
 from ._schema import UNFINISHED
