@@ -41,7 +41,7 @@ class _MemoryService(ObservedService, InMemorySessionService):
         self.process.refuse_if_dead()
         return await super()._record_end(writer, status)
 
-    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> bool | None:
+    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> bool:
         self.process.refuse_if_dead()
         return await super()._finish(writer, status)
 

@@ -163,9 +163,10 @@ class ObservedService(BaseSessionService):
         with self.witness.artifacts.deleting((app_name, user_id, session_id), None):
             await super().delete_session(app_name=app_name, user_id=user_id, session_id=session_id)
 
-    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> bool | None:
-        is_left = await super()._finish(writer, status)  # type: ignore[safe-super]  # of the store's service
-        if status is not None and is_left is not False:
+    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> bool:
+        found = await super()._finish(writer, status)  # type: ignore[safe-super]  # of the store's service
+        is_left = found is not False
+        if status is not None and is_left:
             self.witness.ended(writer, status)
         return is_left
 

@@ -15,7 +15,7 @@ from ...events import Event
 from .._invocation import Invocation
 from .._key import SessionKey
 from .._messages import received
-from .._scoped import CHAIN_START
+from .._scoped import CHAIN_START, ScopedSession
 from .._store import SessionWriter
 from ._cache import SessionCache
 from ._errors import corrupt
@@ -25,7 +25,6 @@ from ._logs import has_messages, link, next_no
 from ._queries import INVOCATION, stored_invocation
 from ._rows import find_session
 from ._schema import UNFINISHED
-from ._session import FileSession
 
 __all__ = ["is_called", "look_at_messages", "put_message", "waiting_messages"]
 
@@ -81,7 +80,7 @@ def waiting_messages(name: str, session: int, db: sqlite3.Connection) -> list[Ev
         raise corrupt(name, f"a message of session row {session}: {error}") from error
 
 
-def look_at_messages(db: sqlite3.Connection, live: FileSession, event: Event) -> None:
+def look_at_messages(db: sqlite3.Connection, live: ScopedSession, event: Event) -> None:
     """Take *event* from those that wait, if it is one, and note whether others do."""
     if event.actions.replay.sent is not None:
         for seq, message in enumerate_messages(db, live.incarnation):
