@@ -151,6 +151,7 @@ LATER = frozenset(
         "agents._model_callbacks",
         "agents._model_retry",
         "agents._output",
+        "agents._partial_output",
         "agents._recorded",
         "agents._shaping",
         "agents._speaker",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ..planners import BasePlanner
     from ..tools import BaseToolset, RetryConfig
     from ._output import OutputRetries
+    from ._partial_output import PartialOutput
     from ._shaping import Shaping
 
 __all__ = ["Agent", "LlmAgent"]
@@ -316,6 +317,11 @@ class LlmAgent(BaseAgent):
         """What the model answers, or a callback where it fails; AGAIN if it is to be asked the same again."""
         invocation, model, has_begun = ctx._invocation, request.model, False
         stream = invocation.run_config.streaming_mode is StreamingMode.SSE
+        partial: PartialOutput | None = None
+        if stream and self._output is not None:
+            from ._partial_output import PartialOutput  # few agents have a schema
+
+            partial = PartialOutput(self, ctx)
         async with aclosing(responses_of(model, request.llm_request, stream)) as responses:
             while True:
                 try:
@@ -340,7 +346,8 @@ class LlmAgent(BaseAgent):
                 if not response.partial:
                     return response
                 if stream:
-                    await ctx.emit(_event(ctx, response, request.event_id, partial=True))
+                    event = _event(ctx, response, request.event_id, partial=True)
+                    await ctx.emit(event if partial is None else partial.with_value(event))
 
     def _hooks(self, ctx: InvocationContext, name: str) -> Sequence[Hook]:
         plugins, own = ctx._invocation.program.plugins.get(name), getattr(self, name)
