@@ -125,7 +125,7 @@ class LlmAgent(BaseAgent):
             that it is shown, changed as it likes: `minirun.flows` has `keep_last(n)` and `remove_all_tools`. It is
             asked for each request. A call whose response it leaves out is left out, too.
         transfer_input_filter: The same for what was before another agent handed over to this one.
-        input_schema: What another agent gives it that has it as a tool: as *output_schema*.
+        input_schema: What another agent gives it that has it as a tool, or hands over to it: as *output_schema*.
         output_schema: The form of its final answer: an attrs class, a dataclass, a TypedDict, a list of such, or a JSON
             schema. Every answer of the model is checked; the checked value is the event's `output`. What else may stand
             in the place of an answer is not refused, but has an `output` only if it has the form, or none at all: what
