@@ -303,10 +303,12 @@ class Execution:
 
     def speaker(self) -> BaseAgent:
         """The agent that answers the message of the invocation."""
-        history, live = self.invocation.history, self.invocation.live
+        history, live, tree = self.invocation.history, self.invocation.live, self.invocation.program.tree
+        if not tree.hands_over:
+            return tree.root
         past = Window(live.events, live.index_of(history.prompt_seq), live.index_of(history.message_seq))
         speaker = None if live.compaction is None else live.compaction.speaker
-        return self.invocation.program.tree.speaker(past, speaker)
+        return tree.speaker(past, speaker)
 
     # --- what has stopped them
 
