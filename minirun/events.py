@@ -354,6 +354,7 @@ class Event(Value):
     `route=` for `actions.route`: the route that a node of a workflow takes, a bool, an int, a string or a list of them.
     `timestamp` is in seconds since the epoch; it tells people when, and orders nothing. `model_version` is which model
     has said it, as its provider calls it; `grounding_metadata` and `citation_metadata` are what it says of its sources.
+    `partial_output` is what there is of the `output`, in partial events of an agent with an `output_schema`.
     """
 
     id: str | None = attrs.field(default=None, metadata=TEXT)
@@ -378,6 +379,7 @@ class Event(Value):
     model_version: str | None = attrs.field(default=None, metadata=TEXT)
     grounding_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata=OBJECT)
     citation_metadata: Mapping[str, Any] | None = attrs.field(default=None, metadata=OBJECT)
+    partial_output: JSON = attrs.field(default=None, metadata=JSON_VALUE)
     unknown_fields: Mapping[str, Any] = unknown_field()
 
     def __init__(
@@ -408,8 +410,11 @@ class Event(Value):
         model_version: str | None = None,
         grounding_metadata: Mapping[str, object] | None = None,
         citation_metadata: Mapping[str, object] | None = None,
+        partial_output: object = None,
         unknown_fields: Mapping[str, object] = EMPTY_DICT,
     ) -> None:
+        if partial_output is not None and not partial:
+            raise InvalidValueError("Event.partial_output", "expected None in an event that is not partial")
         if message is not None:
             if content is not None:
                 raise InvalidValueError("Event.message", "it is another name of content; give one of the two")
@@ -448,6 +453,7 @@ class Event(Value):
             model_version=model_version,
             grounding_metadata=grounding_metadata,
             citation_metadata=citation_metadata,
+            partial_output=partial_output,
             unknown_fields=unknown_fields,
         )
 

@@ -40,6 +40,7 @@ HUNT_S_MAX = 1200.0
 SEED_S_MAX = 0.2
 # Worlds that need an extra, which takes a second to import: only the hunts that name them do.
 ELSEWHERE = {
+    "clerk in memory": ("control_worlds", "CONTROL"),
     "servers in memory": ("mcp_worlds", "SERVERS"),
     "sign-ins in memory": ("oauth_worlds", "SIGN_INS"),
     "sign-ins in two processes": ("oauth_worlds", "SIGN_INS"),

@@ -160,5 +160,6 @@ events = st.builds(
     model_version=maybe(texts),
     grounding_metadata=maybe(json_objects),
     citation_metadata=maybe(json_objects),
+    partial_output=st.none(),  # only partial events have one
     unknown_fields=unknown(),
 )

@@ -23,7 +23,7 @@ from minirun.sessions import BaseSessionService
 
 from .benchmarks.floors import FloorFile, FloorMemory, floor_run, floor_stream
 from .benchmarks.measuring import Ratio, Work, measure
-from .benchmarks.programs.minirun import chunk_agent, runner_of, text_agent, tool_agent, turn
+from .benchmarks.programs.minirun import Seats, chunk_agent, runner_of, table_agent, text_agent, tool_agent, turn
 from .benchmarks.programs.protocol import ANSWER, CHUNK, PARTIAL_BUFFER, QUESTION
 
 ROUNDS = 5
@@ -89,6 +89,14 @@ async def test_a_chunk_costs_a_few_times_its_floor() -> None:
     runner = runner_of(chunk_agent(CHUNKS), InMemorySessionService())
     mine = await taking_turns("a streamed chunk", runner, config=RunConfig(streaming_mode=StreamingMode.SSE))
     await assert_at_most(8, mine, Work("its floor", bare, TURNS))
+
+
+async def test_a_chunk_with_the_answer_so_far_costs_at_most_three_chunks() -> None:
+    """A chunk of a typed table, with its rows so far, costs at most three times what the same chunk costs as text."""
+    config = RunConfig(streaming_mode=StreamingMode.SSE)
+    text, typed = (runner_of(table_agent(CHUNKS, tp), InMemorySessionService()) for tp in (None, list[Seats]))
+    floor = await taking_turns("a chunk", text, config=config)
+    await assert_at_most(3, await taking_turns("a chunk with rows", typed, config=config), floor)
 
 
 @pytest.mark.parametrize("store", ["memory", "file"])

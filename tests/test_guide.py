@@ -462,6 +462,7 @@ def test_the_fields_of_run_config_hold() -> None:
         "max_transfers": 50,
         "max_node_runs": 1000,
         "max_tokens": 0,
+        "budget": None,
         "deadline_s": 3600.0,
         "thread_grace_s": 10.0,
         "custom_metadata": None,

@@ -26,6 +26,7 @@ from .._json import FrozenTuple, brief
 from .._record import MUTABLE, fields_shown
 from ..errors import ConfigurationError
 from ..events import Event
+from ..flows._turn import SET_MODEL_RESPONSE as SET_MODEL_RESPONSE
 from ..runtime import InvocationContext
 from ..runtime._failure import leaves
 from ..runtime._hooks import Hook
@@ -39,8 +40,7 @@ __all__ = ["BaseAgent", "Hooks", "hooks_field", "refusing"]
 # An identifier, as in the ADK documents: names stand in branches and prompts.
 _NAME = re.compile(r"[^\W\d]\w*")
 
-# The names of the tools that agents have besides their own.
-SET_MODEL_RESPONSE = "set_model_response"
+# The name of a tool that agents have besides their own.
 TRANSFER_TO_AGENT = "transfer_to_agent"
 
 

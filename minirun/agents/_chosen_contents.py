@@ -17,6 +17,7 @@ from .._values import changed
 from ..errors import InvalidValueError
 from ..events import Event
 from ..flows._branches import is_visible
+from ..flows._retold import handed_input
 from ..flows._transcript import Transcript
 from ..runtime import CallbackContext, InvocationContext
 from ..types import Content, Part
@@ -43,7 +44,12 @@ def choose(
         handed = [index for index, event in enumerate(shown) if event.actions.transfer_to_agent == agent.name]
         if handed:
             before, since = shown[: handed[-1] + 1], shown[handed[-1] + 1 :]
-            shown = [*_chosen(agent.transfer_input_filter, "transfer_input_filter", ctx, before), *since]
+            kept = _chosen(agent.transfer_input_filter, "transfer_input_filter", ctx, before)
+            given = None if any(handed_input(event, agent.name) for event in kept) else before[-1]
+            given_part = None if given is None else handed_input(given, agent.name)
+            if given_part is not None:  # what it was given is no part of what was before
+                kept.append(Event(author=agent.name, seq=0, content=Content(role="user", parts=[given_part])))
+            shown = [*kept, *since]
     if callable(agent.include_contents):
         shown = _chosen(agent.include_contents, "include_contents", ctx, shown)
     transcript.read(_paired(shown, answered))

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ..planners import BasePlanner
     from ..tools import BaseToolset, RetryConfig
     from ._output import OutputRetries
+    from ._partial_output import PartialOutput
     from ._shaping import Shaping
 
 __all__ = ["Agent", "LlmAgent"]
@@ -124,7 +125,7 @@ class LlmAgent(BaseAgent):
             that it is shown, changed as it likes: `minirun.flows` has `keep_last(n)` and `remove_all_tools`. It is
             asked for each request. A call whose response it leaves out is left out, too.
         transfer_input_filter: The same for what was before another agent handed over to this one.
-        input_schema: What another agent gives it that has it as a tool: as *output_schema*.
+        input_schema: What another agent gives it that has it as a tool, or hands over to it: as *output_schema*.
         output_schema: The form of its final answer: an attrs class, a dataclass, a TypedDict, a list of such, or a JSON
             schema. Every answer of the model is checked; the checked value is the event's `output`. What else may stand
             in the place of an answer is not refused, but has an `output` only if it has the form, or none at all: what
@@ -316,6 +317,11 @@ class LlmAgent(BaseAgent):
         """What the model answers, or a callback where it fails; AGAIN if it is to be asked the same again."""
         invocation, model, has_begun = ctx._invocation, request.model, False
         stream = invocation.run_config.streaming_mode is StreamingMode.SSE
+        partial: PartialOutput | None = None
+        if stream and self._output is not None:
+            from ._partial_output import PartialOutput  # few agents have a schema
+
+            partial = PartialOutput(self, ctx)
         async with aclosing(responses_of(model, request.llm_request, stream)) as responses:
             while True:
                 try:
@@ -340,7 +346,8 @@ class LlmAgent(BaseAgent):
                 if not response.partial:
                     return response
                 if stream:
-                    await ctx.emit(_event(ctx, response, request.event_id, partial=True))
+                    event = _event(ctx, response, request.event_id, partial=True)
+                    await ctx.emit(event if partial is None else partial.with_value(event))
 
     def _hooks(self, ctx: InvocationContext, name: str) -> Sequence[Hook]:
         plugins, own = ctx._invocation.program.plugins.get(name), getattr(self, name)

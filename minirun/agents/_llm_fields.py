@@ -10,6 +10,7 @@ from .._json import brief
 from ..code_executors import BaseCodeExecutor
 from ..errors import ConfigurationError, InvalidValueError
 from ..planners import BasePlanner, BuiltInPlanner
+from ..sessions._reserved import check_own_key
 from ..sessions._state import check_key
 from ..tools import BaseTool, BaseToolset, RetryConfig
 from ..types import Content, GenerateContentConfig
@@ -75,7 +76,7 @@ def _check_schema(agent: LlmAgent, name: str, schema: object) -> None:
 
 def _check_key(agent: LlmAgent, name: str, key: object) -> None:
     try:
-        check_key(key, name)
+        check_own_key(check_key(key, name), name)
     except InvalidValueError as error:
         raise ConfigurationError(str(error)) from None
     if not str(key).strip():

@@ -54,8 +54,8 @@ _OF_OS_ERRORS = ("strerror", "filename", "filename2")
 # The fields of values that are free to say; all others are names, ids, kinds and numbers, or are looked at one by one.
 _FREE: Final[Mapping[type, tuple[str, ...]]] = {
     Event: (
-        "content", "actions", "error_message", "output", "custom_metadata", "grounding_metadata", "citation_metadata",
-        "unknown_fields",
+        "content", "actions", "error_message", "output", "partial_output", "custom_metadata", "grounding_metadata",
+        "citation_metadata", "unknown_fields",
     ),
     EventActions: (
         "state_delta",

@@ -26,7 +26,7 @@ from ..types import UsageMetadata
 if TYPE_CHECKING:
     from ..runtime import RunConfig
 
-__all__ = ["BUDGETS", "BudgetName", "Budgets", "is_shared"]
+__all__ = ["BudgetName", "Budgets", "is_shared"]
 
 BudgetName = Literal["max_llm_calls", "max_tokens", "max_tool_calls", "max_transfers", "max_node_runs"]
 

@@ -34,7 +34,7 @@ from ._schema import reader_of
 from ._types import bounded
 from ._written import written
 
-__all__ = ["Outcome", "OutputSchema", "parsed"]
+__all__ = ["RESULT", "Outcome", "OutputSchema", "parsed"]
 
 # The argument under which a tool takes a value that is no object.
 RESULT = "result"
@@ -103,7 +103,7 @@ class OutputSchema:
     def parse_args(self, args: Mapping[str, Any]) -> Outcome:
         """Read an answer that came as the arguments of a call: those that `tool_parameters` describes."""
         try:
-            frozen = freeze(dict(args), "the arguments", 1 if self._is_wrapped else _LEVEL)
+            frozen = freeze(dict(args), "the arguments", 1 if self.is_wrapped else _LEVEL)
         except InvalidValueError as error:
             return Outcome(problems=bounded([str(error)]))
         return self._of_arguments(frozen)
@@ -129,7 +129,8 @@ class OutputSchema:
         return dumps(freeze(value))
 
     @property
-    def _is_wrapped(self) -> bool:
+    def is_wrapped(self) -> bool:
+        """Whether a call has the value as one of its arguments, rather than as all of them."""
         return self._of_value is not self._of_arguments
 
 

@@ -9,19 +9,23 @@ beside it go on to count one invocation, over all of its runs.
 from __future__ import annotations
 
 import os
-from typing import NamedTuple, NoReturn, SupportsIndex
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, SupportsIndex
 
+from .. import errors
 from .._json import brief, is_count
 from ..errors import ConfigurationError
-from ._budgets import BUDGETS, BudgetName
+
+if TYPE_CHECKING:
+    from ._budgets import BudgetName
 
 __all__ = ["Budget", "BudgetAmounts"]
 
-_DONE = {
-    "max_llm_calls": "asked models {used} times, of {limit}",
-    "max_tokens": "used {used} tokens, of {limit}",
-    "max_tool_calls": "called tools {used} times, of {limit}",
+_BUDGETS: dict[str, tuple[type[errors.FatalError], str]] = {
+    "max_llm_calls": (errors.LlmCallsLimitExceededError, "asked models {used} times, of {limit}"),
+    "max_tokens": (errors.TokensLimitExceededError, "used {used} tokens, of {limit}"),
+    "max_tool_calls": (errors.ToolCallsLimitExceededError, "called tools {used} times, of {limit}"),
 }
+"""As `BUDGETS` of an invocation."""
 
 
 class BudgetAmounts(NamedTuple):
@@ -108,9 +112,10 @@ class Budget:
     def _check(self, budget: BudgetName, more: int) -> None:
         limit, used = self._limits[budget], self._used[budget]
         if limit is not None and limit < used + more:
-            done = _DONE[budget].format(used=used, limit=limit)
+            error, done = _BUDGETS[budget]
+            done = done.format(used=used, limit=limit)
             msg = f"the runs that share a Budget have {done}; raise Budget.{budget}, or ask for less"
-            raise BUDGETS[budget][0](msg)
+            raise error(msg)
 
     def _add_tokens(self, tokens: int) -> None:
         self._used["max_tokens"] += tokens

@@ -118,7 +118,7 @@ class Transcript:
         if event.author not in ("user", self._agent_name):
             from ._retold import retold  # many agents are alone
 
-            content = Content(role="user", parts=retold(self.prompts, event.author, content))
+            content = Content(role="user", parts=retold(self.prompts, event, content, self._agent_name))
             if content.parts:
                 self._extend(self._contents, [content])
             return

@@ -19,7 +19,14 @@ from enum import Enum, auto
 
 from ..events import Event
 
-__all__ = ["CUT_OFF", "INVALID_OUTPUT", "REFUSED_OUTPUT", "TRANSITIONS", "Input", "Turn", "input_of", "step"]
+__all__ = [
+    "CUT_OFF", "INVALID_OUTPUT", "REFUSED_OUTPUT", "SET_MODEL_RESPONSE", "TRANSITIONS", "Input", "Turn", "input_of",
+    "step",
+]  # fmt: skip
+
+SET_MODEL_RESPONSE = "set_model_response"
+"""The tool that a model gives its answer with, where it cannot be told the form otherwise."""
+
 
 CUT_OFF = "MAX_TOKENS"
 """The `finish_reason` of an answer that the limit of tokens has cut off. No call in it is made: one may be half."""

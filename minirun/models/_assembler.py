@@ -11,7 +11,8 @@ from typing import Any
 from .._json import FrozenDict, brief, freeze
 from .._values import MAKE, changed
 from ..errors import ModelError
-from ..types import Content, Part, UsageMetadata
+from ..flows._turn import SET_MODEL_RESPONSE
+from ..types import Content, FunctionCall, Part, UsageMetadata
 from ._base import LlmResponse
 from ._reading import call_of, clean, cleaned, object_in
 from ._seals import sealed
@@ -41,12 +42,14 @@ class Assembler(ABC):
     Puts one streamed answer together, block by block.
 
     Blocks keep the order in which they began. Each becomes one part, with the seal that came with it; two blocks are
-    never merged. A call is shown when it is complete, in the whole answer.
+    never merged. A call is shown when it is complete, in the whole answer. Only what `set_model_response` is called
+    with is shown as it comes, as calls whose `args_text` is the next piece of the arguments.
     """
 
     def __init__(self, wire: Wire, shows_thoughts: bool) -> None:
         self._wire = wire
         self._blocks: dict[object, _Block] = {}
+        self._answering: list[Part] = []  # what is to be shown of a call that gives the answer
         self._shows_thoughts = shows_thoughts
         self.finish_reason: str | None = None
         self.error_code: str | None = None
@@ -75,7 +78,10 @@ class Assembler(ABC):
             ModelError: The event says that the provider has failed.
         """
         self._check(data)
-        return self._take(data)
+        shown = self._take(data)
+        if self._answering:
+            shown, self._answering = [*shown, *self._answering], []
+        return shown
 
     def feed_whole(self, body: Mapping[str, Any]) -> None:
         """
@@ -143,8 +149,16 @@ class Assembler(ABC):
         block.whole_args = args if args else block.whole_args
 
     def arguments(self, key: object, piece: str) -> None:
-        """Add to the JSON text of a call's arguments."""
-        self._block(key, "call").pieces.append(piece)
+        """Add to the JSON text of a call's arguments. Those of a call that gives the answer are shown as they come."""
+        block = self._block(key, "call")
+        block.pieces.append(piece)
+        if block.name == SET_MODEL_RESPONSE:
+            piece, block.carry = block.carry + piece, ""
+            if piece and "\ud800" <= piece[-1] <= "\udbff":
+                piece, block.carry = piece[:-1], piece[-1]
+            if piece:
+                call = FunctionCall(name=SET_MODEL_RESPONSE, args_text=clean(piece))
+                self._answering.append(Part(function_call=call))
 
     def cite(self, *citations: object) -> None:
         """Add citations; those that no store could keep are left out, for the answer counts more than they do."""
@@ -165,7 +179,7 @@ class Assembler(ABC):
         """End the texts; return what is left to show of them: U+FFFD for a pair without its second half."""
         left: list[Part] = []
         for block in self._blocks.values():
-            if block.carry:
+            if block.carry and block.kind != "call":
                 block.carry = ""
                 block.pieces.append("\ufffd")
                 left += self._shown("\ufffd", block.kind == "thought")

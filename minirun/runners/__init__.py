@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ._once import RunResult as RunResult
     from ._once import run_once as run_once
     from ._once import run_sync as run_sync
+    from ._remembered import RememberedAnswers as RememberedAnswers
     from ._runner import Runner as Runner
     from ._sync import SyncRun as SyncRun
 else:
@@ -17,6 +18,7 @@ else:
         {
             "._in_memory": "InMemoryRunner",
             "._once": "RunResult run_once run_sync",
+            "._remembered": "RememberedAnswers",
             "._runner": "Runner",
             "._sync": "SyncRun",
         },

@@ -169,6 +169,10 @@ class ResumedInvocation(NamedTuple):
                 msg = f"expected answers to questions of the invocation {invocation_id!r}, found ones of {found}"
                 raise InvalidMessageError(msg)
             invocation_id, branch = asked[0].invocation_id, asked[0].branch
+            if any("remember" in answer.response for answer in answers):
+                from ._remembered import remembering  # few answers are for more than one call
+
+                message = remembering(message, asked, answers)
         assert invocation_id is not None
         resumed = await find_invocation(service, self.key, invocation_id)
         message = changed(message, invocation_id=invocation_id, branch=branch)

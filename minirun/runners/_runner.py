@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ..plugins import BasePlugin
     from ..sessions import PendingCall
     from ..workflow._nodes import NodeLike
+    from ._remembered import RememberedAnswers
     from ._sync import SyncRun
 
 __all__ = ["Runner"]
@@ -170,6 +171,13 @@ class Runner:
     def agent(self) -> BaseAgent:
         """The root agent."""
         return self.app.root_agent
+
+    @property
+    def remembered(self) -> RememberedAnswers:
+        """What users have allowed for later calls, too: `pending.reply(True, remember=...)`."""
+        from ._remembered import RememberedAnswers  # few programs look at it
+
+        return RememberedAnswers(self)
 
     async def __aenter__(self: _Self) -> _Self:
         check_in_trio()  # leaving needs it

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ._pending import PendingCall as PendingCall
     from ._postgres._service import DatabaseSessionService as DatabaseSessionService
     from ._read_only import ReadOnlyState as ReadOnlyState
+    from ._remembered import RememberedAnswer as RememberedAnswer
     from ._service import BaseSessionService as BaseSessionService
     from ._session import GetSessionConfig as GetSessionConfig
     from ._session import ListSessionsResponse as ListSessionsResponse
@@ -44,6 +45,7 @@ else:
             "._live": "LiveSession",
             "._node_runs": "NodeRunInfo NodeRunStatus",
             "._pending": "PendingCall",
+            "._remembered": "RememberedAnswer",
             "._postgres._service": "DatabaseSessionService",
             "._integrity._repair": "Repaired SavedSession repair",
             "._service": "BaseSessionService",

@@ -17,7 +17,7 @@ from ..errors import InvalidEventError
 from ..events import Event
 from ..types import NO_CALLS, FunctionCall, FunctionResponse
 from ._key import CALL_ID
-from ._state import TEMP_PREFIX, with_writes, writes_of
+from ._state import REMOVED, RESERVED_PREFIX, TEMP_PREFIX, with_writes, writes_of
 
 __all__ = ["checked_event"]
 
@@ -49,8 +49,12 @@ def checked_event(event: Event, *, history: bool = False) -> Event:
 
         check_references(event, history=history)
     writes = writes_of(actions)
-    for temporary in writes:
-        if temporary.startswith(TEMP_PREFIX):
+    for key, write in writes.items():
+        if RESERVED_PREFIX in key and write is not REMOVED and not history:
+            from ._reserved import check_own_key  # few keys look like one of the framework
+
+            check_own_key(key, "state")
+        if key.startswith(TEMP_PREFIX):
             kept = {key: write for key, write in writes.items() if not key.startswith(TEMP_PREFIX)}
             return changed(event, actions=with_writes(actions, kept))
     return event

@@ -101,6 +101,8 @@ class PendingCall(Record):
         args: Mapping[str, Any] | None = None,
         message: str | None = None,
         by: str | None = None,
+        remember: Literal["session", "user"] | None = None,
+        any_args: bool = False,
     ) -> Content:
         """
         The message that answers the question with *value*.
@@ -116,6 +118,10 @@ class PendingCall(Record):
                 checked as those of the model are; what does not fit is told to the model as an error.
             message: With False for a confirmation: what the model is told.
             by: The author of the edited *args*, for the log; by default the user of the session.
+            remember: With True for a confirmation: later calls of this tool by this agent, with the arguments that are
+                allowed, are made without asking; `"session"`: in this session, `"user"`: in all of the user's.
+                `Runner.remembered` lists that and takes it back.
+            any_args: With *remember*: whatever arguments they have.
 
         Raises:
             InvalidMessageError: *value* does not answer this kind of question, or the rest does not go with it.
@@ -123,19 +129,26 @@ class PendingCall(Record):
         """
         if self.kind == "credential" and not isinstance(value, bool):
             raise InvalidMessageError(self._no_secrets())
-        given = {"payload": payload, "args": args, "message": message, "by": by}
+        given = {"payload": payload, "args": args, "message": message, "by": by, "remember": remember}
+        given["any_args"] = any_args or None
         odd = [name for name, found in given.items() if found is not None]
         if odd and self.kind != "confirmation":
             msg = f"expected {odd[0]} with the answer to a confirmation only, found one for {self._what()}"
             raise InvalidMessageError(msg)
         if by is not None and args is None:
             raise InvalidMessageError("expected `by` beside edited args only, found it alone; leave it out")
+        if any_args and remember is None:
+            raise InvalidMessageError("expected `any_args` beside `remember` only, found it alone; leave it out")
         if self.kind == "confirmation":
             answer: Any = {"confirmed": value, "payload": payload}
             if args is not None:
                 answer |= {"args": args, "edited_by": self.user_id if by is None else by}
             if message is not None:
                 answer["message"] = message
+            if remember is not None:
+                answer["remember"] = remember
+            if any_args:
+                answer["any_args"] = any_args
         elif self.kind == "long_running" and isinstance(value, dict):
             answer = value
         else:
@@ -190,11 +203,16 @@ def _check_confirmation(pending: PendingCall, answer: Mapping[str, Any]) -> None
         ("args", dict, "an object with the arguments", True),
         ("edited_by", str, "a text", True),
         ("message", str, "a text", False),
+        ("remember", str, "'session' or 'user'", True),
+        ("any_args", bool, "True or False", True),
     ):
         found = answer.get(name)
         if found is not None and (not isinstance(found, kind) or answer["confirmed"] is not goes_with):
             expected = f"expected `{name}` in the answer to {pending._what()} to be {expected}, beside {goes_with}"
             raise InvalidMessageError(f"{expected}, found {shown(found)} beside {answer['confirmed']}")
+    if answer.get("remember") not in (None, "session", "user"):
+        msg = f"expected `remember` in the answer to {pending._what()} to be 'session' or 'user', found"
+        raise InvalidMessageError(f"{msg} {shown(answer['remember'])}")
 
 
 def _check_result(pending: PendingCall, answer: Mapping[str, Any]) -> None:

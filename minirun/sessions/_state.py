@@ -36,6 +36,7 @@ __all__ = ["REMOVED", "Add", "Extend", "State", "Values", "Write", "apply_write"
 APP_PREFIX: Final = "app:"
 USER_PREFIX: Final = "user:"
 TEMP_PREFIX: Final = "temp:"
+RESERVED_PREFIX: Final = "minirun:"
 
 
 class Scope(Enum):
@@ -471,6 +472,10 @@ class State(MutableMapping[str, Any]):
         if self._closed:
             raise InvocationEndedError(self._closed)
         key, mine = check_key(key, "state"), self._writes.get(key, MISSING)
+        if RESERVED_PREFIX in key and write is not REMOVED:
+            from ._reserved import check_own_key  # few keys look like one of the framework
+
+            check_own_key(key, "state")
         if self.schemas is not None:
             self.schemas.check_write(self, key, write)
         self._writes[key] = write if mine is MISSING else merge_writes(key, mine, write)

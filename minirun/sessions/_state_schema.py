@@ -30,6 +30,7 @@ from ._state import (
     MISSING,
     NO_VALUES,
     REMOVED,
+    RESERVED_PREFIX,
     Add,
     Scope,
     State,
@@ -116,7 +117,7 @@ class StateSchemas:
     # --- one key
 
     def _is_own(self, key: str) -> bool:
-        return scope_of(key) is Scope.SESSION
+        return scope_of(key) is Scope.SESSION and not key.startswith(RESERVED_PREFIX)
 
     def _check(self, key: str, value: Any) -> None:
         if self._is_own(key):

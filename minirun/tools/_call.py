@@ -76,22 +76,9 @@ class ToolCall:
         """Run the tool and the hooks around it. What a hook raises leaves; of a tool only a FatalError does."""
         replayer = self.context._invocation.replayer
         try:
-            try:
-                await self._make()
-                if isinstance(self.outcome, Failure) and self.outcome.error is not None:
-                    from ._failed import end_failed  # few tools fail
-
-                    end_failed(self, self.outcome.error)
-            except BaseException as error:
-                if not is_pause(error):
-                    if self.outcome is None and not self.is_waiting:
-                        from ..runtime._questions import has_asked  # few calls are stopped
-
-                        self.is_waiting = has_asked(self.context)
-                    raise
-                self.is_waiting, self.outcome = True, None
+            await self.make()
             if self.context._requested is not None and self.is_waiting:
-                await self._permission.ask("confirm", self.context._requested)
+                await self._permission.ask_unless_remembered(self)
         finally:
             if replayer is not None:
                 replayer.end_call(self.id)
@@ -99,6 +86,23 @@ class ToolCall:
                 self.attempts.start.begin()
             self.attempts.withdraw()
             self.context._close(f"the call {self.call.id} of {self.call.name!r} has ended")
+
+    async def make(self) -> None:
+        """Do what the module says, until there is an outcome, or it waits."""
+        try:
+            await self._make()
+            if isinstance(self.outcome, Failure) and self.outcome.error is not None:
+                from ._failed import end_failed  # few tools fail
+
+                end_failed(self, self.outcome.error)
+        except BaseException as error:
+            if not is_pause(error):
+                if self.outcome is None and not self.is_waiting:
+                    from ..runtime._questions import has_asked  # few calls are stopped
+
+                    self.is_waiting = has_asked(self.context)
+                raise
+            self.is_waiting, self.outcome = True, None
 
     async def _make(self) -> None:
         context = self.context
@@ -111,7 +115,7 @@ class ToolCall:
             if self.outcome is not None:
                 return
         args: dict[str, Any] = thaw(self.call.args) if replayer is None else self._permission.edited_args()
-        value = await self._ask("before_tool_callback", args)
+        value = await self.ask_hooks("before_tool_callback", args)
         if value is not None:
             self.outcome = result_of(value, self.call.name)
         elif context.end_invocation:
@@ -125,15 +129,11 @@ class ToolCall:
                 self.outcome = self.attempts.outcome
             context._cannot_wait = "after a tool has been called: the call would be made again"
             if isinstance(self.outcome, Failure) and self.outcome.error is not None:
-                error = self.outcome.error
-                value = await self._ask("on_tool_error_callback", args, error=error)
-                if value is not None:
-                    from ._failed import tell_handled  # few tools fail
+                from ._failed import ask_about  # few tools fail
 
-                    tell_handled(context, self.call.name, error)
-                    self.outcome = result_of(value, self.call.name)
+                await ask_about(self, args, self.outcome.error)
         if isinstance(self.outcome, Result) and any(self._hooks("after_tool_callback")):
-            value = await self._ask("after_tool_callback", args, tool_response=self.outcome.value)
+            value = await self.ask_hooks("after_tool_callback", args, tool_response=self.outcome.value)
             self.outcome = result_of(self.outcome.value if value is None else value, self.call.name)
         if isinstance(self.outcome, Result) and self.tool.is_long_running:
             self.initial_result, self.outcome = self.outcome.told, None
@@ -153,20 +153,14 @@ class ToolCall:
     def _hooks(self, name: str) -> tuple[Sequence[Hook], Sequence[Hook]]:
         return self.context._invocation.program.plugins.get(name, ()), getattr(self.context._agent, name)
 
-    async def _ask(self, name: str, args: dict[str, Any], **more: Any) -> Any:
+    async def ask_hooks(self, name: str, args: dict[str, Any], **more: Any) -> Any:
         """Ask the hooks of this name; those of plugins call two arguments by other names."""
         plugins, own = self._hooks(name)
         if not (plugins or own):
             return None
-        from ..runtime._hook_calls import ask  # few calls have hooks around them
+        from ._hooks_around import ask_around  # few calls have hooks around them
 
-        answer: Any = None
-        if plugins:
-            theirs = {"result" if argument == "tool_response" else argument: value for argument, value in more.items()}
-            answer = await ask(plugins, tool=self.tool, tool_args=args, tool_context=self.context, **theirs)
-        if own and answer is None:
-            answer = await ask(own, tool=self.tool, args=args, tool_context=self.context, **more)
-        return answer
+        return await ask_around(self, plugins, own, args, more)
 
     # --- when it has ended
 

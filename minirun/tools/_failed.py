@@ -16,14 +16,14 @@ import sysconfig
 import traceback
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .._json import brief
 from ..errors import ArgumentError, FatalError, ModelRetry, UnknownToolError
 from ..runtime import ToolContext
 from ..runtime._failure import first_failure, leaves
 from ._again import begin_again
-from ._outcome import Failure
+from ._outcome import Failure, result_of
 
 if TYPE_CHECKING:
     from ._call import ToolCall
@@ -106,6 +106,14 @@ def tell_failed(context: ToolContext, name: str, error: Exception) -> None:
     if frame is not None:
         said = f"{type(error).__name__}: {context._invocation.secrets.text_of(error)}"
         context._invocation.failures.of_tools[context.function_call_id] = f"{_shown(frame)}: {said}"
+
+
+async def ask_about(call: ToolCall, args: dict[str, Any], error: Exception) -> None:
+    """Ask the hooks about a tool that has failed; what they answer is its result."""
+    value = await call.ask_hooks("on_tool_error_callback", args, error=error)
+    if value is not None:
+        tell_handled(call.context, call.call.name, error)
+        call.outcome = result_of(value, call.call.name)
 
 
 def tell_handled(context: ToolContext, name: str, error: Exception) -> None:

@@ -9,7 +9,7 @@ process asks the same one, and one that is asked already is not asked again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._json import thaw
 from ..env import derived_id
@@ -20,9 +20,14 @@ from ..runtime._failure import Pause
 from ..runtime._questions import answer_to, is_answered_now, pose
 from ..sessions._asking import Question
 from ..sessions._recovery import INTERRUPTED_MESSAGE
+from ..sessions._remembered import is_remembered
 from ..types import FunctionCall
+from ._attempts import Attempts
 from ._base import BaseTool
 from ._outcome import UNKNOWN, Failure
+
+if TYPE_CHECKING:
+    from ._call import ToolCall
 
 __all__ = ["Permission"]
 
@@ -45,7 +50,12 @@ class Permission:
             Pause: Nobody has answered yet.
         """
         asked = self._context._requested  # by a callback before it
-        if not is_required and asked is None and self._answer_to("confirm") is None:
+        is_answered = self._answer_to("confirm") is not None
+        if not (is_required or asked is not None or is_answered):
+            return None
+        if not is_answered and self.is_remembered(args):
+            self._context._requested = None
+            self._context.tool_confirmation = ToolConfirmation(confirmed=True)
             return None
         confirmation = await self._confirmation("confirm", asked or ToolConfirmation(), args)
         self._context.tool_confirmation = confirmation
@@ -81,6 +91,22 @@ class Permission:
                 return None
             return self._refused(again, UNKNOWN, INTERRUPTED_MESSAGE)
         return Failure(UNKNOWN, INTERRUPTED_MESSAGE)
+
+    def is_remembered(self, args: Mapping[str, Any]) -> bool:
+        """Whether somebody has allowed such calls before, and they are not asked about any more."""
+        return is_remembered(self._context._invocation.values, self._context.agent_name, self._call.name, args)
+
+    async def ask_unless_remembered(self, call: ToolCall) -> None:
+        """Ask about a call whose tool wants to be confirmed; if that is remembered, call the tool again at once."""
+        asked = self._context._requested
+        assert asked is not None
+        if not self.is_remembered(self.edited_args()):
+            return await self.ask("confirm", asked)
+        self._context._requested, call.is_waiting = None, False
+        self._context.tool_confirmation = ToolConfirmation(hint=asked.hint, confirmed=True)
+        start, call.attempts = call.attempts.start, Attempts(self._context, self._tool)
+        call.attempts.start = start
+        await call.make()
 
     def edited_args(self) -> dict[str, Any]:
         """The arguments of the call as somebody has edited them who allowed it; its own if nobody has."""

@@ -27,6 +27,7 @@ from minirun import (
     Event,
     InMemorySessionService,
     InvocationContext,
+    RunConfig,
     Runner,
     SqliteSessionService,
 )
@@ -34,7 +35,7 @@ from minirun.sessions import BaseSessionService, Session
 
 from .floors import FloorFile, FloorMemory, FloorStore, floor_run
 from .measuring import Row, Times, Work, measure
-from .programs.minirun import runner_of, text_agent, turn
+from .programs.minirun import SSE, Seats, runner_of, table_agent, text_agent, turn
 from .programs.protocol import ANSWER, SHORT_HISTORY_EVENTS
 from .scale import Scale
 
@@ -91,8 +92,9 @@ async def opened(kind: Kind, path: Path) -> AsyncIterator[BaseSessionService]:
 class Conversation:
     """A session with a history, for a work that takes turns in it."""
 
-    def __init__(self, runner: Runner, history: int = 0) -> None:
+    def __init__(self, runner: Runner, history: int = 0, config: RunConfig | None = None) -> None:
         self.session_id = ""
+        self._config = config
         self._runner = runner
         self._history = history
 
@@ -107,7 +109,7 @@ class Conversation:
 
     async def turn(self) -> None:
         """Take a turn."""
-        await turn(self._runner, self.session_id)
+        await turn(self._runner, self.session_id, self._config)
 
 
 # --- one session ----------------------------------------------------------------------------------------------------
@@ -196,7 +198,13 @@ async def chunks(scale: Scale, folder: Path) -> list[Row]:
     bare = Work(CHANNELS, partial(floor_run, FloorMemory(), 0, ["x"] * scale.events), units=scale.events)
     mine = Work("mine", emitting.turn, units=scale.events, prepare=emitting.prepare)
     times = await measure(scale.rounds, bare, mine)
-    return beside("emit, partial, per fragment", times["mine"], [bare], times)
+    rows = beside("emit, partial, per fragment", times["mine"], [bare], times)
+    works = []
+    for name, tp in (("as text", None), ("mine", list[Seats])):
+        talk = Conversation(runner_of(table_agent(scale.events, tp), InMemorySessionService()), config=SSE)
+        works.append(Work(name, talk.turn, units=scale.events, prepare=talk.prepare))
+    times = await measure(scale.rounds, *works)
+    return [*rows, *beside("partial output of a table, per fragment", times["mine"], works[:1], times)]
 
 
 async def appends(scale: Scale, folder: Path) -> list[Row]:

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from functools import partial
 from itertools import count
-from typing import Literal
+from typing import Any, Literal, TypedDict
 
 import trio
 
@@ -57,6 +57,8 @@ SSE = RunConfig(streaming_mode=StreamingMode.SSE)
 # So many events are made by one run of a long history, because a live session keeps those of its run.
 EVENTS_PER_LONG_RUN = 20_000
 LONG = "long"  # the session that has one
+# Of a table in JSON; models send so much at a time, about.
+PIECE_CHARS = 20
 
 # --- agents ---------------------------------------------------------------------------------------------------------
 
@@ -97,6 +99,29 @@ class Chunks(BaseLlm):
         yield LlmResponse(content=Content(role="model", parts=[Part(text=CHUNK * self._chunks)]))
 
 
+class Pieces(BaseLlm):
+    """Answers with a table, in so many pieces of its JSON text."""
+
+    def __init__(self, pieces: int) -> None:
+        row = json.dumps({"name": "TP 571 to Porto", "seats": 12})
+        text = f"[{', '.join([row] * (pieces * PIECE_CHARS // len(row)))}]"
+        self._pieces = [text[at : at + PIECE_CHARS] for at in range(0, len(text), PIECE_CHARS)]
+
+    async def generate_content_async(
+        self, request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        for piece in self._pieces:
+            yield LlmResponse(content=Content(role="model", parts=[Part(text=piece)]), partial=True)
+        yield LlmResponse(content=Content(role="model", parts=[Part(text="".join(self._pieces))]))
+
+
+class Seats(TypedDict):
+    """A row of that table."""
+
+    name: str
+    seats: int
+
+
 async def weather(city: str) -> dict[str, object]:
     """Tell the weather of a city."""
     return dict(TOOL_RESULT)
@@ -120,6 +145,11 @@ def tool_agent() -> LlmAgent:
 def chunk_agent(chunks: int) -> LlmAgent:
     """One that answers in chunks."""
     return LlmAgent(name="agent", model=Chunks(chunks), instruction="Be brief.")
+
+
+def table_agent(pieces: int, output_schema: Any = None) -> LlmAgent:
+    """One that answers with a table in pieces; with a schema such as `list[Seats]` each shows the rows so far."""
+    return LlmAgent(name="agent", model=Pieces(pieces), instruction="Be brief.", output_schema=output_schema)
 
 
 class Talkative(BaseAgent):
