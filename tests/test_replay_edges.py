@@ -190,6 +190,18 @@ async def test_who_does_not_what_it_did_is_told_so_before_others_have_said_again
         await go_on(agent(now=True), log, len(log), RunConfig(deadline_s=100))
 
 
+async def test_what_was_read_is_stored_once() -> None:
+    """The next event carries it, and those after it carry nothing."""
+
+    async def read(ctx: InvocationContext) -> None:
+        ctx.state.get("order")
+        for text in ("one", "two"):
+            await ctx.emit(Event(message=text))
+
+    events, _ = await run_to_end(runner_for(read))
+    assert [event.actions.replay.reads for event in events] == [{"run/agent": {"order": [1, [0]]}}, {}]
+
+
 async def test_what_was_written_before_a_question_is_known_after_its_answer() -> None:
     """The question has stored it, so it is not recorded as something that was read."""
 
