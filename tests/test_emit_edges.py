@@ -15,9 +15,9 @@ from trio.testing import MockClock
 from minirun import App, Event, InMemorySessionService, InvocationContext, RunConfig, Runner
 from minirun.agents import ParallelAgent
 from minirun.artifacts import InMemoryArtifactService
-from minirun.errors import DeadlineExceededError, InvocationNotFoundError
+from minirun.errors import DeadlineExceededError, InvalidEventError, InvocationNotFoundError
 from minirun.plugins import BasePlugin
-from minirun.types import Content, FunctionCall, Part
+from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
 from .helpers import Logic, runner_for, stored_events
 
@@ -262,6 +262,22 @@ async def test_what_closes_something_takes_no_turn(autojump_clock: MockClock) ->
             log = await stored_events(runner)
             await run.wait()
     assert [response.id for event in log for response in event.get_function_responses()] == ["c1"]
+
+
+async def test_one_event_answers_a_call_once() -> None:
+    """With two responses to a call it is refused, and the call stays open for a right one (P6)."""
+
+    async def logic(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(content=Content(role="model", parts=[Part(function_call=FunctionCall(name="f", id="c"))])))
+        answer = Part(function_response=FunctionResponse(name="f", id="c", response={"result": 1}))
+        with pytest.raises(InvalidEventError, match="responses to differ"):
+            await ctx.emit(Event(content=Content(role="user", parts=[answer, answer])))
+        await ctx.emit(Event(content=Content(role="user", parts=[answer])))
+
+    runner = runner_of(logic)
+    async with runner.run_async(**PLACE, new_message="go") as run:
+        await run.wait()
+    assert [len(event.get_function_responses()) for event in await log_of(runner)] == [0, 0, 1]
 
 
 async def test_what_a_task_sets_while_an_event_is_on_its_way_goes_with_the_next_one() -> None:

@@ -190,6 +190,21 @@ async def test_who_does_not_what_it_did_is_told_so_before_others_have_said_again
         await go_on(agent(now=True), log, len(log), RunConfig(deadline_s=100))
 
 
+async def test_what_a_recorded_event_has_carried_goes_with_no_later_one() -> None:
+    """The agent sets it again on its way through the record, where it belongs to the event that is there."""
+
+    async def ask(ctx: InvocationContext) -> None:
+        ctx.actions.skip_summarization = True
+        await ctx.emit(Event(message="one"))
+        await ctx.request_input("?")
+        await ctx.emit(Event(message="two"))
+
+    runner = runner_for(ask)
+    [first, _], run = await run_to_end(runner)
+    [second], _ = await run_to_end(runner, run.pending[0].reply("yes"))
+    assert [each.actions.skip_summarization for each in (first, second)] == [True, None]
+
+
 async def test_what_was_read_is_stored_once() -> None:
     """The next event carries it, and those after it carry nothing."""
 
