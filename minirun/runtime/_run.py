@@ -379,7 +379,8 @@ class Execution:
                 status = InvocationStatus.INTERRUPTED  # the store has failed: a later run closes what is open
             run._status = status
             try:
-                await invocation.drop_unnamed_artifacts()
+                if invocation.run_artifacts is not None:
+                    await invocation.run_artifacts.drop_unnamed()
                 if compactor is not None and status.has_ended and not has_looked and compactor.is_due(invocation.live):
                     compactor.note_due(invocation.live.key)
             finally:  # whatever a service of somebody else raises, the session is let go
