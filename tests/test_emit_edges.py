@@ -282,8 +282,8 @@ async def test_what_an_event_lacks_is_filled_in_although_it_has_an_id_and_a_node
 
     async def logic(ctx: InvocationContext) -> None:
         said.append(await ctx.emit(Event(message="one")))
-        again = attrs.evolve(said[0], id="again", seq=None, timestamp=None, **{name: None})
-        said.append(await ctx.emit(again))
+        changes: dict[str, Any] = {"id": "again", "seq": None, "timestamp": None, name: None}
+        said.append(await ctx.emit(attrs.evolve(said[0], **changes)))
 
     agent = ParallelAgent(name="sides", sub_agents=[Logic(name="a", logic=logic)])
     async with runner_for(agent).run_async(**PLACE, new_message="go") as run:
