@@ -7,17 +7,19 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Any
 
+import attrs
 import pytest
 import trio
 import trio.testing
 from trio.testing import MockClock
 
-from minirun import App, Event, InMemorySessionService, InvocationContext, RunConfig, Runner
+from minirun import App, Event, InMemorySessionService, InvocationContext, LlmAgent, RunConfig, Runner
 from minirun.agents import ParallelAgent
 from minirun.artifacts import InMemoryArtifactService
-from minirun.errors import DeadlineExceededError, InvocationNotFoundError
+from minirun.errors import DeadlineExceededError, InvalidEventError, InvocationNotFoundError
 from minirun.plugins import BasePlugin
-from minirun.types import Content, FunctionCall, Part
+from minirun.testing import ScriptedLlm
+from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
 from .helpers import Logic, runner_for, stored_events
 
@@ -262,6 +264,49 @@ async def test_what_closes_something_takes_no_turn(autojump_clock: MockClock) ->
             log = await stored_events(runner)
             await run.wait()
     assert [response.id for event in log for response in event.get_function_responses()] == ["c1"]
+
+
+async def test_answers_of_models_carry_the_metadata_of_their_run() -> None:
+    """They are complete when they are made, but for that."""
+    runner = runner_for(LlmAgent(name="a", model=ScriptedLlm(["hi"])))
+    async with runner.run_async(**PLACE, new_message="go", run_config=RunConfig(custom_metadata={"tag": 1})) as run:
+        answer = await run.wait()
+    assert answer is not None
+    assert answer.custom_metadata == {"tag": 1}
+
+
+@pytest.mark.parametrize("name", ["author", "branch", "invocation_id"])
+async def test_what_an_event_lacks_is_filled_in_although_it_has_an_id_and_a_node(name: str) -> None:
+    """As a copy of an earlier event has, which somebody has changed and emits again."""
+    said: list[Event] = []
+
+    async def logic(ctx: InvocationContext) -> None:
+        said.append(await ctx.emit(Event(message="one")))
+        changes: dict[str, Any] = {"id": "again", "seq": None, "timestamp": None, name: None}
+        said.append(await ctx.emit(attrs.evolve(said[0], **changes)))
+
+    agent = ParallelAgent(name="sides", sub_agents=[Logic(name="a", logic=logic)])
+    async with runner_for(agent).run_async(**PLACE, new_message="go") as run:
+        await run.wait()
+    first, second = (getattr(event, name) for event in said)
+    assert first is not None
+    assert second == first
+
+
+async def test_one_event_answers_a_call_once() -> None:
+    """With two responses to a call it is refused, and the call stays open for a right one (P6)."""
+
+    async def logic(ctx: InvocationContext) -> None:
+        await ctx.emit(Event(content=Content(role="model", parts=[Part(function_call=FunctionCall(name="f", id="c"))])))
+        answer = Part(function_response=FunctionResponse(name="f", id="c", response={"result": 1}))
+        with pytest.raises(InvalidEventError, match="responses to differ"):
+            await ctx.emit(Event(content=Content(role="user", parts=[answer, answer])))
+        await ctx.emit(Event(content=Content(role="user", parts=[answer])))
+
+    runner = runner_of(logic)
+    async with runner.run_async(**PLACE, new_message="go") as run:
+        await run.wait()
+    assert [len(event.get_function_responses()) for event in await log_of(runner)] == [0, 0, 1]
 
 
 async def test_what_a_task_sets_while_an_event_is_on_its_way_goes_with_the_next_one() -> None:

@@ -29,7 +29,7 @@ from minirun import (
 )
 from minirun.errors import ReplayError
 from minirun.plugins import BasePlugin
-from minirun.testing import call
+from minirun.testing import ScriptedLlm, call
 from minirun.tools import RetryConfig
 from minirun.types import Content, Part
 
@@ -165,7 +165,7 @@ async def test_who_does_not_escalate_any_more_is_not_waited_for(instead: str, au
 async def test_who_does_not_what_it_did_is_told_so_before_others_have_said_again_what_they_had(
     autojump_clock: MockClock,
 ) -> None:
-    """Only an escalation could have ended it first; who has just spoken may be waiting for it, and is not waited for."""
+    """An escalation alone could have ended it first; who has only spoken may be waiting for it."""
 
     def agent(now: bool) -> BaseAgent:
         has_gone_on = trio.Event()
@@ -188,6 +188,76 @@ async def test_who_does_not_what_it_did_is_told_so_before_others_have_said_again
     assert texts(log) == ["first", "second"]
     with pytest.raises(ReplayError, match="'second'"):
         await go_on(agent(now=True), log, len(log), RunConfig(deadline_s=100))
+
+
+async def test_what_is_said_while_a_failure_is_handled_has_its_place_only_by_an_id() -> None:
+    """What has failed may go well another time, so it is beside the order of what is said; a name finds it again."""
+
+    async def fail(ctx: InvocationContext) -> None:
+        try:
+            raise ValueError("failed")
+        except ValueError:
+            await ctx.emit(Event(message="one"))
+            await ctx.emit(Event(id="two", message="two"))
+
+    events, _ = await run_to_end(runner_for(fail))
+    assert [event.actions.replay.aside for event in events] == [True, None]
+
+
+async def test_what_is_said_on_the_way_to_a_pause_has_no_place_even_with_an_id() -> None:
+    """Every run that pauses there says it once more."""
+
+    async def ask(ctx: InvocationContext) -> None:
+        try:
+            await ctx.request_input("?")
+        finally:
+            await ctx.emit(Event(id="bye", message="bye"))
+
+    events, _ = await run_to_end(runner_for(ask))
+    assert [event.actions.replay.aside for event in events] == [None, True]
+
+
+async def test_what_an_agent_of_the_package_says_has_its_place_also_while_another_handles_a_failure() -> None:
+    """What it does follows from the log: the same in every run that comes to it."""
+    model = ScriptedLlm(["no number", "7"])
+    inner = LlmAgent(name="inner", model=model, output_schema=int)
+
+    async def fail(ctx: InvocationContext) -> None:
+        try:
+            raise ValueError("failed")
+        except ValueError:
+            await inner.run_async(ctx)
+
+    events, run = await run_to_end(runner_for(Logic(name="outer", logic=fail, sub_agents=[inner])))
+    assert run.output == 7
+    assert {event.actions.replay.aside for event in events} == {None}
+
+
+async def test_what_a_recorded_event_has_carried_goes_with_no_later_one() -> None:
+    """The agent sets it again on its way through the record, where it belongs to the event that is there."""
+
+    async def ask(ctx: InvocationContext) -> None:
+        ctx.actions.skip_summarization = True
+        await ctx.emit(Event(message="one"))
+        await ctx.request_input("?")
+        await ctx.emit(Event(message="two"))
+
+    runner = runner_for(ask)
+    [first, _], run = await run_to_end(runner)
+    [second], _ = await run_to_end(runner, run.pending[0].reply("yes"))
+    assert [each.actions.skip_summarization for each in (first, second)] == [True, None]
+
+
+async def test_what_was_read_is_stored_once() -> None:
+    """The next event carries it, and those after it carry nothing."""
+
+    async def read(ctx: InvocationContext) -> None:
+        ctx.state.get("order")
+        for text in ("one", "two"):
+            await ctx.emit(Event(message=text))
+
+    events, _ = await run_to_end(runner_for(read))
+    assert [event.actions.replay.reads for event in events] == [{"run/agent": {"order": [1, [0]]}}, {}]
 
 
 async def test_what_was_written_before_a_question_is_known_after_its_answer() -> None:

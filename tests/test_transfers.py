@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from minirun import (
     App,
@@ -21,7 +23,7 @@ from minirun import (
     SequentialAgent,
     ToolContext,
 )
-from minirun.errors import ConfigurationError, InvalidEventError, TransfersLimitExceededError
+from minirun.errors import ConfigurationError, DeadlineExceededError, InvalidEventError, TransfersLimitExceededError
 from minirun.models import LlmCapabilities
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import RetryConfig, exit_loop
@@ -293,6 +295,36 @@ async def test_a_transfer_counts_once_however_often_its_tool_is_tried() -> None:
     assert [event.actions.transfer_to_agent for event in events].count("sub") == 1
     assert tried == [0, 1]
     assert events[-1].error_code is None
+
+
+async def test_a_transfer_that_is_refused_counts_for_nothing() -> None:
+    """One transfer is allowed: an event that could hand over to nobody has not taken it."""
+
+    class Desk(BaseAgent):
+        async def _run_async_impl(self, ctx: InvocationContext) -> None:
+            with pytest.raises(InvalidEventError, match="nobody"):
+                await ctx.emit(Event(actions=EventActions(transfer_to_agent="nobody")))
+            await ctx.emit(Event(actions=EventActions(transfer_to_agent="clerk")))
+
+    clerk = LlmAgent(name="clerk", model=ScriptedLlm(["what can I do?"]))
+    runner = InMemoryRunner(agent=Desk(name="desk", sub_agents=[clerk]), auto_create_session=True)
+    assert spoken(await say(runner, "hi", RunConfig(max_transfers=1))) == [("clerk", "what can I do?")]
+
+
+async def test_a_turn_that_was_stopped_hands_over_to_nobody(autojump_clock: MockClock) -> None:
+    """One call of it hands over and has ended, another one was cancelled: the root answers the next message."""
+
+    async def hang() -> None:
+        """Hang."""
+        await trio.sleep_forever()
+
+    clerk = LlmAgent(name="clerk", model=ScriptedLlm(["clerk here"]))
+    model = ScriptedLlm([[to("clerk"), call("hang")], "root again"])
+    root = LlmAgent(name="root", model=model, sub_agents=[clerk], tools=[hang])
+    runner = InMemoryRunner(agent=root, auto_create_session=True)
+    with pytest.raises(DeadlineExceededError):
+        await say(runner, "hi", RunConfig(deadline_s=5))
+    assert spoken(await say(runner, "and now")) == [("root", "root again")]
 
 
 async def test_transfers_count_in_later_runs_of_the_invocation() -> None:

@@ -111,7 +111,7 @@ def _inside(above: ToolContext, tree: AgentTree, content: Content, model: BaseLl
     *content*; *model* is for those that have none.
     """
     here, invocation, call_id = above._position, above._invocation, above.function_call_id
-    invocation.inside.add(call_id)
+    invocation.inside |= {call_id}
     name = f"{tree.root.name}@{call_id}"
     call = invocation.live.open_calls[call_id]  # it is being made
     position = Position(

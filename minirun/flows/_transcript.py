@@ -110,7 +110,7 @@ class Transcript:
 
     def _take(self, event: Event, content: Content) -> None:
         calls, responses = content.calls_and_responses
-        if any(item.name in QUESTIONS for item in (*calls, *responses)):
+        if any(item.name in QUESTIONS for items in (calls, responses) for item in items):
             told = FrozenTuple([part for part in content.parts if not _is_question(part)])
             if not told:
                 return

@@ -32,7 +32,6 @@ responses of cancelled calls, the error event) take none: they must be stored al
 from __future__ import annotations
 
 import sys
-from collections import deque
 from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -62,9 +61,8 @@ class Committer:
     """
 
     __slots__ = (
-        "_broken", "_context", "_delivered", "_ended", "_first", "_holder", "_idle", "_invocation_id", "_is_asked",
-        "_left", "_nursery", "_queue", "_reader", "_receive", "_room", "_room_waiters", "_send", "_takers",
-        "_withdrawal", "_writer",
+        "_broken", "_context", "_delivered", "_ended", "_first", "_holder", "_invocation_id", "_is_asked", "_left",
+        "_nursery", "_queue", "_reader", "_receive", "_room", "_send", "_takers", "_waiters", "_withdrawal", "_writer",
     )
 
     def __init__(self, writer: SessionWriter, invocation_id: str, partial_buffer: int) -> None:
@@ -79,18 +77,17 @@ class Committer:
         self._withdrawal = trio.CancelScope(shield=True)  # an emitter that is cancelled cancels it
         self._broken: StorageError | None = None
         # the caller's queue
-        self._queue: deque[tuple[Event, Emission | None]] = deque()
+        self._queue: list[tuple[Event, Emission | None]] = []  # a list, as an empty deque takes much room
         self._reader: trio.lowlevel.Task | None = None
         self._is_asked = False
         self._delivered: Emission | None = None
         self._ended = False
         self._left = False
-        self._idle = trio.lowlevel.ParkingLot()  # those who wait until the caller has had everything
         # credit and back-pressure
         self._holder: Emission | None = None
         self._takers: list[Emission] = []
         self._room = partial_buffer
-        self._room_waiters = trio.lowlevel.ParkingLot()
+        self._waiters = trio.lowlevel.ParkingLot()  # for room, or until the caller has had everything
 
     @property
     def session_service(self) -> SessionStore:
@@ -178,7 +175,7 @@ class Committer:
         """Show *event* to the caller; wait while too many are unread. Nothing is stored."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while self._room <= 0 and not self._left:
-            await self._room_waiters.park()
+            await self._waiters.park()
         if not self._left:
             self._room -= 1
             self.publish(event)
@@ -188,7 +185,7 @@ class Committer:
         """Wait until the caller has had all events and asks for one more; False if it has left instead."""
         await trio.lowlevel.checkpoint()
         while not self._left and self._reader is None:  # who reads sleeps only while the queue is empty
-            await self._idle.park()
+            await self._waiters.park()
         return not self._left
 
     @trio.lowlevel.enable_ki_protection
@@ -225,17 +222,17 @@ class Committer:
                 await self._wait_for_event()
         finally:
             self._is_asked = False
-        event, self._delivered = self._queue.popleft()
+        event, self._delivered = self._queue.pop(0)
         if event.partial:
             self._room += 1
-        if self._room_waiters and not self._queue:
-            self._room_waiters.unpark_all()
+        if self._waiters and not self._queue:
+            self._waiters.unpark_all()
         return event
 
     async def _wait_for_event(self) -> None:
         self._reader = trio.lowlevel.current_task()
-        if self._idle:
-            self._idle.unpark_all()
+        if self._waiters:
+            self._waiters.unpark_all()
 
         def abort(_: Any) -> trio.lowlevel.Abort:
             self._reader = None
@@ -253,9 +250,8 @@ class Committer:
             holder.end_turn()
         while self._takers:
             self._takers.pop(0).wake()
-        for waiters in (self._room_waiters, self._idle):
-            if waiters:
-                waiters.unpark_all()
+        if self._waiters:
+            self._waiters.unpark_all()
 
     def publish(self, event: Event, emission: Emission | None = None) -> None:
         """Put *event* into the caller's queue; asking for the next one gives back the credit of *emission*."""

@@ -42,7 +42,7 @@ class Failures:
         """What hooks and watchers have raised while an event was stored that had to be: it fails the run at its end."""
         self.of_tools: dict[str, str] = {}
         """See `Run.failed_calls`."""
-        self.unrecorded_calls: set[str | None] = set()
+        self.unrecorded_calls: frozenset[str | None] = frozenset()
         """The ids of calls that were made, and whose responses could not be stored."""
         self.abandoned_threads = 0
         self._origins: dict[int, tuple[BaseException, str, str | None, NodeInfo]] = {}  # by id; the exception lives on

@@ -29,7 +29,7 @@ class Ids:
         """How often something was said below a path, where one thing follows another."""
         self.claimed: dict[str, tuple[str, int]] = {}  # what `claim` has given out, with the path and its count there
         self._free_from: dict[str, int] = {}  # by path: no smaller count is free
-        self.failed_steps: set[str] = set()  # that have failed, and are taken again
+        self.failed_steps: frozenset[str] = frozenset()  # that have failed, and are taken again
         self.call_ids: set[str] = set()  # that models have given to calls, stored or on their way
         self._runs: dict[str, int] = {}
 

@@ -118,7 +118,7 @@ class Invocation:
         self.commit_watchers: list[CommitWatcher] = []
         self.tool_events: dict[str, Event] = {}
         """By id: what tools have said in this run, and the steps; a call that is attempted again finds them."""
-        self.inside: set[str] = set()
+        self.inside: frozenset[str] = frozenset()  # as other sets here: an empty one takes no room
         """The calls that have agents inside, which may have left something open."""
         self.memo: dict[Any, Any] = {}  # what is worked out once in a run
         self.end_invocation = False
@@ -138,9 +138,9 @@ class Invocation:
 
         replayer = self.emitter = self.replayer = Replayer(self.id, self.live, seq, was_paused=was_paused)
         count_recorded(self.budgets, replayer.record.events, replayer.record.responses)
-        self.inside.update(replayer.record.inside)
+        self.inside |= replayer.record.inside
         self.ids.claimed.update(dict.fromkeys(replayer.record.tried_again.questions, ("", 0)))
-        self.ids.failed_steps.update(replayer.record.tried_again.steps)
+        self.ids.failed_steps |= set(replayer.record.tried_again.steps)
         self.begin_with(replayer.record.events[0])
 
     def reads_of(self, path: str) -> Reads:

@@ -20,7 +20,7 @@ def begin_again(attempt: ContextBase) -> None:
     for claimed in attempt._claims:
         event = emitter.find(attempt, claimed)
         if event is not None and event.error_code is not None:
-            ids.failed_steps.add(claimed)
+            ids.failed_steps |= {claimed}
     ids.release(attempt._claims)
     for each in [each for each in ids.counts if each.startswith(f"{path}/") and "@" not in each[len(path) :]]:
         del ids.counts[each]

@@ -111,7 +111,7 @@ async def _close(context: InvocationContext, batch: Sequence[ToolCall], later: S
             await _close_inside(context, done)
             await context._invocation.emitter.emit(context, _responses(context, done), closing=True)
         except Exception:  # the store fails: the end of the run tries again and reports it
-            context._invocation.failures.unrecorded_calls.update(each.call.id for each in batch if each.was_made)
+            context._invocation.failures.unrecorded_calls |= {each.call.id for each in batch if each.was_made}
             return
     if waiting:
         from ._waiting import mark_waiting  # few calls wait for somebody

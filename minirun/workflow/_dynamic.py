@@ -179,7 +179,7 @@ def _branch(context: WorkingContext) -> str:
     call_id, branch = context._call_id, f"{context.branch}." if context.branch else ""
     if call_id is None:
         return branch
-    context._invocation.inside.add(call_id)
+    context._invocation.inside |= {call_id}
     name = context._path.rpartition("/")[2].partition("#")[0]
     return f"{branch}{name}@{call_id}."
 

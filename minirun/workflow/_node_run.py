@@ -224,7 +224,7 @@ class NodeExecution:
         context, _ = self._context(note["number"], 0)
         await invocation.replayer.repeat(context, noted, EMPTY_DICT)
         invocation.ids.counts[self.path] = note["said"]
-        invocation.ids.failed_steps.update(note["failed_steps"])
+        invocation.ids.failed_steps |= set(note["failed_steps"])
         invocation.ids.claimed.update(dict.fromkeys(note.get("spent", ()), ("", 0)))
 
     async def _withdraw(self, context: InvocationContext, attempt: int) -> list[str]:
