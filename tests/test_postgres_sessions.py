@@ -616,10 +616,10 @@ async def test_who_may_not_make_the_schema_is_told_so() -> None:
 @pytest.mark.parametrize("rights", [(), ("GRANT USAGE ON SCHEMA minirun TO guest",)])
 async def test_who_may_not_use_the_schema_is_told_so(rights: tuple[str, ...]) -> None:
     """A second user is refused with the GRANT that lets both work; then both do."""
-    async with one_session() as (service, session, url):
+    async with one_session() as (_, _, url):
         sql(url, *rights or ("SELECT 1",))
         async with DatabaseSessionService(url.replace("minirun@", "guest@")) as other:
-            with pytest.raises(StorageReadOnlyError, match="permission denied .* GRANT OWNER TO USER"):
+            with pytest.raises(StorageReadOnlyError, match=r"permission denied .* GRANT OWNER TO USER"):
                 await get(other)
         sql(url, "CREATE ROLE helper LOGIN", "GRANT minirun TO helper")
         try:
