@@ -640,6 +640,7 @@ async def test_the_schema_may_be_in_the_search_path() -> None:
     async with DatabaseSessionService(url) as service:
         state = (await get(service, "fork")).state
         assert [state[name] for name in ("n", "user:n", "app:n")] == [1, 2, 3]
+        await append(service, await get(service, "fork"))
     check_database(url, is_whole=True)
 
 
