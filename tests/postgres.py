@@ -256,6 +256,8 @@ def own_server(**settings: str) -> PostgresServer:
     server = PostgresServer(**settings)
     atexit.register(server.remove)
     server.start()
+    # Else our schema, which has the user's name, would be in the search path, and a name without a schema unnoticed.
+    server.execute(f"ALTER ROLE {server.user} SET search_path = public")
     return server
 
 

@@ -10,6 +10,7 @@ What the fences in them mean:
 *   ```python NAME.py: a file, which is written into the folder when the blocks under its heading come to it.
 *   ```console: lines that begin with `$ python` are run in the folder, and what they print is what follows them.
 *   Programs that ask a model at `LOCAL_MODELS` ask a server of the tests, at an address of its own.
+*   Programs whose sessions are at `DATABASE` have a database of the tests; without a server they are skipped.
 *   ```sh, ```text: for people. Code in ADK's own form is ```text.
 """
 
@@ -39,6 +40,7 @@ from minirun import App, GetSessionConfig, InMemoryRunner, RunConfig, Runner, St
 from minirun.cli._commands import cli
 from minirun.tools import RetryConfig
 
+from .postgres import new_database
 from .provider_servers.local import local_server
 from .test_public_lists import LISTS
 
@@ -56,6 +58,8 @@ AWAIT_OUTSIDE = (
 PRINTED = ("output", "mermaid")
 # Where Ollama is on a reader's machine.
 LOCAL_MODELS = "http://localhost:11434"
+# Where a reader's database is.
+DATABASE = "postgresql://orders@db.internal/orders"
 # What the server of the tests answers.
 SAID = "Air scatters blue light more than red light."
 
@@ -166,6 +170,9 @@ def test_programs_print_what_is_shown(
 ) -> None:
     """Under each heading, the blocks of code run in their order and print exactly what stands there as output."""
     monkeypatch.chdir(tmp_path)
+    if any(DATABASE in block.text for block in blocks):
+        url = new_database()
+        blocks = [block._replace(text=block.text.replace(DATABASE, url)) for block in blocks]
     if any(LOCAL_MODELS in block.text for block in blocks):
         with local_server(SAID) as address:
             run_all([block._replace(text=block.text.replace(LOCAL_MODELS, address)) for block in blocks], tmp_path)

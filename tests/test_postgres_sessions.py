@@ -613,6 +613,37 @@ async def test_who_may_not_make_the_schema_is_told_so() -> None:
             await service.create_session(**HERE)
 
 
+@pytest.mark.parametrize("rights", [(), ("GRANT USAGE ON SCHEMA minirun TO guest",)])
+async def test_who_may_not_use_the_schema_is_told_so(rights: tuple[str, ...]) -> None:
+    """A second user is refused with the GRANT that lets both work; then both do."""
+    async with one_session() as (_, _, url):
+        sql(url, *rights or ("SELECT 1",))
+        async with DatabaseSessionService(url.replace("minirun@", "guest@")) as other:
+            with pytest.raises(StorageReadOnlyError, match=r"permission denied .* GRANT OWNER TO USER"):
+                await get(other)
+        sql(url, "CREATE ROLE helper LOGIN", "GRANT minirun TO helper")
+        try:
+            async with DatabaseSessionService(url.replace("minirun@", "helper@")) as other:
+                await append(other, await get(other))
+        finally:
+            sql(url, "DROP ROLE helper")
+
+
+async def test_the_schema_may_be_in_the_search_path() -> None:
+    """With a user who is called as the schema, as Postgres sets the path, other programs' tables are no matter."""
+    url = new_database(options="-csearch_path%3D%22$user%22%2Cpublic")
+    sql(url, "CREATE TABLE public.sessions (id int)", "CREATE TABLE public.events (id int)")
+    async with DatabaseSessionService(url) as service:
+        session = await service.create_session(**HERE)
+        await append(service, session, n=1, user_n=2, app_n=3)
+        await service.fork_session(**HERE, new_session_id="fork")
+    async with DatabaseSessionService(url) as service:
+        state = (await get(service, "fork")).state
+        assert [state[name] for name in ("n", "user:n", "app:n")] == [1, 2, 3]
+        await append(service, await get(service, "fork"))
+    check_database(url, is_whole=True)
+
+
 async def test_the_chain_is_that_of_a_file() -> None:
     """A link hashes what that of a SQLite file hashes, in forks, imports and appends alike."""
     async with one_session() as (service, session, url):

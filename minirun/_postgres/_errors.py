@@ -62,8 +62,8 @@ ADVICE: Final[dict[type[StorageError], str]] = {
     StorageFullError: "make room on the server's disk, or store smaller values",
     StorageMissingError: "restore what was dropped from the database, or use another database",
     StorageReadOnlyError: (
-        "connect to the primary server, as a user who may create and write the schema: GRANT CREATE, CONNECT ON "
-        "DATABASE ... TO ..."
+        "connect to the primary server, as the user whose schema 'minirun' is, or make this one a member: "
+        "GRANT OWNER TO USER; to make the schema: GRANT CREATE, CONNECT ON DATABASE ... TO USER"
     ),
     StorageRolledBackError: "the transaction was rolled back; look at the server's log",
     StorageUncertainError: "what was written may or may not be stored: read it again",
