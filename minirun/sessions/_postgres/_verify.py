@@ -28,12 +28,12 @@ from .._integrity._verify import Damage, SharedScope, Step, base_values, could_e
 from .._invocation import InvocationStatus
 from .._key import SessionKey
 from .._past import LogFold
+from .._scoped import CHAIN_START, Segment
 from .._service import BaseSessionService
-from .._sqlite._logs import CHAIN_START, link
+from .._sqlite._logs import link
 from .._state import Scope, scope_of, writes_of
 from ._rows import CALL, call_of, segments_of
 from ._service import DatabaseSessionService
-from ._session import Segment
 from ._state import shared_user
 from ._text import read_key
 from ._verify_artifacts import check_artifacts
