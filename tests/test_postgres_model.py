@@ -1,10 +1,10 @@
 """
 Several workers of one database in simulated worlds, on a model of the server at the driver's seam.
 
-The model is in postgres_model.py. Round trips of the workers happen in any order; answers are late, lost, or lost while
-the statement is still on its way; workers are cut off for longer than a lease, stand still, and are killed; the server's
-clock jumps; notifications are lost. All of it follows from the choices of `minirun.simulation`, so a failure is found
-again by its seed, and made small. Planted bugs of the client's side of the commit must be found.
+The model is in postgres_model.py. Round trips of the workers happen in any order; answers are late, lost, or lost
+while the statement is still on its way; workers are cut off for longer than a lease, stand still, and are killed; the
+server's clock jumps; notifications are lost. All of it follows from the choices of `minirun.simulation`, so a failure
+is found again by its seed, and made small. Planted bugs of the client's side must be found.
 """
 
 from __future__ import annotations
