@@ -74,6 +74,7 @@ class ModelServer:
     def __init__(self, luck: Luck) -> None:
         self.luck = luck
         self.clock_offset_s = 0.0
+        self.deafness = luck.one_of("how many notifications are lost", [0.3, 0, 1])
         self.commit_no = self.session_no = 0
         self.sessions: dict[int, ModelSession] = {}
         self.events: dict[int, list[tuple[int, int, bytes, str]]] = {}
@@ -439,7 +440,7 @@ class ModelConnection:
 
     def hear(self, note: Notification) -> None:
         """Somebody has said something; it may be lost."""
-        if self.listens and not self._server.luck.happens("a notification is lost", 0.3):
+        if self.listens and not self._server.luck.happens("a notification is lost", self._server.deafness):
             self._notes.append(note)
             self._heard.set()
 

@@ -1,10 +1,10 @@
 """
 Several workers of one database in simulated worlds, on a model of the server at the driver's seam.
 
-The model is in postgres_model.py. Round trips of the workers happen in any order; answers are late, lost, or lost while
-the statement is still on its way; workers are cut off for longer than a lease, stand still, and are killed; the server's
-clock jumps; notifications are lost. All of it follows from the choices of `minirun.simulation`, so a failure is found
-again by its seed, and made small. Planted bugs of the client's side of the commit must be found.
+The model is in postgres_model.py. Round trips of the workers happen in any order; answers are late, lost, or lost
+while the statement is still on its way; workers are cut off for longer than a lease, stand still, and are killed; the
+server's clock jumps; notifications are lost. All of it follows from the choices of `minirun.simulation`, so a failure
+is found again by its seed, and made small. Planted bugs of the client's side must be found.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ SESSIONS = ("a", "b", "c")
 WORKERS = 3
 APPENDS = 8
 LIVES = 3  # of each worker, at most
+# More than all the runs and disturbances of a world take together, in virtual time.
+VISIT_S = 3600
 URL = "postgresql:///model"
 # A run may take longer than a lease lasts (30 s), and be cut off for as long.
 PAUSES_S = [0, 0.01, 40]
@@ -126,6 +128,24 @@ class Workers:
         env.kill()
         scope.cancel()
 
+    async def visit(self) -> None:
+        """A worker that nothing happens to enters every session at last, whoever has it and whatever it hears."""
+        service = NotedService.of(self.book, ModelEnv(self.world._machine, 99, server=self.server))
+        for session_id in SESSIONS * 2:
+            await self.world.sleep(self.luck.one_of("visits after", [1, 10, 30]))
+            event = Event(author="a", actions=EventActions(state_ops={"n": {"add": 1}, "user:n": {"add": 1}}))
+            with trio.fail_after(VISIT_S):
+                while not await self._has_visited(service, {"user_id": "u", "session_id": session_id}, event):
+                    await self.world.sleep(1)
+        await service.aclose()
+
+    async def _has_visited(self, service: NotedService, place: dict[str, str], event: Event) -> bool:
+        try:
+            await self._run(service, place, event)
+        except MinirunError:
+            return False  # overtaken, since the server's clock has jumped
+        return True
+
     async def _write(self, service: NotedService, env: ModelEnv) -> None:
         """Append to any session, in runs and outside of them; what fails is not tried again."""
         for number in range(APPENDS):
@@ -202,6 +222,7 @@ async def workers_write(world: World) -> None:
             async with trio.open_nursery() as living:
                 for number in range(WORKERS):
                     living.start_soon(workers.live, f"worker {number}", number, name=f"worker {number}")
+                living.start_soon(workers.visit, name="visits")
                 nursery.start_soon(workers.disturb, name="disturbs")
                 nursery.start_soon(workers.deliver, name="delivers")
             nursery.cancel_scope.cancel()

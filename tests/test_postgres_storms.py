@@ -324,7 +324,7 @@ def test_workers_that_break_a_promise_are_found_out(
 ) -> None:
     """Without the fence, with a counter beside the statement, or an acknowledgement too early: the check fails."""
     for seed in range(5):
-        _, violation = storm(forks, mortal_server, tmp_path / f"{seed}", 12, seed, broken)
+        _, violation = storm(forks, mortal_server, tmp_path / f"{seed}", 15, seed, broken)
         if violation:
             return
     raise AssertionError(f"{broken}: nothing was found")

@@ -11,7 +11,8 @@ locks or updates as it is after the wait for that lock (EvalPlanQual):
 1.  `held` locks the sessions that are as their members know them, in the order of their ids, so that two groups cannot
     wait for each other. Revision, chain, epoch and lease are compared with the newest version of the row, because it is
     the locked one. This is the fence. A session that does not match is not in the answer, and so fails alone; nothing
-    below touches it. Nothing but this comparison decides who may write.
+    below touches it. Nothing but this comparison decides who may write. Only this statement changes an epoch, and it
+    moves the revision, so an old epoch has an old revision, too, unless somebody has ended the lease by hand.
 2.  `counter` updates the one row of `store`, after `held` because it counts it: so numbers have no gap, and who waited
     for the lock sees the newest number. The lock is kept until the commit is visible: numbers become visible in their
     order, and everything below is done by one worker at a time.
