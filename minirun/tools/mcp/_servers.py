@@ -15,6 +15,7 @@ from mcp.server.mcpserver import MCPServer
 
 from ..._json import brief, is_seconds
 from ...errors import ConfigurationError
+from ._adks import SERVER, refuse
 from ._text import line
 
 __all__ = [
@@ -95,6 +96,13 @@ class StreamableHTTPConnectionParams:
     url: str
     headers: Mapping[str, str] | None = attrs.field(default=None, repr=False)
     timeout: float | None = attrs.field(default=None, validator=_seconds)
+
+    def __init__(
+        self, url: str, headers: Mapping[str, str] | None = None, timeout: float | None = None, **others: object
+    ) -> None:
+        refuse("StreamableHTTPConnectionParams", others, SERVER)
+        construct: Any = self.__attrs_init__  # type: ignore[attr-defined]  # attrs makes it
+        construct(url, headers, timeout)
 
 
 ServerLike: TypeAlias = (
