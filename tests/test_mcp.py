@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import attrs
@@ -876,7 +876,7 @@ def test_adks_words_are_read() -> None:
 
     for name, advice in (("header_provider", "headers="), ("auth_scheme", "request_credential"), ("errlog", "words")):
         with pytest.raises(NotSupportedError, match=f"{name}=.*{advice}"):
-            McpToolset("http://h/", **{name: print})
+            McpToolset("http://h/", **cast("dict[str, Any]", {name: print}))
     with pytest.raises(TypeError, match="unexpected keyword argument 'tool_filters'"):
         McpToolset("http://h/", tool_filters=[])
     with pytest.raises(NotSupportedError, match=r"sse_read_timeout=.*timeout_s="):

@@ -89,7 +89,7 @@ class StdioConnectionParams:
     timeout: float | None = attrs.field(default=None, validator=_seconds)
 
 
-@attrs.frozen
+@attrs.frozen(init=False)
 class StreamableHTTPConnectionParams:
     """ADK's way to say a URL, with `headers=` and `connect_timeout_s=` of the toolset; *timeout* in seconds."""
 
@@ -101,8 +101,8 @@ class StreamableHTTPConnectionParams:
         self, url: str, headers: Mapping[str, str] | None = None, timeout: float | None = None, **others: object
     ) -> None:
         refuse("StreamableHTTPConnectionParams", others, SERVER)
-        construct: Any = self.__attrs_init__  # type: ignore[attr-defined]  # attrs makes it
-        construct(url, headers, timeout)
+        construct: Any = StreamableHTTPConnectionParams.__attrs_init__
+        construct(self, url, headers, timeout)
 
 
 ServerLike: TypeAlias = (
