@@ -21,7 +21,7 @@ class Lines:
         self._bytes_max = bytes_max
         self._rest = bytearray()
 
-    def fed(self, chunk: bytes) -> list[bytes]:
+    def fed(self, chunk: bytes | bytearray) -> list[bytes]:
         """
         Return the lines that *chunk* ends, without their ends and without those that are blank.
 

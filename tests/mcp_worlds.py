@@ -1,6 +1,6 @@
 """
-A world with an MCP server in it: messages are late, progress comes in another order, connections drop, and the server
-forgets what went on, all by choices.
+Worlds with an MCP server in them: messages are late, progress comes in another order, connections drop, and the server
+forgets what went on, all by choices. One of them has a server of the older protocol, which asks in the middle of calls.
 
 The server is the official package's, and so is the client inside of `McpToolset`; between them is a network that this
 world plays. It is no part of `worlds.WORLDS`, so that only those who name it import the package.
@@ -40,8 +40,9 @@ ROUNDS_MAX = 30
 class Remote:
     """The server and the network before it."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, is_older: bool) -> None:
         self._world = world
+        self._is_older = is_older
         self._requests = 0
         self._started = 0  # of servers: each forgets what those before knew
         self._states: dict[str, dict[str, Any]] = {}
@@ -52,7 +53,8 @@ class Remote:
     # --- the server
 
     def _server(self) -> Server[Any]:
-        return Server("shop", on_list_tools=self._list, on_call_tool=self._call)
+        call = self._call_and_ask if self._is_older else self._call
+        return Server("shop", on_list_tools=self._list, on_call_tool=call)
 
     async def _list(self, ctx: Any, params: Any) -> types.ListToolsResult:
         schema = {"type": "object", "properties": {"item": {"type": "string"}}}
@@ -80,6 +82,18 @@ class Remote:
             asked = types.ElicitRequestFormParams(message=f"{missing} of {item}", requested_schema=form)
             requests: Any = {missing: types.ElicitRequest(params=asked)}
             return types.InputRequiredResult(input_requests=requests, request_state=state)
+        return self._sold(item, known)
+
+    async def _call_and_ask(self, ctx: Any, params: types.CallToolRequestParams) -> Any:
+        """The same, by asking in the middle of the call."""
+        item, known = (params.arguments or {})["item"], {}
+        for asked, field in QUESTIONS.items():
+            form = {"type": "object", "properties": {asked: field}, "required": [asked]}
+            answer = await ctx.session.elicit_form(f"{asked} of {item}", form, ctx.request_id)
+            known[asked] = answer.content
+        return self._sold(item, known)
+
+    def _sold(self, item: str, known: dict[str, Any]) -> types.CallToolResult:
         self.sold[item] += 1
         said = f"{item} {known['size']['size']} {known['colour']['colour']}"
         return types.CallToolResult(content=[types.TextContent(text=said)])
@@ -108,8 +122,8 @@ class Remote:
                 with scope:
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(server.run, read, write, server.create_initialization_options())
-                        nursery.start_soon(self._pass_on, from_client, to_server)
-                        nursery.start_soon(self._pass_on, from_server, to_client)
+                        nursery.start_soon(self._pass_on, from_client, to_server, to_client)
+                        nursery.start_soon(self._pass_on, from_server, to_client, to_server)
 
         self._connections.append(scope)
         try:
@@ -122,12 +136,17 @@ class Remote:
             for stream in (to_server, read, write, from_server, to_client, client_read, client_write, from_client):
                 stream.close()
 
-    async def _pass_on(self, source: Any, target: Any) -> None:
+    async def _pass_on(self, source: Any, target: Any, back: Any) -> None:
         """Pass messages on, late; progress may overtake progress; now and then the connection drops."""
         choices = self._world.choices
         held: list[SessionMessage] = []
         async for message in source:
-            is_progress = getattr(message.message, "method", None) == "notifications/progress"
+            method = getattr(message.message, "method", None)
+            if method == "server/discover" and self._is_older:  # it has never heard of the newer protocol
+                error = types.ErrorData(code=types.METHOD_NOT_FOUND, message="Method not found")
+                await back.send(SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=message.message.id, error=error)))
+                continue
+            is_progress = method == "notifications/progress"
             if not self.is_calm:
                 await self._world.sleep(choices.choose(2, "a message is late"))
                 if is_progress and choices.choose(2, "progress is overtaken"):
@@ -148,9 +167,9 @@ def _progress(event: Event) -> tuple[str, float] | None:
     return None if told is None or "fraction" not in told else (told["message"], told["fraction"])
 
 
-async def servers(world: World) -> None:
+async def servers(world: World, is_older: bool = False) -> None:
     """Two users order by a tool of a server that asks each two things, on a bad network; what was answered is known."""
-    remote = Remote(world)
+    remote = Remote(world, is_older)
 
     def script(request: LlmRequest) -> Any:
         last = request.contents[-1].parts[-1]
@@ -173,9 +192,15 @@ async def servers(world: World) -> None:
                 nursery.start_soon(_order, world, runner, remote, user)
         remote.is_calm = True
         await world.heal()
+        await _order(world, runner, remote, "eve")  # who may find that the connection was lost while nobody used it
         for user in USERS:
             await _order(world, runner, remote, f"late-{user}")
-    await _check(world, runner)
+    await _check(world, runner, remote)
+
+
+async def older_servers(world: World) -> None:
+    """The same with a server of the older protocol, which asks in the middle of calls."""
+    await servers(world, is_older=True)
 
 
 async def _order(world: World, runner: Runner, remote: Remote, user: str) -> None:
@@ -200,13 +225,14 @@ async def _order(world: World, runner: Runner, remote: Remote, user: str) -> Non
             return
         (question,) = run.pending
         shown.clear()
-        about = question.payload["mcp"]["asks"]
-        message = question.reply({about: 7 if about == "size" else "red"})
+        about = [each for each in QUESTIONS if f": {each} of {user}" in question.hint]
+        expect(bool(about), f"{user} was asked for another: {question.hint}")
+        message = question.reply({about[0]: 7 if about == ["size"] else "red"})
         await world.sleep(world.choices.choose(4, f"{user} takes time to answer"))
     expect(False, f"{user} was asked {ROUNDS_MAX} times")
 
 
-async def _check(world: World, runner: Runner) -> None:
+async def _check(world: World, runner: Runner, remote: Remote) -> None:
     for (user, _), log in (await read_logs(world, runner)).items():
         asked = [made.args["message"] for event in log for made in event.get_function_calls() if "message" in made.args]
         expect(len(asked) == len({*asked}), f"{user} was asked twice: {asked}")
@@ -217,13 +243,18 @@ async def _check(world: World, runner: Runner) -> None:
         good = {"result": f"{user} 7 red"}
         is_late = user.startswith("late")
         expect(not is_late or answers == [good], f"nothing went wrong, and {user} was answered {answers}")
-        failed = answers[0].get("error", {}).get("type")
-        expect(answers[0] == good or failed == "McpConnectionError", f"{user} was answered {answers}")
-        if answers[0] != good:
+        failed = answers[0].get("error", {})
+        is_unclear = remote._is_older and "several calls" in failed.get("message", "")
+        is_lost = failed.get("type") == "McpConnectionError"
+        expect(answers[0] == good or is_lost or is_unclear, f"{user} was answered {answers}")
+        if is_lost:
             world.reached("a call was lost")
+        if is_unclear:
+            world.reached("nobody could tell who is asked")
 
 
 SERVERS: dict[str, Any] = {
     "servers in memory": (servers, {"faults": ("users",), "storage": "memory", "processes": 1}),
+    "older servers in memory": (older_servers, {"faults": ("users",), "storage": "memory", "processes": 1}),
 }
 """Worlds with servers, for those who import this."""

@@ -42,6 +42,7 @@ SEED_S_MAX = 0.2
 ELSEWHERE = {
     "clerk in memory": ("control_worlds", "CONTROL"),
     "servers in memory": ("mcp_worlds", "SERVERS"),
+    "older servers in memory": ("mcp_worlds", "SERVERS"),
     "sign-ins in memory": ("oauth_worlds", "SIGN_INS"),
     "sign-ins in two processes": ("oauth_worlds", "SIGN_INS"),
 }

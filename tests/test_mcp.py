@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import attrs
@@ -25,7 +25,13 @@ from mcp.server.caching import CacheHint
 from mcp.server.mcpserver import MCPServer
 
 from minirun import InMemoryRunner, LlmAgent, RunConfig, run_once, run_sync
-from minirun.errors import ConfigurationError, LlmCallsLimitExceededError, McpConnectionError, McpError
+from minirun.errors import (
+    ConfigurationError,
+    LlmCallsLimitExceededError,
+    McpConnectionError,
+    McpError,
+    NotSupportedError,
+)
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import RetryConfig
 from minirun.tools.mcp import McpToolset, StdioServer
@@ -861,12 +867,20 @@ def test_a_stdio_server_is_checked_and_shows_no_environment() -> None:
 
 def test_adks_words_are_read() -> None:
     """
-    ADK's connection parameters say the same as a StdioServer and a URL with headers.
+    ADK's connection parameters say the same as a StdioServer and a URL with headers; what has no effect here is refused
+    by name, with what to write.
     """
     from mcp import StdioServerParameters
 
     from minirun.tools.mcp import StdioConnectionParams, StreamableHTTPConnectionParams
 
+    for name, advice in (("header_provider", "headers="), ("auth_scheme", "request_credential"), ("errlog", "words")):
+        with pytest.raises(NotSupportedError, match=f"{name}=.*{advice}"):
+            McpToolset("http://h/", **cast("dict[str, Any]", {name: print}))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'tool_filters'"):
+        McpToolset("http://h/", tool_filters=[])
+    with pytest.raises(NotSupportedError, match=r"sse_read_timeout=.*timeout_s="):
+        StreamableHTTPConnectionParams("http://h/", sse_read_timeout=3)
     params = StdioServerParameters(command="uvx", args=["server"])
     assert McpToolset(connection_params=StdioConnectionParams(params, timeout=5)).label == "uvx"
     assert McpToolset(connection_params=StreamableHTTPConnectionParams("http://h:1/mcp", {"a": "b"})).label == "h:1/mcp"

@@ -22,9 +22,9 @@ from minirun.tools.mcp import StdioServer
 from minirun.workflow import START, Workflow
 
 from .helpers import PLACE
-from .test_cli_mcp import ROOT, World, folder, program, worker
+from .test_cli_mcp import ROOT, folder, program, worker
 from .test_mcp_pauses import Life
-from .test_mcp_server import ADA, KEY
+from .test_mcp_server import ADA, KEY, World
 
 __all__ = ["folder"]  # a fixture
 

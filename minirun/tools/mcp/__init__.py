@@ -12,6 +12,8 @@ imports it. Of the environment it passes PATH, HOME and the like on to the serve
     _listing       untrusted lists as tools that a model may be shown
     _tool          a call
     _conversation  a call that asks people on the way: durable pauses
+    _back_channel  what servers of the older protocol ask in the middle of a call
+    _adks          what ADK's toolset takes, and minirun's does not
     _forms         what is asked; _sampling: what a model is asked
     _progress _results _text   what a server says, on its way to the caller and the model
 """

@@ -15,6 +15,7 @@ from mcp.server.mcpserver import MCPServer
 
 from ..._json import brief, is_seconds
 from ...errors import ConfigurationError
+from ._adks import SERVER, refuse
 from ._text import line
 
 __all__ = [
@@ -88,13 +89,20 @@ class StdioConnectionParams:
     timeout: float | None = attrs.field(default=None, validator=_seconds)
 
 
-@attrs.frozen
+@attrs.frozen(init=False)
 class StreamableHTTPConnectionParams:
     """ADK's way to say a URL, with `headers=` and `connect_timeout_s=` of the toolset; *timeout* in seconds."""
 
     url: str
     headers: Mapping[str, str] | None = attrs.field(default=None, repr=False)
     timeout: float | None = attrs.field(default=None, validator=_seconds)
+
+    def __init__(
+        self, url: str, headers: Mapping[str, str] | None = None, timeout: float | None = None, **others: object
+    ) -> None:
+        refuse("StreamableHTTPConnectionParams", others, SERVER)
+        construct: Any = StreamableHTTPConnectionParams.__attrs_init__
+        construct(self, url, headers, timeout)
 
 
 ServerLike: TypeAlias = (

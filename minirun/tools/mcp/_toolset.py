@@ -19,6 +19,7 @@ from ...runtime import ReadonlyContext
 from .._base import BaseTool, OnInterrupted
 from .._options import check_options
 from .._toolset import BaseToolset, ToolPredicate
+from ._adks import TOOLSET, refuse
 from ._listing import RESOURCE_TOOL, Definition, definitions, tell_left_out
 from ._results import text_of
 from ._server import Headers, Server, Settings, checked_headers, refused
@@ -89,6 +90,7 @@ class McpToolset(BaseToolset):
 
     Raises:
         ConfigurationError: An argument is none of these.
+        NotSupportedError: It is one of ADK's that has no effect here; the message says what to write instead.
     """
 
     def __init__(
@@ -111,7 +113,9 @@ class McpToolset(BaseToolset):
         roots: Iterable[str] = (),
         result_bytes_max: int = RESULT_BYTES_MAX,
         message_bytes_max: int = MESSAGE_BYTES_MAX,
+        **others: object,
     ) -> None:
+        refuse("McpToolset", others, TOOLSET)
         super().__init__(tool_filter=tool_filter, tool_name_prefix=tool_name_prefix, sequential=sequential)
         if (server is None) == (connection_params is None):
             raise ConfigurationError("expected one server; write McpToolset(StdioServer('command')) or McpToolset(url)")
