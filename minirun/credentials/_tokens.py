@@ -115,16 +115,16 @@ async def _refreshed(
     own: dict[str, Any] = {name: kept[name] for name in ("client_id", "client_secret") if name in kept}
     client = _client_of(config, scheme, server, AuthCredential("client", **own) if "client_id" in own else None)
     fields = {"grant_type": "refresh_token", "refresh_token": kept["refresh_token"]}
+    found: AuthCredential | None = None
     with trio.CancelScope(shield=True):
         try:
             found = await token_for(service, web, server, client, fields, kept)
+            await service.save_credential(**names, credential=found)
         except AuthorizationError as error:
             if error.code != "invalid_grant":
                 raise
             await service.delete_credential(**names)
-            return None
-        await service.save_credential(**names, credential=found)
-        return found
+    return found
 
 
 def _client_of(
