@@ -77,6 +77,7 @@ class OAuthServer:
         self.metadata: dict[str, Any] = {}  # changes to what it says of itself
         self.resource_metadata: dict[str, Any] = {}
         self.sends_refresh_tokens = True
+        self.token_changes: dict[str, Any] = {}  # to what the token endpoint answers
         self._codes: dict[str, Code] = {}
         self._refresh: dict[str, Family] = {}
         self._used_refresh: dict[str, Family] = {}
@@ -144,7 +145,7 @@ class OAuthServer:
                 if self.hold is not None:
                     self.held.set()
                     await self.hold.wait()
-                return 200, {"cache-control": "no-store"}, answer
+                return 200, {"cache-control": "no-store"}, {**answer, **self.token_changes}
             if path == "/register":
                 return 201, {}, self._register(json.loads(said.body))
             if path.startswith("/api"):

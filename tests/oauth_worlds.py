@@ -68,6 +68,7 @@ class Network:
         named = {name.lower(): text for name, text in headers.items()}
         said = Said(method, parts.path, parts.query, named, content or b"")
         refresh = said.form.get("refresh_token", "") if method == "POST" else ""
+        begun = trio.current_time()
         await self._way(refresh, is_there=False)
         if refresh:
             self._note(refresh)
@@ -75,7 +76,12 @@ class Network:
         status, more, answer = await self.server._answer(said)
         if "refresh_token" in answer:
             self._got[answer["refresh_token"]] = (answer["access_token"], trio.current_time())
-        await self._way(refresh, is_there=True)
+        try:
+            await self._way(refresh, is_there=True)
+        except trio.Cancelled:
+            if trio.current_time() < begun + timeout_s:  # it is who had asked that has gone
+                self._lost.discard(refresh)
+            raise
         self._lost.discard(refresh)
         return WebAnswer(status, more, json.dumps(answer).encode())
 
