@@ -131,7 +131,8 @@ def _read(found: Mapping[str, Any], issuer: str, url: Url, scheme: AuthScheme, r
             raise AuthorizationError(f"expected the metadata of {brief(issuer)} to have a {name}, found none")
     known = found.get("token_endpoint_auth_methods_supported")
     auth_methods = tuple(each for each in known if isinstance(each, str)) if isinstance(known, list) else ()
-    return Server(**places, issuer=issuer, auth_methods=auth_methods, resource=resource)
+    says_iss = found.get("authorization_response_iss_parameter_supported") is True
+    return Server(**places, issuer=issuer, auth_methods=auth_methods, resource=resource, says_iss=says_iss)
 
 
 def _checked(value: object, what: str, by: Url) -> str:

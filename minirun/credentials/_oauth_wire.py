@@ -46,6 +46,7 @@ class Server:
     registration_endpoint: str = ""
     auth_methods: Sequence[str] = ()  # that the token endpoint takes; empty: it does not say
     resource: str = ""  # what the tokens are for, as the server of that calls itself
+    says_iss: bool = False  # whether the browser comes back with the issuer, too (RFC 9207)
 
 
 class Client(NamedTuple):
@@ -109,7 +110,7 @@ def authorization_url(endpoint: str, fields: Mapping[str, str]) -> str:
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-def callback_code(answer: str, state: str, issuer: str) -> str | None:
+def callback_code(answer: str, state: str, issuer: str, *, must_name_issuer: bool = False) -> str | None:
     """
     Return the code in what somebody has brought back: the whole address, or the code alone. None: the person refuses.
 
@@ -117,13 +118,13 @@ def callback_code(answer: str, state: str, issuer: str) -> str | None:
         InvalidMessageError: It is not the answer to this question. The message does not show it.
         AuthorizationError: The server says that it went wrong.
     """
-    found = _read_callback(Quiet(answer), state, issuer)
+    found = _read_callback(Quiet(answer), state, issuer, must_name_issuer)
     if isinstance(found, MinirunError):
         raise found
     return found
 
 
-def _read_callback(answer: str, state: str, issuer: str) -> str | MinirunError | None:
+def _read_callback(answer: str, state: str, issuer: str, must_name_issuer: bool) -> str | MinirunError | None:
     """As above; but what would be raised is returned: the frames of what is raised hold the code nowhere."""
     if len(answer) > 2 * TOKEN_CHARS_MAX:
         return _not_brought_back("a much longer text")
@@ -138,7 +139,7 @@ def _read_callback(answer: str, state: str, issuer: str) -> str | MinirunError |
         return _not_brought_back("something else")
     if not _is_same(said.get("state", ""), state):
         return _not_brought_back("one with another state: it belongs to another question")
-    if issuer and "iss" in said and said["iss"] != issuer:
+    if issuer and said.get("iss", None if must_name_issuer else issuer) != issuer:
         return _not_brought_back("one of another authorization server")
     if "error" in said:
         if said["error"] == "access_denied":

@@ -111,6 +111,7 @@ async def _begun(
         "method": client.method,
         "redirect_uri": scheme.redirect_uri,
         "scope": scope,
+        "says_iss": "yes" if server.says_iss else "",
         "is_registered": "" if config.raw_auth_credential else "yes",
     }
     return AuthCredential("custom", **plain({name: text for name, text in kept.items() if text}))
@@ -155,7 +156,8 @@ async def finish_sign_in(
     async with service._exclusive(credential_key(**names)):
         begun = await service.load_credential(**_names(names, question_id))
         issuer = begun.reveal("issuer") if begun is not None and "issuer" in begun.names else ""
-        code = callback_code(answer, config.state, issuer)
+        must_name_issuer = begun is not None and "says_iss" in begun.names
+        code = callback_code(answer, config.state, issuer, must_name_issuer=must_name_issuer)
         if code is None:
             return False
         if begun is None:
