@@ -37,7 +37,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             "types events errors _json _fields _frozen _frozen_error _odd_notes _replay_checks _routes _values _copies "
             "_codec _record _window _adk _genai _misuse _model_errors _request_types _state_schema_error "
-            "_workflow_errors _api_errors _tool_server_errors _urls",
+            "_workflow_errors _api_errors _tool_server_errors _urls _lines",
         ),
     ),
     (
@@ -164,12 +164,14 @@ LATER = frozenset(
         "artifacts._in_memory",
         "artifacts._run",
         "artifacts._service",
+        "artifacts._sqlite",
         "credentials._in_memory",
         "credentials._secrets",
         "credentials._service",
         "credentials._sign_in",
         "credentials._tokens",
         "credentials._values",
+        "flows._actions",
         "flows._deps",
         "flows._json_schema",
         "flows._node_paths",
@@ -180,6 +182,7 @@ LATER = frozenset(
         "flows._results",
         "flows._retold",
         "flows._schema",
+        "flows._shared_budget",
         "flows._state_schema",
         "flows._transfers",
         "flows._words",
@@ -188,6 +191,7 @@ LATER = frozenset(
         "memory._in_memory",
         "memory._run",
         "memory._service",
+        "memory._sqlite",
         "models._breaches",
         "models._cache_config",
         "models._draft",
@@ -221,6 +225,7 @@ LATER = frozenset(
         "sessions._adk._import",
         "sessions._call_fold",
         "sessions._compactions",
+        "sessions._earlier",
         "sessions._edits",
         "sessions._event_references",
         "sessions._gate_line",
