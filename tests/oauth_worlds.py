@@ -10,6 +10,7 @@ or with the process that had asked.
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -38,6 +39,8 @@ LIVES_S = (2000.0, 100.0)
 # How late requests and answers are; the last is longer than anybody waits.
 DELAYS_S = (0.0, 0.5, 12.0, 30.0)
 CALLS = 3
+# A call that does not wait long is cancelled while its token is renewed.
+PATIENCE_S = 5.0
 
 
 class Network:
@@ -200,18 +203,25 @@ async def sign_ins(world: World) -> None:
     )
 
     async def ask(note: str, tool_context: ToolContext) -> str:
-        try:
-            credential = await tool_context.request_credential(config)
-            for is_last in (False, True):
-                await world.sleep(world.choices.choose(2, "the API takes its time"))
-                headers = {"authorization": f"Bearer {credential.reveal()}"}
-                status, _, told = server._ask(Said("GET", "/api", "", headers, b""))
-                if status == 200 or is_last:
-                    break
-                world.reached("the API refused a token")
-                credential = await tool_context.request_credential(config, rejected=credential)
-        except CredentialRefusedError:
-            return "refused"
+        is_patient = network.is_calm or bool(world.choices.choose(3, "a call waits for a token"))
+        with trio.move_on_after(math.inf if is_patient else PATIENCE_S):
+            try:
+                return await asked(tool_context)
+            except CredentialRefusedError:
+                return "refused"
+        world.reached("a call gave up")
+        return "gave up"
+
+    async def asked(tool_context: ToolContext) -> str:
+        credential = await tool_context.request_credential(config)
+        for is_last in (False, True):
+            await world.sleep(world.choices.choose(2, "the API takes its time"))
+            headers = {"authorization": f"Bearer {credential.reveal()}"}
+            status, _, told = server._ask(Said("GET", "/api", "", headers, b""))
+            if status == 200 or is_last:
+                break
+            world.reached("the API refused a token")
+            credential = await tool_context.request_credential(config, rejected=credential)
         return f"{status} {told}"
 
     def script(request: LlmRequest) -> Any:
