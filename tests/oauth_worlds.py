@@ -19,7 +19,13 @@ import trio
 from minirun import FunctionTool, LlmAgent, Runner
 from minirun._codec import to_json
 from minirun.credentials import AuthConfig, AuthCredential, AuthScheme
-from minirun.errors import AuthorizationError, CredentialRefusedError, CredentialServiceError, InvalidMessageError
+from minirun.errors import (
+    AuthorizationError,
+    CredentialRefusedError,
+    CredentialServiceError,
+    InvalidMessageError,
+    StorageError,
+)
 from minirun.models import LlmRequest
 from minirun.sessions import PendingCall
 from minirun.simulation import WebAnswer, WebFailedError, World
@@ -94,7 +100,7 @@ class Network:
     async def _way(self, refresh: str, *, is_there: bool) -> None:
         if self.is_calm:
             return
-        late = DELAYS_S[self._world.choices.choose(len(DELAYS_S), "how late it is")]
+        late = DELAYS_S[self._world.choices.choose(len(DELAYS_S) if refresh else 2, "how late it is")]
         await self._world.sleep(late)
         if not self._world.choices.choose(5 if refresh else 15, "the connection holds"):
             self._world.reached("an answer was lost" if is_there else "a server was not reached")
@@ -129,6 +135,16 @@ class Members(People):
         super().__init__(world, runner)
         self._network = network
         self.expected = (*EXPECTED, CredentialServiceError)
+
+    async def sign_in(self, user: str) -> None:
+        """Most of what goes wrong does so afterwards."""
+        await self.talk(user, "first")
+        try:
+            pending = await self._pending(user)
+        except StorageError:
+            return
+        for question in pending:
+            await self._settle_question(question)
 
     async def talk_elsewhere(self, user: str, *texts: str) -> None:
         """The same user in other sessions, at the same time."""
@@ -250,6 +266,9 @@ async def sign_ins(world: World) -> None:
             else:
                 server.end_tokens()
 
+    network.is_calm = True
+    await people.sign_in("ada")
+    network.is_calm = False
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trouble)
         nursery.start_soon(people.talk, "ada", "one", "two", "three")
