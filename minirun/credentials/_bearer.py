@@ -24,7 +24,7 @@ _SENT: ContextVar[dict[int, AuthCredential] | None] = ContextVar("minirun creden
 
 
 class SignInNeededError(CredentialRefusedError):
-    """A user has no credential, where nobody can be asked. Whoever asks for headers there may ask for *auth_config*."""
+    """A user has no credential, and nobody can be asked here. The agent whose tools are listed asks for *auth_config*."""
 
     def __init__(self, auth_config: AuthConfig) -> None:
         key = auth_config.credential_key
