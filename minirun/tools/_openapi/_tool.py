@@ -234,7 +234,7 @@ class RestApiTool(BaseTool):
 
 
 def _redirected(address: str, location: str) -> tuple[str, str]:
-    """Where a redirect leads; or whose address that is, if it is not that of who has answered."""
+    """Where a redirect leads within the server that has answered; or else the address of the other server."""
     here = url_of(address)
     there = None if here is None else joined(here, location)
     if here is None or there is None:
