@@ -29,7 +29,7 @@ class _Open(Generic[_Pool]):
     """A pool of connections, and how many requests it serves."""
 
     def __init__(self, pool: _Pool) -> None:
-        self.pool = pool
+        self.pool: _Pool = pool
         self.users = 0
         self.is_retired = False
 
@@ -48,7 +48,7 @@ class Connections(Generic[_Pool]):
     """
 
     def __init__(self, opened: Callable[[], _Pool]) -> None:
-        self._opened = opened
+        self._opened: Callable[[], _Pool] = opened
         self._open: WeakKeyDictionary[trio.lowlevel.TrioToken, _Open[_Pool]] = WeakKeyDictionary()
 
     @asynccontextmanager

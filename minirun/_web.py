@@ -21,13 +21,16 @@ class WebFailedError(Exception):
 
 
 class WebAnswer(NamedTuple):
-    """What a server has answered."""
+    """What a server has answered. Its repr has no header and no body: there may be secrets in both."""
 
     status: int
     headers: Mapping[str, str]  # by names in lower case
     body: bytes
     is_cut: bool = False
     """Whether the body was longer, and this is its beginning."""
+
+    def __repr__(self) -> str:
+        return f"WebAnswer({self.status}, ...)"
 
 
 class Web(Protocol):

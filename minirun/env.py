@@ -16,15 +16,12 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import trio
 
 from ._files import open_private
-
-if TYPE_CHECKING:
-    from ._web import Web
 
 __all__ = ["Env", "HostThread", "derived_id"]
 
@@ -147,8 +144,8 @@ class Env:
 
         return partial(connect, self)
 
-    def web(self) -> Web:
-        """Return what asks authorization servers, to be closed by the caller. It needs the extra `minirun[models]`."""
+    def web(self) -> Any:
+        """Return what asks authorization servers, a `Web`; the caller closes it. It needs `minirun[models]`."""
         from ._web_client import HttpxWeb
 
         return HttpxWeb()

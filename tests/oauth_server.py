@@ -77,6 +77,8 @@ class OAuthServer:
         self.metadata: dict[str, Any] = {}  # changes to what it says of itself
         self.resource_metadata: dict[str, Any] = {}
         self.sends_refresh_tokens = True
+        self.redirect: tuple[int, str] | None = None  # what all requests are answered with, and where they are sent
+        self.token_changes: dict[str, Any] = {}  # to what the token endpoint answers
         self._codes: dict[str, Code] = {}
         self._refresh: dict[str, Family] = {}
         self._used_refresh: dict[str, Family] = {}
@@ -130,6 +132,9 @@ class OAuthServer:
     async def _answer(self, said: Said) -> tuple[int, dict[str, str], Any]:
         if self.is_down:
             return 503, {}, {"error": "temporarily_unavailable"}
+        if self.redirect is not None and not said.path.startswith("/api"):
+            status, location = self.redirect
+            return status, {"location": location}, {}
         path = said.path
         if path in ("/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"):
             return 200, {}, self._metadata()
@@ -144,7 +149,7 @@ class OAuthServer:
                 if self.hold is not None:
                     self.held.set()
                     await self.hold.wait()
-                return 200, {"cache-control": "no-store"}, answer
+                return 200, {"cache-control": "no-store"}, {**answer, **self.token_changes}
             if path == "/register":
                 return 201, {}, self._register(json.loads(said.body))
             if path.startswith("/api"):

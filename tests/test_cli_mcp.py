@@ -42,6 +42,7 @@ def folder(tmp_path: Path) -> Path:
     """Where agents are served, with two users' tokens."""
     (tmp_path / "desk.py").write_text(Path(mcp_served.__file__).read_text())
     (tmp_path / "tokens").write_text(f"# of the team\nada {ADA}\n\nbob {BOB}\n")
+    (tmp_path / "tokens").chmod(0o600)
     return tmp_path
 
 
@@ -230,6 +231,8 @@ def test_what_makes_no_sense_is_told(folder: Path, arguments: list[str], status:
     (folder / "bad").write_text(f"{ADA}\na user with {BOB}\n")
     (folder / "few").write_text("hush\n")
     (folder / "empty").write_text("# nobody\n")
+    for name in ("bad", "few", "empty"):
+        (folder / name).chmod(0o600)
     environment = {key: value for key, value in os.environ.items() if key != "MINIRUN_MCP_TOKEN"}
     done = subprocess.run(
         program(*arguments),

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import trio
@@ -242,6 +243,80 @@ async def test_what_is_no_answer_to_this_question_is_refused(change: Any, words:
         assert at.server.grants == []
         run = await at.say(await at.runner.provide_credential(question, back))
         assert run.status == "completed"
+
+
+async def test_a_server_that_says_who_it_is_always_does() -> None:
+    """Its metadata promise `iss` in what the browser comes back with: without, it is another server's (RFC 9207)."""
+    async with desk() as at:
+        at.server.metadata["authorization_response_iss_parameter_supported"] = True
+        question = question_of(await at.say())
+        back = await at.server.browse(uri_of(question))
+        parts = back.partition("?")
+        without = f"{parts[0]}?{'&'.join(each for each in parts[2].split('&') if not each.startswith('iss='))}"
+        with pytest.raises(InvalidMessageError, match="another authorization server"):
+            await at.runner.provide_credential(question, without)
+        assert at.server.grants == []
+        assert (await at.say(await at.runner.provide_credential(question, back))).status == "completed"
+
+
+async def test_an_error_in_what_the_browser_comes_back_with() -> None:
+    """An error that is no refusal: AuthorizationError with its code, and the question can be answered afterwards."""
+    async with desk() as at:
+        question = question_of(await at.say())
+        assert question.auth_config is not None
+        state = question.auth_config.state
+        for error, code in (("server_error", "server_error"), ("<script>\x1b[2J", None)):
+            back = f"{CALLBACK}?{urlencode({'error': error, 'state': state, 'error_description': 'sk-secret'})}"
+            with pytest.raises(AuthorizationError) as caught:
+                await at.runner.provide_credential(question, back)
+            assert caught.value.code == code
+            assert "sk-secret" not in str(caught.value)
+            assert "\x1b" not in str(caught.value)
+        back = await at.server.browse(uri_of(question))
+        assert (await at.say(await at.runner.provide_credential(question, back))).status == "completed"
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_token_endpoint_that_redirects_is_refused(status: int) -> None:
+    """Whereto ever: a code, a refresh token and the secret of the application go where the application says."""
+    other = OAuthServer()
+    async with desk() as at, serving(other):
+        question = question_of(await at.say())
+        at.server.redirect = (status, f"{other.url}/token")
+        with pytest.raises(AuthorizationError, match=f"status {status}"):
+            await at.runner.provide_credential(question, await at.server.browse(uri_of(question)))
+        at.server.redirect = None
+        await at.say(await at.runner.provide_credential(question, await at.server.browse(uri_of(question))))
+        at.server.end_tokens()
+        at.server.redirect = (status, f"{other.url}/token")
+        await at.say()
+        response = [r for event in await at.events() for r in event.get_function_responses() if r.name == "ask"][-1]
+        assert response.response["error"]["type"] == "AuthorizationError"
+        assert other.requests == []
+        assert await at.kept() is not None
+
+
+async def test_metadata_behind_a_redirect_are_none() -> None:
+    """Whoever can have the server redirect could else speak for it."""
+    other = OAuthServer()
+    async with desk() as at, serving(other):
+        at.server.redirect = (302, f"{other.url}/.well-known/oauth-authorization-server")
+        await at.say()
+        [failed] = [r for event in await at.events() for r in event.get_function_responses()]
+        assert "to have metadata, found none" in failed.response["error"]["message"]
+        assert other.requests == []
+
+
+async def test_a_callback_is_of_one_user() -> None:
+    """What one user's browser came back with answers no question of another: that would give away an account."""
+    async with desk() as at:
+        own = question_of(await at.say())
+        async with at.runner.run_async(user_id="mallory", session_id="m", new_message="go") as run:
+            await run.wait()
+        back = await at.server.browse(uri_of(question_of(run)))
+        with pytest.raises(InvalidMessageError, match="another state"):
+            await at.runner.provide_credential(own, back)
+        assert at.server.grants == []
 
 
 async def test_a_person_who_refuses_there_has_refused() -> None:

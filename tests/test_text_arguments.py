@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,14 @@ from minirun.artifacts import (
     InMemoryArtifactService,
     SqliteArtifactService,
 )
-from minirun.credentials import AuthConfig, AuthCredential, BaseCredentialService, InMemoryCredentialService
+from minirun.credentials import (
+    AuthConfig,
+    AuthCredential,
+    AuthScheme,
+    BaseCredentialService,
+    BearerHeaders,
+    InMemoryCredentialService,
+)
 from minirun.errors import AlreadyExistsError, InvalidValueError, MinirunError
 from minirun.memory import (
     BaseMemoryService,
@@ -264,6 +272,42 @@ def test_what_is_taken_is_kept_exactly(keep: Callable[..., Any], tmp_path_factor
         trio.run(try_all, texts)
 
     run()
+
+
+@pytest.mark.parametrize("text", ODD_EXAMPLES)
+def test_texts_that_say_how_users_sign_in_are_refused_or_taken(text: str) -> None:
+    """
+    Of an AuthScheme, an AuthConfig, BearerHeaders and an OpenAPIToolset: an error of minirun's, or what was given.
+    """
+    from minirun.tools.openapi import OpenAPIToolset
+
+    good = {"issuer": "https://a.example", "redirect_uri": "https://app.example/cb"}
+    config = AuthConfig("k", auth_scheme=AuthScheme(**good))
+    service = InMemoryCredentialService()
+    toolset: dict[str, Any] = {"spec_dict": {"openapi": "3.1.0"}, "base_url": "https://a.example"}
+    schemes = ("issuer", "resource", "redirect_uri", "token_endpoint", "authorization_endpoint")
+    makers: list[Callable[[], Any]] = [
+        *(partial(AuthScheme, **{**good, name: text}) for name in schemes),
+        *(partial(AuthScheme, **good, **{name: text}) for name in ("grant_type", "token_endpoint_auth_method")),
+        lambda: AuthScheme(**good, parameters={text: text}),
+        *(partial(AuthConfig, **{"credential_key": "k", name: text}) for name in ("credential_key", "scheme", "hint")),
+        *(partial(AuthConfig, "k", "oauth2", **{name: text}) for name in ("auth_uri", "state")),
+        lambda: AuthConfig("k", scopes=[text]),
+        *(
+            partial(BearerHeaders, config, service, **{"app_name": "app", "user_id": "u", name: text})
+            for name in ("app_name", "user_id")
+        ),
+        *(partial(OpenAPIToolset, **{**toolset, name: text}) for name in ("base_url", "spec_str", "tool_name_prefix")),
+        lambda: OpenAPIToolset(**toolset, headers={text: "x"}),
+        lambda: OpenAPIToolset(**toolset, headers={"x": text}),
+        lambda: OpenAPIToolset(**toolset, auth={text: config}),
+        lambda: OpenAPIToolset(**toolset, require_confirmation=[text]),
+    ]
+    for make in makers:
+        try:
+            repr(make()).encode()
+        except MinirunError as error:
+            str(error).encode()
 
 
 @pytest.mark.parametrize("user", ["\x85ada\u3000", " ada", "ada\n", "ada\u00a0", "\u2028ada"])

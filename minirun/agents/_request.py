@@ -73,7 +73,7 @@ async def toolbox(agent: LlmAgent, ctx: InvocationContext) -> Toolbox:
         if isinstance(each, BaseTool):
             _add(tools, each, agent)
         else:
-            for tool in await each.get_tools_with_prefix(ctx._readonly()):  # type: ignore[union-attr]  # a toolset: the field's converter sees to it
+            for tool in await each._tools_for(ctx):  # type: ignore[union-attr]  # a toolset: the field's converter sees to it
                 _add(tools, tool, agent)
     shapers = [tool for tool in tools.values() if type(tool).process_llm_request is not BaseTool.process_llm_request]
     for tool in shapers:

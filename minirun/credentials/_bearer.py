@@ -11,15 +11,25 @@ from contextvars import ContextVar
 from typing import Any
 
 from .._json import shown
+from .._service import given
 from ..errors import ConfigurationError, CredentialRefusedError
 from ._current import current_credential
 from ._headers import authorization_of
 from ._service import BaseCredentialService
 from ._values import AuthConfig, AuthCredential, credential_key
 
-__all__ = ["BearerHeaders"]
+__all__ = ["BearerHeaders", "SignInNeededError"]
 
 _SENT: ContextVar[dict[int, AuthCredential] | None] = ContextVar("minirun credentials of requests", default=None)
+
+
+class SignInNeededError(CredentialRefusedError):
+    """A user has no credential, and nobody can be asked here. The agent whose tools are listed asks for *auth_config*."""
+
+    def __init__(self, auth_config: AuthConfig) -> None:
+        key = auth_config.credential_key
+        super().__init__(f"there is no credential {key!r} of this user, and nobody can be asked here; see sign-ins")
+        self.auth_config = auth_config
 
 
 class BearerHeaders:
@@ -72,9 +82,9 @@ class BearerHeaders:
         Return the headers to use now: `{"Authorization": "Bearer …"}`.
 
         Args:
-            context: That of the call that is made; there somebody may be asked, and its invocation paused. Another one,
-                or None: nobody is asked, and a run's own user is not known. Then there are no headers, if there is no
-                *service*.
+            context: That of the call that is made, or of the agent whose tools are listed: if there is no credential,
+                somebody is asked, and the invocation paused. None: nobody is asked, and a run's own user is not known.
+                Then there are no headers, if there is no *service*.
             refresh: The server has refused what the last request of this task was sent with.
 
         Raises:
@@ -90,10 +100,23 @@ class BearerHeaders:
                 context._invocation.know_secret(found)  # what comes back may repeat it
         elif hasattr(context, "request_credential"):
             found = await context.request_credential(self._config, rejected=rejected)
+        elif hasattr(context, "_invocation"):
+            found = await self._of_user(context, rejected)
         else:
             return {}
         _SENT.set({**sent, id(self): found})
         return {"Authorization": authorization_of(found)}
+
+    async def _of_user(self, context: Any, rejected: AuthCredential | None) -> AuthCredential:
+        """What is kept for the user of a run, where nobody can be asked."""
+        service = given(context._invocation.program.services.credential, "credential")
+        key = self._config.credential_key
+        names = {"app_name": context.app_name, "user_id": context.user_id, "credential_key": key}
+        found = await current_credential(service, names, self._config, rejected)
+        if found is None:
+            raise SignInNeededError(self._config)
+        context._invocation.know_secret(found)
+        return found
 
     async def _of_account(self, service: BaseCredentialService, rejected: AuthCredential | None) -> AuthCredential:
         found = await current_credential(service, self._names, self._config, rejected)

@@ -18,7 +18,7 @@ from .._api_errors import AuthorizationError, AuthorizationUnavailableError
 from .._json import brief
 from .._urls import Url, url_of
 from .._web import Web, WebAnswer, WebFailedError
-from ._oauth_wire import Server, error_of, object_in
+from ._oauth_wire import Server, TokenRequest, error_of, object_in
 from ._scheme import AuthScheme
 
 __all__ = ["asked", "server_of"]
@@ -33,9 +33,7 @@ _OPENID = "/.well-known/openid-configuration"
 _RESOURCE = "/.well-known/oauth-protected-resource"
 
 
-async def asked(
-    web: Web, what: str, method: str, url: str, headers: Mapping[str, str], content: bytes | None = None
-) -> WebAnswer:
+async def asked(web: Web, what: str, method: str, url: str, request: TokenRequest) -> WebAnswer:
     """
     Send a request to an authorization server.
 
@@ -44,7 +42,12 @@ async def asked(
     """
     try:
         answer = await web.request(
-            method, url, headers=headers, content=content, timeout_s=TIMEOUT_S, bytes_max=ANSWER_BYTES_MAX
+            method,
+            url,
+            headers=request.headers,
+            content=request.content or None,
+            timeout_s=TIMEOUT_S,
+            bytes_max=ANSWER_BYTES_MAX,
         )
     except WebFailedError as error:
         msg = f"expected the authorization server to {what}, found that it cannot be reached: {error}"
@@ -128,7 +131,8 @@ def _read(found: Mapping[str, Any], issuer: str, url: Url, scheme: AuthScheme, r
             raise AuthorizationError(f"expected the metadata of {brief(issuer)} to have a {name}, found none")
     known = found.get("token_endpoint_auth_methods_supported")
     auth_methods = tuple(each for each in known if isinstance(each, str)) if isinstance(known, list) else ()
-    return Server(**places, issuer=issuer, auth_methods=auth_methods, resource=resource)
+    says_iss = found.get("authorization_response_iss_parameter_supported") is True
+    return Server(**places, issuer=issuer, auth_methods=auth_methods, resource=resource, says_iss=says_iss)
 
 
 def _checked(value: object, what: str, by: Url) -> str:
@@ -140,7 +144,8 @@ def _checked(value: object, what: str, by: Url) -> str:
 
 async def _metadata(place: str, web: Web) -> Mapping[str, Any] | None:
     """The metadata at a place; None if there are none."""
-    answer = await asked(web, "say where it is asked for what", "GET", place, {"accept": "application/json"})
+    request = TokenRequest({"accept": "application/json"}, b"")
+    answer = await asked(web, "say where it is asked for what", "GET", place, request)
     if answer.status == 200:
         return object_in(answer.body) or None
     if answer.status >= 500 or answer.status in (408, 429):

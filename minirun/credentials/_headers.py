@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 
 from ..errors import ConfigurationError
+from ._quiet import Quiet
 from ._values import AuthCredential
 
 __all__ = ["authorization_of"]
@@ -19,11 +20,11 @@ def authorization_of(credential: AuthCredential) -> str:
     """
     if credential.scheme == "basic":
         pair = f"{credential.reveal('username')}:{credential.reveal('password')}"
-        return f"Basic {base64.b64encode(pair.encode()).decode()}"
+        return Quiet(f"Basic {base64.b64encode(pair.encode()).decode()}")
     if credential.scheme not in ("bearer", "oauth2"):
         msg = f"expected a credential of the scheme 'bearer', 'oauth2' or 'basic', found {credential.scheme!r}"
         raise ConfigurationError(msg)
-    token = credential.reveal()
+    token = Quiet(credential.reveal())
     if not (token.isascii() and token.isprintable()) or " " in token:
         raise ConfigurationError("expected a token that a header can hold, found another (not shown: it is secret)")
-    return f"Bearer {token}"
+    return Quiet(f"Bearer {token}")

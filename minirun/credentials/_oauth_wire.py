@@ -18,7 +18,8 @@ import attrs
 
 from .._api_errors import AuthorizationError, AuthorizationUnavailableError
 from .._json import finite
-from ..errors import InvalidMessageError
+from ..errors import InvalidMessageError, MinirunError
+from ._quiet import Quiet, plain
 from ._values import AuthCredential
 
 __all__ = [
@@ -45,10 +46,11 @@ class Server:
     registration_endpoint: str = ""
     auth_methods: Sequence[str] = ()  # that the token endpoint takes; empty: it does not say
     resource: str = ""  # what the tokens are for, as the server of that calls itself
+    says_iss: bool = False  # whether the browser comes back with the issuer, too (RFC 9207)
 
 
 class Client(NamedTuple):
-    """What the application is known by at a server, and how it proves that."""
+    """What the application is known by at a server, and how it proves that. Its repr has no secret."""
 
     client_id: str
     client_secret: str | None
@@ -57,13 +59,16 @@ class Client(NamedTuple):
     @classmethod
     def of(cls, credential: AuthCredential, method: str, server: Server) -> Client:
         """The client that *credential* is, with the *method* asked for, or one that the *server* takes."""
-        secret = credential.reveal("client_secret") if "client_secret" in credential.names else None
+        secret = Quiet(credential.reveal("client_secret")) if "client_secret" in credential.names else None
         if not method:
             is_posted = "client_secret_post" in server.auth_methods and "client_secret_basic" not in server.auth_methods
             method = "none" if secret is None else "client_secret_post" if is_posted else "client_secret_basic"
         if secret is None and method != "none":
             raise AuthorizationError(f"expected a client_secret for {method!r}, found none; give it, or write 'none'")
         return cls(credential.reveal("client_id"), secret, method)
+
+    def __repr__(self) -> str:
+        return f"Client({self.client_id!r}, method={self.method!r})"
 
 
 class TokenRequest(NamedTuple):
@@ -105,7 +110,7 @@ def authorization_url(endpoint: str, fields: Mapping[str, str]) -> str:
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-def callback_code(answer: str, state: str, issuer: str) -> str | None:
+def callback_code(answer: str, state: str, issuer: str, *, must_name_issuer: bool = False) -> str | None:
     """
     Return the code in what somebody has brought back: the whole address, or the code alone. None: the person refuses.
 
@@ -113,8 +118,16 @@ def callback_code(answer: str, state: str, issuer: str) -> str | None:
         InvalidMessageError: It is not the answer to this question. The message does not show it.
         AuthorizationError: The server says that it went wrong.
     """
+    found = _read_callback(Quiet(answer), state, issuer, must_name_issuer)
+    if isinstance(found, MinirunError):
+        raise found
+    return found
+
+
+def _read_callback(answer: str, state: str, issuer: str, must_name_issuer: bool) -> str | MinirunError | None:
+    """As above; but what would be raised is returned: the frames of what is raised hold the code nowhere."""
     if len(answer) > 2 * TOKEN_CHARS_MAX:
-        raise InvalidMessageError(_not_brought_back("a much longer text"))
+        return _not_brought_back("a much longer text")
     if "://" not in answer and "?" not in answer and "=" not in answer.rstrip("="):
         return _code(answer.strip())
     try:
@@ -123,31 +136,31 @@ def callback_code(answer: str, state: str, issuer: str) -> str | None:
         fields = {}
     said = {name: values[0] for name, values in fields.items() if len(values) == 1}
     if len(said) != len(fields) or not said:
-        raise InvalidMessageError(_not_brought_back("something else"))
+        return _not_brought_back("something else")
     if not _is_same(said.get("state", ""), state):
-        raise InvalidMessageError(_not_brought_back("one with another state: it belongs to another question"))
-    if issuer and "iss" in said and said["iss"] != issuer:
-        raise InvalidMessageError(_not_brought_back("one of another authorization server"))
+        return _not_brought_back("one with another state: it belongs to another question")
+    if issuer and said.get("iss", None if must_name_issuer else issuer) != issuer:
+        return _not_brought_back("one of another authorization server")
     if "error" in said:
         if said["error"] == "access_denied":
             return None
         code = _error_code(said["error"])
         msg = f"expected the authorization server to let somebody sign in, found that it does not ({code!r})"
-        raise AuthorizationError(msg, code=code)
+        return AuthorizationError(msg, code=code)
     return _code(said.get("code", ""))
 
 
-def _not_brought_back(found: str) -> str:
-    return (
+def _not_brought_back(found: str) -> InvalidMessageError:
+    return InvalidMessageError(
         "expected the address that the browser was sent back to after signing in (with `code` and `state`), or the "
         f"code, found {found} (not shown: it may be secret)"
     )
 
 
-def _code(text: str) -> str:
+def _code(text: str) -> str | MinirunError:
     if not _IN_HEADERS.fullmatch(text) or len(text) > TOKEN_CHARS_MAX:
-        raise InvalidMessageError(_not_brought_back("no code"))
-    return text
+        return _not_brought_back("no code")
+    return Quiet(text)
 
 
 def _is_same(one: str, other: str) -> bool:
@@ -188,14 +201,21 @@ def token_in(body: bytes, asked_at: float, kept: Mapping[str, str]) -> AuthCrede
     Raises:
         AuthorizationError: There are none that can be used.
     """
-    found = object_in(body)
+    found = _quiet_fields(body)
+    del body
     token, refresh = found.get("access_token"), found.get("refresh_token")
     if not _is_token(token) or str(found.get("token_type", "bearer")).lower() != "bearer":
         raise AuthorizationError("expected the authorization server to send a bearer token, found something else")
-    values = {**kept, "access_token": str(token)}
+    values: dict[str, Any] = {**kept, "access_token": token}
     if _is_token(refresh):
-        values["refresh_token"] = str(refresh)
-    return AuthCredential("oauth2", expires_at=_end_of(found.get("expires_in"), asked_at), **values)
+        values["refresh_token"] = refresh
+    return AuthCredential("oauth2", expires_at=_end_of(found.get("expires_in"), asked_at), **plain(values))
+
+
+def _quiet_fields(body: bytes) -> dict[str, Any]:
+    """The texts and numbers of an answer; no traceback shows the texts."""
+    found = {name: value for name, value in object_in(body).items() if isinstance(value, (str, int, float))}
+    return {name: Quiet(value) if isinstance(value, str) else value for name, value in found.items()}
 
 
 def _is_token(value: object) -> bool:
@@ -236,10 +256,11 @@ def registered(body: bytes) -> AuthCredential:
     Raises:
         AuthorizationError: The response does not say so.
     """
-    found = object_in(body)
+    found = _quiet_fields(body)
+    del body
     values = {name: found[name] for name in ("client_id", "client_secret") if _is_token(found.get(name))}
     if "client_id" not in values:
         raise AuthorizationError("expected the authorization server to register this application, found no client_id")
-    return AuthCredential("client", **values)
+    return AuthCredential("client", **plain(values))
 
 

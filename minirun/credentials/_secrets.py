@@ -298,7 +298,7 @@ class Secrets(NoSecrets):
         try:
             cleaned = self._out_of_any(value)
             if cleaned is not value:
-                setattr(error, name, cleaned)
+                object.__setattr__(error, name, cleaned)  # of a frozen one, too
         except Exception:
             pass
 

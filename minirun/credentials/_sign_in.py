@@ -14,7 +14,6 @@ address; one after that leaves a question that is answered by saying yes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import trio
 
@@ -26,6 +25,7 @@ from ._discovery import asked, server_of
 from ._oauth_wire import (
     Client,
     Server,
+    TokenRequest,
     authorization_url,
     callback_code,
     challenge_of,
@@ -33,6 +33,7 @@ from ._oauth_wire import (
     registered,
     registration_of,
 )
+from ._quiet import Quiet, plain, quiet
 from ._scheme import AuthScheme
 from ._service import BaseCredentialService
 from ._tokens import token_for
@@ -84,9 +85,9 @@ async def _begun(
         await web.aclose()
     client = Client.of(known, scheme.token_endpoint_auth_method, server)
     env, scope = service.env, " ".join(config.scopes)
-    state, verifier = env.new_id(f"state of {question_id}"), "".join(
-        env.new_id(f"verifier of {question_id}, {half}") for half in ("first", "second")
-    )
+    state = env.new_id(f"state of {question_id}")
+    halves = (env.new_id(f"verifier of {question_id}, {half}") for half in ("first", "second"))
+    verifier = Quiet("".join(halves))
     fields = {
         **scheme.parameters,
         "response_type": "code",
@@ -110,10 +111,10 @@ async def _begun(
         "method": client.method,
         "redirect_uri": scheme.redirect_uri,
         "scope": scope,
+        "says_iss": "yes" if server.says_iss else "",
         "is_registered": "" if config.raw_auth_credential else "yes",
     }
-    values: dict[str, Any] = {name: text for name, text in kept.items() if text}
-    return AuthCredential("custom", **values)
+    return AuthCredential("custom", **plain({name: text for name, text in kept.items() if text}))
 
 
 async def _registered(
@@ -123,8 +124,8 @@ async def _registered(
         msg = "expected what the application is known by (raw_auth_credential), or a server where it can register "
         raise AuthorizationError(f"{msg}itself, found neither")
     body = dumps(registration_of(app_name, scheme.redirect_uri, config.scopes, server)).encode()
-    headers = {"content-type": "application/json", "accept": "application/json"}
-    answer = await asked(web, "register this application", "POST", server.registration_endpoint, headers, body)
+    request = TokenRequest({"content-type": "application/json", "accept": "application/json"}, body)
+    answer = await asked(web, "register this application", "POST", server.registration_endpoint, request)
     if answer.status not in (200, 201):
         raise error_of("register this application", answer.status, answer.body)
     return registered(answer.body)
@@ -151,10 +152,12 @@ async def finish_sign_in(
         AuthorizationUnavailableError: It cannot be reached now.
         CredentialServiceError: The service has failed.
     """
+    answer = Quiet(answer)
     async with service._exclusive(credential_key(**names)):
         begun = await service.load_credential(**_names(names, question_id))
         issuer = begun.reveal("issuer") if begun is not None and "issuer" in begun.names else ""
-        code = callback_code(answer, config.state, issuer)
+        must_name_issuer = begun is not None and "says_iss" in begun.names
+        code = callback_code(answer, config.state, issuer, must_name_issuer=must_name_issuer)
         if code is None:
             return False
         if begun is None:
@@ -171,7 +174,7 @@ async def finish_sign_in(
 
 
 async def _exchanged(service: BaseCredentialService, begun: AuthCredential, code: str) -> AuthCredential:
-    said = {name: begun.reveal(name) for name in begun.names}
+    said = quiet({name: begun.reveal(name) for name in begun.names})
     server = Server(said["token_endpoint"], issuer=said.get("issuer", ""), resource=said.get("resource", ""))
     client = Client(said["client_id"], said.get("client_secret"), said["method"])
     fields = {

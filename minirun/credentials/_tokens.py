@@ -15,7 +15,6 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import trio
 
@@ -23,6 +22,7 @@ from .._api_errors import AuthorizationError
 from .._web import Web
 from ._discovery import asked, server_of
 from ._oauth_wire import Client, Server, TokenRequest, error_of, token_in
+from ._quiet import plain, quiet
 from ._scheme import AuthScheme
 from ._service import BaseCredentialService
 from ._values import AuthConfig, AuthCredential, covers, credential_key
@@ -105,26 +105,26 @@ async def _refreshed(
     credential: AuthCredential,
 ) -> AuthCredential | None:
     """What the refresh token is renewed to; None if access has ended: then there is no credential any more."""
-    kept = {name: credential.reveal(name) for name in credential.names if name != "access_token"}
+    kept = quiet({name: credential.reveal(name) for name in credential.names if name != "access_token"})
     server = await server_of(scheme, web) if "refresh_token" in kept else None
     # Another server than the one that has issued it would get a secret that is not its own: what the tokens are for
     # names its server anew each time.
     if server is None or kept.get("issuer", server.issuer) != server.issuer:
         await service.delete_credential(**names)
         return None
-    own: dict[str, Any] = {name: kept[name] for name in ("client_id", "client_secret") if name in kept}
-    client = _client_of(config, scheme, server, AuthCredential("client", **own) if "client_id" in own else None)
+    own: dict[str, str] = {name: kept[name] for name in ("client_id", "client_secret") if name in kept}
+    client = _client_of(config, scheme, server, AuthCredential("client", **plain(own)) if "client_id" in own else None)
     fields = {"grant_type": "refresh_token", "refresh_token": kept["refresh_token"]}
+    found: AuthCredential | None = None
     with trio.CancelScope(shield=True):
         try:
             found = await token_for(service, web, server, client, fields, kept)
+            await service.save_credential(**names, credential=found)
         except AuthorizationError as error:
             if error.code != "invalid_grant":
                 raise
             await service.delete_credential(**names)
-            return None
-        await service.save_credential(**names, credential=found)
-        return found
+    return found
 
 
 def _client_of(
@@ -153,7 +153,7 @@ async def token_for(
     """
     request, asked_at = TokenRequest.of(client, server.resource, fields), service.env.now()
     what = "issue a token"
-    answer = await asked(web, what, "POST", server.token_endpoint, request.headers, request.content)
+    answer = await asked(web, what, "POST", server.token_endpoint, request)
     if answer.status != 200:
         raise error_of(what, answer.status, answer.body)
     return token_in(answer.body, asked_at, kept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from hmac import compare_digest
@@ -17,6 +18,10 @@ __all__ = ["Tokens", "checked_keys", "new_key", "read_keys", "read_tokens"]
 
 # Of a key as text or bytes: as many as AES-256 has, so that a file of 64 hexadecimal digits is far more than enough.
 KEY_BYTES_MIN = 32
+
+# What nobody else may do with such a file: others nothing, its group no more than read it, as the files of secrets that
+# are mounted into containers let theirs. OpenSSH and PostgreSQL refuse keys with other modes, too.
+TOO_WIDE = 0o027
 
 # Of a token: 16 random letters cannot be guessed over a network.
 TOKEN_CHARS_MIN = 16
@@ -50,15 +55,32 @@ def read_keys(path: Path, env: Env) -> list[bytes]:
     Of several processes that make it at once one succeeds, and the others read what it has made.
 
     Raises:
-        ConfigurationError: What stands there are no keys.
+        ConfigurationError: What stands there are no keys, or others can read it.
         OSError: It can neither be read nor made.
     """
     if not path.exists():
         _make(path, new_key(env) + b"\n", env)
+    content = _content(path)
     try:
-        return checked_keys(path.read_bytes().split())
+        return checked_keys(content.split())
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error}; a line for each, the first one seals") from None
+
+
+def _content(path: Path) -> bytes:
+    """
+    Read a file of secrets.
+
+    Raises:
+        ConfigurationError: Others than its owner can read or change it. Windows says that otherwise, and is not asked.
+        OSError: It cannot be read.
+    """
+    with path.open("rb") as file:
+        mode = os.fstat(file.fileno()).st_mode
+        if os.name == "posix" and stat.S_ISREG(mode) and mode & TOO_WIDE:
+            found = f"found one that others can read or change (mode {stat.S_IMODE(mode):04o})"
+            raise ConfigurationError(f"{path}: expected a file for its owner alone, {found}; run: chmod 600 {path}")
+        return file.read()
 
 
 def _make(path: Path, content: bytes, env: Env) -> None:
@@ -114,11 +136,11 @@ def read_tokens(path: Path, user_id: str) -> dict[str, str]:
     Empty lines, and those that begin with `#`, are left out.
 
     Raises:
-        ConfigurationError: A line is neither, or two have the same token.
+        ConfigurationError: A line is neither, or two have the same token; or others can read the file.
         OSError: It cannot be read.
     """
     users: dict[str, str] = {}
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+    for number, line in enumerate(_content(path).decode().splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         *named, token = line.split()

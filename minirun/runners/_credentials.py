@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._service import given
+from ..credentials._quiet import Quiet
 from ..credentials._values import AuthCredential, unusable
 from ..errors import InvalidMessageError
 from ..sessions._pending import PendingCall
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from ..credentials import BaseCredentialService
     from ..types import Content
 
-__all__ = ["check_credential", "provide_credential"]
+__all__ = ["check_credential", "provide_credential", "quiet_answer"]
 
 
 async def check_credential(credentials: BaseCredentialService | None, question: PendingCall, now: float) -> None:
@@ -41,6 +42,11 @@ async def check_credential(credentials: BaseCredentialService | None, question: 
 
         names = {"app_name": question.app_name, "user_id": question.user_id}
         await forget_sign_in(service, names, question.call_id)
+
+
+def quiet_answer(answer: AuthCredential | str) -> AuthCredential | str:
+    """What somebody has answered; tracebacks that show variables show nothing of it."""
+    return Quiet(answer) if isinstance(answer, str) else answer
 
 
 async def provide_credential(

@@ -342,8 +342,9 @@ class Runner:
             ServiceNotConfiguredError: The Runner has no credential service.
             CredentialServiceError: The service has failed, and may have it or not.
         """
-        from ._credentials import provide_credential  # few programs use credentials
+        from ._credentials import provide_credential, quiet_answer  # few programs use credentials
 
+        credential = quiet_answer(credential)
         return await provide_credential(self.credential_service, pending, credential, self._env.now())
 
     def run(

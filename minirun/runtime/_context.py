@@ -398,7 +398,7 @@ class WorkingContext(ContextBase):
         """
         from ._credentials import request_credential
 
-        return await request_credential(self, auth_config, rejected)
+        return await request_credential(self, auth_config, rejected, beside=False)
 
     async def load_credential(self, auth_config: AuthConfig) -> AuthCredential | None:
         """

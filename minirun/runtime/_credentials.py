@@ -62,8 +62,8 @@ async def save_credential(context: ContextBase, config: AuthConfig, credential: 
     invocation.know_secret(credential)
 
 
-async def request_credential(context: ContextBase, config: AuthConfig, rejected: Maybe) -> AuthCredential:
-    """See `InvocationContext.request_credential`."""
+async def request_credential(context: ContextBase, config: AuthConfig, rejected: Maybe, beside: bool) -> AuthCredential:
+    """See `InvocationContext.request_credential`. *beside*: no run has to come to the question, as to an early one."""
     invocation, (service, names) = context._invocation, _service_for(context, config)
     args = freeze(config.to_dict())
     path = f"{context._path}!{REQUEST_CREDENTIAL} {dumps(args)}"
@@ -78,11 +78,10 @@ async def request_credential(context: ContextBase, config: AuthConfig, rejected:
         asked += 1
         asked_id = f"q-{derived_id(place, asked)}"
     if asked_id not in invocation.live.open_calls:
-        credential = await load_credential(context, config, rejected)
-        if credential is not None:
+        if (credential := await load_credential(context, config, rejected)) is not None:
             return credential
         args = freeze((await question_of(service, names, config, asked_id)).to_dict())
-    await _pose(context, asked_id, args)
+    await _pose(context, asked_id, args, beside)
     raise Pause(f"for the credential {config.credential_key}")
 
 
@@ -95,7 +94,7 @@ def _service_for(context: ContextBase, config: AuthConfig) -> tuple[BaseCredenti
     return service, names
 
 
-async def _pose(context: ContextBase, asked_id: str, args: dict[str, Any]) -> None:
+async def _pose(context: ContextBase, asked_id: str, args: dict[str, Any], beside: bool) -> None:
     """Ask for it, also where an earlier run had what it needed and has gone on: beside the logic, then."""
     tool, replayer = context._call_id, context._invocation.replayer
     about = tool or asked_id
@@ -103,7 +102,7 @@ async def _pose(context: ContextBase, asked_id: str, args: dict[str, Any]) -> No
     question = Question(asked_id, REQUEST_CREDENTIAL, asked, auth_configs={about: args})
     notes = Replay(asked_by=context._path)
     context._check_can_wait()
-    if replayer is not None and tool is None and replayer.record.next_in(context.branch) is not None:
+    if beside or (replayer is not None and tool is None and replayer.record.next_in(context.branch) is not None):
         context = context._detached(context._state.layer())
-        notes = changed(notes, early=True, was_paused=replayer.record.was_paused)
+        notes = changed(notes, early=True, was_paused=replayer is not None and replayer.record.was_paused)
     await pose(context, question, replay=notes)

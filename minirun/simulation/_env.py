@@ -40,7 +40,7 @@ class Machine:
 
 
 def _lives() -> None:
-    """Let who asks go on."""
+    """The process is not dead."""
 
 
 @attrs.frozen(eq=False)

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._json import brief
 from .._values import changed
-from ..errors import ConfigurationError
+from ..errors import ConfigurationError, CredentialRefusedError
 from ..flows._prompts import Prompts
-from ..runtime import CallbackContext, ReadonlyContext, ToolContext
+from ..runtime import CallbackContext, InvocationContext, ReadonlyContext, ToolContext
+from ..runtime._credentials import request_credential
 from ..types import FunctionDeclaration
 from ._base import BaseTool, check_async, check_name
 
@@ -96,6 +97,22 @@ class BaseToolset(ABC):
             msg = f"expected {_name_of(self)} to return tools with different names, found two named {', '.join(twice)}"
             raise ConfigurationError(msg)
         return tools
+
+    async def _tools_for(self, context: InvocationContext) -> list[BaseTool]:
+        """
+        As `get_tools_with_prefix`, for an agent that can wait: a credential that is missing for that is asked for.
+
+        Which one it is only `BearerHeaders` says.
+        """
+        try:
+            return await self.get_tools_with_prefix(context._readonly())
+        except CredentialRefusedError as error:
+            config = getattr(error, "auth_config", None)
+            if config is None:
+                raise
+        # Beside the logic: once there is one, no run lists the tools without, and comes to the question again.
+        await request_credential(context, config, None, beside=True)
+        return await self.get_tools_with_prefix(context._readonly())
 
     def _as_had(self, tool: BaseTool) -> BaseTool:
         prefix, sequential = self.tool_name_prefix, self.sequential or tool.sequential

@@ -80,7 +80,7 @@ class ToolsetNode(Node):
 
     async def _once(self, context: InvocationContext, scope: NodeScope) -> Event:
         asked, args = self._asked_for(scope.input)
-        tools = await self.toolset.get_tools_with_prefix(context._readonly())
+        tools = await self.toolset._tools_for(context)
         tool = next((tool for tool in tools if tool.name == asked), None)
         if tool is None:
             there = ", ".join(repr(tool.name) for tool in tools) or "none"

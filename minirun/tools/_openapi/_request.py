@@ -13,6 +13,7 @@ from ..._json import brief
 from ..._urls import Url, url_of
 from ...credentials import AuthCredential
 from ...credentials._headers import authorization_of
+from ...credentials._quiet import Quiet, quiet
 from ...errors import ArgumentError, ConfigurationError
 from ...types import Blob
 from ._multipart import form_of
@@ -42,12 +43,12 @@ class Outgoing(NamedTuple):
     @property
     def address(self) -> str:
         """The whole address."""
-        return self.url + ("?" + "&".join(f"{name}={value}" for name, value in self.query) if self.query else "")
+        return Quiet(self.url + ("?" + "&".join(f"{name}={value}" for name, value in self.query) if self.query else ""))
 
     @property
     def all_headers(self) -> dict[str, str]:
         """The headers, with that of the cookies."""
-        return {**self.headers, **({"cookie": "; ".join(self.cookies)} if self.cookies else {})}
+        return quiet({**self.headers, **({"cookie": "; ".join(self.cookies)} if self.cookies else {})})
 
 
 def request_for(
@@ -159,7 +160,7 @@ def with_credential(outgoing: Outgoing, scheme: SecurityScheme, credential: Auth
     """
     if scheme.kind != "api_key":
         return outgoing._replace(headers={**outgoing.headers, "authorization": authorization_of(credential)})
-    key = credential.reveal()
+    key = Quiet(credential.reveal())
     if scheme.place == "query":
         return outgoing._replace(query=(*outgoing.query, (escaped(scheme.name), escaped(key))))
     if scheme.place == "cookie":

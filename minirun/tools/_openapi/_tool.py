@@ -14,6 +14,7 @@ from ..._json import brief, freeze
 from ..._urls import Url, joined, url_of
 from ..._web import Web, WebAnswer, WebFailedError
 from ...credentials import AuthConfig, AuthCredential
+from ...credentials._quiet import Quiet, plain, quiet
 from ...credentials._secrets import SECRET_CHARS_MIN
 from ...errors import ApiConnectionError, ApiError, ApiTimeoutError, ArgumentError, ConfigurationError
 from ...runtime import ToolContext
@@ -123,13 +124,13 @@ class RestApiTool(BaseTool):
             CredentialRefusedError: A credential was asked for and refused.
         """
         source, operation = self._source, self._operation
-        plain = request_for(operation, source.base, args, await self._files(args, tool_context))
+        request = request_for(operation, source.base, args, await self._files(args, tool_context))
         wanted = chosen(operation.security, source.auth)
         credentials = [await tool_context.request_credential(config) for _, config in wanted]
-        answer = await self._sent(await self._whole(tool_context, plain, wanted, credentials, refresh=False))
+        answer = await self._sent(await self._whole(tool_context, request, wanted, credentials, refresh=False))
         if answer.status == 401 and (credentials or callable(source.headers)):
             credentials = await self._others(tool_context, wanted, credentials)
-            answer = await self._sent(await self._whole(tool_context, plain, wanted, credentials, refresh=True))
+            answer = await self._sent(await self._whole(tool_context, request, wanted, credentials, refresh=True))
         if not 200 <= answer.status < 300:
             raise error_of(operation, answer)
         return result_of(operation, answer)
@@ -179,9 +180,9 @@ class RestApiTool(BaseTool):
         own = self._source.headers
         if callable(own):
             given = own(context, refresh=refresh)
-            found = checked_headers(await given if inspect.isawaitable(given) else given)
+            found = quiet(checked_headers(await given if inspect.isawaitable(given) else given))
         else:
-            found = dict(own or {})
+            found = quiet(own or {})
         is_new = callable(own)  # what a function returns is most likely a secret; a short text is rather a word
         told = {name: text for name, text in found.items() if is_new and len(text) >= SECRET_CHARS_MIN}
         _hide(context, told | {name: text for name, text in found.items() if _SECRET_NAME.search(name)})
@@ -204,13 +205,11 @@ class RestApiTool(BaseTool):
             answer = await self._asked(method, address, headers, content)
             if answer.status not in (301, 302, 303, 307, 308) or "location" not in answer.headers:
                 return answer
-            here = url_of(address)
-            there = None if here is None else joined(here, answer.headers["location"])
-            if here is None or there is None or there.origin != here.origin:
-                where = "another address" if there is None else there.root
-                msg = f"{self._operation.title} was answered with a redirect to {where}, which is not followed"
+            there, elsewhere = _redirected(address, answer.headers["location"])
+            if elsewhere:
+                msg = f"{self._operation.title} was answered with a redirect to {elsewhere}, which is not followed"
                 raise ApiError(msg, status=answer.status)
-            address = there.text
+            address = there
             if method not in _SAFE and answer.status not in (307, 308):
                 method, content = "GET", None
                 headers = {name: text for name, text in headers.items() if name != "content-type"}
@@ -234,12 +233,21 @@ class RestApiTool(BaseTool):
         raise kind(said)
 
 
+def _redirected(address: str, location: str) -> tuple[str, str]:
+    """Where a redirect leads within the server that has answered; or else the address of the other server."""
+    here = url_of(address)
+    there = None if here is None else joined(here, location)
+    if here is None or there is None:
+        return "", "another address"
+    return (Quiet(there.text), "") if there.origin == here.origin else ("", there.root)
+
+
 def _hide(context: ToolContext, headers: Mapping[str, str]) -> None:
     """Have the run keep the values of *headers* out of what it says: servers may repeat what they were sent."""
     texts = {text for value in headers.values() for text in (value, value.partition(" ")[2]) if text}
     if texts:
-        values: dict[str, Any] = {f"v{index}": text for index, text in enumerate(sorted(texts))}
-        context._invocation.know_secret(AuthCredential("custom", **values))
+        values = {f"v{index}": text for index, text in enumerate(sorted(texts))}
+        context._invocation.know_secret(AuthCredential("custom", **plain(values)))
 
 
 def checked_headers(value: object) -> dict[str, str]:
@@ -249,12 +257,20 @@ def checked_headers(value: object) -> dict[str, str]:
     Raises:
         ConfigurationError: They are none. The message does not show values: they may be secret.
     """
+    problem = _problem_of_headers(value)
+    if problem:
+        del value
+        raise ConfigurationError(problem)
+    return {name.lower(): text for name, text in value.items()}  # type: ignore[attr-defined]  # a mapping
+
+
+def _problem_of_headers(value: object) -> str:
     if not isinstance(value, Mapping):
-        raise ConfigurationError(f"expected headers to be texts by name, found {type(value).__name__}")
+        return f"expected headers to be texts by name, found {type(value).__name__}"
     for name, text in value.items():
         if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
-            raise ConfigurationError(f"expected headers with names that HTTP takes, found {brief(name)}")
+            return f"expected headers with names that HTTP takes, found {brief(name)}"
         if not isinstance(text, str) or not (text.isascii() and text.isprintable()) or text != text.strip():
             msg = f"expected the header {name!r} to be a text of printable ASCII characters, found another"
-            raise ConfigurationError(f"{msg} (not shown: it may be secret)")
-    return {name.lower(): text for name, text in value.items()}
+            return f"{msg} (not shown: it may be secret)"
+    return ""
