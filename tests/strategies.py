@@ -95,6 +95,7 @@ replays = st.builds(
     alone=st.lists(texts, max_size=2),
     asked=flags,
     again=maybe(texts),
+    hides=maybe(texts),
     aside=flags,
     saves=st.dictionaries(texts, st.integers(0, 9), max_size=2),
     ended=maybe(texts),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
-from functools import cached_property
+from functools import cached_property, partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..flows._output import OutputSchema
     from ..planners import BasePlanner
     from ..tools import BaseToolset, RetryConfig
+    from ._guardrails import Guardrail
     from ._output import OutputRetries
     from ._shaping import Shaping
 
@@ -81,6 +82,14 @@ def _as_tool(value: Any) -> BaseTool | BaseToolset:
     from ..tools._function import FunctionTool  # what it needs to read signatures is much
 
     return FunctionTool(value)
+
+
+def _guardrails(name: str, value: Any = ()) -> Sequence[Guardrail]:
+    if value == ():
+        return ()
+    from ._guardrails import guardrails_of  # few agents have any
+
+    return guardrails_of(value, name)
 
 
 def _checked(instance: Any, attribute: Any, value: object) -> None:
@@ -136,6 +145,9 @@ class LlmAgent(BaseAgent):
             state is stored with an answer that it has let pass. Any other exception fails the run.
         output_retries: How often a model whose answer has another form, or was refused by the *output_validator* or by
             a hook's `ask_again`, is asked again before the run fails with OutputSchemaError.
+        input_guardrails: Functions of the context and the user's message, or agents, that look at it before the model
+            says anything: see `minirun.agents.Guardrail`. The model is asked meanwhile, and what it says is held back.
+        output_guardrails: The same for each complete answer of the model, before anything of it is shown or stored.
         output_key: The state key that gets the final answer: its text or, with *output_schema*, its value.
         mode: How it works as a node of a workflow. `"single_turn"`, as None: it answers its input, and that is the
             output. `"task"`: it talks with the user until it has what the *output_schema* asks for, and calls
@@ -187,6 +199,8 @@ class LlmAgent(BaseAgent):
     output_retries: int = attrs.field(
         default=2, validator=refusing("output_retries to be an integer from 0 up", is_count)
     )
+    input_guardrails: Sequence[Any] = attrs.field(default=(), converter=partial(_guardrails, "input_guardrails"))
+    output_guardrails: Sequence[Any] = attrs.field(default=(), converter=partial(_guardrails, "output_guardrails"))
     output_key: str | None = attrs.field(default=None, validator=_checked)
     mode: Literal["single_turn", "task", "chat"] | None = attrs.field(default=None, validator=_checked)
     parallel_tool_calls: bool = attrs.field(default=True, validator=attrs.validators.instance_of(bool))
@@ -242,7 +256,7 @@ class LlmAgent(BaseAgent):
                     event, tools, answer = recorded, None, None
                 else:
                     request = await prepare(self, ctx, event_id)
-                    answer = await self._answer(ctx, request)
+                    answer = await self._looked_at(ctx, request)
                     if answer is None:
                         continue  # a callback has ended the invocation
                     event, problems = await self._emit_answer(ctx, request, answer)
@@ -287,6 +301,14 @@ class LlmAgent(BaseAgent):
         return event if event is not None and not calls else await run_calls(ctx, calls, tools or {})
 
     # --- asking
+
+    async def _looked_at(self, ctx: InvocationContext, request: ModelRequest) -> LlmResponse | None:
+        hooks = ctx._invocation.program.plugins
+        if not (self.input_guardrails or self.output_guardrails or "_guardrails" in hooks):
+            return await self._answer(ctx, request)
+        from ._guarded import answer  # few agents have guardrails
+
+        return await answer(self, ctx, request)
 
     async def _answer(self, ctx: InvocationContext, request: ModelRequest) -> LlmResponse | None:
         """The model's complete answer, or that of a callback; None if a callback has ended the invocation."""
