@@ -39,7 +39,7 @@ from ._guardrails import Finding, Guardrail, ask_all
 from ._llm import LlmAgent
 from ._request import ModelRequest, prepare
 
-__all__ = ["answer"]
+__all__ = ["guarded"]
 
 STEP = "guardrails"
 INSIDE = f"/{STEP}#"
@@ -204,7 +204,7 @@ def _verdict_of(event: Event) -> _Verdict:
 # --- the question -----------------------------------------------------------------------------------------------------
 
 
-async def answer(agent: LlmAgent, ctx: InvocationContext, request: ModelRequest) -> LlmResponse | None:
+async def guarded(agent: LlmAgent, ctx: InvocationContext, request: ModelRequest) -> LlmResponse | None:
     """
     What `agent._answer` returns, once all guardrails have let it pass.
 
