@@ -38,7 +38,7 @@ def choose(
     Raises:
         InvalidValueError: What has chosen has returned something else than events.
     """
-    told = without_hidden(events, ctx.branch)
+    told = without_hidden(events)
     shown = [event for event in told if event.content is not None and is_visible(event.branch, ctx.branch)]
     answered = {item.id for event in shown for item in event.get_function_responses()}
     if agent.transfer_input_filter is not None:

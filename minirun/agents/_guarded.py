@@ -22,6 +22,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
+import attrs
 import trio
 
 from .._json import FrozenTuple, brief, dumps, freeze
@@ -61,23 +62,27 @@ class _Failed(FatalError):
 
 
 class _Message(NamedTuple):
-    """What the user, or whoever has called the agent, has said."""
+    """What the agent is asked."""
 
     id: str
-    """Of its event; "" inside of a call or a node, where there is none."""
+    """Of the user's event; "" if another agent has asked, inside of a call or a node."""
     content: Content
 
 
 class _Verdict(NamedTuple):
     event: Event
-    shown: Content | None
-    """What stands in the place of the message."""
+    what: str
+    """`passed`, `replaced`, `retry` or `tripped`."""
+
+    @property
+    def shown(self) -> Content | None:
+        """What stands in the place of the message."""
+        return self.event.content if self.what == "replaced" else None
 
     def check(self) -> None:
         """Raise if a guardrail has tripped."""
-        said = self.event.output
-        if said["verdict"] == "tripped":
-            raise GuardrailTripwireError(said["info"], guardrail=said["guardrail"])
+        if self.what == "tripped":
+            raise GuardrailTripwireError(self.event.output["info"], guardrail=self.event.output["guardrail"])
 
 
 class _Source:
@@ -125,11 +130,11 @@ class _Source:
         finding = await self._ask(context, guardrails, shown, "user")
         parts = [] if finding.replacement is None else [*finding.replacement.parts]
         parts += [] if finding.retry is None else [Part(text=finding.retry)]
+        # What is shown inside of a call or a node is put into the request there, and found by no transcript.
+        is_inside = not message.id and finding.trip is None and finding != Finding()
         is_hidden = finding.replacement is not None or (finding.trip is not None and not finding.keeps_refused)
-        replay = Replay(
-            step=RecordedStep(name=STEP, path=place),
-            hides=message.id if is_hidden and (message.id or finding.trip is None) else None,
-        )
+        hides = message.id if is_inside or (is_hidden and message.id) else None
+        replay = Replay(step=RecordedStep(name=STEP, path=place), hides=hides)
         event = Event(
             id=context.function_call_id,
             content=Content(role="user", parts=FrozenTuple(parts)) if parts else None,
@@ -198,7 +203,7 @@ def _told(finding: Finding, guardrails: Sequence[Guardrail]) -> Any:
 
 
 def _verdict_of(event: Event) -> _Verdict:
-    return _Verdict(event, None if event.actions.replay.hides is None else event.content)
+    return _Verdict(event, event.output["verdict"])
 
 
 # --- the question -----------------------------------------------------------------------------------------------------
@@ -243,10 +248,12 @@ async def _answer(
         if all(source.known(message, parallel=True) for source in looking):
             await _look_at(sources, message, parallel=True)
         else:
+            _show_inside(ctx, request, sources, message)
             held = await _held_answer(agent, ctx, request, sources, message)
             if held is not None:
                 return held.answer
             await _prepare_again(agent, ctx, request)
+        _show_inside(ctx, request, sources, message)
     _look_at_answers(request, sources)
     return await agent._answer(ctx, request)
 
@@ -256,7 +263,7 @@ def _message_of(ctx: InvocationContext) -> _Message | None:
     content, invocation = ctx.user_content, ctx._invocation
     if content is None or all(part.function_response is not None for part in content.parts):
         return None
-    if ctx._position.inside is not None:
+    if ctx._position.inside is not None and content != invocation.user_content:
         return _Message("", content)
     live = invocation.live
     return _Message(live.events[live.index_of(invocation.history.message_seq)].id or "", content)
@@ -284,6 +291,24 @@ async def _prepare_again(agent: LlmAgent, ctx: InvocationContext, request: Model
     fresh = await prepare(agent, ctx, request.event_id)
     for name in ModelRequest.__slots__:
         setattr(request, name, getattr(fresh, name))
+
+
+def _show_inside(
+    ctx: InvocationContext, request: ModelRequest, sources: Sequence[_Source], message: _Message
+) -> None:
+    """Put into a request inside of a call or a node what verdicts show: it shows the message, but no event of it."""
+    if ctx._position.inside is None:
+        return
+    found = [source.known(message, parallel=parallel) for parallel in (False, True) for source in sources]
+    shown = [verdict.shown for verdict in found if verdict is not None and verdict.shown is not None]
+    notes = [verdict.event.content for verdict in found if verdict is not None and verdict.what == "retry"]
+    if shown or notes:
+        opening, contents = ctx._position.inside.content, list[Content]()
+        for content in request.llm_request.contents:
+            is_opening = content is opening
+            contents += [shown[-1] if shown else content] if is_opening else [content]
+            contents += [note for note in notes if note is not None] if is_opening else []
+        request.llm_request = attrs.evolve(request.llm_request, contents=contents)
 
 
 def _look_at_answers(request: ModelRequest, sources: Sequence[_Source]) -> None:

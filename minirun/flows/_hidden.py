@@ -1,8 +1,7 @@
 """
 Messages that a guardrail has taken out of prompts: they stay in the log, and a later event says that they are hidden.
 
-That event (`Replay.hides`) is the guardrail's verdict. If it has content, that is shown in the place of the message, to
-those who see the branch of the verdict; if it has none, the message is shown to nobody any more.
+That event (`Replay.hides`) is the guardrail's verdict. If it has content, that is shown in the place of the message.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING
 from .._values import changed
 from ..events import Event
 from ..types import Content, Part
-from ._branches import is_visible
 
 if TYPE_CHECKING:
     from ._transcript import Transcript
@@ -27,8 +25,9 @@ def hide(transcript: Transcript, verdict: Event) -> None:
 
     Requests that were made before keep what they have shown: the contents go on in a list of their own.
     """
-    hidden, place = verdict.actions.replay.hides, transcript._places.get(verdict.actions.replay.hides)
-    if place is None or not (verdict.content is None or is_visible(verdict.branch, transcript._branch)):
+    hidden = verdict.actions.replay.hides
+    place = transcript._places.get(hidden)
+    if place is None:
         return
     contents = transcript._contents = list(transcript._contents)
     if verdict.content is not None:
@@ -42,18 +41,17 @@ def hide(transcript: Transcript, verdict: Event) -> None:
         transcript._places = {each: at - (at > place) for each, at in places if each != hidden}
 
 
-def without_hidden(events: Iterable[Event], branch: str | None = None) -> Sequence[Event]:
-    """Return *events* as somebody in *branch* is shown them: without what is hidden, and with what is shown instead."""
-    shown = list(events)
-    verdicts = {}
-    for event in shown:
-        if event.actions.replay.hides is not None and (event.content is None or is_visible(event.branch, branch)):
-            verdicts[event.actions.replay.hides] = event
+def without_hidden(events: Iterable[Event]) -> Sequence[Event]:
+    """Return *events* as models are told of them: without what is hidden, and with what is shown in its place."""
+    told = list(events)
+    verdicts = {event.actions.replay.hides: event for event in told if event.actions.replay.hides is not None}
     if not verdicts:
-        return shown
-    return [
-        event if event.id not in verdicts else changed(event, content=verdicts[event.id].content)
-        for event in shown
-        if event.actions.replay.hides is None
-        and not (event.id in verdicts and verdicts[event.id].content is None)
-    ]
+        return told
+    shown = []
+    for event in told:
+        verdict = verdicts.get(event.id)
+        if verdict is None and event.actions.replay.hides is None:
+            shown.append(event)
+        elif verdict is not None and verdict.content is not None:
+            shown.append(changed(event, content=verdict.content))
+    return shown

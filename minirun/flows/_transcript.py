@@ -82,7 +82,7 @@ class Transcript:
         self._as_said = as_said
         self._sees_media = sees_media
         self._contents: list[Content] = [] if opening is None else [opening]
-        self._places: dict[str | None, int] = {"": 0} if opening else {}  # of the user's messages, by their ids
+        self._places: dict[str | None, int] = {}  # of the user's messages, by their ids
         self._open: dict[str | None, _Unit] = {}  # by call id, in the order of the calls
         self._visible: dict[str | None, bool] = {}  # by branch
 
@@ -109,7 +109,7 @@ class Transcript:
         for unit in dict.fromkeys(self._open.values()):
             self._extend(own, unit.contents(self.prompts), begins=not shared)
         last = own[-1] if own else shared[-1] if shared else None
-        if last is not None and last.role != "user":
+        if last is None or last.role != "user":
             own.append(Content(role="user", parts=[Part(text=self.prompts.go_on)]))
         return Extended(shared, own) if own else shared
 
