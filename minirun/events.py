@@ -123,8 +123,8 @@ class Replay(Value):
     """The answer was not accepted, and the model was told this."""
     hides: str | None = attrs.field(default=None, metadata=TEXT)
     """
-    A guardrail has refused or replaced a message of the user: the id of its event. No prompt shows the message any more;
-    this event's content, if there is one, is shown in its place. "": of what an agent in a call or a node was asked.
+    A guardrail has refused or replaced a message of the user: the id of its event. No prompt shows the message any
+    more; this event's content, if there is one, is shown in its place. "": what was asked inside of a call or a node.
     """
     aside: bool | None = attrs.field(default=None, metadata=FLAG)
     """True: the event is detached from its agent's logic, which does not emit it again."""

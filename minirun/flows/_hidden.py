@@ -49,7 +49,7 @@ def without_hidden(events: Iterable[Event]) -> Sequence[Event]:
         return told
     shown = []
     for event in told:
-        verdict = verdicts.get(event.id)
+        verdict = None if event.id is None else verdicts.get(event.id)
         if verdict is None and event.actions.replay.hides is None:
             shown.append(event)
         elif verdict is not None and verdict.content is not None:
