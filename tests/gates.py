@@ -13,7 +13,7 @@ import trio
 
 from minirun import App, Event, LlmAgent, ParallelAgent, RunConfig, SequentialAgent, StreamingMode
 from minirun.agents import BaseAgent, Guardrail
-from minirun.errors import GuardrailTripwireError, ModelRetry
+from minirun.errors import GuardrailTripwireError, ModelContractError, ModelError, ModelRetry
 from minirun.models import LlmRequest
 from minirun.plugins import BasePlugin, GuardrailPlugin
 from minirun.runtime import CallbackContext
@@ -45,12 +45,12 @@ async def gate(world: World) -> None:
             expect(content is None or not is_refused(content.text), "a hook was told what was held")
 
     async def at_door(ctx: CallbackContext, content: Content) -> str | None:
-        given = [
-            event for event in ctx.session.events
-            if event.invocation_id == ctx.invocation_id and event.actions.replay.step is not None
-            and "at_door" in str(event.output)
-        ]  # fmt: skip
-        expect(not given, "a verdict that is stored is given again")
+        events = ctx.session.events
+        asked = [event.id for event in events if event.author == "user" and event.text == content.text]
+        steps = [event.actions.replay.step for event in events]
+        paths = {step.path for step in steps if step is not None and step.path.startswith("plugin guardrails")}
+        given = [path for path in paths if path.rpartition(" ")[2] in asked]
+        expect(len(given) < len(asked), "a verdict that is stored is given again")
         await world.sleep(world.choices.choose(3, "the guardrail takes its time"))
         if "bad" in content.text:
             raise GuardrailTripwireError({"refused": True})
@@ -96,6 +96,8 @@ async def gate(world: World) -> None:
                 expect("bad" in text, f"{text!r} was refused")
                 expect(error.info == {"refused": True}, f"the info is {error.info}")
                 world.reached("a message was refused")
+            except (ModelContractError, ModelError):
+                world.reached("the model has failed")
 
     config = RunConfig(streaming_mode=StreamingMode.SSE)
     kind = world.choices.choose(3, "which agents there are")

@@ -4,9 +4,8 @@ An agent's question to its model, where guardrails look at what goes in and at w
     message ──► guardrails with parallel=False ──► model ──┐
           └───► the other guardrails ──────────► verdict ──┴─► hooks, fragments, answer, tools
 
-*   A message is looked at once by each agent that has guardrails, and once in the invocation by those of a plugin,
-    before its model says anything. The verdict is stored as an event, and a run that goes on with the invocation finds
-    it there.
+*   A message is looked at once by the guardrails of each agent that is shown it, and once by those of a plugin, before
+    a model says anything. The verdict is stored as an event, and later runs find it there. See `_verdicts`.
 *   What the model says meanwhile is held back in front of everything else: no hook sees it, no fragment is shown,
     nothing is stored and no tool is called before the verdict. So what is refused is in no log of a plugin, either.
 *   If the message is replaced, or the model is to be told something, what was held is dropped, and the model is asked
@@ -28,7 +27,7 @@ import trio
 from .._json import FrozenTuple, brief, dumps, freeze
 from .._values import changed
 from ..env import Env, derived_id
-from ..errors import FatalError, GuardrailTripwireError, InvalidValueError
+from ..errors import FatalError, InvalidValueError
 from ..events import Event, EventActions, RecordedStep, Replay
 from ..models import BaseLlm, LlmRequest, LlmResponse
 from ..models._base import responses_of
@@ -39,10 +38,10 @@ from ._base import SET_MODEL_RESPONSE
 from ._guardrails import Finding, Guardrail, ask_all
 from ._llm import LlmAgent
 from ._request import ModelRequest, prepare
+from ._verdicts import STEP, Looked, Message, Verdict
 
 __all__ = ["guarded"]
 
-STEP = "guardrails"
 INSIDE = f"/{STEP}#"
 """What is in the path of everything that guardrails do themselves: agents in there are not looked at."""
 
@@ -59,30 +58,6 @@ class _Failed(FatalError):
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
         self.error = error
-
-
-class _Message(NamedTuple):
-    """What the agent is asked."""
-
-    id: str
-    """Of the user's event; "" if another agent has asked, inside of a call or a node."""
-    content: Content
-
-
-class _Verdict(NamedTuple):
-    event: Event
-    what: str
-    """`passed`, `replaced`, `retry` or `tripped`."""
-
-    @property
-    def shown(self) -> Content | None:
-        """What stands in the place of the message."""
-        return self.event.content if self.what == "replaced" else None
-
-    def check(self) -> None:
-        """Raise if a guardrail has tripped."""
-        if self.what == "tripped":
-            raise GuardrailTripwireError(self.event.output["info"], guardrail=self.event.output["guardrail"])
 
 
 class _Source:
@@ -102,30 +77,26 @@ class _Source:
 
     # --- messages
 
-    def _place(self, message: _Message, *, parallel: bool) -> str:
-        asked = message.id or dumps(message.content.text)
-        return f"{self._base._path}!{self._name} {'beside' if parallel else 'before'} {asked}"
+    def kind(self, message: Message | None, *, parallel: bool) -> str:
+        """What verdicts of these guardrails are known by, with the message's id. Inside of a call they are its own."""
+        kind = f"{self._name} {'beside' if parallel else 'before'}"
+        return kind if message is None or message.id else f"{self._base._path}!{kind} {dumps(message.content.text)}"
 
-    def known(self, message: _Message, *, parallel: bool) -> _Verdict | None:
-        """The verdict, if it was given before, in this run or an earlier one."""
-        place, invocation = self._place(message, parallel=parallel), self._invocation
-        found: _Verdict | None = invocation.memo.get(place)
-        if found is None:
-            recorded = invocation.emitter.find(self._base, derived_id(invocation.id, place, 1))
-            if recorded is not None:  # nobody waits for it to be replayed: what it says is all there is to it
-                found = invocation.memo[place] = _verdict_of(recorded)
-        return found
+    def known(self, message: Message, *, parallel: bool) -> Verdict | None:
+        """The verdict, if it was given before."""
+        place = f"{self.kind(message, parallel=parallel)} {message.id}"
+        return Looked.at(self._invocation.live).verdict(place)
 
-    async def verdict(self, message: _Message, shown: Content, *, parallel: bool) -> _Verdict:
+    async def verdict(self, message: Message, shown: Content, *, parallel: bool) -> Verdict:
         """Look at the message, as it is *shown* by now, unless that was done before; others wait for whoever does."""
-        place, memo = self._place(message, parallel=parallel), self._invocation.memo
-        async with memo.setdefault(f"{place} lock", trio.Lock()):
+        place = f"{self.kind(message, parallel=parallel)} {message.id}"
+        async with self._invocation.memo.setdefault(("guardrails", place), trio.Lock()):
             found = self.known(message, parallel=parallel)
             if found is None:
-                found = memo[place] = await self._look(place, message, shown, self.looking(parallel=parallel))
+                found = await self._look(place, message, shown, self.looking(parallel=parallel))
         return found
 
-    async def _look(self, place: str, message: _Message, shown: Content, guardrails: Sequence[Guardrail]) -> _Verdict:
+    async def _look(self, place: str, message: Message, shown: Content, guardrails: Sequence[Guardrail]) -> Verdict:
         context = self._context(derived_id(self._invocation.id, place, 1))
         finding = await self._ask(context, guardrails, shown, "user")
         parts = [] if finding.replacement is None else [*finding.replacement.parts]
@@ -141,7 +112,8 @@ class _Source:
             output=_told(finding, guardrails),
             actions=EventActions(replay=replay),
         )
-        return _verdict_of(await self._invocation.emitter.emit(context, event))
+        await self._invocation.emitter.emit(context, event)
+        return Verdict(event, event.output["verdict"])
 
     # --- answers
 
@@ -202,10 +174,6 @@ def _told(finding: Finding, guardrails: Sequence[Guardrail]) -> Any:
     return freeze({"verdict": what, "guardrails": [each._called for each in guardrails]})
 
 
-def _verdict_of(event: Event) -> _Verdict:
-    return _Verdict(event, event.output["verdict"])
-
-
 # --- the question -----------------------------------------------------------------------------------------------------
 
 
@@ -218,7 +186,8 @@ async def guarded(agent: LlmAgent, ctx: InvocationContext, request: ModelRequest
     """
     if INSIDE in ctx._path:
         return await agent._answer(ctx, request)
-    sources = [*_of_plugins(ctx), _Source(f"{STEP} of agent", ctx, agent.input_guardrails, agent.output_guardrails)]
+    own = _Source(f"agent {agent.name}", ctx, agent.input_guardrails, agent.output_guardrails)
+    sources = [*_of_plugins(ctx), own]
     try:
         return await _answer(agent, ctx, request, sources)
     except _Failed as failed:
@@ -240,51 +209,75 @@ def _of_plugins(ctx: InvocationContext) -> list[_Source]:
 async def _answer(
     agent: LlmAgent, ctx: InvocationContext, request: ModelRequest, sources: Sequence[_Source]
 ) -> LlmResponse | None:
-    message = _message_of(ctx)
-    if message is not None:
-        if await _look_at(sources, message, parallel=False):
-            await _prepare_again(agent, ctx, request)
-        looking = [source for source in sources if source.looking(parallel=True)]
-        if all(source.known(message, parallel=True) for source in looking):
-            await _look_at(sources, message, parallel=True)
-        else:
-            _show_inside(ctx, request, sources, message)
-            held = await _held_answer(agent, ctx, request, sources, message)
-            if held is not None:
-                return held.answer
-            await _prepare_again(agent, ctx, request)
-        _show_inside(ctx, request, sources, message)
+    if await _look_at(agent, ctx, sources, parallel=False):
+        await _prepare_again(agent, ctx, request)
+    _show_inside(ctx, request, sources)
+    if any(_left(agent, ctx, source, parallel=True) for source in sources):
+        held = await _held_answer(agent, ctx, request, sources)
+        if held is not None:
+            return held.answer
+        await _prepare_again(agent, ctx, request)
+        _show_inside(ctx, request, sources)
     _look_at_answers(request, sources)
     return await agent._answer(ctx, request)
 
 
-def _message_of(ctx: InvocationContext) -> _Message | None:
-    """What the agent is asked; None if that is nothing that somebody has said."""
-    content, invocation = ctx.user_content, ctx._invocation
-    if content is None or all(part.function_response is not None for part in content.parts):
+def _asked_inside(ctx: InvocationContext) -> Message | None:
+    """What an agent in a call or a node is asked, unless that is the user's message; None for agents outside."""
+    inside = ctx._position.inside
+    if inside is None or inside.content == ctx._invocation.user_content:
         return None
-    if ctx._position.inside is not None and content != invocation.user_content:
-        return _Message("", content)
-    live = invocation.live
-    return _Message(live.events[live.index_of(invocation.history.message_seq)].id or "", content)
+    return Message("", inside.content, invocation_id=ctx.invocation_id)
 
 
-async def _look_at(sources: Sequence[_Source], message: _Message, *, parallel: bool) -> bool:
+def _messages(ctx: InvocationContext) -> list[Message]:
+    """What the invocation is asked, as far as *ctx* is asked it."""
+    asked, invocation = _asked_inside(ctx), ctx._invocation
+    found = Looked.at(invocation.live).since(invocation.history.message_seq)
+    return [asked] if asked is not None else [each for each in found if each.invocation_id == invocation.id]
+
+
+def _left(agent: LlmAgent, ctx: InvocationContext, source: _Source, *, parallel: bool) -> list[Message]:
+    """The messages that the model would be shown and that *source* has not looked at."""
+    if not source.looking(parallel=parallel):
+        return []
+    if ctx._position.inside is not None:
+        return [each for each in _messages(ctx) if source.known(each, parallel=parallel) is None]
+    history = ctx._invocation.history
+    start_seq = history.message_seq if agent.include_contents == "none" else history.prompt_seq
+    return Looked.at(ctx._invocation.live).without(source.kind(None, parallel=parallel), start_seq)
+
+
+async def _look_at(agent: LlmAgent, ctx: InvocationContext, sources: Sequence[_Source], *, parallel: bool) -> bool:
     """
-    Have the guardrails look at the message, those that look *parallel* to the model, too; those of plugins first.
+    Have the guardrails look, plugins' first, those that look *parallel* to the model or those that look before.
 
     Return whether a prompt that was made before shows something else than it should now.
+
+    Raises:
+        GuardrailTripwireError: What the invocation is asked is refused. What was asked earlier is only hidden.
     """
-    shown, is_changed = message.content, False
-    for beside in (False, True) if parallel else (False,):
-        for source in sources:
-            if source.looking(parallel=beside):
-                known = source.known(message, parallel=beside)
-                verdict = known or await source.verdict(message, shown, parallel=beside)
-                verdict.check()
-                shown = verdict.shown or shown
-                is_changed = is_changed or (known is None and verdict.event.content is not None)
+    is_changed = False
+    for source in sources:
+        for message in _left(agent, ctx, source, parallel=parallel):
+            verdict = await source.verdict(message, _shown(message, sources), parallel=parallel)
+            is_changed = is_changed or verdict.changes_prompts
+    for message in _messages(ctx):
+        for verdict in _known(message, sources):
+            verdict.check()
     return is_changed
+
+
+def _known(message: Message, sources: Sequence[_Source]) -> list[Verdict]:
+    """The verdicts on the message, in the order in which guardrails look."""
+    found = (source.known(message, parallel=parallel) for parallel in (False, True) for source in sources)
+    return [verdict for verdict in found if verdict is not None]
+
+
+def _shown(message: Message, sources: Sequence[_Source]) -> Content:
+    """The message as verdicts show it by now."""
+    shown = [verdict.shown for verdict in _known(message, sources) if verdict.shown is not None]
+    return shown[-1] if shown else message.content
 
 
 async def _prepare_again(agent: LlmAgent, ctx: InvocationContext, request: ModelRequest) -> None:
@@ -293,20 +286,15 @@ async def _prepare_again(agent: LlmAgent, ctx: InvocationContext, request: Model
         setattr(request, name, getattr(fresh, name))
 
 
-def _show_inside(
-    ctx: InvocationContext, request: ModelRequest, sources: Sequence[_Source], message: _Message
-) -> None:
+def _show_inside(ctx: InvocationContext, request: ModelRequest, sources: Sequence[_Source]) -> None:
     """Put into a request inside of a call or a node what verdicts show: it shows the message, but no event of it."""
-    if ctx._position.inside is None:
-        return
-    found = [source.known(message, parallel=parallel) for parallel in (False, True) for source in sources]
-    shown = [verdict.shown for verdict in found if verdict is not None and verdict.shown is not None]
-    notes = [verdict.event.content for verdict in found if verdict is not None and verdict.what == "retry"]
-    if shown or notes:
-        opening, contents = ctx._position.inside.content, list[Content]()
+    inside = ctx._position.inside
+    for message in [] if inside is None else _messages(ctx)[:1]:
+        notes = [verdict.event.content for verdict in _known(message, sources) if verdict.what == "retry"]
+        contents: list[Content] = []
         for content in request.llm_request.contents:
-            is_opening = content is opening
-            contents += [shown[-1] if shown else content] if is_opening else [content]
+            is_opening = inside is not None and content is inside.content
+            contents.append(_shown(message, sources) if is_opening else content)
             contents += [note for note in notes if note is not None] if is_opening else []
         request.llm_request = attrs.evolve(request.llm_request, contents=contents)
 
@@ -322,7 +310,7 @@ class _Held(NamedTuple):
 
 
 async def _held_answer(
-    agent: LlmAgent, ctx: InvocationContext, request: ModelRequest, sources: Sequence[_Source], message: _Message
+    agent: LlmAgent, ctx: InvocationContext, request: ModelRequest, sources: Sequence[_Source]
 ) -> _Held | None:
     """
     Ask the model while the guardrails look at the message, and return the answer when it has passed.
@@ -338,7 +326,7 @@ async def _held_answer(
         nonlocal is_outdated
         await env.point(f"guardrails {ctx._path}")
         try:
-            is_outdated = await _look_at(sources, message, parallel=True)
+            is_outdated = await _look_at(agent, ctx, sources, parallel=True)
         except BaseException as error:
             if is_only_cancelled(error):
                 raise
