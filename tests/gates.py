@@ -42,7 +42,7 @@ async def gate(world: World) -> None:
 
         async def after_model_callback(self, *, callback_context: Any, llm_response: Any) -> None:
             content = llm_response.content
-            expect(content is None or not is_refused(content.text), "a hook was told what was held")
+            expect(content is None or not is_refused(content.text), f"a hook was told {content}")
 
     async def at_door(ctx: CallbackContext, content: Content) -> str | None:
         events = ctx.session.events

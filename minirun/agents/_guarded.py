@@ -87,16 +87,14 @@ class _Source:
         place = f"{self.kind(message, parallel=parallel)} {message.id}"
         return Looked.at(self._invocation.live).verdict(place)
 
-    async def verdict(self, message: Message, shown: Content, *, parallel: bool) -> Verdict:
+    async def look_at(self, message: Message, shown: Content, *, parallel: bool) -> None:
         """Look at the message, as it is *shown* by now, unless that was done before; others wait for whoever does."""
         place = f"{self.kind(message, parallel=parallel)} {message.id}"
         async with self._invocation.memo.setdefault(("guardrails", place), trio.Lock()):
-            found = self.known(message, parallel=parallel)
-            if found is None:
-                found = await self._look(place, message, shown, self.looking(parallel=parallel))
-        return found
+            if self.known(message, parallel=parallel) is None:
+                await self._look(place, message, shown, self.looking(parallel=parallel))
 
-    async def _look(self, place: str, message: Message, shown: Content, guardrails: Sequence[Guardrail]) -> Verdict:
+    async def _look(self, place: str, message: Message, shown: Content, guardrails: Sequence[Guardrail]) -> None:
         context = self._context(derived_id(self._invocation.id, place, 1))
         finding = await self._ask(context, guardrails, shown, "user")
         parts = [] if finding.replacement is None else [*finding.replacement.parts]
@@ -113,7 +111,6 @@ class _Source:
             actions=EventActions(replay=replay),
         )
         await self._invocation.emitter.emit(context, event)
-        return Verdict(event, event.output["verdict"])
 
     # --- answers
 
@@ -209,11 +206,15 @@ def _of_plugins(ctx: InvocationContext) -> list[_Source]:
 async def _answer(
     agent: LlmAgent, ctx: InvocationContext, request: ModelRequest, sources: Sequence[_Source]
 ) -> LlmResponse | None:
-    if await _look_at(agent, ctx, sources, parallel=False):
+    live = ctx._invocation.live
+    seq = live.revision  # what the request shows
+    await _look_at(agent, ctx, sources, parallel=False)
+    if Looked.at(live).changed_seq > seq:  # by agents beside this one, too
         await _prepare_again(agent, ctx, request)
+        seq = live.revision
     _show_inside(ctx, request, sources)
     if any(_left(agent, ctx, source, parallel=True) for source in sources):
-        held = await _held_answer(agent, ctx, request, sources)
+        held = await _held_answer(agent, ctx, request, sources, seq)
         if held is not None:
             return held.answer
         await _prepare_again(agent, ctx, request)
@@ -248,24 +249,19 @@ def _left(agent: LlmAgent, ctx: InvocationContext, source: _Source, *, parallel:
     return Looked.at(ctx._invocation.live).without(source.kind(None, parallel=parallel), start_seq)
 
 
-async def _look_at(agent: LlmAgent, ctx: InvocationContext, sources: Sequence[_Source], *, parallel: bool) -> bool:
+async def _look_at(agent: LlmAgent, ctx: InvocationContext, sources: Sequence[_Source], *, parallel: bool) -> None:
     """
     Have the guardrails look, plugins' first, those that look *parallel* to the model or those that look before.
-
-    Return whether a prompt that was made before shows something else than it should now.
 
     Raises:
         GuardrailTripwireError: What the invocation is asked is refused. What was asked earlier is only hidden.
     """
-    is_changed = False
     for source in sources:
         for message in _left(agent, ctx, source, parallel=parallel):
-            verdict = await source.verdict(message, _shown(message, sources), parallel=parallel)
-            is_changed = is_changed or verdict.changes_prompts
+            await source.look_at(message, _shown(message, sources), parallel=parallel)
     for message in _messages(ctx):
         for verdict in _known(message, sources):
             verdict.check()
-    return is_changed
 
 
 def _known(message: Message, sources: Sequence[_Source]) -> list[Verdict]:
@@ -310,12 +306,12 @@ class _Held(NamedTuple):
 
 
 async def _held_answer(
-    agent: LlmAgent, ctx: InvocationContext, request: ModelRequest, sources: Sequence[_Source]
+    agent: LlmAgent, ctx: InvocationContext, request: ModelRequest, sources: Sequence[_Source], seq: int
 ) -> _Held | None:
     """
     Ask the model while the guardrails look at the message, and return the answer when it has passed.
 
-    None if the model is to be asked something else: its answer is dropped.
+    None if the model is to be asked something else: its answer is dropped. The request shows the log up to *seq*.
     """
     request.model = gate = _Gate(request.model, ctx._path)
     _look_at_answers(request, sources)
@@ -326,7 +322,8 @@ async def _held_answer(
         nonlocal is_outdated
         await env.point(f"guardrails {ctx._path}")
         try:
-            is_outdated = await _look_at(agent, ctx, sources, parallel=True)
+            await _look_at(agent, ctx, sources, parallel=True)
+            is_outdated = Looked.at(ctx._invocation.live).changed_seq > seq
         except BaseException as error:
             if is_only_cancelled(error):
                 raise

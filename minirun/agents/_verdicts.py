@@ -44,11 +44,6 @@ class Verdict(NamedTuple):
         """What stands in the place of the message."""
         return self.event.content if self.what == "replaced" else None
 
-    @property
-    def changes_prompts(self) -> bool:
-        """Whether prompts show something else since."""
-        return self.event.content is not None or self.event.actions.replay.hides is not None
-
     def check(self) -> None:
         """Raise if a guardrail has tripped."""
         if self.what == "tripped":
@@ -60,6 +55,8 @@ class Looked:
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
+        self.changed_seq = 0
+        """Where the last verdict stands that has changed what prompts show."""
         self._verdicts: dict[str, Verdict] = {}
         self._next_seq = 0
         self._done: dict[tuple[str, int], int] = {}  # how many messages have verdicts of a kind, from the first on
@@ -80,6 +77,8 @@ class Looked:
                 self.messages.append(Message(event.id or "", event.content, event.seq, event.invocation_id))
         elif step is not None and step.name == STEP and isinstance(event.output, Mapping):
             self._verdicts[step.path] = Verdict(event, str(event.output.get("verdict")))
+            if event.content is not None or event.actions.replay.hides is not None:
+                self.changed_seq = event.seq
 
     def verdict(self, place: str) -> Verdict | None:
         """The verdict that was given there, or None."""
