@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .runners import Runner as Runner
     from .runners import run_once as run_once
     from .runners import run_sync as run_sync
+    from .runtime import Budget as Budget
     from .runtime import RunConfig as RunConfig
     from .runtime import StreamingMode as StreamingMode
     from .sessions import DatabaseSessionService as DatabaseSessionService
@@ -58,7 +59,7 @@ else:
             ".env": "Env",
             ".events": "Event EventActions",
             ".runners": "InMemoryRunner Runner run_once run_sync",
-            ".runtime": "RunConfig StreamingMode",
+            ".runtime": "Budget RunConfig StreamingMode",
             ".sessions": "DatabaseSessionService GetSessionConfig InMemorySessionService Session SqliteSessionService",
             ".tools": "FunctionTool ToolContext",
             ".types": "Content Part",

@@ -1,7 +1,7 @@
 """
 Requests to servers of others: for signing in, and for tools that are made from documents.
 
-`_web_client` sends them, on httpx2; it is loaded by the functions that make one.
+`_web_client` sends them, on httpx2; it is loaded by what makes one, such as `Env.web`.
 """
 
 from __future__ import annotations

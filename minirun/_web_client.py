@@ -16,9 +16,7 @@ Leaving a request early, as a cancellation does, closes its connection.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import trio
 
@@ -26,41 +24,23 @@ from ._web import WebAnswer, WebFailedError
 
 try:
     import httpx2
+
+    from ._connections import CONNECT_TIMEOUT_S, Connections, response_to, used_up
 except ModuleNotFoundError as _error:
     _msg = f'signing in, and tools of OpenAPI documents, need {_error.name}; run: pip install "minirun[models]"'
     raise ModuleNotFoundError(_msg, name=_error.name) from None
 
 __all__ = ["HttpxWeb"]
 
-# A connection that cannot be made soon will not be made.
-CONNECT_TIMEOUT_S = 10.0
-
 # What may be sent once more on a connection that the server has closed under it: doing it twice is doing it once
 # (RFC 9110, section 9.2.2).
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
-_BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
-
-
-class _Open:
-    """A pool of connections, and how many requests it serves."""
-
-    def __init__(self) -> None:
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
-        self.transport = httpx2.AsyncHTTPTransport(trust_env=False, http2=False, limits=limits)
-        self.users = 0
-        self.is_retired = False
-
-    async def close_if_unused(self) -> None:
-        if self.is_retired and not self.users:
-            with trio.CancelScope(shield=True):  # closing sockets does not wait for anybody
-                await self.transport.aclose()
-
 
 class HttpxWeb:
     """See `Web`."""
 
     def __init__(self) -> None:
-        self._open: WeakKeyDictionary[trio.lowlevel.TrioToken, _Open] = WeakKeyDictionary()
+        self._connections = Connections(_transport)
 
     async def request(
         self,
@@ -73,11 +53,10 @@ class HttpxWeb:
         bytes_max: int,
     ) -> WebAnswer:
         """See `Web.request`."""
-        opened = self._opened()
-        opened.users += 1
         try:
-            with trio.fail_after(timeout_s):
-                return await _answer_to(opened.transport, method, url, dict(headers), content, bytes_max)
+            async with self._connections.used() as transport:
+                with trio.fail_after(timeout_s):
+                    return await _answer_to(transport, method, url, dict(headers), content, bytes_max)
         except trio.TooSlowError:
             raise WebFailedError(f"there was no whole answer within {timeout_s:g} s", is_timeout=True) from None
         except httpx2.TimeoutException as error:
@@ -86,34 +65,15 @@ class HttpxWeb:
             raise WebFailedError(f"the connection could not be made, or was lost ({type(error).__name__})") from None
         except (httpx2.InvalidURL, UnicodeError):
             raise WebFailedError("the address is none that can be asked") from None
-        finally:
-            opened.users -= 1
-            await opened.close_if_unused()
 
     async def aclose(self) -> None:
         """See `Web.aclose`."""
-        opened = self._open.pop(trio.lowlevel.current_trio_token(), None)
-        if opened is not None:
-            opened.is_retired = True
-            await opened.close_if_unused()
-
-    def _opened(self) -> _Open:
-        token = trio.lowlevel.current_trio_token()
-        opened = self._open.get(token)
-        if opened is None:
-            opened = self._open[token] = _Open()
-        return opened
+        await self._connections.aclose()
 
 
-class _Watch:
-    """Sees whether a request has made a connection of its own; else it went out on one that was kept."""
-
-    def __init__(self) -> None:
-        self.has_connected = False
-
-    async def __call__(self, step: str, about: Mapping[str, Any]) -> None:
-        if step == "connection.connect_tcp.started":
-            self.has_connected = True
+def _transport() -> httpx2.AsyncHTTPTransport:
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
+    return httpx2.AsyncHTTPTransport(trust_env=False, http2=False, limits=limits)
 
 
 async def _answer_to(
@@ -126,52 +86,30 @@ async def _answer_to(
 ) -> WebAnswer:
     headers = {"accept-encoding": "identity", **headers}
     timeout = httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S).as_dict()  # `fail_after` bounds the rest
-    for is_last in (False, True):
-        watch = _Watch()
-        extensions = {"trace": watch, "timeout": timeout}
-        request = httpx2.Request(method, url, headers=headers, content=content, extensions=extensions)
-        try:
-            async with _sent(transport, request) as response:
-                return await _read(response, bytes_max)
-        except _BROKEN:
-            if is_last or watch.has_connected or method not in _IDEMPOTENT:
-                raise
-    raise AssertionError("the last attempt returns or raises")
 
+    def request(extensions: Mapping[str, Any]) -> httpx2.Request:
+        told = {**extensions, "timeout": timeout}
+        return httpx2.Request(method, url, headers=headers, content=content, extensions=told)
 
-@asynccontextmanager
-async def _sent(transport: httpx2.AsyncHTTPTransport, request: httpx2.Request) -> AsyncIterator[httpx2.Response]:
-    response = await transport.handle_async_request(request)
+    may_repeat = method in _IDEMPOTENT
+    response = await response_to(request, transport.handle_async_request, may_repeat=may_repeat)
+    pieces = response.aiter_raw()
     try:
-        yield response
+        return await _read(response, pieces, bytes_max)
     finally:
         with trio.CancelScope(shield=True):  # closing waits for nobody
             await response.aclose()
+            await used_up(pieces)
 
 
-async def _read(response: httpx2.Response, bytes_max: int) -> WebAnswer:
+async def _read(response: httpx2.Response, pieces: AsyncIterator[bytes], bytes_max: int) -> WebAnswer:
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
         raise WebFailedError("the answer is in an encoding that nobody has asked for")
     headers = {name.lower(): value for name, value in response.headers.items()}
     read = bytearray()
-    pieces = response.aiter_raw()
-    try:
-        async for piece in pieces:
-            read += piece
-            if len(read) > bytes_max:
-                return WebAnswer(response.status_code, headers, bytes(read[:bytes_max]), is_cut=True)
-    finally:
-        with trio.CancelScope(shield=True):
-            await response.aclose()
-            await _used_up(pieces)
+    async for piece in pieces:
+        read += piece
+        if len(read) > bytes_max:
+            return WebAnswer(response.status_code, headers, bytes(read[:bytes_max]), is_cut=True)
     return WebAnswer(response.status_code, headers, bytes(read))
-
-
-async def _used_up(pieces: AsyncIterator[bytes]) -> None:
-    """Bring httpx2's generators to their end, which leave those that they iterate over to the garbage collector."""
-    try:
-        async for _ in pieces:
-            pass
-    except (httpx2.HTTPError, httpx2.StreamError):
-        pass

@@ -1,5 +1,5 @@
 """
-The one seam between minirun and the world: time, ids, randomness, worker threads, databases, and where it yields.
+The one seam between minirun and the world: time, ids, randomness, threads, databases, the web, and where it yields.
 
 Everything in the package that would ask the machine for something unpredictable asks its `Env` instead. The default
 is the real world. A simulation passes another one, under which the same choices give the same log; there is no other
@@ -16,12 +16,15 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import trio
 
 from ._files import open_private
+
+if TYPE_CHECKING:
+    from ._web import Web
 
 __all__ = ["Env", "HostThread", "derived_id"]
 
@@ -143,6 +146,12 @@ class Env:
         from ._postgres._libpq import connect
 
         return partial(connect, self)
+
+    def web(self) -> Web:
+        """Return what asks authorization servers, to be closed by the caller. It needs the extra `minirun[models]`."""
+        from ._web_client import HttpxWeb
+
+        return HttpxWeb()
 
     async def point(self, label: str) -> None:
         """

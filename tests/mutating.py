@@ -39,7 +39,11 @@ EVERYWHERE = {**WORLDS, **KEEPING}
 HUNT_S_MAX = 1200.0
 SEED_S_MAX = 0.2
 # Worlds that need an extra, which takes a second to import: only the hunts that name them do.
-ELSEWHERE = {"servers in memory": ("mcp_worlds", "SERVERS")}
+ELSEWHERE = {
+    "servers in memory": ("mcp_worlds", "SERVERS"),
+    "sign-ins in memory": ("oauth_worlds", "SIGN_INS"),
+    "sign-ins in two processes": ("oauth_worlds", "SIGN_INS"),
+}
 # Enough for the choices that matter to stand alone, mostly; more would only make them prettier. Where more than
 # CHOICES_MAX are left, there is a second go.
 CHOICES_MAX = 60

@@ -12,42 +12,18 @@ import base64
 import hashlib
 import itertools
 import json
-import logging
-import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, unquote_plus, urlencode, urlsplit
 
 import attrs
 import trio
-from hypercorn.config import Config
-from hypercorn.trio import serve
+
+from .asgi import Receive, Said, Send, request_of, serving
 
 __all__ = ["CALLBACK", "CLIENT_ID", "CLIENT_SECRET", "OAuthServer", "Said", "serving"]
 
 CALLBACK = "https://app.example/callback"
 CLIENT_ID, CLIENT_SECRET = "the-app", "client-secret-€-of the app"
-
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[Any], Awaitable[None]]
-
-
-@attrs.frozen
-class Said:
-    """One request, read whole."""
-
-    method: str
-    path: str
-    query: str
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def form(self) -> dict[str, str]:
-        pairs = parse_qsl(self.body.decode(), keep_blank_values=True, strict_parsing=True)
-        assert len(dict(pairs)) == len(pairs), "a field came twice"
-        return dict(pairs)
 
 
 class RefusedError(Exception):
@@ -140,19 +116,9 @@ class OAuthServer:
     # --- what clients see
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            while (await receive())["type"] == "lifespan.startup":
-                await send({"type": "lifespan.startup.complete"})
-            await send({"type": "lifespan.shutdown.complete"})
+        said = await request_of(scope, receive, send)
+        if said is None:
             return
-        body, more = b"", True
-        while more:
-            message = await receive()
-            if message["type"] != "http.request":
-                return
-            body, more = body + message.get("body", b""), message.get("more_body", False)
-        headers = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
-        said = Said(scope["method"], scope["raw_path"].decode(), scope["query_string"].decode(), headers, body)
         self.requests.append(said)
         status, more_headers, answer = await self._answer(said)
         data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
@@ -303,31 +269,3 @@ class OAuthServer:
         secret = f"{what}-{number}-{hashlib.sha256(f'{self.url} {what} {number}'.encode()).hexdigest()}"
         self.secrets.add(secret)
         return secret
-
-
-@asynccontextmanager
-async def serving(app: Any) -> AsyncGenerator[str, None]:
-    """The address at which an ASGI application is served, until the block ends."""
-    config, over = Config(), trio.Event()
-    quiet = logging.getLogger("a server of the tests")
-    quiet.addHandler(logging.NullHandler())
-    quiet.propagate = False
-    config.errorlog = config.accesslog = quiet
-    config.graceful_timeout = 0
-    with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
-        config.bind = [f"fd://{listener.detach()}"]
-        async with trio.open_nursery() as nursery:
-            task = trio.CancelScope()
-
-            async def run(task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED) -> None:
-                with task:
-                    await serve(app, config, shutdown_trigger=over.wait, mode="asgi", task_status=task_status)
-
-            (address,) = await nursery.start(run)
-            if isinstance(app, OAuthServer):
-                app.url = str(address)
-            try:
-                yield str(address)
-            finally:
-                over.set()
-                task.cancel()

@@ -7,11 +7,12 @@ It answers what the script says, or else what it was asked, so that a test can s
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qsl
 
 import attrs
+
+from .asgi import Receive, Send, request_of
 
 __all__ = ["FRIENDLY", "Api", "Reply", "hostile"]
 
@@ -37,27 +38,17 @@ class Api:
         self.token: str | None = None  # what has to stand in Authorization or X-Api-Key, or as the query's api_key
         self.bytes_sent = 0
 
-    async def __call__(
-        self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
-    ) -> None:
-        if scope["type"] == "lifespan":
-            while (await receive())["type"] == "lifespan.startup":
-                await send({"type": "lifespan.startup.complete"})
-            await send({"type": "lifespan.shutdown.complete"})
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        said = await request_of(scope, receive, send)
+        if said is None:
             return
-        body, more = b"", True
-        while more:
-            message = await receive()
-            if message["type"] != "http.request":
-                return
-            body, more = body + message.get("body", b""), message.get("more_body", False)
-        headers = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = said.headers
         asked = {
-            "method": scope["method"],
-            "path": scope["raw_path"].decode(),
-            "query": scope["query_string"].decode(),
+            "method": said.method,
+            "path": said.path,
+            "query": said.query,
             "headers": {name: text for name, text in headers.items() if name not in ("host", "connection")},
-            "body": body.decode(),
+            "body": said.body.decode("utf-8", "backslashreplace"),
         }
         self.asked.append(asked)
         reply = self.script.pop(0) if self.script else Reply(body=json.dumps(asked).encode())
@@ -144,7 +135,7 @@ FRIENDLY: dict[str, Any] = {
         "/pets/{petId}/photo": {
             "post": {
                 "operationId": "uploadPhoto",
-                "requestBody": {"content": {"multipart/form-data": {"schema": {"type": "object"}}}},
+                "requestBody": {"content": {"multipart/mixed": {"schema": {"type": "object"}}}},
             }
         },
         "/health": {"get": {"security": []}},

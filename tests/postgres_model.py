@@ -1,25 +1,27 @@
 """
 A model of the server at the driver's seam: what the few statements of sessions mean, in plain Python, with bad luck.
 
-Statements of one round trip take effect at one instant, as the locks of the real ones let it look; a `Luck` decides
-when that is, and whether the answer arrives. So an answer may be lost before the statement is executed, after it, or
-while it is still on its way: then it is executed later, when its worker has gone on. Workers are told apart by their
-`ModelEnv`; one may be cut off for longer than a lease. Time is trio's.
+It lives in a simulated world (`minirun.simulation`), whose choices decide everything. Statements of one round trip take
+effect at one instant, as the locks of the real ones let it look; before and after it its worker stands at a point of
+the world's schedule, so round trips of several workers happen in any order. An answer may be lost before the statement
+is executed, after it, or while it is still on its way: then it is executed when it arrives, perhaps long after its
+worker has gone on. Who settles a doubt waits for those that the server is at work on, not for those that have not come.
 
-It knows no SQL: that the statements do what is written here is shown by the same tests on a real server.
+A worker is a `ModelEnv`. It may be cut off for longer than a lease, stand still, or be killed. Notifications are lost
+now and then; the server's clock, by which leases end, may jump.
+
+The model knows no SQL: that the statements do what is written here is shown by the same tests on a real server.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import trio
 
-from minirun import Env
 from minirun._postgres._connection import Bounds, Connect, ConnectionLostError, ServerError
 from minirun._postgres._values import Call, Notification, Result
 from minirun.errors import StorageConnectionError
@@ -27,8 +29,27 @@ from minirun.sessions._postgres._leases import CHANNEL
 from minirun.sessions._postgres._schema import MIGRATIONS, REFUSED_OPERATION, REFUSED_RUN, SEPARATOR
 from minirun.sessions._postgres._statement import CONTINUES, ENTERS, MEMBER, PARTS
 from minirun.sessions._sqlite._logs import link
+from minirun.simulation import Choices
+from minirun.simulation._env import SimulatedEnv
 
-__all__ = ["ModelEnv", "ModelServer", "Network"]
+__all__ = ["Luck", "ModelEnv", "ModelServer", "Network"]
+
+T = TypeVar("T")
+
+
+class Luck:
+    """The choices of a world, as code asks for them that has several things to choose from."""
+
+    def __init__(self, choices: Choices) -> None:
+        self._choices = choices
+
+    def one_of(self, label: str, options: Sequence[T]) -> T:
+        """One of these; the first one is the dullest."""
+        return options[self._choices.choose(len(options), label)]
+
+    def happens(self, label: str, rate: float) -> bool:
+        """Whether something happens that happens so often."""
+        return self._choices.choose(2, label, lambda randomness: int(randomness.random() < rate)) == 1
 
 
 @attrs.define
@@ -50,8 +71,9 @@ class ModelSession:
 class ModelServer:
     """The tables, and who is connected."""
 
-    def __init__(self, luck: Random) -> None:
+    def __init__(self, luck: Luck) -> None:
         self.luck = luck
+        self.clock_offset_s = 0.0
         self.commit_no = self.session_no = 0
         self.sessions: dict[int, ModelSession] = {}
         self.events: dict[int, list[tuple[int, int, bytes, str]]] = {}
@@ -99,7 +121,7 @@ class ModelServer:
     # --- reading
 
     def _now(self) -> float:
-        return trio.current_time()
+        return trio.current_time() + self.clock_offset_s
 
     def _row(self, session: ModelSession, asker: str) -> tuple[Any, ...]:
         is_over = session.expires is None or session.expires <= self._now()
@@ -159,9 +181,9 @@ class ModelServer:
         return [()] if session in self.sessions else []
 
     def _do_settle(self, connection: ModelConnection, call: Call, *place: str) -> None:
-        """Wait for what is still on its way: it holds the lock of the row."""
-        for each in self.connections:
-            each.land()
+        """Wait for what the server is at work on: it holds the lock of the row."""
+        for each in list(self.connections):
+            each.land(arrived=True)
 
     # --- writing
 
@@ -321,7 +343,7 @@ class ModelConnection:
         self.in_transaction = False
         self.owner: str | None = None
         self.listens = False
-        self._on_its_way: list[Sequence[Call]] = []
+        self._on_its_way: list[tuple[bool, Sequence[Call]]] = []  # and whether the server is at work on it
         self._notes: list[Notification] = []
         self._heard = trio.Event()
         server.connections.append(self)
@@ -332,66 +354,70 @@ class ModelConnection:
 
     async def run(self, calls: Sequence[Call], *, withdraw: bool, answer_s: float | None = None) -> list[Result]:
         """Execute them, in time or late, or not at all."""
-        server, luck = self._server, self._server.luck
-        await self._delay()
-        if not self.is_open:
-            raise ConnectionLostError("closed", sent=False)
-        fate = luck.random()
-        if fate < self._env.network.trouble / 4:
+        luck, trouble = self._server.luck, self._env.network.trouble
+        await self._travel("is sent")
+        if not self.is_open or luck.happens("lost before it is sent", trouble / 4):
             return self._lose(sent=False)
         with trio.CancelScope(shield=not withdraw):
-            if fate < self._env.network.trouble and not withdraw:
-                if luck.random() < 0.5:
-                    self._on_its_way.append(calls)  # it is executed, but when?
-                await self._delay()
-                if luck.random() < 0.5:
-                    self.land()
+            if not withdraw and luck.happens("lost on its way", trouble / 2):
+                if luck.happens("it arrives nevertheless", 0.7):
+                    self._on_its_way.append((luck.happens("the server is at work on it", 0.5), calls))
                 return self._lose(sent=True)
-            await self._delay()
-            results = server.execute(self, calls)
-            await self._delay()
-            return results
+            await self._travel("arrives")
+            if not self.is_open:
+                return self._lose(sent=True)
+            results = self._server.execute(self, calls)
+            if luck.happens("its answer is lost", trouble / 4):
+                return self._lose(sent=True)
+            await self._travel("is answered")
+            return results if self.is_open else self._lose(sent=True)
         raise AssertionError("not reached")
 
-    async def _delay(self) -> None:
-        await trio.sleep(self._server.luck.choice([0, 0, 0.001, 0.01]))
-        while (until := self._env.network.cut_off_until) > trio.current_time():  # noqa: ASYNC110  # it may grow
-            await trio.sleep_until(until)
+    async def _travel(self, label: str) -> None:
+        """Let others go on, and time pass now and then; nothing gets through to who is cut off, or from there."""
+        await self._env.point(f"a statement {label}")
+        if self._server.luck.happens("takes its time", 0.1):
+            await self._env.sleep(self._server.luck.one_of("for so long", [0.001, 0.01, 1]))
+        while (until := self._env.network.cut_off_until) > trio.current_time():  # it may grow
+            await self._env.sleep(until - trio.current_time())
 
     def _lose(self, *, sent: bool) -> list[Result]:
-        self._end()
+        self.close()
         raise ConnectionLostError("the model has cut it", sent=sent)
 
-    def land(self) -> None:
-        """Execute what is still on its way."""
-        while self._on_its_way:
-            calls = self._on_its_way.pop(0)
+    @property
+    def is_on_its_way(self) -> bool:
+        """Whether something may still be executed, though nobody waits for it."""
+        return bool(self._on_its_way)
+
+    def land(self, *, arrived: bool = False) -> None:
+        """Execute what is still on its way, or of that what has *arrived*."""
+        landing = [calls for is_there, calls in self._on_its_way if is_there or not arrived]
+        self._on_its_way = [each for each in self._on_its_way if arrived and not each[0]]
+        for calls in landing:
             try:
                 self._server.execute(self, calls)
             except ServerError:
                 pass
-        if not self.is_open and self in self._server.connections:
-            self._server.connections.remove(self)
+        self._forget()
 
-    def _end(self) -> None:
-        self.is_open, self.owner = False, None
-        if not self._on_its_way:
-            self.close()
-        self._heard.set()
+    def _forget(self) -> None:
+        if not self.is_open and not self._on_its_way and self in self._server.connections:
+            self._server.connections.remove(self)
 
     async def notified(self) -> list[Notification]:
         """Wait for notifications."""
         while not self._notes:
-            self._heard = trio.Event()
-            await self._heard.wait()
             if not self.is_open:
                 raise ConnectionLostError("closed", sent=False)
+            self._heard = trio.Event()
+            await self._heard.wait()
         found, self._notes = self._notes, []
         return found
 
     def hear(self, note: Notification) -> None:
-        """Somebody has said something."""
-        if self.listens and self._server.luck.random() < 0.8:
+        """Somebody has said something; it may be lost."""
+        if self.listens and not self._server.luck.happens("a notification is lost", 0.3):
             self._notes.append(note)
             self._heard.set()
 
@@ -402,8 +428,7 @@ class ModelConnection:
     def close(self) -> None:
         """End it; what is on its way stays there."""
         self.is_open, self.owner = False, None
-        if not self._on_its_way and self in self._server.connections:
-            self._server.connections.remove(self)
+        self._forget()
         self._heard.set()
 
     abandon = close
@@ -415,30 +440,31 @@ class Network:
 
     trouble: float = 0.0
     cut_off_until: float = 0.0
+    is_dead: bool = False
+    """Whether the worker was killed: nothing of it arrives any more but what is on its way."""
 
 
 @attrs.frozen(eq=False)
-class ModelEnv(Env):
-    """The world of one worker of the model."""
+class ModelEnv(SimulatedEnv):
+    """What one worker of the model sees of its simulated world."""
 
-    server: ModelServer
-    network: Network = attrs.field(factory=Network)
-
-    def now(self) -> float:
-        """Trio's time, as all clocks of the model."""
-        return trio.current_time()
-
-    def steady(self) -> float:
-        """The same."""
-        return trio.current_time()
+    server: ModelServer = attrs.field(kw_only=True)
+    network: Network = attrs.field(kw_only=True, factory=Network)
 
     def postgres(self) -> Connect:
         """Connections to the model."""
 
         async def connect(url: str, bounds: Bounds) -> Any:
-            await trio.sleep(0.001)
-            if self.network.cut_off_until > trio.current_time():
+            await self.point("connects")
+            if self.network.is_dead or self.network.cut_off_until > trio.current_time():
                 raise StorageConnectionError("the model is cut off; look at the network")
             return ModelConnection(self.server, self)
 
         return connect
+
+    def kill(self) -> None:
+        """The worker dies: its connections end, and nothing that it still does reaches anything."""
+        self.network.is_dead = True
+        for each in list(self.server.connections):
+            if each._env is self:
+                each.close()

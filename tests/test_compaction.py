@@ -524,7 +524,10 @@ async def test_a_run_that_fails_makes_no_summary(service: BaseSessionService) ->
 
 
 async def test_what_waits_is_not_covered(service: BaseSessionService) -> None:
-    """Nothing of a paused invocation, its message included, nor of what stands after it; once answered, all is."""
+    """
+    Nothing of a paused invocation, its message included, nor of what stands after it; once answered, all is. The runs
+    have looked: nobody is to look again before.
+    """
     order = LongRunningFunctionTool(lambda: None, name="order", description="Order.", run_in="loop")
 
     def answer(request: LlmRequest) -> Any:
@@ -537,6 +540,8 @@ async def test_what_waits_is_not_covered(service: BaseSessionService) -> None:
     assert ranges(await log_of(service)) == [(3, 2)]
     assert (await say(runner, "order")).status == "paused"
     assert (await say(runner, "two")).compaction is None
+    assert runner._compactor is not None
+    assert not runner._compactor.due
     [question] = await service.list_pending(app_name="app")
     run = await say(runner, question.reply({"result": 1}))
     assert (run.status, run.compaction is not None) == ("completed", True)

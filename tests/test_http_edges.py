@@ -314,9 +314,9 @@ async def test_a_cancellation_at_any_step_leaves_nothing_behind() -> None:
                     await ask(model)
                 finally:
                     trio.lowlevel.remove_instrument(instrument)
-            for opened in model._transport._open.values():  # type: ignore[attr-defined]  # an HttpTransport
+            for opened in model._transport._connections._open.values():  # type: ignore[attr-defined]  # an HttpTransport
                 assert opened.users == 0
-                assert all(kept.is_idle() for kept in opened.client._transport._pool.connections)
+                assert all(kept.is_idle() for kept in opened.pool._transport._pool.connections)
             await ask(model)
             if not scope.cancelled_caught:
                 break
@@ -339,7 +339,7 @@ def test_two_threads_may_share_a_model() -> None:
         for _ in range(5):
             barrier.wait()
             await ask(models[0])
-        found.append(len(models[0]._transport._open))  # type: ignore[attr-defined]  # an HttpTransport
+        found.append(len(models[0]._transport._connections._open))  # type: ignore[attr-defined]  # an HttpTransport
         barrier.wait()
         await models[0].aclose()
         await models[0].aclose()

@@ -37,7 +37,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             "types events errors _json _fields _frozen _frozen_error _odd_notes _replay_checks _routes _values _copies "
             "_codec _record _window _adk _genai _misuse _model_errors _request_types _state_schema_error "
-            "_workflow_errors _api_errors _guardrail_errors _tool_server_errors _urls",
+            "_workflow_errors _api_errors _guardrail_errors _tool_server_errors _urls _lines",
         ),
     ),
     (
@@ -49,9 +49,9 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "workflow._arcs workflow._checks workflow._draw workflow._edges workflow._graph workflow._joins",
         ),
     ),
-    ("Postgres, which Env connects to", ("_postgres",)),
+    ("Postgres and the web, which Env connects to", ("_postgres", "_web _web_client _connections")),
     ("env", ("env _threads _abandoned",)),
-    ("what services have in common", ("_service", "_web _web_client")),
+    ("what services have in common", ("_service",)),
     ("services", ("sessions", "credentials", "models")),
     ("what may share the file of the sessions", ("artifacts", "memory")),
     ("runtime", ("runtime",)),
@@ -87,6 +87,7 @@ TEST_DEPENDENCIES = frozenset({"hypothesis", "pytest", "pytest_trio"})
 _MCP = frozenset({"anyio", "httpx2", "mcp", "mcp_types", "pydantic", "starlette"})
 EXTRAS = {
     "_postgres/_libpq.py": frozenset({"psycopg"}),
+    "_connections.py": frozenset({"httpx2"}),
     "_web_client.py": frozenset({"httpx2"}),
     **{f"tools/mcp/{path.name}": _MCP for path in (Path(minirun.__file__).parent / "tools" / "mcp").glob("*.py")},
     **{f"mcp_server/{path.name}": _MCP for path in (Path(minirun.__file__).parent / "mcp_server").glob("*.py")},
@@ -165,12 +166,14 @@ LATER = frozenset(
         "artifacts._in_memory",
         "artifacts._run",
         "artifacts._service",
+        "artifacts._sqlite",
         "credentials._in_memory",
         "credentials._secrets",
         "credentials._service",
         "credentials._sign_in",
         "credentials._tokens",
         "credentials._values",
+        "flows._actions",
         "flows._deps",
         "flows._hidden",
         "flows._json_schema",
@@ -182,6 +185,7 @@ LATER = frozenset(
         "flows._results",
         "flows._retold",
         "flows._schema",
+        "flows._shared_budget",
         "flows._state_schema",
         "flows._transfers",
         "flows._words",
@@ -190,6 +194,7 @@ LATER = frozenset(
         "memory._in_memory",
         "memory._run",
         "memory._service",
+        "memory._sqlite",
         "models._breaches",
         "models._cache_config",
         "models._draft",
@@ -223,6 +228,7 @@ LATER = frozenset(
         "sessions._adk._import",
         "sessions._call_fold",
         "sessions._compactions",
+        "sessions._earlier",
         "sessions._edits",
         "sessions._event_references",
         "sessions._gate_line",

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
+import threading
 from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
+import attrs
 import mcp_types as types
 import pytest
 import trio
@@ -26,7 +31,7 @@ from minirun.tools import RetryConfig
 from minirun.tools.mcp import McpToolset, StdioServer
 
 from .helpers import PLACE
-from .mcp_servers import kinds
+from .mcp_servers import hostile, kinds, older
 
 # The official package leaves the stream of a response as it has its answer; the garbage collector closes it.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
@@ -73,10 +78,13 @@ async def first_parts(tools: McpToolset, made: Any) -> Any:
 
 
 @asynccontextmanager
-async def reached(way: str, seen: kinds.Seen | None = None, **options: Any) -> AsyncGenerator[McpToolset, None]:
-    """A toolset of the server with all kinds of tools, on one of the three ways to it."""
+async def reached(
+    way: str, seen: kinds.Seen | None = None, note: Path | None = None, **options: Any
+) -> AsyncGenerator[McpToolset, None]:
+    """A toolset of the server with all kinds of tools, on one of the three ways to it, which notes what it sees."""
     if way == "stdio":
-        async with McpToolset(KINDS, **options) as tools:
+        server = attrs.evolve(KINDS, args=[*KINDS.args, *([] if note is None else [str(note)])])
+        async with McpToolset(server, **options) as tools:
             yield tools
     elif way == "http":
         async with served(kinds.made(seen)) as url, McpToolset(url, **options) as tools:
@@ -142,35 +150,40 @@ async def test_arguments_that_do_not_fit_are_told_by_the_server(way: str) -> Non
     assert "valid integer" in answer["error"]["message"]
 
 
+class Noted:
+    """What a server has noted, in whatever process it is."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.seen = kinds.Seen(str(path))
+
+    async def has(self, line: str) -> None:
+        """Wait for a note."""
+        with trio.fail_after(60):
+            while not (self.path.exists() and line in self.path.read_text().splitlines()):  # noqa: ASYNC110 # a file
+                await trio.sleep(0.01)
+
+
 @WAYS
-async def test_a_cancelled_run_cancels_the_call_of_the_server(way: str) -> None:
+async def test_a_cancelled_run_cancels_the_call_of_the_server(way: str, tmp_path: Path) -> None:
     """
     Leaving a run cancels its call in the server, which goes on serving others.
     """
-    seen = kinds.Seen()
-    async with reached(way, seen) as tools:
+    noted = Noted(tmp_path / "notes")
+    async with reached(way, noted.seen, noted.path) as tools:
         model = ScriptedLlm([call("forever", name="one"), "Done."])
         runner = InMemoryRunner(agent=LlmAgent(name="clerk", model=model, tools=[tools]), auto_create_session=True)
-        with trio.move_on_after(30) as scope:
+
+        async def converse() -> None:
             async with runner.run_async(**PLACE, new_message="go") as run:
-                async for event in run:
-                    if event.get_function_calls():
-                        async with trio.open_nursery() as nursery:
-                            nursery.start_soon(_cancel_when, seen, scope, way)
-                            await run.__anext__()
-        if way != "stdio":
-            with trio.fail_after(30):
-                await seen.has_cancelled.wait()
-            assert seen.cancelled == ["one"]
+                await run.wait()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(converse)
+            await noted.has("started one")
+            nursery.cancel_scope.cancel()
+        await noted.has("cancelled one")
         assert await responses(tools, call("add", a=1, b=1)) == [{"result": 2}]
-
-
-async def _cancel_when(seen: kinds.Seen, scope: trio.CancelScope, way: str) -> None:
-    if way == "stdio":
-        await trio.sleep(0.2)  # what goes on in the other process cannot be seen from here
-    else:
-        await seen.has_started.wait()
-    scope.cancel()
 
 
 @WAYS
@@ -246,15 +259,44 @@ async def test_a_command_that_is_not_there_is_one_error() -> None:
     assert "--secret" not in str(caught.value)
 
 
-async def test_a_call_that_is_never_answered_ends_at_its_limit(autojump_clock: trio.testing.MockClock) -> None:
+@WAYS
+async def test_a_call_that_is_never_answered_ends_at_its_limit(way: str, tmp_path: Path) -> None:
     """
-    After `timeout_s` the model is told so, and the server's call is cancelled.
+    After `timeout_s` the model is told so, the server's call is cancelled, and others can be made.
     """
-    seen = kinds.Seen()
-    async with McpToolset(kinds.made(seen), timeout_s=30) as tools:
+    noted = Noted(tmp_path / "notes")
+    async with reached(way, noted.seen, noted.path, timeout_s=2.0) as tools:
         (late,) = await responses(tools, call("forever", name="one"))
-    assert late["error"]["type"] == "ToolTimeoutError"
-    assert seen.cancelled == ["one"]
+        assert late["error"]["type"] == "ToolTimeoutError"
+        await noted.has("cancelled one")
+        assert await responses(tools, call("add", a=1, b=1)) == [{"result": 2}]
+
+
+@pytest.mark.parametrize("way", ["in process", "stdio", "http"])
+async def test_a_server_that_never_greets_is_an_error(way: str) -> None:
+    """
+    A process that reads nothing, an address where nobody answers, and a silent transport cost `connect_timeout_s`.
+    """
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        target: Any = {
+            "in process": _silent,
+            "stdio": StdioServer(sys.executable, ["-S", "-E", "-c", "import time; time.sleep(60)"]),
+            "http": f"http://127.0.0.1:{silent.getsockname()[1]}/mcp",
+        }[way]
+        async with McpToolset(target, connect_timeout_s=0.3) as tools:
+            with pytest.raises(McpConnectionError, match=r"connect_timeout_s=0\.3 seconds"):
+                await tools.get_tools()
+
+
+@asynccontextmanager
+async def _silent() -> AsyncGenerator[Any, None]:
+    """A transport on which nothing ever comes."""
+    to_client, read = anyio.create_memory_object_stream[Any](1)
+    write, from_client = anyio.create_memory_object_stream[Any](100)
+    with to_client, read, write, from_client:
+        yield read, write
 
 
 async def test_a_lost_call_is_made_again_only_if_a_retry_says_so(tmp_path: Path) -> None:
@@ -270,7 +312,8 @@ async def test_a_lost_call_is_made_again_only_if_a_retry_says_so(tmp_path: Path)
 
 async def test_a_server_that_goes_in_the_middle_of_calls_is_one_error_for_each() -> None:
     """
-    When a server behind a URL is shut down, each call that goes on is told so, and nothing is a group.
+    When a server behind a URL is shut down, each call that goes on is told so, and nothing is a group; when it is back,
+    so are its tools.
     """
     seen = kinds.Seen()
     model = ScriptedLlm([[call("forever", name="a"), call("forever", name="b")], "Gone."])
@@ -282,6 +325,8 @@ async def test_a_server_that_goes_in_the_middle_of_calls_is_one_error_for_each()
             async with runner.run_async(**PLACE, new_message="go") as run, trio.open_nursery() as nursery:
                 nursery.start_soon(_end_when_both, seen, server)
                 events = [event async for event in run]
+            async with served_at(kinds.made(), int(server.url.split(":")[2].split("/")[0])):
+                assert await responses(tools, call("add", a=1, b=1)) == [{"result": 2}]
     found = [each.response["error"]["type"] for event in events for each in event.get_function_responses()]
     assert found == ["McpConnectionError", "McpConnectionError"]
     assert events[-1].text == "Gone."
@@ -395,6 +440,33 @@ def test_run_sync_and_the_bridge_enter_toolsets() -> None:
             assert events[-1].text == "3"
 
 
+def test_two_bridges_and_two_synchronous_runs_share_a_toolset() -> None:
+    """
+    Each has a `trio.run` of its own, in its own thread, and in it a connection of its own; both go on at once.
+    """
+    from minirun.bridge import AsyncioBridge
+
+    tools = McpToolset(lambda: older.transport(older.made(lambda line: None)))
+    both = threading.Barrier(2, timeout=30)
+
+    def answer(request: Any) -> Any:
+        last = request.contents[-1].parts[-1].function_response
+        both.wait()  # neither goes on before the other is as far
+        return call("add", a=1, b=2) if last is None else str(last.response["result"])
+
+    agent = LlmAgent(name="clerk", model=ScriptedLlm(answer), tools=[tools])
+
+    def by_bridge() -> str:
+        with AsyncioBridge(InMemoryRunner(agent=agent, auto_create_session=True)) as chat:
+            return list(chat.run(user_id="u", session_id="s", new_message="go"))[-1].text
+
+    with ThreadPoolExecutor(2) as threads:
+        for work in (by_bridge, lambda: run_sync(agent, "go").text):
+            found = [threads.submit(work) for _ in range(2)]
+            assert [each.result(timeout=60) for each in found] == ["3", "3"]
+    assert not tools._entries
+
+
 def adder(tools: McpToolset) -> LlmAgent:
     """An agent that adds 1 and 2, and says the sum."""
 
@@ -497,33 +569,29 @@ async def test_filter_prefix_and_confirmation_by_name() -> None:
         assert events[0].get_function_responses()[0].response == {"result": "called delete"}
 
 
-async def test_hostile_names_and_descriptions_are_made_harmless(caplog: pytest.LogCaptureFixture) -> None:
+@WAYS
+async def test_hostile_names_and_descriptions_are_made_harmless(way: str, caplog: pytest.LogCaptureFixture) -> None:
     """
     A name that cannot be one is left out and told of, cleaned; two of one name are the first; a description is cut.
     """
-    hostile = [
-        tool("files.read", "first\x1b[2J\u202etxt"),
-        tool("files/read", "second"),
-        tool("evil\x1b[2J"),
-        tool("x" * 65),
-        tool(""),
-        tool("9lives"),
-        tool("long", "d" * 1_000_000),
-        tool("deep", schema={"type": "object", "properties": {"a": {"description": "y" * 100_000}}}),
-        tool("transfer_to_agent"),
-        tool("adk_request_input"),
-        tool("array", schema={"type": "object", "properties": {"a\x1b": {}}}),
-    ]
-    async with McpToolset(Lister(hostile)) as tools:
-        with caplog.at_level(logging.WARNING, "minirun"):
-            found = {each.name: each for each in await tools.get_tools()}
-        await tools.get_tools()
-    assert sorted(found) == ["_9lives", "files_read", "long"]
+    server: Any = hostile.made()
+    async with served(server) if way == "http" else _nothing() as url:
+        command = StdioServer(sys.executable, ["-m", "tests.mcp_servers.hostile"], cwd=ROOT)
+        target: Any = {"stdio": command, "http": url, "in process": server}[way]
+        async with McpToolset(target) as tools:
+            with caplog.at_level(logging.WARNING, "minirun"):
+                found = {each.name: each for each in await tools.get_tools()}
+                await tools.get_tools()
+                (answer,) = await responses(tools, call("twice"))
+    assert sorted(found) == ["_9lives", "files_read", "long", "twice"]
     assert found["files_read"].description == "first\\x1b[2J\\u202etxt"
+    assert found["twice"].description == "first"
     assert len(found["long"].description) < 10_100
-    assert len(caplog.records) == 1
-    assert "\x1b" not in caplog.text
-    assert "'evil\\\\x1b[2J'" in caplog.text or "evil\\x1b[2J" in caplog.text
+    assert "\x1b" not in answer["error"]["message"]
+    records = [each for each in caplog.records if each.name == "minirun" and each.levelno == logging.WARNING]
+    assert len(records) == 1
+    assert "\x1b" not in records[0].getMessage()
+    assert "evil\\x1b[2J" in records[0].getMessage().replace("\\\\", "\\")
 
 
 async def test_a_server_cannot_end_runs_with_long_names() -> None:
@@ -586,11 +654,12 @@ async def test_a_flood_of_progress_costs_little(way: str) -> None:
 # --- resources, prompts, roots, sampling ------------------------------------------------------------------------------
 
 
-async def test_resources_are_listed_and_loaded_by_a_tool() -> None:
+@WAYS
+async def test_resources_are_listed_and_loaded_by_a_tool(way: str) -> None:
     """
     `load_mcp_resource` without a URI lists, with one it loads a text or media; one that is not there is an error.
     """
-    async with McpToolset(kinds.made(), resources=True) as tools:
+    async with reached(way, resources=True) as tools:
         listed, text, missing = await responses(
             tools, call("load_mcp_resource"), call("load_mcp_resource", uri="note://shopping"),
             call("load_mcp_resource", uri="note://none"),
@@ -602,12 +671,13 @@ async def test_resources_are_listed_and_loaded_by_a_tool() -> None:
     assert pixel.parts[0].inline_data.mime_type == "image/png"
 
 
-async def test_a_prompt_is_an_instruction() -> None:
+@WAYS
+async def test_a_prompt_is_an_instruction(way: str) -> None:
     """
     The text of a prompt is the instruction as it is: what stands in braces is not filled in from the state.
     """
     model = ScriptedLlm(["Ciao."])
-    async with McpToolset(kinds.made()) as tools:
+    async with reached(way) as tools:
         instruction = tools.instruction("style", language="Italian")
         agent = LlmAgent(name="clerk", model=model, instruction=instruction, tools=[tools])
         await InMemoryRunner(agent=agent).run_debug("go", quiet=True)
@@ -745,6 +815,8 @@ async def guarded(server: MCPServer, wanted: list[str]) -> AsyncGenerator[str, N
     [
         ({}, "expected one server"),
         ({"server": "ftp://host/"}, "expected the URL"),
+        ({"server": "https://host:mcp/"}, "expected the URL"),
+        ({"server": "https://host/a\nb"}, "expected the URL"),
         ({"server": "https://user:hunter2@host/"}, "expected the URL"),
         ({"server": 3}, "expected a StdioServer"),
         ({"server": StdioServer("x"), "headers": {"a": "b"}}, "expected headers= for the URL"),

@@ -20,6 +20,7 @@ import pytest
 
 import minirun
 from minirun import (
+    Budget,
     DatabaseSessionService,
     InMemoryRunner,
     InMemorySessionService,
@@ -89,6 +90,7 @@ MAKERS: dict[str, Callable[..., object]] = {
     "BaseCodeExecutor": Executor,
     "UnsafeLocalCodeExecutor": UnsafeLocalCodeExecutor,
     "KeyValueSessionService": lambda **given: KeyValueSessionService(Entries(), **given),
+    "Budget": Budget,
     "RunConfig": RunConfig,
     "EventsCompactionConfig": lambda **given: EventsCompactionConfig(
         **{

@@ -32,8 +32,9 @@ from minirun.sessions import PendingCall
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import ToolContext
 
+from .asgi import serving
 from .helpers import PLACE, Logic
-from .oauth_server import CALLBACK, CLIENT_ID, CLIENT_SECRET, OAuthServer, serving
+from .oauth_server import CALLBACK, CLIENT_ID, CLIENT_SECRET, OAuthServer
 from .stores import Clock
 
 pytest.importorskip("httpx2", reason="the extra `minirun[models]` is not installed")

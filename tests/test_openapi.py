@@ -25,8 +25,8 @@ from minirun.tools import BaseTool, RetryConfig
 from minirun.tools.openapi import OpenAPIToolset, RestApiTool
 from minirun.types import FunctionDeclaration
 
+from .asgi import serving
 from .helpers import PLACE
-from .oauth_server import serving
 from .openapi_server import FRIENDLY, Api, Reply, hostile
 
 pytest.importorskip("httpx2", reason="the extra `minirun[models]` is not installed")
@@ -99,7 +99,7 @@ async def test_operations_are_tools_under_the_names_that_adk_gives_them() -> Non
     assert tools["list_pets"].tags == ("pets",)
     assert tools["health_get"].description == "GET /health"
     assert list(toolset.left_out) == ["POST /pets/{petId}/photo"]
-    assert "multipart/form-data" in toolset.left_out["POST /pets/{petId}/photo"]
+    assert "multipart/mixed" in toolset.left_out["POST /pets/{petId}/photo"]
 
 
 async def test_parameters_are_a_schema() -> None:

@@ -36,7 +36,7 @@ from minirun.sessions._postgres._leases import LEASE_S
 from minirun.sessions._postgres._schema import MIGRATIONS
 from minirun.testing import ScriptedLlm
 
-from .postgres import new_database
+from .postgres import empty_database, new_database
 from .postgres_seam import Wired
 from .postgres_sessions import check_database, sql
 from .stores import HERE, ElsewhereInPostgres, append, begin, enter, get, texts
@@ -559,7 +559,7 @@ async def test_sessions_that_are_made_at_once_under_one_name_are_one() -> None:
 
 async def test_many_open_a_new_database_at_once() -> None:
     """Six workers open an empty database at the same moment: the schema is made once, and all can write."""
-    url = new_database()
+    url = empty_database()
 
     async def work(number: int) -> None:
         async with ElsewhereInPostgres(url) as service:
@@ -595,7 +595,7 @@ async def test_an_older_format_is_migrated(monkeypatch: pytest.MonkeyPatch) -> N
 
 async def test_another_programs_schema_is_refused() -> None:
     """A schema of our name with another program's tables is left alone; ADK's own tables beside ours are no matter."""
-    url = new_database()
+    url = empty_database()
     sql(url, "CREATE SCHEMA minirun", "CREATE TABLE minirun.store (x int)", "CREATE TABLE events (id int)")
     async with DatabaseSessionService(url) as service:
         with pytest.raises(StorageFormatError, match="another program's"):
@@ -608,7 +608,7 @@ async def test_another_programs_schema_is_refused() -> None:
 
 async def test_who_may_not_make_the_schema_is_told_so() -> None:
     """A user without the right to make a schema is refused with the GRANT that is missing."""
-    async with DatabaseSessionService(new_database().replace("minirun@", "guest@")) as service:
+    async with DatabaseSessionService(empty_database().replace("minirun@", "guest@")) as service:
         with pytest.raises(StorageReadOnlyError, match="GRANT CREATE"):
             await service.create_session(**HERE)
 

@@ -161,6 +161,51 @@ async def test_who_does_not_escalate_any_more_is_not_waited_for(instead: str, au
     run, found = await go_on(agent(now=True), log, len(log), RunConfig(deadline_s=100))
     assert (run.status, texts(found)[-1]) == ("completed", "speaks 1")
 
+
+async def test_who_does_not_what_it_did_is_told_so_before_others_have_said_again_what_they_had(
+    autojump_clock: MockClock,
+) -> None:
+    """Only an escalation could have ended it first; who has just spoken may be waiting for it, and is not waited for."""
+
+    def agent(now: bool) -> BaseAgent:
+        has_gone_on = trio.Event()
+
+        async def stray(ctx: InvocationContext) -> None:
+            await trio.sleep(1)
+            if now:
+                await ctx.step("work", at_once)
+            await ctx.emit(Event(message="second"))
+            has_gone_on.set()
+
+        async def speak(ctx: InvocationContext) -> None:
+            if now:
+                await has_gone_on.wait()
+            await ctx.emit(Event(message="first"))
+
+        return ParallelAgent(name="sides", sub_agents=[one("strays", stray), one("speaks", speak)])
+
+    log = await first_run(agent(now=False))
+    assert texts(log) == ["first", "second"]
+    with pytest.raises(ReplayError, match="'second'"):
+        await go_on(agent(now=True), log, len(log), RunConfig(deadline_s=100))
+
+
+async def test_what_was_written_before_a_question_is_known_after_its_answer() -> None:
+    """The question has stored it, so it is not recorded as something that was read."""
+
+    async def ask(ctx: InvocationContext) -> None:
+        before = ctx.state.get("order")
+        ctx.state["order"] = "tea"
+        await ctx.request_input("Is that all?")
+        await ctx.emit(Event(message=f"{before}, {ctx.state['order']}"))
+
+    runner = runner_for(ask)
+    _, run = await run_to_end(runner)
+    [said], _ = await run_to_end(runner, run.pending[0].reply("yes"))
+    assert said.text == "None, tea"
+    assert said.actions.replay.reads == {"run/agent": {"order": [2]}}
+
+
 async def test_a_call_that_has_ended_is_not_waited_for(autojump_clock: MockClock) -> None:
     """Inside of a call an agent had escalated, and does not any more: another call of the turn goes on at its end."""
 

@@ -21,7 +21,8 @@ import trio
 pytest.importorskip("keyring", reason="the extra `minirun[keyring]` is not installed")
 pytest.importorskip("httpx2", reason="the extra `minirun[models]` is not installed")
 
-from .oauth_server import OAuthServer, serving  # see above
+from .asgi import serving  # see above
+from .oauth_server import OAuthServer
 
 PATIENCE_S = 60
 

@@ -47,6 +47,7 @@ from minirun.sessions import (
     SessionKey,
     SessionWriter,
     SqliteSessionService,
+    _earlier,
 )
 from minirun.sessions._sqlite import _cache, _file, _leases
 from minirun.sessions._sqlite._dead_owners import owner_is_gone, remove_dead_locks
@@ -229,7 +230,7 @@ async def test_a_long_load_lets_other_tasks_go_on(tmp_path: Path) -> None:
             loaded, ticks = ticks, 0
             assert len(await service.read_events(**HERE)) == 1101
             done = True
-        assert min(loaded, ticks) >= 1100 // _cache.PAGE_EVENTS - 1
+        assert min(loaded, ticks) >= 1100 // _earlier.PAGE_EVENTS - 1
 
 
 async def test_a_session_that_disappears_while_it_is_loaded_is_not_there(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import os
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -20,13 +21,26 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from minirun import BaseAgent, Event, InMemorySessionService, InvocationContext, Part, Runner, SqliteSessionService
-from minirun.artifacts import BaseArtifactService, FileArtifactService, InMemoryArtifactService, SqliteArtifactService
+from minirun.artifacts import (
+    BaseArtifactService,
+    DatabaseArtifactService,
+    FileArtifactService,
+    InMemoryArtifactService,
+    SqliteArtifactService,
+)
 from minirun.credentials import AuthConfig, AuthCredential, BaseCredentialService, InMemoryCredentialService
-from minirun.errors import InvalidValueError, MinirunError
-from minirun.memory import BaseMemoryService, InMemoryMemoryService, MemoryEntry, SqliteMemoryService
-from minirun.sessions import BaseSessionService, KeyValueSessionService, PendingCall
+from minirun.errors import AlreadyExistsError, InvalidValueError, MinirunError
+from minirun.memory import (
+    BaseMemoryService,
+    DatabaseMemoryService,
+    InMemoryMemoryService,
+    MemoryEntry,
+    SqliteMemoryService,
+)
+from minirun.sessions import BaseSessionService, DatabaseSessionService, KeyValueSessionService, PendingCall
 from minirun.types import Content
 
+from .postgres import missing, new_database
 from .test_key_value_store import InMemory
 
 # Halves of characters, control characters, separators, and characters that look like nothing or like others.
@@ -91,9 +105,14 @@ def text_arguments(kind: type) -> list[tuple[str, str]]:
     return found
 
 
+def database() -> str | None:
+    """The URL of a database; None where there is no server, and need not be."""
+    return new_database() if os.environ.get("CI") or not missing() else None
+
+
 @asynccontextmanager
-async def services(folder: Path) -> AsyncIterator[dict[str, list[Any]]]:
-    """All services, one of each class."""
+async def services(folder: Path, url: str | None) -> AsyncIterator[dict[str, list[Any]]]:
+    """All services, one of each class; those of databases if there is one."""
     sessions = SqliteSessionService(folder / "s.db")
     made: dict[str, list[Any]] = {
         "sessions": [InMemorySessionService(), sessions, KeyValueSessionService(InMemory())],
@@ -105,6 +124,10 @@ async def services(folder: Path) -> AsyncIterator[dict[str, list[Any]]]:
         "memory": [InMemoryMemoryService(), SqliteMemoryService(folder / "m.db")],
         "credentials": [InMemoryCredentialService()],
     }
+    if url is not None:
+        made["sessions"].append(DatabaseSessionService(url))
+        made["artifacts"].append(DatabaseArtifactService(url))
+        made["memory"].append(DatabaseMemoryService(url))
     if importlib.util.find_spec("keyring"):  # an extra
         from minirun.credentials import KeyringCredentialService
 
@@ -153,11 +176,14 @@ def test_any_text_is_refused_with_a_typed_error_or_taken(
     Whatever text stands in an argument, a service does what it is for or raises an error of minirun's.
     """
 
+    url = database()  # one for all examples: to make one takes longer than they do
+
     async def try_all(texts: list[str]) -> None:
         folder = tmp_path_factory.mktemp("texts")
-        async with services(folder) as made:
+        async with services(folder, url) as made:
             for sessions in made["sessions"]:
-                await sessions.create_session(app_name="app", user_id="u", session_id="s")
+                with suppress(AlreadyExistsError):
+                    await sessions.create_session(app_name="app", user_id="u", session_id="s")
             keeper = InMemoryCredentialService(env=made["sessions"][0].env)
             runners = [
                 Runner(agent=Silent(name="a"), app_name="app", session_service=sessions, credential_service=keeper)
@@ -226,7 +252,7 @@ def test_what_is_taken_is_kept_exactly(keep: Callable[..., Any], tmp_path_factor
     """
 
     async def try_all(texts: list[str]) -> None:
-        async with services(tmp_path_factory.mktemp("texts")) as made:
+        async with services(tmp_path_factory.mktemp("texts"), database()) as made:
             for text in texts:
                 with suppress(InvalidValueError):
                     await keep(made, text)

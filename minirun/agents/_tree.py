@@ -38,6 +38,8 @@ class AgentTree:
         self._default_model = default_model
         self._by_name: dict[str, BaseAgent] = {}
         self._parents: dict[str, BaseAgent] = {}
+        self.hands_over = bool(root.sub_agents) and isinstance(root, LlmAgent)
+        """Whether another agent than the root may answer a message."""
         self._add(root, 0 if is_node else 1)
 
     def _add(self, agent: BaseAgent, level: int) -> None:
@@ -146,7 +148,7 @@ class AgentTree:
         keeps it, until it gives it back. Only who may hand back keeps it: an LlmAgent whose
         `disallow_transfer_to_parent` is not set, below such agents all the way up. Else the root answers.
         """
-        if not self.root.sub_agents or not isinstance(self.root, LlmAgent):
+        if not self.hands_over:
             return self.root
         from ._speaker import last_speaker  # few agents have others beside them
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -28,12 +28,13 @@ from ..env import Env
 from ..errors import StorageCorruptError, StorageError, StorageRolledBackError
 from ..sessions import DatabaseSessionService
 from ..sessions._postgres._artifacts import LOCK, taken_error, taken_name
-from ..sessions._postgres._guest import DatabaseGuest
+from ..sessions._postgres._guest import DatabaseGuest, sqlite_place
 from ..sessions._postgres._text import read_key, stored_key
 from . import _database_rows as rows
+from ._chunks import ChunkedContent, ProvenChunks
 from ._opening import opening
-from ._service import BaseArtifactService, closed_reader, damaged_content
-from ._values import ArtifactKey, ArtifactVersion, Collected, Description, Scope, Stored, next_number
+from ._service import BaseArtifactService
+from ._values import ArtifactKey, Collected, Description, Scope, Stored, next_number
 
 __all__ = ["DatabaseArtifactService"]
 
@@ -56,18 +57,34 @@ class DatabaseArtifactService(DatabaseGuest, BaseArtifactService):
     Keeps artifacts in a Postgres database, which any number of workers may share.
 
     Args:
-        place: A URL, as `DatabaseSessionService` takes it; or such a service, whose connections and Env are then
-            shared. With the latter a version that an agent saves becomes visible in the transaction that stores the
+        db_url: A URL, as `DatabaseSessionService` takes it; or such a service, whose connections and Env are shared
+            then. With the latter a version that an agent saves becomes visible in the transaction that stores the
             event of the save, or not at all; the session service is closed by the code that made it.
         env: Where time and ids come from; only for a URL.
 
+    Of a `sqlite:` URL, or of the service that DatabaseSessionService has made of one, a SqliteArtifactService is made
+    and returned.
+
     Raises:
         ConfigurationError: A session service came with an Env of another, or the URL is none.
+        NotSupportedError: It is of another database, or an option of SQLAlchemy's was given; or a class that is derived
+            from this one was given a SQLite file.
         InvalidValueError: On use: an app, user or session id has more than 512 bytes of UTF-8.
     """
 
-    def __init__(self, place: str | DatabaseSessionService, *, env: Env | None = None) -> None:
-        super().__init__(place, env=env)
+    _own_service = "a BaseArtifactService of your own; check_artifact_service is the contract"
+
+    def __new__(cls, db_url: object = None, **options: Any) -> DatabaseArtifactService:
+        """Make one; for a SQLite file a SqliteArtifactService. Derived classes are made as they are."""
+        place = sqlite_place(cls.__name__, db_url, options) if cls is DatabaseArtifactService else None
+        if place is None:
+            return super().__new__(cls)
+        from ._sqlite import SqliteArtifactService  # a worker on Postgres has no use for it
+
+        return SqliteArtifactService(place, **options)  # type: ignore[return-value]  # on purpose
+
+    def __init__(self, db_url: str | DatabaseSessionService, *, env: Env | None = None, **options: object) -> None:
+        super().__init__(db_url, env=env, **options)
         self._late: set[rows.Use] = set()  # uses that could not be ended
 
     def _after_fork(self) -> None:
@@ -159,7 +176,7 @@ class DatabaseArtifactService(DatabaseGuest, BaseArtifactService):
         if content is None:
             raise self._absent(stored)
         if stored.version.size <= CHUNK_BYTES:
-            with _Chunks(stored.version, _Content(self, content, only or b"")) as chunks:
+            with ProvenChunks(stored.version, _Content(self, content, only or b"")) as chunks:
                 yield stored, chunks
             return
         opened = await self._use(key, version, staged)
@@ -168,7 +185,7 @@ class DatabaseArtifactService(DatabaseGuest, BaseArtifactService):
             return
         stored, use = opened
         try:
-            with _Chunks(stored.version, _Content(self, use.content)) as chunks:
+            with ProvenChunks(stored.version, _Content(self, use.content)) as chunks:
                 yield stored, chunks
         finally:
             with trio.CancelScope(shield=True):
@@ -336,59 +353,14 @@ class _Upload:
                 pass
 
 
-class _Content:
-    """The chunks of a content, one after another; of a small one *only* that, which was read already."""
+class _Content(ChunkedContent):
+    """A content of the database."""
 
     def __init__(self, service: DatabaseArtifactService, content: int, only: bytes | None = None) -> None:
+        super().__init__(only)
         self._service = service
         self._content = content
-        self._only = only
-        self._hash = hashlib.sha256()
-        self._number = 0
-        self.size = 0
 
-    @property
-    def sha256(self) -> str:
-        """The hash of what was read."""
-        return self._hash.hexdigest()
-
-    async def read(self) -> bytes:
-        """The next chunk; empty at the end."""
-        if self._only is None:
-            [found] = await self._service._database.read(rows.GET_CHUNK(self._content, self._number))
-            data: bytes = found.rows[0][0] if found.rows else b""
-        else:
-            await trio.lowlevel.checkpoint()
-            data, self._only = self._only, b""
-        self._number += 1
-        self._hash.update(data)
-        self.size += len(data)
-        return data
-
-
-class _Chunks:
-    """The content of a version, and at its end the proof that it is what was saved."""
-
-    def __init__(self, version: ArtifactVersion, content: _Content) -> None:
-        self._version = version
-        self._content = content
-        self._is_closed = False
-
-    def __enter__(self) -> _Chunks:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_closed = True
-
-    def __aiter__(self) -> _Chunks:
-        return self
-
-    async def __anext__(self) -> bytes:
-        if self._is_closed:
-            raise closed_reader(self._version)
-        data = await self._content.read()
-        if data:
-            return data
-        if self._content.sha256 != self._version.sha256:
-            raise damaged_content(self._version, self._content.size)
-        raise StopAsyncIteration
+    async def _chunk(self, number: int) -> bytes:
+        [found] = await self._service._database.read(rows.GET_CHUNK(self._content, number))
+        return found.rows[0][0] if found.rows else b""

@@ -9,13 +9,14 @@ stored. What no event has named by the end of the run is dropped. Other services
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._json import brief, freeze
+from .._service import given
 from .._values import changed
-from ..errors import InvalidEventError
+from ..errors import InvalidEventError, StorageError
 from ..events import Event, EventActions
 from ..types import Part
 from ._opening import opening
@@ -30,10 +31,34 @@ from ._values import (
     taken_apart,
 )
 
-__all__ = ["RunArtifacts", "Save"]
+if TYPE_CHECKING:
+    from ..sessions import LiveSession
+    from ..sessions._store import SessionStore
+
+__all__ = ["RunArtifacts", "Save", "artifacts_of"]
 
 Save: TypeAlias = Callable[[], Awaitable[int]]
 """Saves what was checked, and returns the number of the new version."""
+
+
+def artifacts_of(
+    service: BaseArtifactService | None, live: LiveSession, sessions: SessionStore
+) -> RunArtifacts:
+    """
+    Return the artifacts of a session that is run: what *sessions* keeps.
+
+    Raises:
+        ServiceNotConfiguredError: There is no service.
+    """
+    found, key = given(service, "artifact"), live.key
+    return RunArtifacts(
+        found,
+        key.app_name,
+        key.user_id,
+        key.session_id,
+        staged=found._shares(sessions),
+        past=lambda: live.events,
+    )
 
 
 class RunArtifacts:
@@ -124,6 +149,11 @@ class RunArtifacts:
                 await self._service._discard(key, numbers)
         self._staged.clear()
         self._dropped.clear()
+
+    async def drop_unnamed(self) -> None:
+        """Do so at the end of a run. A collection finds what is left if that fails."""
+        with suppress(StorageError):
+            await self.discard()
 
     async def checked(self, actions: EventActions) -> EventActions:
         """

@@ -34,8 +34,9 @@ from ..sessions._sqlite._dead_owners import owner_is_gone
 from ..sessions._sqlite._errors import ADVICE
 from ..sessions._sqlite._file import Durability, Transaction
 from ..sessions._sqlite._guest import FileGuest
+from ._chunks import ChunkedContent, ProvenChunks
 from ._opening import opening
-from ._service import BaseArtifactService, closed_reader, damaged_content
+from ._service import BaseArtifactService
 from ._sqlite_rows import (
     Use,
     add_version,
@@ -55,7 +56,7 @@ from ._sqlite_rows import (
     visible_names,
     visible_versions,
 )
-from ._values import ArtifactKey, ArtifactVersion, Collected, Description, Scope, Stored
+from ._values import ArtifactKey, Collected, Description, Scope, Stored
 
 __all__ = ["SqliteArtifactService"]
 
@@ -170,7 +171,7 @@ class SqliteArtifactService(FileGuest, BaseArtifactService):
             if stored is None:
                 yield None
                 return
-            with _Chunks(stored.version, _Content(self, content, only)) as chunks:
+            with ProvenChunks(stored.version, _Content(self, content, only)) as chunks:
                 yield stored, chunks
             return
         opened = await self._use(key, version, staged)
@@ -179,7 +180,7 @@ class SqliteArtifactService(FileGuest, BaseArtifactService):
             return
         stored, use = opened
         try:
-            with _Chunks(stored.version, _Content(self, use.content)) as chunks:
+            with ProvenChunks(stored.version, _Content(self, use.content)) as chunks:
                 yield stored, chunks
         finally:
             with trio.CancelScope(shield=True):
@@ -415,59 +416,14 @@ class _Upload:
                 self._service._late.update(self._uses)
 
 
-class _Content:
-    """The chunks of a content, one after another; of a small one *only* that, which was read already."""
+class _Content(ChunkedContent):
+    """A content of the file."""
 
     def __init__(self, service: SqliteArtifactService, content: int, only: bytes | None = None) -> None:
+        super().__init__(only)
         self._service = service
         self._content = content
-        self._only = only
-        self._hash = hashlib.sha256()
-        self._number = 0
-        self.size = 0
 
-    @property
-    def sha256(self) -> str:
-        """The hash of what was read."""
-        return self._hash.hexdigest()
-
-    async def read(self) -> bytes:
-        """The next chunk; empty at the end."""
-        if self._only is None:
-            async with self._service._file.reading() as db:
-                data = chunk_of(db, self._content, self._number) or b""
-        else:
-            await trio.lowlevel.checkpoint()
-            data, self._only = self._only, b""
-        self._number += 1
-        self._hash.update(data)
-        self.size += len(data)
-        return data
-
-
-class _Chunks:
-    """The content of a version, and at its end the proof that it is what was saved."""
-
-    def __init__(self, version: ArtifactVersion, content: _Content) -> None:
-        self._version = version
-        self._content = content
-        self._is_closed = False
-
-    def __enter__(self) -> _Chunks:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_closed = True
-
-    def __aiter__(self) -> _Chunks:
-        return self
-
-    async def __anext__(self) -> bytes:
-        if self._is_closed:
-            raise closed_reader(self._version)
-        data = await self._content.read()
-        if data:
-            return data
-        if self._content.sha256 != self._version.sha256:
-            raise damaged_content(self._version, self._content.size)
-        raise StopAsyncIteration
+    async def _chunk(self, number: int) -> bytes:
+        async with self._service._file.reading() as db:
+            return chunk_of(db, self._content, number) or b""

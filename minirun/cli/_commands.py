@@ -364,7 +364,7 @@ def verify_sessions(db: Db) -> None:
     """
     Look whether every session is what its events say: order, hash chain, state. Changes nothing.
 
-    In a database the contents of artifacts and the index of memories are not looked at.
+    The hashes of artifacts and the index of memories are looked at as well, also in a database.
 
     Prints what is damaged, and where; exits with 1 if anything is.
     """

@@ -76,9 +76,7 @@ async def _begun(
 ) -> AuthCredential:
     scheme = config.auth_scheme
     assert scheme is not None, "the caller has checked it"
-    from .._web_client import HttpxWeb  # an extra
-
-    web = HttpxWeb()
+    web = service.env.web()
     try:
         server = await server_of(scheme, web)
         known = config.raw_auth_credential or await _registered(names["app_name"], config, scheme, server, web)
@@ -184,9 +182,7 @@ async def _exchanged(service: BaseCredentialService, begun: AuthCredential, code
     }
     # An application that has registered itself is known by this alone; another one has it in its own settings.
     own = ("scope", "issuer", *(("client_id", "client_secret") if "is_registered" in said else ()))
-    from .._web_client import HttpxWeb  # an extra
-
-    web = HttpxWeb()
+    web = service.env.web()
     try:
         return await token_for(service, web, server, client, fields, {name: said[name] for name in own if name in said})
     finally:

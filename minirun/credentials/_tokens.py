@@ -72,9 +72,7 @@ async def renewed_credential(
         credential = await service.load_credential(**names)
         if _works(config, credential, rejected, service.env.now()):
             return credential
-        from .._web_client import HttpxWeb  # an extra
-
-        web = HttpxWeb()
+        web = service.env.web()
         try:
             if not scheme.has_person:
                 return await _granted(service, names, config, scheme, web)
@@ -106,25 +104,27 @@ async def _refreshed(
     web: Web,
     credential: AuthCredential,
 ) -> AuthCredential | None:
+    """What the refresh token is renewed to; None if access has ended: then there is no credential any more."""
     kept = {name: credential.reveal(name) for name in credential.names if name != "access_token"}
-    if "refresh_token" in kept:
-        server = await server_of(scheme, web)
-        # Else another server would get a secret of this one's: what it is for names its server anew each time.
-        if kept.get("issuer", server.issuer) == server.issuer:
-            own: dict[str, Any] = {name: kept[name] for name in ("client_id", "client_secret") if name in kept}
-            client = _client_of(config, scheme, server, AuthCredential("client", **own) if "client_id" in own else None)
-            fields = {"grant_type": "refresh_token", "refresh_token": kept["refresh_token"]}
-            with trio.CancelScope(shield=True):
-                try:
-                    found = await token_for(service, web, server, client, fields, kept)
-                except AuthorizationError as error:
-                    if error.code != "invalid_grant":
-                        raise
-                else:
-                    await service.save_credential(**names, credential=found)
-                    return found
-    await service.delete_credential(**names)
-    return None
+    server = await server_of(scheme, web) if "refresh_token" in kept else None
+    # Another server than the one that has issued it would get a secret that is not its own: what the tokens are for
+    # names its server anew each time.
+    if server is None or kept.get("issuer", server.issuer) != server.issuer:
+        await service.delete_credential(**names)
+        return None
+    own: dict[str, Any] = {name: kept[name] for name in ("client_id", "client_secret") if name in kept}
+    client = _client_of(config, scheme, server, AuthCredential("client", **own) if "client_id" in own else None)
+    fields = {"grant_type": "refresh_token", "refresh_token": kept["refresh_token"]}
+    with trio.CancelScope(shield=True):
+        try:
+            found = await token_for(service, web, server, client, fields, kept)
+        except AuthorizationError as error:
+            if error.code != "invalid_grant":
+                raise
+            await service.delete_credential(**names)
+            return None
+        await service.save_credential(**names, credential=found)
+        return found
 
 
 def _client_of(

@@ -21,7 +21,8 @@ else:
 #   _instructions   instructions with holes, filled in
 #   _questions      the names of the calls that stand for questions
 #   _compaction     what a summary may cover, and when one is due
-#   _budgets        what an invocation has used of its limits
+#   _budgets        what an invocation has used of its limits, _recorded_budgets in earlier runs
+#   _shared_budget  a budget of several runs
 #   _record         what an invocation has stored, and how far that is replayed
 #   _recorded_step  steps in the log
 #   _event_answer   what an event becomes by the answer of a hook

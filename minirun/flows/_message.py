@@ -24,10 +24,11 @@ def user_content(message: object, *, may_answer: bool) -> Content:
     if not isinstance(message, Content):
         msg = f"expected new_message to be a string or a Content, found {type(message).__name__}"
         raise InvalidMessageError(msg)
-    if any(part.function_call is not None for part in message.parts):
+    calls, responses = message.calls_and_responses
+    if calls:
         msg = "expected a user's message without function calls; calls are made by models"
         raise InvalidMessageError(msg)
-    if not may_answer and any(part.function_response is not None for part in message.parts):
+    if responses and not may_answer:
         msg = "expected a user's message without function responses; no question of this session is open"
         raise InvalidMessageError(msg)
     return message if message.role == "user" else changed(message, role="user")

@@ -114,7 +114,8 @@ class Transcript:
         return Extended(shared, own) if own else shared
 
     def _take(self, event: Event, content: Content) -> None:
-        if any(item.name in QUESTIONS for items in content.calls_and_responses for item in items):
+        calls, responses = content.calls_and_responses
+        if any(item.name in QUESTIONS for item in (*calls, *responses)):
             told = FrozenTuple([part for part in content.parts if not _is_question(part)])
             if not told:
                 return
@@ -128,17 +129,18 @@ class Transcript:
             return
         if self._as_said is not None:
             content = self._as_said(content)
+        calls, responses = content.calls_and_responses  # of what is shown
         spoken = content.parts
-        if content.responses:
+        if responses:
             spoken = FrozenTuple([part for part in content.parts if part.function_response is None])
             self._answer(part for part in content.parts if part.function_response is not None)
         if all(part.thought and part.thought_signature is None for part in spoken):
             return  # nothing to see
         # what an agent says in the user's role is said to itself: what its answer lacks, for example
-        role = "user" if not content.calls and "user" in (event.author, content.role) else "model"
-        if content.role != role or content.responses:
+        role = "user" if not calls and "user" in (event.author, content.role) else "model"
+        if content.role != role or responses:
             content = changed(content, role=role, parts=spoken)
-        if content.calls:
+        if calls:
             unit = _Unit(content)
             self._open.update(dict.fromkeys(unit.answers, unit))
         else:

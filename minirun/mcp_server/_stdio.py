@@ -20,6 +20,7 @@ import mcp_types
 import trio
 from mcp.shared.message import SessionMessage
 
+from .._lines import Lines, LineTooLongError
 from ..env import Env
 
 __all__ = ["diverted", "stdio_streams"]
@@ -69,22 +70,15 @@ async def stdio_streams(
 
 
 async def _read(wire: int, to_server: Any, bytes_max: int, env: Env) -> None:
-    buffer = bytearray()
+    lines = Lines(bytes_max)
     async with to_server:
         try:
             # A thread may be left waiting for what never comes: it holds nothing but the descriptor.
             while chunk := await env.run_sync(partial(os.read, wire, CHUNK_BYTES), abandon_on_cancel=True):
-                start = len(buffer)
-                buffer += chunk
-                end = buffer.rfind(b"\n", start)
-                if end >= 0:
-                    for line in bytes(buffer[:end]).split(b"\n"):
-                        if line.strip():
-                            await to_server.send(_message(line))
-                    del buffer[: end + 1]
-                if len(buffer) > bytes_max:
-                    sys.stderr.write(f"minirun: a message of more than {bytes_max} bytes has ended the connection\n")
-                    return
+                for line in lines.fed(chunk):
+                    await to_server.send(_message(line))
+        except LineTooLongError:
+            sys.stderr.write(f"minirun: a message of more than {bytes_max} bytes has ended the connection\n")
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass  # the client is gone, or the server has ended
 

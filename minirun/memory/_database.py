@@ -24,7 +24,7 @@ from .._postgres._pool import Transaction
 from .._postgres._values import Call, Statement
 from ..errors import InvalidValueError, StorageCorruptError
 from ..sessions._id_bytes import ID_BYTES_MAX
-from ..sessions._postgres._guest import DatabaseGuest
+from ..sessions._postgres._guest import DatabaseGuest, sqlite_place
 from ..sessions._postgres._text import stored_key
 from ..types import Content
 from . import _ranking
@@ -160,14 +160,30 @@ class DatabaseMemoryService(DatabaseGuest, BaseMemoryService):
     Keeps memories in a Postgres database, which any number of workers may share. It answers as the other services do.
 
     Args:
-        place: A URL, as `DatabaseSessionService` takes it; or such a service, whose connections and Env are then
+        db_url: A URL, as `DatabaseSessionService` takes it; or such a service, whose connections and Env are then
             shared. It is to be closed after this one, which does not close it.
         env: Where time and ids come from; only for a URL.
 
+    Of a `sqlite:` URL, or of the service that DatabaseSessionService has made of one, a SqliteMemoryService is made
+    and returned.
+
     Raises:
         ConfigurationError: A session service came with an Env of another, or the URL is none.
+        NotSupportedError: It is of another database, or an option of SQLAlchemy's was given; or a class that is derived
+            from this one was given a SQLite file.
         InvalidValueError: On use: an app or user id has more than 512 bytes of UTF-8.
     """
+
+    _own_service = "a BaseMemoryService of your own; check_memory_service is the contract"
+
+    def __new__(cls, db_url: object = None, **options: Any) -> DatabaseMemoryService:
+        """Make one; for a SQLite file a SqliteMemoryService. Derived classes are made as they are."""
+        place = sqlite_place(cls.__name__, db_url, options) if cls is DatabaseMemoryService else None
+        if place is None:
+            return super().__new__(cls)
+        from ._sqlite import SqliteMemoryService  # a worker on Postgres has no use for it
+
+        return SqliteMemoryService(place, **options)  # type: ignore[return-value]  # on purpose
 
     # --- the storage primitives
 

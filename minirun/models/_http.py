@@ -14,8 +14,8 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary
 
 import trio
 
@@ -27,14 +27,13 @@ from ._wire import Outgoing
 
 try:
     import httpx2
+
+    from .._connections import CONNECT_TIMEOUT_S, Connections, response_to, used_up
 except ModuleNotFoundError as _error:
     _msg = f'the adapters for model providers need {_error.name}; run: pip install "minirun[models]"'
     raise ModuleNotFoundError(_msg, name=_error.name) from None
 
 __all__ = ["HttpTransport"]
-
-# Connections that cannot be made soon will not be made; what answers may take long to think.
-CONNECT_TIMEOUT_S = 10.0
 
 # Of one response. The longest answers of today's models have less than 1 MiB of text; a stream repeats some 200 bytes
 # around each token, and pictures come as base64.
@@ -45,9 +44,6 @@ ERROR_BYTES_MAX = 64 * 2**10
 # What comes after the end of an answer is some bytes that the server has sent already; a connection whose end does not
 # come so soon is closed instead of kept.
 DRAIN_S = 0.5
-
-# What a connection fails with whose other end was closed.
-_BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
 
 _Pieces: TypeAlias = AsyncIterator[bytes]
 _decoded = json.JSONDecoder().raw_decode
@@ -117,20 +113,6 @@ class HttpAnswer:
             raise ModelError(f"expected a response of at most {BODY_BYTES_MAX} bytes, found a longer one")
 
 
-class _Open:
-    """A client, and how many requests it serves."""
-
-    def __init__(self, client: httpx2.AsyncClient) -> None:
-        self.client = client
-        self.users = 0
-        self.is_retired = False
-
-    async def close_if_unused(self) -> None:
-        if self.is_retired and not self.users:
-            with trio.CancelScope(shield=True):  # closing sockets does not wait for anybody
-                await self.client.aclose()
-
-
 class HttpTransport:
     """
     Sends requests to one base URL.
@@ -151,8 +133,7 @@ class HttpTransport:
             raise ConfigurationError(msg) from None
         self._base_url = base_url
         self._timeout_s = timeout_s
-        # By the `trio.run` that they belong to: several threads may run one each.
-        self._open: WeakKeyDictionary[trio.lowlevel.TrioToken, _Open] = WeakKeyDictionary()
+        self._connections = Connections(_client)
 
     @asynccontextmanager
     async def ask(self, outgoing: Outgoing, stream: bool, timeout_s: float | None) -> AsyncIterator[HttpAnswer]:
@@ -169,65 +150,41 @@ class HttpTransport:
         timeout = httpx2.Timeout(seconds, connect=min(CONNECT_TIMEOUT_S, seconds))
         headers = {"content-type": "application/json", "accept-encoding": "identity", **outgoing.headers}
         content = dumps(outgoing.body).encode()
-        opened = self._opened()
-        opened.users += 1
-        try:
-            url = f"{self._base_url}{outgoing.path}"
-            response = await _sent(opened.client, url, content=content, headers=headers, timeout=timeout)
+        url = f"{self._base_url}{outgoing.path}"
+        async with self._connections.used() as client:
+            response = await _sent(client, url, content=content, headers=headers, timeout=timeout)
             pieces = _pieces_of(response)
             try:
                 yield HttpAnswer(response.status_code, response.headers, pieces)
             finally:
-                await _close(response, pieces)
-        finally:
-            opened.users -= 1
-            await opened.close_if_unused()
+                with trio.CancelScope(shield=True):  # closing waits for nobody
+                    await response.aclose()
+                    await used_up(pieces)
 
     async def aclose(self) -> None:
         """Close the client when the requests that are going on have ended; the next request opens another."""
-        opened = self._open.pop(trio.lowlevel.current_trio_token(), None)
-        if opened is not None:
-            opened.is_retired = True
-            await opened.close_if_unused()
-
-    def _opened(self) -> _Open:
-        token = trio.lowlevel.current_trio_token()
-        opened = self._open.get(token)
-        if opened is None:
-            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
-            opened = self._open[token] = _Open(httpx2.AsyncClient(trust_env=False, http2=False, limits=limits))
-        return opened
+        await self._connections.aclose()
 
 
-class _Watch:
-    """Sees whether a request has made a connection of its own; else it went out on one that was kept."""
-
-    def __init__(self) -> None:
-        self.has_connected = False
-
-    async def __call__(self, step: str, about: Mapping[str, Any]) -> None:
-        if step == "connection.connect_tcp.started":
-            self.has_connected = True
+def _client() -> httpx2.AsyncClient:
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
+    return httpx2.AsyncClient(trust_env=False, http2=False, limits=limits)
 
 
 async def _sent(client: httpx2.AsyncClient, url: str, **options: Any) -> httpx2.Response:
     """
     Send a request; return the response when its head has come.
 
-    Servers close connections that were silent for long. Where one does so while a request goes out on it, and no head
-    comes back, the request is sent once more, as HTTP clients do: it was most likely never read. If it was, a model
-    was asked twice, which costs twice and does no other harm.
+    It is sent once more where that can be needed: a model that was asked twice costs twice and does no other harm.
     """
-    for is_last in (False, True):
-        watch = _Watch()
-        request = client.build_request("POST", url, **options, extensions={"trace": watch})
-        try:
-            return await client.send(request, stream=True)
-        except httpx2.HTTPError as error:
-            was_kept = not watch.has_connected and isinstance(error, _BROKEN)
-            if is_last or not was_kept:
-                raise lost(error) from error
-    raise AssertionError("the last attempt returns or raises")
+
+    def request(extensions: Mapping[str, Any]) -> httpx2.Request:
+        return client.build_request("POST", url, **options, extensions=dict(extensions))
+
+    try:
+        return await response_to(request, partial(client.send, stream=True), may_repeat=True)
+    except httpx2.HTTPError as error:
+        raise lost(error) from error
 
 
 def _pieces_of(response: httpx2.Response) -> _Pieces:
@@ -238,22 +195,6 @@ def _pieces_of(response: httpx2.Response) -> _Pieces:
     if "content-encoding" not in response.headers and isinstance(response.stream, httpx2.AsyncByteStream):
         return aiter(response.stream)
     return response.aiter_bytes()
-
-
-async def _close(response: httpx2.Response, pieces: _Pieces) -> None:
-    """
-    Close the connection, unless the response was read to its end.
-
-    httpx2's generators do not all close those that they iterate over, which would leave one to the garbage collector.
-    They end when reading fails, as it does on a closed connection once the bytes that had come are used up.
-    """
-    with trio.CancelScope(shield=True):  # closing waits for nobody
-        await response.aclose()
-        try:
-            async for _ in pieces:
-                pass
-        except (httpx2.HTTPError, httpx2.StreamError):
-            pass
 
 
 def lost(error: httpx2.HTTPError) -> ModelError:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .._lazy import names_of
 
 if TYPE_CHECKING:
+    from ..flows._shared_budget import Budget as Budget
     from ._commits import Commit as Commit
     from ._config import RunConfig as RunConfig
     from ._config import StreamingMode as StreamingMode
@@ -25,6 +26,7 @@ else:
     __getattr__, __dir__, __all__ = names_of(
         globals(),
         {
+            "..flows._shared_budget": "Budget",
             "._commits": "Commit",
             "._config": "RunConfig StreamingMode",
             "._context": "CallbackContext InvocationContext ReadonlyContext ToolContext",

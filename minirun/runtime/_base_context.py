@@ -22,7 +22,6 @@ from .._values import changed
 from ..env import derived_id
 from ..errors import InvocationEndedError, NotSupportedError
 from ..events import NO_ACTIONS, Event
-from ..flows._actions import ActionsDraft
 from ..sessions import Session
 from ..sessions._reads import EVENTS, Reads
 from ..sessions._run_session import run_session
@@ -36,6 +35,7 @@ from ._position import Position
 
 if TYPE_CHECKING:
     from ..agents import BaseAgent
+    from ..flows._actions import ActionsDraft
 
 __all__ = ["ContextBase", "ReadonlyContext"]
 
@@ -212,6 +212,8 @@ class ContextBase(ReadonlyContext):
     def actions(self) -> ActionsDraft:
         """Actions to go with the next event of this context."""
         if self._draft is None:
+            from ..flows._actions import ActionsDraft  # few programs set actions
+
             self._draft = ActionsDraft(check=self._writable_check())
         return self._draft
 

@@ -31,6 +31,7 @@ responses of cancelled calls, the error event) take none: they must be stored al
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from contextvars import Context, copy_context
 from functools import partial
@@ -38,7 +39,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ..errors import InvalidEventError, InvocationEndedError, StorageError
+from ..errors import InvocationEndedError, StorageError
 from ..events import Event
 from ..sessions import SessionWriter
 from ..sessions._store import SessionStore
@@ -87,7 +88,7 @@ class Committer:
         self._idle = trio.lowlevel.ParkingLot()  # those who wait until the caller has had everything
         # credit and back-pressure
         self._holder: Emission | None = None
-        self._takers: deque[Emission] = deque()
+        self._takers: list[Emission] = []
         self._room = partial_buffer
         self._room_waiters = trio.lowlevel.ParkingLot()
 
@@ -125,7 +126,7 @@ class Committer:
         if emission.error is None:
             try:
                 event = emission.to_store()
-                self._check_calls(event)
+                self._writer.live.check_calls(event, self._invocation_id)
                 stored = await self._writer.append(event)
                 emission.apply(stored, len(self._queue))
                 self.publish(stored, emission if emission.has_credit else None)
@@ -136,21 +137,6 @@ class Committer:
                 if isinstance(error, StorageError) and error.stored is None:
                     self._broken = error  # what follows would stand after an event that nobody knows to be there
         emission.settle()
-
-    def _check_calls(self, event: Event) -> None:
-        """Each call is new, each response answers a call that is open: so none is answered twice (promise P6)."""
-        content, live = event.content, self._writer.live
-        if content is None:
-            return
-        for call in content.calls:
-            if call.id in live.call_ids:
-                msg = f"expected a new id for the call of {call.name!r}, found {call.id!r}, which the session has"
-                raise InvalidEventError(msg)
-        for response in content.responses:
-            call_open = live.open_calls.get(response.id or "")
-            if call_open is None or call_open.invocation_id != self._invocation_id:
-                msg = f"expected the response of {response.name!r} to answer an open call, found id {response.id!r}"
-                raise InvalidEventError(msg)
 
     # --- for the logic
 
@@ -266,7 +252,7 @@ class Committer:
             holder, self._holder = self._holder, None
             holder.end_turn()
         while self._takers:
-            self._takers.popleft().wake()
+            self._takers.pop(0).wake()
         for waiters in (self._room_waiters, self._idle):
             if waiters:
                 waiters.unpark_all()
@@ -304,12 +290,16 @@ class Committer:
         if self._holder is emission:
             self._holder = None
             if self._takers:
-                taker = self._takers.popleft()
+                taker = self._takers.pop(0)
                 self._hand_credit_to(taker)
                 taker.wake()
 
 
 def _check_stack(levels: int = 40) -> None:
     """Raise RecursionError while it is harmless: in the middle of a hand-over it would leave both sides waiting."""
+    try:
+        sys._getframe(sys.getrecursionlimit() // 3)  # a frame may count twice: what is called through C counts, too
+    except ValueError:
+        return  # the stack is not that deep, as nearly always
     if levels:
         _check_stack(levels - 1)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
 from .._json import COUNT_MAX, brief, freeze, is_count, is_seconds
 from .._record import Record
 from ..errors import ConfigurationError, NotSupportedError
+from ..flows._budgets import is_shared
 from ..sessions import GetSessionConfig
+
+if TYPE_CHECKING:
+    from ..flows._shared_budget import Budget
 
 __all__ = ["RunConfig", "StreamingMode"]
 
@@ -63,6 +67,7 @@ class RunConfig(Record):
         max_node_runs: How often it may run nodes, of workflows or by `ctx.run_node`; 0 or less: no limit.
         max_tokens: How many tokens its models may use, as they tell: once it is as many, none is asked again. 0 or
             less: no limit.
+        budget: What this run and others may do together; None: only the limits above.
         deadline_s: How long the run may take, in seconds, the time its caller holds events included; None: no limit.
         thread_grace_s: How long the thread of a synchronous tool is waited for after a cancellation, in seconds.
         custom_metadata: Merged under every event's own.
@@ -82,6 +87,7 @@ class RunConfig(Record):
     max_transfers: int = _field("an integer", _is_limit)
     max_node_runs: int = _field("an integer", _is_limit)
     max_tokens: int = _field("an integer", _is_limit)
+    budget: Budget | None = _field("a Budget, or None", is_shared)
     deadline_s: float | None = _field("seconds above 0, or None", lambda s: s is None or is_seconds(s, above=0))
     thread_grace_s: float = _field("seconds from 0 up", is_seconds)
     custom_metadata: Mapping[str, Any] = attrs.field(converter=_metadata)
@@ -100,6 +106,7 @@ class RunConfig(Record):
         max_transfers: int = 50,
         max_node_runs: int = 1000,
         max_tokens: int = 0,
+        budget: Budget | None = None,
         deadline_s: float | None = 3600.0,
         thread_grace_s: float = 10.0,
         custom_metadata: Mapping[str, object] | None = None,

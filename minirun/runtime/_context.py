@@ -577,7 +577,8 @@ class ToolContext(WorkingContext):
         reads = self._invocation.reads_of(f"{self._path}*")
         context = ToolContext(self, self._state, self.function_call_id, reads)
         context.tool_confirmation = self.tool_confirmation
-        context._draft = self.actions.on_top(context._writable_check())
+        if self._draft is not None:  # few tools have a hook that sets any
+            context._draft = self._draft.on_top(context._writable_check())
         return context
 
 

@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._service import given
 from .._threads import LateOutcome, in_thread
 from ..env import Env
-from ..errors import InvocationEndedError, StorageError
+from ..errors import InvocationEndedError
 from ..events import Event
 from ..flows._budgets import Budgets
 from ..flows._no_secrets import NO_SECRETS, NoSecrets
@@ -133,10 +132,10 @@ class Invocation:
 
     def resume(self, seq: int, *, was_paused: bool) -> None:
         """Go on with the invocation whose message stands at *seq*; the session is loaded from there on."""
-        from ._replay import Replayer  # few runs resume an invocation
+        from ._replay import Replayer, count_recorded  # few runs resume an invocation
 
         replayer = self.emitter = self.replayer = Replayer(self.id, self.live, seq, was_paused=was_paused)
-        self.budgets.count_recorded(replayer.record.events, replayer.record.responses)
+        count_recorded(self.budgets, replayer.record.events, replayer.record.responses)
         self.inside.update(replayer.record.inside)
         self.ids.claimed.update(dict.fromkeys(replayer.record.tried_again.questions, ("", 0)))
         self.ids.failed_steps.update(replayer.record.tried_again.steps)
@@ -204,19 +203,8 @@ class Invocation:
             ServiceNotConfiguredError: The runner has no artifact service.
         """
         if self.run_artifacts is None:
-            from ..artifacts._run import RunArtifacts  # few runs use artifacts
+            from ..artifacts._run import artifacts_of  # few runs use artifacts
 
-            service, key = given(self.program.services.artifact, "artifact"), self.live.key
-            staged = service._shares(self.committer.session_service)
-            self.run_artifacts = RunArtifacts(
-                service, key.app_name, key.user_id, key.session_id, staged=staged, past=lambda: self.live.events
-            )
+            service, sessions = self.program.services.artifact, self.committer.session_service
+            self.run_artifacts = artifacts_of(service, self.live, sessions)
         return self.run_artifacts
-
-    async def drop_unnamed_artifacts(self) -> None:
-        """Drop the artifacts that were saved and that no event has named. A collection finds them if that fails."""
-        if self.run_artifacts is not None:
-            try:
-                await self.run_artifacts.discard()
-            except StorageError:
-                return

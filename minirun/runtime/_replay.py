@@ -28,6 +28,7 @@ import trio
 from .._values import changed
 from ..events import Event
 from ..flows._record import Record, recorded_reads
+from ..flows._recorded_budgets import count_answer, count_recorded
 from ..sessions import LiveSession
 from ..sessions._state import Write, writes_of
 from ..types import FunctionCall
@@ -36,7 +37,7 @@ from ._emit import Emitter, is_aside
 if TYPE_CHECKING:
     from ._base_context import ContextBase
 
-__all__ = ["Replayer"]
+__all__ = ["Replayer", "count_recorded"]
 
 
 class Replayer(Emitter):
@@ -131,7 +132,7 @@ class Replayer(Emitter):
     async def repeat_answer(self, context: ContextBase, event_id: str) -> tuple[str, Event | None]:
         """Return the answer of a model that is recorded under this id, or None, and the id of what is asked for now."""
         while (recorded := self.record.find(event_id)) is not None:
-            context._invocation.budgets.count_answer(recorded, self.record.responses)
+            count_answer(context._invocation.budgets, recorded, self.record.responses)
             answer = await self.repeat(context, recorded, {})
             if event_id not in self.record.tried_again.answers:
                 return event_id, answer

@@ -303,10 +303,12 @@ class Execution:
 
     def speaker(self) -> BaseAgent:
         """The agent that answers the message of the invocation."""
-        history, live = self.invocation.history, self.invocation.live
+        history, live, tree = self.invocation.history, self.invocation.live, self.invocation.program.tree
+        if not tree.hands_over:
+            return tree.root
         past = Window(live.events, live.index_of(history.prompt_seq), live.index_of(history.message_seq))
         speaker = None if live.compaction is None else live.compaction.speaker
-        return self.invocation.program.tree.speaker(past, speaker)
+        return tree.speaker(past, speaker)
 
     # --- what has stopped them
 
@@ -377,7 +379,8 @@ class Execution:
                 status = InvocationStatus.INTERRUPTED  # the store has failed: a later run closes what is open
             run._status = status
             try:
-                await invocation.drop_unnamed_artifacts()
+                if invocation.run_artifacts is not None:
+                    await invocation.run_artifacts.drop_unnamed()
                 if compactor is not None and status.has_ended and not has_looked and compactor.is_due(invocation.live):
                     compactor.note_due(invocation.live.key)
             finally:  # whatever a service of somebody else raises, the session is let go

@@ -181,7 +181,8 @@ class RunScope:
             return await writer.append(message, begins=True)
         except BaseException:
             with trio.CancelScope(shield=True):
-                await invocation.drop_unnamed_artifacts()  # what hooks have saved for it
+                if invocation.run_artifacts is not None:
+                    await invocation.run_artifacts.drop_unnamed()  # what hooks have saved for it
             raise
 
     async def _start(self, writer: SessionWriter, request: RunRequest, message: Event) -> Run:

@@ -8,7 +8,6 @@ All of this lives in one `trio.run` and disappears with it. Across processes the
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Hashable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
@@ -48,7 +47,7 @@ class Gate:
     def __init__(self, key: Hashable) -> None:
         self.key = key
         self.holder: Hold | None = None
-        self.waiters: deque[Waiter] = deque()
+        self.waiters: list[Waiter] = []
 
     def release(self) -> None:
         """Let the next one in, if there is one."""
@@ -57,7 +56,7 @@ class Gate:
             self.holder = None
             del _gates()[self.key]
             return
-        waiter = self.waiters.popleft()
+        waiter = self.waiters.pop(0)
         self.holder = Hold(self, waiter.task)
         trio.lowlevel.reschedule(waiter.task)
 

@@ -20,6 +20,7 @@ import attrs
 
 from .._json import JSON
 from .._window import Window
+from ..errors import InvalidEventError
 from ..events import Event
 from ..types import NO_CALLS
 from ._calls import CallChanges, OpenCall, call_changes, take_over
@@ -83,6 +84,24 @@ class LiveSession:
         # What tells this history from another one of the same length, where the store has such a thing; None: unknown.
         self.mark: bytes | None = b""
         self.notes: Any = None  # what the service has to remember with it
+
+    def check_calls(self, event: Event, invocation_id: str) -> None:
+        """
+        Check what an event of this invocation says of calls: so none is answered twice (promise P6).
+
+        Raises:
+            InvalidEventError: The session has a call of an id already, or a response answers no open call.
+        """
+        calls, responses = NO_CALLS if event.content is None else event.content.calls_and_responses
+        for call in calls:
+            if call.id in self.call_ids:
+                msg = f"expected a new id for the call of {call.name!r}, found {call.id!r}, which the session has"
+                raise InvalidEventError(msg)
+        for response in responses:
+            call_open = self.open_calls.get(response.id or "")
+            if call_open is None or call_open.invocation_id != invocation_id:
+                msg = f"expected the response of {response.name!r} to answer an open call, found id {response.id!r}"
+                raise InvalidEventError(msg)
 
     def call_changes(self, event: Event, *, tracked: bool, visible: Sequence[Event] | None = None) -> CallChanges:
         """

@@ -50,8 +50,8 @@ async def _append_checked(store: SessionStore, session: Session, event: Event) -
         if at_hand is not None and _is_next(at_hand, session, event):  # if so it is; the store checks it anyway
             try:
                 return await store._append(at_hand, event, session=session)
-            except (ChangedMeanwhileError, SessionNotFoundError):
-                pass  # another process was faster
+            except (ChangedMeanwhileError, SessionNotFoundError, InvalidValueError):
+                pass  # another process was faster; or has been, if the event does not fit what is at hand
         while True:
             live = await store._open_free(key, GetSessionConfig(num_recent_events=0), reject=False)
             if live is None:

@@ -33,6 +33,8 @@ The map:
 
 from typing import TYPE_CHECKING, Any
 
+from .._web import WebAnswer as WebAnswer
+from .._web import WebFailedError as WebFailedError
 from ..errors import MinirunError
 from ._chaos import ChaosLlm as ChaosLlm
 from ._choices import Choice as Choice
@@ -105,6 +107,8 @@ __all__ = [
     "SeededChoices",
     "Sync",
     "Truncate",
+    "WebAnswer",
+    "WebFailedError",
     "World",
     "Write",
     "depth_first",

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 import attrs
 import trio
 
+from .._web import Web, WebAnswer, WebFailedError
 from ..env import Env, HostThread
-from ..errors import NotSupportedError
+from ..errors import NotSupportedError, StorageRolledBackError
 from ._schedule import Schedule
 from ._vfs import RecordingVFS
 
@@ -34,6 +35,12 @@ class Machine:
     passed: Callable[[str], Awaitable[None] | None]
     """Told of every point that a task has passed, before it goes on; what it returns is awaited there."""
     clock_offset_s: float = 0.0
+    web: Web | None = None
+    """What stands in the place of the web."""
+
+
+def _lives() -> None:
+    """Let who asks go on."""
 
 
 @attrs.frozen(eq=False)
@@ -43,6 +50,8 @@ class SimulatedEnv(Env):
     machine: Machine
     number: int
     vfs: RecordingVFS | None = None
+    refuse_if_dead: Callable[[], None] = _lives
+    """Raises where the process is dead: nothing that it does comes to anything any more."""
     _counts: Counter[tuple[str, str]] = attrs.field(factory=Counter)
 
     def now(self) -> float:
@@ -103,6 +112,26 @@ class SimulatedEnv(Env):
             return super().connect(database, uri=uri)
         return self.vfs.connect(database, uri=uri)
 
+    @property
+    def lives(self) -> bool:
+        """Whether the process is not dead."""
+        try:
+            self.refuse_if_dead()
+        except StorageRolledBackError:
+            return False
+        return True
+
+    def web(self) -> Web:
+        """
+        What the scenario has put in the place of the web, as this process reaches it.
+
+        Raises:
+            NotSupportedError: It has put nothing there.
+        """
+        if self.machine.web is None:
+            raise NotSupportedError("a simulated world has no web; put one there: world.serve_web(...)")
+        return _WebOfProcess(self, self.machine.web)
+
     async def point(self, label: str) -> None:
         """Park until the schedule lets this task go on."""
         await self.machine.schedule.point(label)
@@ -114,3 +143,38 @@ class SimulatedEnv(Env):
         """Refused: a thread's turns are the operating system's choice."""
         msg = "Runner.run() needs a thread of its own, which a simulation cannot schedule; use run_async"
         raise NotSupportedError(msg)
+
+
+class _WebOfProcess(Web):
+    """The web of a world, as one process reaches it: the dead ask nothing, and are answered nothing."""
+
+    def __init__(self, env: SimulatedEnv, web: Web) -> None:
+        self._env = env
+        self._web = web
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        content: bytes | None = None,
+        timeout_s: float,
+        bytes_max: int,
+    ) -> WebAnswer:
+        """See `Web.request`."""
+        await self._env.point("ask a server")
+        self._env.refuse_if_dead()
+        try:
+            with trio.fail_after(timeout_s):
+                answer = await self._web.request(
+                    method, url, headers=headers, content=content, timeout_s=timeout_s, bytes_max=bytes_max
+                )
+        except trio.TooSlowError:
+            raise WebFailedError(f"there was no answer within {timeout_s:g} s", is_timeout=True) from None
+        await self._env.point("a server has answered")
+        self._env.refuse_if_dead()
+        return answer
+
+    async def aclose(self) -> None:
+        """There is nothing to be closed."""

@@ -16,12 +16,11 @@ import trio
 
 from ..apps import App
 from ..artifacts import BaseArtifactService
-from ..credentials import AuthCredential, CredentialKey
 from ..errors import ConfigurationError, StorageRolledBackError
 from ..memory import BaseMemoryService
 from ..runners import Runner
 from ..sessions import BaseSessionService
-from ._credentials import KeptCredentials
+from ._credentials import KeptCredentials, Keyring
 from ._env import SimulatedEnv
 from ._vfs import Operation
 
@@ -85,7 +84,7 @@ class Processes:
         self._numbers = 0
         self._unburied = 0  # processes that have not ended yet, and hold what they have open
         self._born = trio.Event()
-        self._credentials: dict[CredentialKey, AuthCredential] = {}  # outside of the processes, as in a keyring
+        self._credentials = Keyring()  # outside of the processes
 
     # --- runners
 
@@ -124,7 +123,8 @@ class Processes:
         def fault(operation: Operation, file: str) -> int:
             return self._world._mishaps.disk_fault(process, operation, file)
 
-        process.env = SimulatedEnv(self._world._machine, process.number, self._world._store.disk_for(process, fault))
+        disk = self._world._store.disk_for(process, fault)
+        process.env = SimulatedEnv(self._world._machine, process.number, disk, process.refuse_if_dead)
         process.service = self._world._store.open(process)
         process.artifact_service = self._world._store.open_artifacts(process)
         process.memory_service = self._world._store.open_memories(process)
@@ -211,7 +211,7 @@ class Processes:
         return f"{path}/".startswith(f"{self.path_of(process)}/")
 
 
-def _runner_in(process: Process, app: App, kept: dict[CredentialKey, AuthCredential]) -> Runner:
+def _runner_in(process: Process, app: App, kept: Keyring) -> Runner:
     return Runner(
         app=app,
         session_service=process.service,

@@ -23,6 +23,7 @@ import trio
 
 from .._codec import to_json
 from .._json import JSON, brief
+from .._web import Web
 from ..agents import AgentTool, BaseAgent
 from ..apps import App
 from ..errors import ConfigurationError, MinirunError
@@ -259,6 +260,15 @@ class World:
         made.hosted.append(work)
         for process in self._processes.living():
             process.nursery.start_soon(work, made.runners[process.seat], name="hosted")
+
+    def serve_web(self, web: Web) -> None:
+        """
+        Let *web* answer what all processes ask of authorization servers, in the place of the real web.
+
+        It is told of each request as its `request(method, url, headers=, content=, timeout_s=, bytes_max=)`, and
+        returns a `WebAnswer`, or raises a `WebFailedError`. What takes longer than *timeout_s* is answered by nobody.
+        """
+        self._machine.web = web
 
     async def heal(self) -> None:
         """Let nothing go wrong from now on, and wait until all processes live: then what waits can come to its end."""

@@ -132,7 +132,8 @@ class Attempts:
     def _keep(self, context: ToolContext) -> None:
         try:
             self._context.state.merge(context.state.pending())
-            self._context._draft = context.actions.taken_over(self._context._writable_check())
+            if context._draft is not None:  # few tools set actions
+                self._context._draft = context._draft.taken_over(self._context._writable_check())
         except (InvalidValueError, TypeError) as error:  # the latter by a schema of the state
             self.outcome = self._failed(error)
 

@@ -121,13 +121,15 @@ async def _close(context: InvocationContext, batch: Sequence[ToolCall], later: S
 
 def _responses(context: InvocationContext, done: Sequence[ToolCall]) -> Event:
     """The event that answers the calls, with what they have written and saved, in their order."""
-    if any(each.context.actions.transfer_to_agent is not None for each in done):
+    has_actions = any(each.context._draft is not None for each in done)  # few tools set any
+    if has_actions and any(each.context.actions.transfer_to_agent is not None for each in done):
         from ._handover import choose_target  # few tools hand over
 
         choose_target(context, done)
     for each in done:
         each.merge_into(context)
-    context.actions.merge_flags(each.context.actions for each in done)
+    if has_actions:
+        context.actions.merge_flags(each.context.actions for each in done)
     parts = [Part(function_response=each.response()) for each in done]
     event_id = derived_id(context.invocation_id, "responses", *(each.call.id for each in done))
     return Event(id=event_id, content=Content(role="user", parts=parts))

@@ -194,7 +194,8 @@ class ToolCall:
         context._conflicts += concurrent.conflicts(index, writes)
         concurrent.add(index, writes)
         self.context.state.settle(self.context.state.pending())
-        context.actions.merge_artifacts(self.context.actions)
+        if self.context._draft is not None:
+            context.actions.merge_artifacts(self.context._draft)
 
     def response(self) -> FunctionResponse:
         """What it is answered with."""

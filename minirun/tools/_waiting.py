@@ -49,6 +49,16 @@ async def mark_waiting(
     if any(each.is_waiting for each in waiting):
         suspended += [each.id or "" for each in later]
     suspended = [call_id for call_id in suspended if call_id in calls and not calls[call_id].pending]
+    _give_back(context, [*(each.id for each in waiting if not each.was_made), *(each.id or "" for each in later)])
     if questions or suspended:
         await pose(context, *questions, suspended=suspended, closing=closing)
     return [each for each in begun if not each.is_waiting]
+
+
+def _give_back(context: InvocationContext, calls: Sequence[str]) -> None:
+    """Let a shared budget not count *calls*, whose tools were not called: they are when the invocation goes on."""
+    invocation = context._invocation
+    if invocation.run_config.budget is not None:
+        given_back: set[str] = invocation.memo.setdefault("calls given back", set())
+        invocation.run_config.budget._give_back_calls(len({*calls} - given_back))
+        given_back.update(calls)

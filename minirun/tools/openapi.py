@@ -16,7 +16,8 @@ from ..errors import ConfigurationError
 from ..runtime import ReadonlyContext
 from ._base import BaseTool
 from ._openapi._document import read_document
-from ._openapi._operations import TOOL_NAME_CHARS_MAX, Operation, base_of, has_key_scheme, operations_of
+from ._openapi._operations import TOOL_NAME_CHARS_MAX, Operation, base_of, operations_of
+from ._openapi._security import checked_auth
 from ._openapi._tool import Headers, RestApiTool, Source, checked_headers
 from ._retry import RetryConfig
 from ._toolset import BaseToolset, ToolPredicate
@@ -34,8 +35,9 @@ class OpenAPIToolset(BaseToolset):
     The operations of an OpenAPI 3.0 or 3.1 document as tools.
 
     A tool has the name of its operation (`getPetById` is `get_pet_by_id`; the second of a name is `get_pet_by_id_2`),
-    its parameters as arguments, and the body of the request as the argument `body`. What cannot be asked as it is
-    described, such as an upload of files, is left out: see `left_out`.
+    its parameters as arguments, and the body of the request as the argument `body`. Where a file is sent, alone or in
+    a form, the argument is the name of an artifact of the session. What cannot be asked as it is described is left out:
+    see `left_out`.
 
     The document may be a stranger's: what it says is cut and bounded, no reference leads out of it, its values become
     no other path or header, and it does not decide where secrets go. Redirects to other hosts are not followed.
@@ -47,7 +49,9 @@ class OpenAPIToolset(BaseToolset):
         base_url: Where requests go, whatever servers the document names. None: to the first of the document's servers,
             if neither *auth* nor *headers* are given.
         auth: Which credential of the user the API wants; it is asked for by `request_credential`, and sent where the
-            document says. Of the scheme `"oauth2"`, `"bearer"`, `"basic"` or `"api_key"`.
+            document says. Of the scheme `"oauth2"`, `"bearer"`, `"basic"` or `"api_key"`. If the API wants several,
+            such by the names of the document's `securitySchemes`; of what an operation takes, the first is used for
+            which all are there.
         headers: More headers of each request: texts by name, or a function, sync or async, that returns them:
             `headers(context, *, refresh)`, such as `BearerHeaders`. *refresh* says that the server has answered with
             401 to what it returned before. What a function returns is kept out of what runs say, and so is what stands
@@ -74,7 +78,7 @@ class OpenAPIToolset(BaseToolset):
         spec_str: str | None = None,
         spec_str_type: Literal["json", "yaml"] = "json",
         base_url: str | None = None,
-        auth: AuthConfig | None = None,
+        auth: AuthConfig | Mapping[str, AuthConfig] | None = None,
         headers: Headers | None = None,
         tool_filter: Collection[str] | ToolPredicate | None = None,
         tool_name_prefix: str | None = None,
@@ -91,9 +95,6 @@ class OpenAPIToolset(BaseToolset):
         if not is_count(response_bytes_max, 1):
             found = brief(response_bytes_max)
             raise ConfigurationError(f"expected response_bytes_max to be an integer from 1 up, found {found}")
-        if not isinstance(auth, AuthConfig | None) or (auth is not None and auth.scheme in ("custom", "client")):
-            msg = "expected auth to be an AuthConfig of the scheme 'oauth2', 'bearer', 'basic' or 'api_key', found "
-            raise ConfigurationError(msg + brief(auth))
         if headers is not None and not callable(headers):
             headers = checked_headers(headers)
         chars_max = min(TOOL_NAME_CHARS_MAX, 63 - len(tool_name_prefix or ""))
@@ -101,14 +102,12 @@ class OpenAPIToolset(BaseToolset):
             msg = "expected tool_name_prefix to leave room for names, of 64 characters in all, found"
             raise ConfigurationError(f"{msg} {brief(tool_name_prefix)}")
         document = read_document(spec_dict, spec_str, spec_str_type)
-        if auth is not None and auth.scheme == "api_key" and not has_key_scheme(document):
-            msg = "expected a document that says where a key is sent (a securityScheme of the type apiKey), found none"
-            raise ConfigurationError(f"{msg}; write headers=, or an AuthConfig of the scheme 'bearer'")
+        credentials = checked_auth(auth, document)
         base = base_of(document, base_url, auth is not None or headers is not None)
         from .._web_client import HttpxWeb  # an extra
 
         self._web = HttpxWeb()
-        source = Source(document, base, self._web, auth, headers, timeout_s, response_bytes_max)
+        source = Source(document, base, self._web, credentials, headers, timeout_s, response_bytes_max)
         self._left_out: dict[str, str] = {}
         operations: list[Operation] = []
         for found_here in operations_of(document, base, is_base_given=base_url is not None, chars_max=chars_max):

@@ -1,5 +1,6 @@
 """
-A server with a tool for everything that a tool can do: `python -m tests.mcp_servers.kinds` serves it over stdio.
+A server with a tool for everything that a tool can do: `python -m tests.mcp_servers.kinds [FILE]` serves it over stdio,
+and notes in FILE what it sees.
 """
 
 from __future__ import annotations
@@ -20,15 +21,23 @@ PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
 
 
 class Seen:
-    """What the server has seen."""
+    """What the server has seen; also in a file, for those in other processes."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str | None = None) -> None:
+        self._path = path
         self.cancelled: list[str] = []
         self.started: list[str] = []
         self.at_once = 0
         self.all_there = anyio.Event()
         self.has_started = anyio.Event()
         self.has_cancelled = anyio.Event()
+
+
+    def note(self, what: str) -> None:
+        """Write it down."""
+        if self._path is not None:
+            with open(self._path, "a") as file:
+                file.write(f"{what}\n")
 
 
 def made(seen: Seen | None = None, **options: Any) -> MCPServer:
@@ -98,11 +107,13 @@ def made(seen: Seen | None = None, **options: Any) -> MCPServer:
     async def forever(name: str = "") -> str:
         """Never answers."""
         seen.started.append(name)
+        seen.note(f"started {name}")
         seen.has_started.set()
         try:
             await anyio.sleep_forever()
         except anyio.get_cancelled_exc_class():
             seen.cancelled.append(name)
+            seen.note(f"cancelled {name}")
             seen.has_cancelled.set()
             raise
         return ""
@@ -168,4 +179,4 @@ def made(seen: Seen | None = None, **options: Any) -> MCPServer:
 
 
 if __name__ == "__main__":
-    made().run("stdio")
+    made(Seen(*sys.argv[1:2])).run("stdio")

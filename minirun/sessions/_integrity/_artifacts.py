@@ -20,7 +20,7 @@ from .._sqlite._dead_owners import is_owner
 from .._sqlite._errors import SQLITE_ERRORS
 from ._salvage import salvaged
 
-__all__ = ["check_artifacts", "save_artifacts"]
+__all__ = ["about_problem", "check_artifacts", "save_artifacts"]
 
 Report: TypeAlias = Callable[[str, str], None]
 """Is told what is wrong, or lost: where, and what."""
@@ -71,6 +71,11 @@ def _version_problem(version: Any, sha256: Any, size: Any, created: Any, about: 
         return ""
     if type(sha256) is not str or type(about) is not str:
         return f"expected texts, found {brief(sha256)} and {brief(about)}"
+    return about_problem(about)
+
+
+def about_problem(about: str) -> str:
+    """What is wrong with what is said of a version beside its numbers; empty if nothing is."""
     try:
         said = loads(about)
     except (ValueError, TypeError, RecursionError) as error:

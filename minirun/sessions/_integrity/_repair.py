@@ -30,9 +30,10 @@ from ...errors import AlreadyExistsError, InvalidValueError
 from .._invocation import Invocation, InvocationStatus, invocation_of
 from .._key import SessionKey, session_key
 from .._past import LogFold, invocation_at
+from .._scoped import Segment
 from .._sqlite._errors import SQLITE_ERRORS, storage_error
 from .._sqlite._format import check_place, foreign_parts, make_format
-from .._sqlite._logs import SEQ_MAX, Segment, link
+from .._sqlite._logs import SEQ_MAX, link
 from .._sqlite._rows import write_call, write_invocation
 from .._sqlite._schema import FORMAT
 from ._artifacts import save_artifacts

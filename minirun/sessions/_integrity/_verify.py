@@ -36,9 +36,10 @@ from .._calls import OpenCall, Pending
 from .._invocation import InvocationStatus
 from .._key import SessionKey, session_key
 from .._past import LogFold
+from .._scoped import CHAIN_START, Segment
 from .._sqlite._errors import SQLITE_ERRORS, damage
 from .._sqlite._format import APPLICATION_ID, foreign_parts
-from .._sqlite._logs import CHAIN_START, SEQ_MAX, Segment, link, newest_no
+from .._sqlite._logs import SEQ_MAX, link, newest_no
 from .._sqlite._rows import ROW, Row, read_open_calls, row_of
 from .._sqlite._schema import FORMAT
 from .._sqlite._state import NO_USER, shared_user

@@ -15,20 +15,18 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
-import trio
-
 from ..._postgres._values import Statement
 from ...errors import InvalidValueError
-from ...events import Event
+from .._earlier import PAGE_EVENTS, load_earlier
 from .._fold import apply_event
 from .._kept import SESSION_BYTES, KeptSessions
 from .._key import SessionKey
-from .._live import visible_tail
+from .._scoped import CachedScope, Segment
 from .._session import GetSessionConfig
 from ._database import Database
-from ._logs import PAGE_EVENTS, Line, events_of, read_lines
+from ._logs import Line, events_of, read_lines
 from ._rows import CALL, ROW, call_of, corrupt, row_of, segments_of
-from ._session import CachedScope, DatabaseSession, Row, Segment
+from ._session import DatabaseSession, Row
 from ._state import NO_USER, Scopes, news_call, read_state, take_news
 
 if TYPE_CHECKING:
@@ -110,7 +108,7 @@ class SessionCache(KeptSessions[DatabaseSession]):
                 return None
             live, row = looked[0]
             for wanted in live.wanted(config):
-                if not await self._load_earlier(live, wanted):
+                if not await load_earlier(self, live, wanted):
                     self.drop(key)
                     break
             else:
@@ -244,32 +242,3 @@ class SessionCache(KeptSessions[DatabaseSession]):
     async def lines(self, live: DatabaseSession, first: int, until: int) -> list[Line] | None:
         """The session's events from *first* up to *until*, each with its size; None if it was deleted."""
         return await read_lines(self._database, live.segments, first, until)
-
-    async def _load_earlier(self, live: DatabaseSession, config: GetSessionConfig | None) -> bool:
-        """
-        Load what *config* asks for, from the newest event backwards, page by page; False if it was deleted meanwhile.
-        """
-        first = 1 if config is None or config.after_seq is None else config.after_seq + 1
-        count = None if config is None else config.num_recent_events
-        pages: list[list[Event]] = []
-        size, until = 0, live.first_seq
-        missing = None if count is None else count - len(live.events)
-        while until > first and (missing is None or missing > 0):
-            if pages:
-                await trio.lowlevel.checkpoint()
-            begin = max(first, until - min(PAGE_EVENTS, PAGE_EVENTS if missing is None else missing))
-            lines = await self.lines(live, begin, until)
-            if lines is None:
-                return False
-            page, until = visible_tail((event for event, _ in reversed(lines)), until)
-            size += sum(length for _, length in lines)
-            pages.append(page)
-            missing = None if missing is None else missing - len(page)
-        loaded = [event for page in reversed(pages) for event in page]
-        if live.first_seq > until:  # else another task has loaded it meanwhile
-            earlier = [event for event in loaded if (event.seq or 0) < live.first_seq]
-            live.prepend(earlier, until)
-            self.grow(live, size)
-        if count is not None and len(live.events) < count and live.first_seq > max(first, 1):
-            return await self._load_earlier(live, config)  # a rewind has undone meanwhile what was counted
-        return True

@@ -29,10 +29,11 @@ from ..._postgres._connection import Connection, ConnectionLostError, ServerErro
 from ..._postgres._errors import RETRY, typed_error
 from ..._postgres._values import Call
 from ...errors import StorageError
+from .._queued import Queued
+from .._scoped import CachedScope
 from ._append import Append
 from ._database import Database
 from ._schema import REFUSED_OPERATION, REFUSED_RUN, SEPARATOR
-from ._session import CachedScope
 from ._state import NO_USER, news_call, operation_error, take_news
 from ._statement import Rows, append_call
 from ._text import read_key
@@ -46,34 +47,15 @@ GROUP_MAX: Final = 256
 GROUP_CHARS_MAX: Final = 4_000_000
 
 
-class _Job:
-    """An append that waits. Its task sleeps until it is answered, or until it is its turn to lead."""
+class _Job(Queued):
+    """An append that waits."""
 
-    __slots__ = ("append", "begun", "done", "error", "is_stored", "task")
+    __slots__ = ("append", "is_stored")
 
     def __init__(self, append: Append) -> None:
+        super().__init__()
         self.append = append
-        self.begun = False
-        self.done = False
         self.is_stored = False
-        self.error: BaseException | None = None
-        self.task: trio.lowlevel.Task | None = None
-
-    async def wait(self, queue: deque[_Job]) -> None:
-        self.task = trio.lowlevel.current_task()
-
-        def abort(_: Any) -> trio.lowlevel.Abort:
-            if self.begun:
-                return trio.lowlevel.Abort.FAILED
-            queue.remove(self)
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(abort)
-
-    def wake(self) -> None:
-        if self.task is not None:
-            task, self.task = self.task, None
-            trio.lowlevel.reschedule(task)
 
 
 class Commits:

@@ -14,25 +14,23 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
-import trio
-
 from ..._codec import from_json
 from ..._json import dumps
 from ..._postgres._values import Statement
-from ...errors import InvalidValueError, SessionNotFoundError, StorageError, StorageRolledBackError
+from ...errors import InvalidValueError, SessionNotFoundError, StorageRolledBackError
 from ...events import Event
 from .._call_fold import waiting_invocations
 from .._calls import OpenCall
 from .._invocation import Invocation, InvocationStatus, invocation_of
 from .._key import SessionKey
 from .._past import Past, check_fork_seq, invocation_at
-from .._session import GetSessionConfig
+from .._scoped import Segment
+from .._shared_past import share_events
 from ._artifacts import fork_artifacts, reserved_rows, taken_error, taken_name
 from ._cache import CALLS, FIND, PASTS, STATE, THERE, SessionCache
 from ._create import already_exists, is_duplicate
 from ._database import Database
 from ._rows import INVOCATION, call_of, call_row, corrupt, row_of, segments_of, stored_invocation, stored_status
-from ._session import Segment
 from ._statement import Rows, fork_call
 from ._text import stored_key
 
@@ -107,7 +105,7 @@ async def fork_session(
         raise
     if not made.rows:
         return False
-    await _share_events(cache, key, new)
+    await share_events(cache, key, new)
     return True
 
 
@@ -136,21 +134,3 @@ def _runs_at(
     # An import records only those that wait at the end of its log.
     runs += [invocation_of(new, name, InvocationStatus.PAUSED, seq, at) for name, seq in paused.items()]
     return runs
-
-
-async def _share_events(cache: SessionCache, key: SessionKey, new: SessionKey) -> None:
-    """Let a fork that was just made have the events that are loaded of its original, where it has the same ones."""
-    source = cache.sessions.get(key)
-    if source is None:
-        return
-    try:
-        with trio.CancelScope(shield=True):
-            opened = await cache.open(new, GetSessionConfig(num_recent_events=0))
-    except StorageError:  # the fork is stored, whatever cannot be read now
-        return
-    if opened is None:
-        return
-    live = opened[0]
-    if live.mark == source.mark and not live.events and cache.sessions.get(key) is source:
-        live.prepend(list(source.events), source.first_seq)
-        cache.grow(live, source.size - live.size)

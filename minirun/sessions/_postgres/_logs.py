@@ -10,14 +10,11 @@ from ..._postgres._values import Statement
 from ...errors import InvalidValueError
 from ...events import Event
 from .._kept import memory_of
+from .._scoped import Segment
 from ._database import Database
 from ._rows import corrupt
-from ._session import Segment
 
-__all__ = ["PAGE_EVENTS", "events_of", "log_of", "read_lines"]
-
-# Decoding so many events takes about 5 ms; then other tasks get their turn.
-PAGE_EVENTS: Final = 250
+__all__ = ["events_of", "log_of", "read_lines"]
 
 _LINES: Final = Statement(
     "lines",

@@ -13,6 +13,7 @@ from ..._postgres._values import Statement
 from ..._values import changed
 from ...events import Event
 from .._calls import OpenCall
+from .._earlier import PAGE_EVENTS
 from .._invocation import Invocation, InvocationStatus
 from .._key import SessionKey
 from .._session import Session
@@ -20,7 +21,7 @@ from .._state import Scope
 from ._cache import FIND, PASTS
 from ._database import Database
 from ._leases import Leases
-from ._logs import PAGE_EVENTS, events_of, log_of, read_lines
+from ._logs import events_of, log_of, read_lines
 from ._rows import CALL, FREE, INVOCATION, call_of, row_of, segments_of, stored_invocation
 from ._schema import UNFINISHED, WAITS
 from ._state import read_key_of, read_value

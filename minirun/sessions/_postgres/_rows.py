@@ -10,7 +10,8 @@ from ...errors import StorageCorruptError
 from .._calls import OpenCall, Pending
 from .._invocation import Invocation, InvocationStatus, invocation_of
 from .._key import SessionKey
-from ._session import SEQ_MAX, Row, Segment
+from .._scoped import Segment
+from ._session import SEQ_MAX, Row
 from ._text import read_key, stored_key
 
 __all__ = [

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..._codec import to_json
 from ..._json import JSON, is_count, shown
@@ -71,30 +71,31 @@ class DatabaseSessionService(BaseSessionService):
 
     Raises:
         ConfigurationError: The URL is none.
-        NotSupportedError: It is of another database, or an option of SQLAlchemy's was given.
+        NotSupportedError: It is of another database, or an option of SQLAlchemy's was given; or a class that is derived
+            from this one was given a SQLite file.
         StorageFormatError: On first use: the server is older than 14, its encoding is not UTF8, there is a pooler in
             transaction mode in between, or a newer minirun has written the schema.
         StorageReadOnlyError: On first use: we may not make the schema, or the server is a standby.
         StorageConnectionError: The server cannot be reached, or does not let us in. Nothing was stored.
     """
 
-    def __new__(
-        cls, db_url: str, *, cache_bytes: int = CACHE_BYTES, env: Env | None = None, **options: object
-    ) -> DatabaseSessionService:
-        """Make one; of a `sqlite:` URL a SqliteSessionService, whose options are the same."""
-        check_options(options)
-        path = sqlite_path(db_url)
+    def __new__(cls, db_url: object = None, **options: Any) -> DatabaseSessionService:
+        """Make one; of a `sqlite:` URL a SqliteSessionService. Derived classes are made as they are."""
+        path = sqlite_path(db_url) if cls is DatabaseSessionService else None
         if path is None:
             return super().__new__(cls)
+        known = {name: options.pop(name) for name in ("cache_bytes", "env") if name in options}
+        check_options(options)
         from .._sqlite._service import SqliteSessionService  # a worker on Postgres has no use for it
 
-        return SqliteSessionService(path, cache_bytes=cache_bytes, env=env)  # type: ignore[return-value]  # on purpose
+        return SqliteSessionService(path, **known)  # type: ignore[return-value]  # on purpose
 
     def __init__(
         self, db_url: str, *, cache_bytes: int = CACHE_BYTES, env: Env | None = None, **options: object
     ) -> None:
         super().__init__(env=env)
-        url = postgres_url(db_url)
+        check_options(options, type(self).__name__)
+        url = postgres_url(db_url, type(self).__name__)
         if not is_count(cache_bytes):
             msg = f"expected cache_bytes to be an integer from 0 up, found {shown(cache_bytes)}"
             raise ConfigurationError(msg)

@@ -1,4 +1,4 @@
-"""The live session of a database: what has to be remembered with it, beside what every store knows of a session."""
+"""The live session of a database: what is remembered of its lease."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ from typing import Final, NamedTuple
 from ..._json import JSON
 from .._calls import OpenCall
 from .._key import SessionKey
-from .._live import LiveSession
-from .._state import Values
+from .._scoped import CachedScope, ScopedSession, Segment
 
-__all__ = ["CHAIN_START", "SEQ_MAX", "CachedScope", "DatabaseSession", "Row", "Segment"]
-
-CHAIN_START: Final = bytes(32)
-"""What stands before the first link of every chain."""
+__all__ = ["SEQ_MAX", "DatabaseSession", "Row"]
 
 SEQ_MAX: Final = 2**62
 """What no number in a database comes near."""
@@ -39,28 +35,10 @@ class Row(NamedTuple):
     """The `seq` of the newest visible compaction; 0: none."""
 
 
-class Segment(NamedTuple):
-    """Which log holds the events *first_seq* to *last_seq* of a session."""
+class DatabaseSession(ScopedSession):
+    """A live session of a database, and what is known of its lease."""
 
-    first_seq: int
-    last_seq: int
-    log: int
-
-
-class CachedScope:
-    """The cached values of one `user:` or `app:` scope, current up to `commit_no`; -1: not loaded."""
-
-    __slots__ = ("__weakref__", "commit_no", "values")
-
-    def __init__(self) -> None:
-        self.values: dict[str, JSON] = {}
-        self.commit_no = -1
-
-
-class DatabaseSession(LiveSession):
-    """A live session with its shared scopes, where its events are, and what is known of its lease."""
-
-    __slots__ = ("app", "epoch", "gone", "in_flight", "segments", "user")
+    __slots__ = ("gone", "in_flight")
 
     def __init__(
         self,
@@ -72,20 +50,7 @@ class DatabaseSession(LiveSession):
         open_calls: dict[str, OpenCall],
         size: int,
     ) -> None:
-        self.app, self.user = scopes
-        super().__init__(
-            key,
-            Values(values, self.user.values, self.app.values),
-            incarnation=row.id,
-            create_time=row.create_time,
-            last_update_time=row.update_time,
-            revision=row.revision,
-            open_calls=open_calls,
-            size=size,
-        )
-        self.mark = row.chain
-        self.segments = segments
-        self.epoch = row.epoch
+        super().__init__(key, row, values, scopes, segments, open_calls, size)
         self.gone: str | None = None  # an owner of the lease that was seen to be dead, though its time is not over
         self.in_flight = False  # whether an append of it was sent, and not answered yet
 

@@ -19,9 +19,9 @@ from ..._postgres._values import Call, Statement
 from ...errors import InvalidValueError
 from ...events import Event
 from .._key import SessionKey
+from .._scoped import CachedScope
 from .._state import MISSING, REMOVED, Add, Extend, Scope, Write, _Missing, apply_write, scope_of, writes_of
 from ._rows import corrupt
-from ._session import CachedScope
 from ._text import read_key, stored_key
 
 __all__ = [

@@ -45,20 +45,17 @@ _REPLACED: Final = {
     "future": _ENGINE,
 }
 
-_OTHERS: Final = (
-    "use postgresql://, sqlite:///FILE, or a KeyValueStore of your own; check_session_service is the contract"
-)
 _REASONS: Final = {
-    "mysql": f"its servers have no statement that stores a group and says what of it was stale; {_OTHERS}",
-    "mariadb": f"its servers have no statement that stores a group and says what of it was stale; {_OTHERS}",
-    "spanner": f"it has no counter that many workers can share at speed, and no advisory locks; {_OTHERS}",
-    "cockroachdb": f"it has neither advisory locks nor LISTEN, and a shared counter is slow there; {_OTHERS}",
+    "mysql": "its servers have no statement that stores a group and says what of it was stale",
+    "mariadb": "its servers have no statement that stores a group and says what of it was stale",
+    "spanner": "it has no counter that many workers can share at speed, and no advisory locks",
+    "cockroachdb": "it has neither advisory locks nor LISTEN, and a shared counter is slow there",
 }
 
 
-def check_options(options: Mapping[str, object]) -> None:
+def check_options(options: Mapping[str, object], service: str = "DatabaseSessionService") -> None:
     """
-    Refuse what is no option of a service.
+    Refuse what is no option of *service*.
 
     Raises:
         NotSupportedError: SQLAlchemy has it; the message says what replaces it.
@@ -66,46 +63,64 @@ def check_options(options: Mapping[str, object]) -> None:
     """
     for name in options:
         if name in _REPLACED:
-            msg = f"DatabaseSessionService({name}=...) has no effect: {_REPLACED[name]}"
+            msg = f"{service}({name}=...) has no effect: {_REPLACED[name]}"
             raise NotSupportedError(msg)
-        msg = f"DatabaseSessionService() got an unexpected keyword argument {brief(name)}"
+        msg = f"{service}() got an unexpected keyword argument {brief(name)}"
         raise TypeError(msg)
-
-
-def _parts(db_url: object) -> tuple[str, str]:
-    """The kind of database, and what follows `://`."""
-    if not isinstance(db_url, str):
-        msg = f"expected db_url to be a URL as a string, found a value of type {type(db_url).__name__}"
-        raise ConfigurationError(msg)
-    scheme, _, rest = db_url.partition("://")
-    return scheme.partition("+")[0], rest
 
 
 def sqlite_path(db_url: object) -> str | None:
     """
-    The file of a `sqlite:` URL, as SqliteSessionService takes it; None for any other URL.
+    The file of a `sqlite:` URL, as SqliteSessionService takes it; None for everything else.
 
     Raises:
-        ConfigurationError: *db_url* is no text.
+        NotSupportedError: It has options, which would have no effect.
+        ConfigurationError: It has a host, which a file has not.
     """
-    kind, rest = _parts(db_url)
-    if kind != "sqlite":
+    if not isinstance(db_url, str):
         return None
-    return f"sqlite:///{rest.removeprefix('/')}" if rest not in ("", "/") else ":memory:"
+    scheme, _, rest = db_url.partition("://")
+    if scheme.partition("+")[0] != "sqlite":
+        return None
+    file, mark, options = rest.partition("?")
+    if mark:
+        names = ", ".join(sorted({each.partition("=")[0] for each in options.split("&")}))
+        msg = f"options of a sqlite: URL have no effect, found {brief(names)}; leave them out"
+        raise NotSupportedError(f"{msg}, or open a file of such a name with its path: SqliteSessionService(path)")
+    if file in ("", "/"):
+        return ":memory:"
+    if not file.startswith("/"):
+        msg = "expected sqlite:///FILE, four slashes for an absolute path, found a host after the second slash"
+        raise ConfigurationError(f"{msg}; add the third")
+    return f"sqlite://{file}"
 
 
-def postgres_url(db_url: object) -> str:
+def postgres_url(
+    db_url: object,
+    service: str = "DatabaseSessionService",
+    own: str = "a KeyValueStore of your own; check_session_service is the contract",
+) -> str:
     """
     The URL without the name of a driver.
 
+    Messages call who needs it *service*; *own* is what else can be done.
+
     Raises:
         NotSupportedError: It is of a database that is not supported; the message has the reason and the way.
-        ConfigurationError: *db_url* is no text. What else is no URL, the driver refuses, without showing it.
+        ConfigurationError: It is none. What else is wrong in it, the driver refuses, without showing it.
     """
-    kind, rest = _parts(db_url)
-    reason = _REASONS.get(kind)
-    if reason is not None:
-        msg = f"DatabaseSessionService does not store in {kind}: {reason}"
-        raise NotSupportedError(msg)
-    assert isinstance(db_url, str)
-    return f"{kind}://{rest}" if kind in ("postgresql", "postgres") and "://" in db_url else db_url
+    if not isinstance(db_url, str):
+        msg = f"expected db_url to be a URL as a string, found a value of type {type(db_url).__name__}"
+        raise ConfigurationError(msg)
+    scheme, colon, rest = db_url.partition("://")
+    kind = scheme.partition("+")[0]
+    if colon and kind in _REASONS:
+        msg = f"{service} does not store in {kind}: {_REASONS[kind]}"
+        raise NotSupportedError(f"{msg}; use postgresql://, sqlite:///FILE, or {own}")
+    if colon and kind == "sqlite":
+        msg = f"{service} is derived from a service that stores in Postgres: it does not store in a SQLite file"
+        raise NotSupportedError(f"{msg}; derive a class from the service for SQLite files as well")
+    if not colon or kind not in ("postgresql", "postgres"):
+        msg = "expected db_url to begin with postgresql:// or sqlite:///, found another beginning"
+        raise ConfigurationError(f"{msg}; a file is sqlite:///FILE, four slashes for an absolute path")
+    return f"{kind}://{rest}"

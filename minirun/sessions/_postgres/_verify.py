@@ -3,10 +3,11 @@ Is a database what its events say?
 
 As for a file (`sessions._integrity._verify`): nearly all but the events can be derived from them, so it is derived
 again and compared. The chain, link by link; the order, without a gap; each session's state, open calls, invocations;
-the shared state, as the fold of all events in the order of their numbers (promise P4).
+the shared state, as the fold of all events in the order of their numbers (promise P4). Then the artifacts, and the
+memories with their index.
 
 All is read in one view, page by page; others go on meanwhile. In memory are one session's fold, and every write to a
-shared scope. Nothing is changed. Not looked at: the contents of artifacts, and the index of memories.
+shared scope. Nothing is changed. What cannot be seen is the same as of a file.
 """
 
 from __future__ import annotations
@@ -27,14 +28,16 @@ from .._integrity._verify import Damage, SharedScope, Step, base_values, could_e
 from .._invocation import InvocationStatus
 from .._key import SessionKey
 from .._past import LogFold
+from .._scoped import CHAIN_START, Segment
 from .._service import BaseSessionService
-from .._sqlite._logs import CHAIN_START, link
+from .._sqlite._logs import link
 from .._state import Scope, scope_of, writes_of
 from ._rows import CALL, call_of, segments_of
 from ._service import DatabaseSessionService
-from ._session import Segment
 from ._state import shared_user
 from ._text import read_key
+from ._verify_artifacts import check_artifacts
+from ._verify_memories import check_memories
 
 __all__ = ["verify_database"]
 
@@ -93,7 +96,7 @@ async def verify_database(
     service: BaseSessionService, *, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> list[Damage]:
     """
-    Look at all sessions of the database and return what is damaged; an empty list for a sound one.
+    Look at all sessions, artifacts and memories of the database and return what is damaged; an empty list: it is sound.
 
     *progress* is called with the numbers of the session that was looked at, and of the newest one.
 
@@ -134,6 +137,8 @@ class _Verifier:
         [unused] = await self._transaction.run(_UNUSED())
         for log, count, first, last in unused.rows:
             self._report("database", f"{count} events of log {log} ({first} to {last}), which no session shows")
+        await check_artifacts(self._transaction, self._report)
+        await check_memories(self._transaction, self._report)
         return self._damages
 
     def _report(self, place: str, problem: str, seq: int | None = None) -> None:

@@ -16,6 +16,7 @@ from ...errors import StaleSessionError
 from ...events import Event
 from .._invocation import InvocationStatus, invocation_of
 from .._kept import memory_of
+from .._scoped import ScopedSession
 from .._store import SessionWriter
 from ._cache import SessionCache
 from ._file import Transaction
@@ -23,7 +24,6 @@ from ._leases import Leases
 from ._logs import link, next_no
 from ._rows import Row, write_calls, write_invocation
 from ._schema import NOT_COMPLETED, UNFINISHED
-from ._session import FileSession
 from ._state import current_values, mark_scopes, note_shared, stays_within, write_event
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Append:
         self,
         cache: SessionCache,
         leases: Leases,
-        live: FileSession,
+        live: ScopedSession,
         event: Event,
         line: str,
         writer: SessionWriter | None,

@@ -10,11 +10,11 @@ from .._calls import is_of_a_run
 from .._invocation import InvocationStatus, invocation_of
 from .._kept import memory_of
 from .._key import SessionKey
+from .._scoped import CHAIN_START, ScopedSession
 from ._cache import SessionCache
 from ._file import Transaction
-from ._logs import CHAIN_START, base_no, link, next_no
+from ._logs import base_no, link, next_no
 from ._rows import insert_session, write_calls, write_invocation
-from ._session import FileSession
 from ._state import STATE_KEY_BYTES, current_values, mark_scopes, note_shared, write_event
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ __all__ = ["create_session"]
 
 def create_session(
     cache: SessionCache, key: SessionKey, events: Sequence[Event], lines: Sequence[str], transaction: Transaction
-) -> FileSession:
+) -> ScopedSession:
     """
     Make a session of these events, of which *lines* are the texts, and keep it once it is stored.
 

@@ -39,6 +39,7 @@ import trio
 
 from ...env import Env
 from ...errors import ServiceInUseError, StorageFormatError, StorageMissingError, StorageUncertainError
+from .._queued import Queued
 from ._errors import SQLITE_ERRORS, is_busy, result_code, storage_error
 from ._format import Format, check_place, check_untouched, make_format
 
@@ -76,38 +77,19 @@ class Transaction:
         self._callbacks.append(apply)
 
 
-class _Job:
-    """What one task wants written. Its task sleeps until it is answered, or until it is its turn to lead."""
+class _Job(Queued):
+    """What one task wants written."""
 
-    __slots__ = ("begun", "callbacks", "deadline", "done", "durable", "error", "heavy", "result", "task", "work")
+    __slots__ = ("callbacks", "deadline", "durable", "heavy", "result", "work")
 
     def __init__(self, work: Callable[[Transaction], Any], deadline: float, *, durable: bool, heavy: bool) -> None:
+        super().__init__()
         self.work = work
         self.deadline = deadline
         self.durable = durable
         self.heavy = heavy
-        self.begun = False
-        self.done = False
         self.result: Any = None
-        self.error: BaseException | None = None
         self.callbacks: list[Callable[[], None]] = []
-        self.task: trio.lowlevel.Task | None = None
-
-    async def wait(self, queue: deque[_Job]) -> None:
-        self.task = trio.lowlevel.current_task()
-
-        def abort(_: Any) -> trio.lowlevel.Abort:
-            if self.begun:
-                return trio.lowlevel.Abort.FAILED
-            queue.remove(self)
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(abort)
-
-    def wake(self) -> None:
-        if self.task is not None:
-            task, self.task = self.task, None
-            trio.lowlevel.reschedule(task)
 
 
 class SqliteFile:

@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-import trio
-
 from ..._json import dumps
-from ...errors import SessionNotFoundError, StorageError
+from ...errors import SessionNotFoundError
 from ...events import Event
 from .._call_fold import waiting_invocations
 from .._invocation import InvocationStatus, invocation_of
 from .._key import SessionKey
 from .._past import Past, check_fork_seq, invocation_at
-from .._session import GetSessionConfig
+from .._shared_past import share_events
 from ._artifacts import copy_artifacts, reserve_named, reserve_used, scope_of_artifacts
 from ._cache import SessionCache
 from ._file import Transaction
@@ -51,7 +49,7 @@ async def fork_session(
         if not events:
             return False
         past = Past(events, at_seq)
-    await _share_events(cache, key, new)
+    await share_events(cache, key, new)
     return True
 
 
@@ -127,21 +125,3 @@ def _write_fork(
         run = invocation_of(new, invocation_id, InvocationStatus.PAUSED, seq, at)
         write_invocation(db, row.id, run, epoch=0, number=number)
     return True
-
-
-async def _share_events(cache: SessionCache, key: SessionKey, new: SessionKey) -> None:
-    """Let a fork that was just made have the events that are loaded of its original, where it has the same ones."""
-    source = cache.sessions.get(key)
-    if source is None:
-        return
-    try:
-        with trio.CancelScope(shield=True):
-            opened = await cache.open(new, GetSessionConfig(num_recent_events=0))
-    except StorageError:  # the fork is stored, whatever cannot be read now
-        return
-    if opened is None:
-        return
-    live = opened[0]
-    if live.mark == source.mark and not live.events and cache.sessions.get(key) is source:
-        live.prepend(list(source.events), source.first_seq)
-        cache.grow(live, source.size - live.size)

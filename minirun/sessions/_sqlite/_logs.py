@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..._codec import from_json
 from ..._json import brief
 from ...errors import InvalidValueError
 from ...events import Event
 from .._kept import memory_of
+from .._scoped import Segment
 from ._errors import corrupt, damage
 from ._file import Transaction
 
 __all__ = [
-    "CHAIN_START", "NUMBER_MAX", "SEQ_MAX", "Segment", "base_no", "link", "newest_no", "next_no",
+    "NUMBER_MAX", "SEQ_MAX", "Segment", "base_no", "link", "newest_no", "next_no",
     "read_lines", "read_segments",
 ]
 
@@ -27,21 +28,10 @@ __all__ = [
 SEQ_MAX: Final = 2**63 - 1
 NUMBER_MAX: Final = 2**62
 
-CHAIN_START: Final = bytes(32)
-"""What stands before the first link of every chain."""
-
 
 def link(before: bytes, seq: int, commit_no: int, data: str) -> bytes:
     """The link of an event in its session's chain."""
     return hashlib.sha256(b"%b%d %d %b" % (before, seq, commit_no, data.encode())).digest()
-
-
-class Segment(NamedTuple):
-    """Which log holds the events *first_seq* to *last_seq* of a session."""
-
-    first_seq: int
-    last_seq: int
-    log: int
 
 
 def newest_no(db: sqlite3.Connection) -> int:

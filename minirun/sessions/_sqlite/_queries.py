@@ -11,11 +11,11 @@ from ..._json import JSON, brief
 from ..._values import changed
 from ...events import Event
 from .._calls import OpenCall
+from .._earlier import PAGE_EVENTS
 from .._invocation import Invocation, InvocationStatus, invocation_of
 from .._key import SessionKey
 from .._session import Session
 from .._state import Scope
-from ._cache import PAGE_EVENTS
 from ._errors import corrupt
 from ._file import SqliteFile
 from ._leases import Leases

@@ -8,25 +8,26 @@ from ...events import Event
 from .._call_fold import waiting_invocations
 from .._live import visible_tail
 from .._past import rewound_invocation
+from .._scoped import ScopedSession
 from .._store import SessionWriter
 from ._cache import SessionCache
+from ._logs import read_lines
 from ._queries import INVOCATION, stored_invocation
 from ._rows import read_open_calls, stored_status
-from ._session import FileSession
 
 __all__ = ["rewind_invocations", "visible_history"]
 
 
-def visible_history(db: sqlite3.Connection, cache: SessionCache, live: FileSession) -> list[Event] | None:
+def visible_history(db: sqlite3.Connection, cache: SessionCache, live: ScopedSession) -> list[Event] | None:
     """All of the session that is visible, where not all of it is loaded; else None."""
     if live.first_seq <= 1:
         return None
-    lines = cache.lines(db, live, 1, live.revision + 1)
+    lines = read_lines(db, cache.file.name, live.segments, 1, live.revision + 1)
     return visible_tail((line for line, _ in reversed(lines)), live.revision + 1)[0]
 
 
 def rewind_invocations(
-    db: sqlite3.Connection, name: str, live: FileSession, event: Event, writer: SessionWriter | None
+    db: sqlite3.Connection, name: str, live: ScopedSession, event: Event, writer: SessionWriter | None
 ) -> None:
     """Let the others of the session be what they were before what is undone; what has begun in it is over."""
     target = event.actions.rewind_before_seq

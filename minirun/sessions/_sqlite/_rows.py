@@ -17,8 +17,9 @@ from ...events import Event
 from .._calls import CallChanges, OpenCall, Pending
 from .._invocation import Invocation, InvocationStatus
 from .._key import SessionKey
+from .._scoped import CHAIN_START
 from ._errors import damage
-from ._logs import CHAIN_START, NUMBER_MAX
+from ._logs import NUMBER_MAX
 from ._schema import UNFINISHED
 
 __all__ = [

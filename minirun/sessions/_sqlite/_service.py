@@ -32,6 +32,7 @@ from .._invocation import Invocation, InvocationStatus
 from .._kept import CACHE_BYTES
 from .._key import SessionKey
 from .._live import LiveSession
+from .._scoped import ScopedSession
 from .._service import BaseSessionService
 from .._session import GetSessionConfig, Session
 from .._store import SessionWriter
@@ -42,7 +43,6 @@ from ._file import Durability, SqliteFile, Transaction
 from ._format import parse_path
 from ._leases import Leases
 from ._schema import FORMAT
-from ._session import FileSession
 
 if TYPE_CHECKING:
     from ._lease_wait import LeaseWait
@@ -149,7 +149,7 @@ class SqliteSessionService(BaseSessionService):
         return await self._file.write(partial(create_session, self._cache, key, events, lines))
 
     async def _commit(self, live: LiveSession, event: Event, *, writer: SessionWriter | None, begins: bool) -> None:
-        assert isinstance(live, FileSession), "live sessions come from the service that they are written by"
+        assert isinstance(live, ScopedSession), "live sessions come from the service that they are written by"
         if writer is not None and writer.epoch is None:
             self._leases.lock_owner()
         if self._unrecorded:

@@ -17,11 +17,11 @@ from typing import Final
 from ..._json import JSON, brief, dumps, freeze, loads
 from ...events import Event
 from .._fold import apply_event
+from .._scoped import CachedScope, ScopedSession
 from .._state import MISSING, Scope, Values, _Missing, scope_of, writes_of
 from ._errors import corrupt
 from ._file import Transaction
 from ._logs import SEQ_MAX, base_no
-from ._session import CachedScope, FileSession
 
 __all__ = [
     "NO_USER", "STATE_KEY_BYTES", "Uncommitted", "current_values", "mark_scopes", "note_shared", "read_key",
@@ -68,7 +68,7 @@ def read_state(db: sqlite3.Connection, name: str, session: int) -> tuple[dict[st
     return values, sum(STATE_KEY_BYTES + 2 * len(data) for _, data in rows)
 
 
-def refresh_scopes(db: sqlite3.Connection, name: str, live: FileSession, until: int = SEQ_MAX) -> None:
+def refresh_scopes(db: sqlite3.Connection, name: str, live: ScopedSession, until: int = SEQ_MAX) -> None:
     """Take over what other processes have committed to the session's shared scopes, up to the number *until*."""
     for scope, user in ((live.app, NO_USER), (live.user, live.key.user_id)):
         rows = db.execute(
@@ -93,7 +93,7 @@ def refresh_scopes(db: sqlite3.Connection, name: str, live: FileSession, until: 
 class Uncommitted:
     """The values that a session has within a transaction, where others have written to its shared scopes already."""
 
-    def __init__(self, live: FileSession, shared: dict[tuple[str, str], JSON | _Missing]) -> None:
+    def __init__(self, live: ScopedSession, shared: dict[tuple[str, str], JSON | _Missing]) -> None:
         self._values = live.values
         self._user_id = live.key.user_id
         self._shared = shared
@@ -114,7 +114,7 @@ class Uncommitted:
         return values
 
 
-def current_values(transaction: Transaction, name: str, live: FileSession) -> Uncommitted:
+def current_values(transaction: Transaction, name: str, live: ScopedSession) -> Uncommitted:
     """The values of the session in this transaction: the newest that are stored, and what others have written."""
     refresh_scopes(transaction.db, name, live, base_no(transaction))
     return Uncommitted(live, transaction.shared.get(("scopes", live.key.app_name), {}))
@@ -127,7 +127,7 @@ def stays_within(event: Event) -> bool:
 
 def write_event(
     db: sqlite3.Connection,
-    live: FileSession,
+    live: ScopedSession,
     values: Values | Uncommitted,
     event: Event,
     line: str,
@@ -142,7 +142,7 @@ def write_event(
     return changes
 
 
-def _write_value(db: sqlite3.Connection, live: FileSession, key: str, value: JSON | _Missing, number: int) -> None:
+def _write_value(db: sqlite3.Connection, live: ScopedSession, key: str, value: JSON | _Missing, number: int) -> None:
     data = None if value is MISSING else dumps(value)
     if scope_of(key) is Scope.SESSION:
         if data is None:
@@ -163,7 +163,7 @@ def _write_value(db: sqlite3.Connection, live: FileSession, key: str, value: JSO
     )
 
 
-def note_shared(transaction: Transaction, live: FileSession, changes: Mapping[str, JSON | _Missing]) -> None:
+def note_shared(transaction: Transaction, live: ScopedSession, changes: Mapping[str, JSON | _Missing]) -> None:
     """Let later jobs of the transaction see what this one has written to the shared scopes. The last thing it does."""
     for key, value in changes.items():
         if scope_of(key) is not Scope.SESSION:
@@ -171,7 +171,7 @@ def note_shared(transaction: Transaction, live: FileSession, changes: Mapping[st
             shared[shared_user(key, live.key.user_id), key] = value
 
 
-def mark_scopes(live: FileSession, changes: Mapping[str, JSON | _Missing], number: int) -> None:
+def mark_scopes(live: ScopedSession, changes: Mapping[str, JSON | _Missing], number: int) -> None:
     """Note that the scopes have what event *number* has changed: they were current when it was written."""
     for key in changes:
         kind = scope_of(key)

@@ -5,16 +5,21 @@ from __future__ import annotations
 import sqlite3
 
 from ...errors import SessionNotFoundError, StaleSessionError
+from .._scoped import ScopedSession
 from .._store import ChangedMeanwhileError, SessionWriter
 from ._leases import Leases
 from ._rows import ROW, Row, row_of
-from ._session import FileSession
 
 __all__ = ["check_writer"]
 
 
 def check_writer(
-    db: sqlite3.Connection, leases: Leases, live: FileSession, writer: SessionWriter | None, revision: int, mark: bytes
+    db: sqlite3.Connection,
+    leases: Leases,
+    live: ScopedSession,
+    writer: SessionWriter | None,
+    revision: int,
+    mark: bytes,
 ) -> tuple[Row, int]:
     """
     Return the session's row, and the epoch to write under on top of *revision*, at which its history had this *mark*.

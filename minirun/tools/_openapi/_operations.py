@@ -16,16 +16,16 @@ from ..._json import brief
 from ..._urls import Url, joined, url_of
 from ...errors import ConfigurationError
 from ._document import Document, UnreadableError, cleaned, in_one_line
+from ._files import NAMED, with_names
 from ._schemas import Schemas, safe_parameters
+from ._security import Security, security_of
 
 __all__ = [
     "TOOL_NAME_CHARS_MAX",
     "Operation",
     "Place",
-    "SecurityScheme",
     "ToolArgument",
     "base_of",
-    "has_key_scheme",
     "operations_of",
     "parameters_of",
 ]
@@ -70,14 +70,6 @@ class ToolArgument(NamedTuple):
     description: str
 
 
-class SecurityScheme(NamedTuple):
-    """How the server knows its users."""
-
-    kind: Literal["api_key", "bearer", "basic"]
-    place: Place = "header"
-    name: str = "authorization"
-
-
 class Operation(NamedTuple):
     """One thing that may be asked."""
 
@@ -91,7 +83,10 @@ class Operation(NamedTuple):
     body_schema: Any
     body_is_required: bool
     body_description: str
-    security: Sequence[SecurityScheme] | None  # any of these; None: the document does not say
+    body_is_file: bool  # the argument is the name of an artifact
+    body_files: frozenset[str]  # of a form: the fields that are
+    body_types: Mapping[str, str]  # of a form: what the document says of its fields
+    security: Security
     tags: Sequence[str]
 
     @property
@@ -208,9 +203,16 @@ def _read(
     arguments = _arguments(document, path, [*_list(item, "parameters"), *_list(operation, "parameters")])
     body_name, body = "", {}
     media_type, body_schema = "", None
+    types: dict[str, str] = {}
+    files: frozenset[str] = frozenset()
     if method not in ("get", "head", "options") and operation.get("requestBody") is not None:
         body = document.resolved(operation["requestBody"])
-        media_type, body_schema = _body_of(body)
+        media_type, media = _body_of(body)
+        body_schema, types = media.get("schema"), _types_of(media)
+        if _is_form_of_parts(media_type):
+            body_schema, files = with_names(document, body_schema)
+        elif _is_file(media_type):
+            body_schema = NAMED
         names = {argument.name for argument in arguments}
         body_name = _unique("body", names, other="request_body")
     said = operation.get("operationId")
@@ -227,7 +229,10 @@ def _read(
         body_schema=body_schema,
         body_is_required=body.get("required") is True,
         body_description=cleaned(body.get("description"), DESCRIPTION_CHARS_MAX),
-        security=_security_of(document, operation),
+        body_is_file=bool(media_type) and _is_file(media_type),
+        body_files=files,
+        body_types=types,
+        security=security_of(document, operation),
         tags=tuple(in_one_line(tag, 100) for tag in _list(operation, "tags") if isinstance(tag, str)),
     )
 
@@ -237,18 +242,18 @@ def _list(part: Mapping[str, Any], name: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _body_of(body: Mapping[str, Any]) -> tuple[str, Any]:
-    """The media type that is sent, and its schema: JSON before forms before text."""
+def _body_of(body: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """The media type that is sent, and what is said of it: JSON before forms before text before files."""
     content = body.get("content")
     listed = content.items() if isinstance(content, dict) else ()
     types = {name: each for name, each in listed if isinstance(each, dict)}
-    for fits in (_is_json, _is_form, _is_text):
+    for fits in (_is_json, _is_form, _is_form_of_parts, _is_text, _is_file):
         for name, each in types.items():
             plain = name.partition(";")[0].strip().lower()
             if fits(plain):
-                return "application/json" if plain in ("*/*", "application/*") else plain, each.get("schema")
+                return "application/json" if plain in ("*/*", "application/*") else plain, each
     found = ", ".join(in_one_line(name, 40) for name in types) or "nothing"
-    raise UnreadableError(f"its body is {brief(found)}; JSON, form fields and texts are what is sent")
+    raise UnreadableError(f"its body is {brief(found)}; JSON, forms, texts and files are what is sent")
 
 
 def _is_json(name: str) -> bool:
@@ -261,6 +266,23 @@ def _is_form(name: str) -> bool:
 
 def _is_text(name: str) -> bool:
     return re.fullmatch(r"text/[a-z0-9.+-]+|application/([a-z0-9.+-]+\+)?xml", name) is not None
+
+
+def _is_form_of_parts(name: str) -> bool:
+    return name == "multipart/form-data"
+
+
+def _is_file(name: str) -> bool:
+    known = r"application/(octet-stream|pdf|zip|gzip)|(image|audio|video)/([a-z0-9.+-]+|\*)"
+    return re.fullmatch(known, name) is not None
+
+
+def _types_of(media: Mapping[str, Any]) -> dict[str, str]:
+    """The media types of the parts of a form, by field."""
+    said = media.get("encoding")
+    fields = said.items() if isinstance(said, dict) else ()
+    types = {name: each.get("contentType") for name, each in fields if isinstance(each, dict)}
+    return {name: found for name, found in types.items() if isinstance(found, str) and len(found) <= 100}
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -361,45 +383,3 @@ def parameters_of(document: Document, operation: Operation) -> dict[str, Any]:
         if is_required:
             required.append(name)
     return safe_parameters(properties, required, schemas)
-
-
-# --- who --------------------------------------------------------------------------------------------------------------
-
-
-def _security_of(document: Document, operation: Mapping[str, Any]) -> tuple[SecurityScheme, ...] | None:
-    """What any one of is enough; several that belong together count one by one, as there is one credential."""
-    said = operation.get("security", document.root.get("security"))
-    if not isinstance(said, list):
-        return None
-    found = []
-    for requirement in said:
-        for name in requirement if isinstance(requirement, dict) else ():
-            scheme = security_scheme(document, name)
-            if scheme is not None:
-                found.append(scheme)
-    return tuple(dict.fromkeys(found))
-
-
-def security_scheme(document: Document, name: str) -> SecurityScheme | None:
-    """The scheme of this name; None if it is none that is known here."""
-    components = document.root.get("components")
-    schemes = components.get("securitySchemes") if isinstance(components, dict) else None
-    try:
-        found = document.resolved(schemes[name] if isinstance(schemes, dict) else None)
-    except (UnreadableError, KeyError):
-        return None
-    kind, place, key = found.get("type"), found.get("in"), found.get("name")
-    if kind == "apiKey" and place in ("query", "header", "cookie") and isinstance(key, str) and 0 < len(key) <= 200:
-        return SecurityScheme("api_key", place, key)
-    if kind in ("oauth2", "openIdConnect"):
-        return SecurityScheme("bearer")
-    said = str(found.get("scheme", "")).lower()
-    return SecurityScheme("basic" if said == "basic" else "bearer") if said in ("basic", "bearer") else None
-
-
-def has_key_scheme(document: Document) -> bool:
-    """Whether the document says where keys are sent."""
-    components = document.root.get("components")
-    schemes = components.get("securitySchemes") if isinstance(components, dict) else None
-    names = schemes if isinstance(schemes, dict) else ()
-    return any((found := security_scheme(document, name)) is not None and found.kind == "api_key" for name in names)

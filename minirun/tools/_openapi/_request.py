@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlencode
 
@@ -13,8 +14,11 @@ from ..._urls import Url, url_of
 from ...credentials import AuthCredential
 from ...credentials._headers import authorization_of
 from ...errors import ArgumentError, ConfigurationError
-from ._operations import Operation, SecurityScheme
-from ._styles import escaped, in_cookie, in_header, in_path, in_query, plain
+from ...types import Blob
+from ._multipart import form_of
+from ._operations import Operation
+from ._security import SecurityScheme
+from ._styles import escaped, header_text, in_cookie, in_header, in_path, in_query, plain
 
 __all__ = ["Outgoing", "request_for", "with_credential"]
 
@@ -46,9 +50,17 @@ class Outgoing(NamedTuple):
         return {**self.headers, **({"cookie": "; ".join(self.cookies)} if self.cookies else {})}
 
 
-def request_for(operation: Operation, base: Url, args: Mapping[str, Any]) -> Outgoing:
+def request_for(
+    operation: Operation, base: Url, args: Mapping[str, Any], files: Mapping[str, Blob] = MappingProxyType({})
+) -> Outgoing:
     """
     Return the request for a call with these arguments, which fit the tool's schema.
+
+    Args:
+        operation: What is asked.
+        base: Where.
+        args: The arguments.
+        files: The artifacts that they name.
 
     Raises:
         ArgumentError: One of them cannot stand where it has to.
@@ -72,8 +84,7 @@ def request_for(operation: Operation, base: Url, args: Mapping[str, Any]) -> Out
             cookies.append(in_cookie(argument, value))
     content = None
     if operation.body_name and (operation.body_is_required or args.get(operation.body_name) is not None):
-        headers["content-type"] = operation.body_type
-        content = _body(operation.body_type, args.get(operation.body_name))
+        headers["content-type"], content = _body(operation, args.get(operation.body_name), files)
     url = f"{base.text.rstrip('/')}{_filled(path, in_template)}"
     _check(url, base)
     return Outgoing(operation.method, url, tuple(query), headers, tuple(cookies), content)
@@ -107,48 +118,53 @@ def _check(address: str, base: Url) -> None:
         raise ArgumentError("expected arguments that stay below their path, found '.' or '..' as one of its parts")
 
 
-def _body(media_type: str, value: Any) -> bytes:
+def _body(operation: Operation, value: Any, files: Mapping[str, Blob]) -> tuple[str, bytes]:
+    """The media type of a body, and its content."""
+    media_type = operation.body_type
+    if operation.body_is_file:
+        if value not in files:
+            raise ArgumentError("expected the name of an artifact, found none")
+        own = files[value].mime_type
+        return (own if media_type.endswith("/*") and header_text("body", own) else media_type), files[value].data
+    if media_type == "multipart/form-data":
+        return form_of(operation, value, files)
     if media_type == "application/x-www-form-urlencoded":
-        if not isinstance(value, dict):
-            raise ArgumentError("expected the fields of a form as an object, found something else")
-        pairs = [
-            (name, plain(each))
-            for name, item in value.items()
-            for each in (item if isinstance(item, list) else [item])
-            if each is not None
-        ]
-        return urlencode(pairs).encode()
+        return media_type, _pairs_of(value)
     if "json" in media_type:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    return plain(value).encode()
+        return media_type, json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return media_type, plain(value).encode()
+
+
+def _pairs_of(value: Any) -> bytes:
+    if not isinstance(value, dict):
+        raise ArgumentError("expected the fields of a form as an object, found something else")
+    pairs = [
+        (name, plain(each))
+        for name, item in value.items()
+        for each in (item if isinstance(item, list) else [item])
+        if each is not None
+    ]
+    return urlencode(pairs).encode()
 
 
 # --- credentials ------------------------------------------------------------------------------------------------------
 
 
-def with_credential(outgoing: Outgoing, operation: Operation, credential: AuthCredential) -> Outgoing:
+def with_credential(outgoing: Outgoing, scheme: SecurityScheme, credential: AuthCredential) -> Outgoing:
     """
-    Return the request with a credential, where the document says that it goes; as it was, if it is for everybody.
+    Return the request with a credential, where the scheme says that it goes.
 
     Raises:
         ConfigurationError: It cannot stand there. The message does not show it.
     """
-    kind = "bearer" if credential.scheme == "oauth2" else credential.scheme
-    if operation.security is None:
-        fitting = [SecurityScheme("bearer")] if kind in ("bearer", "basic") else []
-    else:
-        fitting = [each for each in operation.security if each.kind == kind]
-    if not fitting:
-        return outgoing
-    place = fitting[0]
-    if kind != "api_key":
+    if scheme.kind != "api_key":
         return outgoing._replace(headers={**outgoing.headers, "authorization": authorization_of(credential)})
     key = credential.reveal()
-    if place.place == "query":
-        return outgoing._replace(query=(*outgoing.query, (escaped(place.name), escaped(key))))
-    if place.place == "cookie":
-        return outgoing._replace(cookies=(*outgoing.cookies, f"{escaped(place.name)}={escaped(key)}"))
-    is_fine = key.isascii() and key.isprintable() and re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", place.name)
+    if scheme.place == "query":
+        return outgoing._replace(query=(*outgoing.query, (escaped(scheme.name), escaped(key))))
+    if scheme.place == "cookie":
+        return outgoing._replace(cookies=(*outgoing.cookies, f"{escaped(scheme.name)}={escaped(key)}"))
+    is_fine = key.isascii() and key.isprintable() and re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", scheme.name)
     if not is_fine:
         raise ConfigurationError("expected a key that a header can hold, found another (not shown: it is secret)")
-    return outgoing._replace(headers={**outgoing.headers, place.name.lower(): key})
+    return outgoing._replace(headers={**outgoing.headers, scheme.name.lower(): key})

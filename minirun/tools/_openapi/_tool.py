@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -15,15 +15,18 @@ from ..._urls import Url, joined, url_of
 from ..._web import Web, WebAnswer, WebFailedError
 from ...credentials import AuthConfig, AuthCredential
 from ...credentials._secrets import SECRET_CHARS_MIN
-from ...errors import ApiConnectionError, ApiError, ApiTimeoutError, ConfigurationError
+from ...errors import ApiConnectionError, ApiError, ApiTimeoutError, ArgumentError, ConfigurationError
 from ...runtime import ToolContext
-from ...types import FunctionDeclaration
+from ...runtime._credentials import load_credential
+from ...types import Blob, FunctionDeclaration
 from .._base import BaseTool
 from .._retry import RetryConfig
 from ._answer import error_of, result_of
 from ._document import Document
+from ._multipart import file_names
 from ._operations import Operation, parameters_of
 from ._request import Outgoing, request_for, with_credential
+from ._security import Auth, SecurityScheme, chosen
 from ._styles import escaped
 
 __all__ = ["Headers", "RestApiTool", "Source", "checked_headers"]
@@ -48,7 +51,7 @@ class Source:
     document: Document
     base: Url
     web: Web
-    auth: AuthConfig | None
+    auth: Auth | None
     headers: Headers | None
     timeout_s: float
     response_bytes_max: int
@@ -120,33 +123,59 @@ class RestApiTool(BaseTool):
             CredentialRefusedError: A credential was asked for and refused.
         """
         source, operation = self._source, self._operation
-        plain = request_for(operation, source.base, args)
-        credential = await self._credential(tool_context, plain, None)
-        answer = await self._sent(await self._whole(tool_context, plain, credential, refresh=False))
-        if answer.status == 401 and (credential is not None or callable(source.headers)):
-            credential = await self._credential(tool_context, plain, credential)
-            answer = await self._sent(await self._whole(tool_context, plain, credential, refresh=True))
+        plain = request_for(operation, source.base, args, await self._files(args, tool_context))
+        wanted = chosen(operation.security, source.auth)
+        credentials = [await tool_context.request_credential(config) for _, config in wanted]
+        answer = await self._sent(await self._whole(tool_context, plain, wanted, credentials, refresh=False))
+        if answer.status == 401 and (credentials or callable(source.headers)):
+            credentials = await self._others(tool_context, wanted, credentials)
+            answer = await self._sent(await self._whole(tool_context, plain, wanted, credentials, refresh=True))
         if not 200 <= answer.status < 300:
             raise error_of(operation, answer)
         return result_of(operation, answer)
 
+    async def _files(self, args: Mapping[str, Any], context: ToolContext) -> dict[str, Blob]:
+        """The artifacts that a call sends, by name."""
+        files = {}
+        for name in file_names(self._operation, args):
+            part = await context.load_artifact(name)
+            if part is None:
+                raise ArgumentError(f"expected the name of an artifact of this session, found {brief(name)}")
+            text = (part.text or "").encode()
+            files[name] = part.inline_data or Blob(data=text, mime_type="text/plain; charset=utf-8")
+        return files
+
     # --- credentials
 
-    async def _credential(
-        self, context: ToolContext, plain: Outgoing, rejected: AuthCredential | None
-    ) -> AuthCredential | None:
-        """What the user is known by, if the document says that this operation wants it."""
-        auth, security = self._source.auth, self._operation.security
-        kind = auth.scheme if auth is not None else ""
-        kind = "bearer" if kind == "oauth2" else kind
-        if auth is None or (security is not None and all(each.kind != kind for each in security)):
-            return None
-        return await context.request_credential(auth, rejected=rejected)
+    async def _others(
+        self, context: ToolContext, wanted: Sequence[tuple[SecurityScheme, AuthConfig]], refused: list[AuthCredential]
+    ) -> list[AuthCredential]:
+        """
+        Others than those that were refused. If any are renewed without a person, these are tried first: a server does
+        not say which of several it has meant.
+        """
+        configs = [config for _, config in wanted]
+        meant = [config.auth_scheme is not None for config in configs]
+        if not any(meant):
+            meant = [True] * len(configs)
+        for config, old, is_meant in zip(configs, refused, meant, strict=True):
+            if is_meant:  # all are forgotten, or renewed, before somebody is asked for the first
+                await load_credential(context, config, old)
+        return [
+            await context.request_credential(config, rejected=old) if is_meant else old
+            for config, old, is_meant in zip(configs, refused, meant, strict=True)
+        ]
 
     async def _whole(
-        self, context: ToolContext, plain: Outgoing, credential: AuthCredential | None, *, refresh: bool
+        self,
+        context: ToolContext,
+        plain: Outgoing,
+        wanted: Sequence[tuple[SecurityScheme, AuthConfig]],
+        credentials: Sequence[AuthCredential],
+        *,
+        refresh: bool,
     ) -> Outgoing:
-        """The request with the program's own headers, and then the credential."""
+        """The request with the program's own headers, and then the credentials."""
         own = self._source.headers
         if callable(own):
             given = own(context, refresh=refresh)
@@ -157,11 +186,12 @@ class RestApiTool(BaseTool):
         told = {name: text for name, text in found.items() if is_new and len(text) >= SECRET_CHARS_MIN}
         _hide(context, told | {name: text for name, text in found.items() if _SECRET_NAME.search(name)})
         whole = plain._replace(headers={**plain.headers, **found})
-        if credential is None:
-            return whole
-        whole = with_credential(whole, self._operation, credential)
-        _hide(context, {name: whole.headers[name] for name in ("authorization",) if name in whole.headers})
-        _hide(context, {name: escaped(credential.reveal(name)) for name in credential.names if name == "api_key"})
+        for (scheme, _), credential in zip(wanted, credentials, strict=True):
+            whole = with_credential(whole, scheme, credential)
+            if scheme.kind == "api_key":
+                _hide(context, {"key": escaped(credential.reveal())})
+            else:
+                _hide(context, {"authorization": whole.headers["authorization"]})
         return whole
 
     # --- the way

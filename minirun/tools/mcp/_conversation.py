@@ -30,6 +30,7 @@ from ...errors import McpError
 from ...flows._questions import REQUEST_INPUT
 from ...runtime import ToolContext
 from ...runtime._questions import ask_for_input
+from ._back_channel import Answers
 from ._forms import fingerprint, form_of, reply_of
 from ._sampling import sampled
 from ._server import Server
@@ -39,7 +40,8 @@ __all__ = ["KEY", "answered"]
 KEY = "mcp"
 """Where the payload of a question has what belongs to the call: `{"server", "requests", "state", "known", "asks"}`."""
 
-Send: TypeAlias = Callable[[dict[str, Any] | None, str | None], Awaitable[Any]]
+Send: TypeAlias = Callable[[dict[str, Any] | None, str | None, Answers], Awaitable[Any]]
+"""Calls the server: with responses and a state, or, if it is of the older protocol, with all that people have said."""
 
 # A server that asks more often does not come to an end; it is the limit of a call, over all its pauses.
 ROUNDS_MAX = 50
@@ -65,7 +67,7 @@ async def answered(server: Server, context: ToolContext, tool: str, send: Send) 
     restarts = rounds = 0
     while True:
         try:
-            result = await send(responses, state)
+            result = await send(responses, state, conversation.told)
         except MCPError as error:
             if state is None or error.code != mcp_types.INVALID_PARAMS or restarts == 3:
                 raise
@@ -91,7 +93,7 @@ class _Conversation:
         self._server = server
         self._context = context
         self._tool = tool
-        self._told: list[tuple[str, mcp_types.ElicitResult]] = []  # what people have said, by what they were asked
+        self.told: list[tuple[str, mcp_types.ElicitResult]] = []  # what people have said, by what they were asked
         self._usable: list[tuple[str, mcp_types.ElicitResult]] = []  # of it, what answers a question that is asked anew
 
     async def replay(self) -> tuple[dict[str, Any] | None, str | None]:
@@ -105,7 +107,7 @@ class _Conversation:
 
     def begin_anew(self) -> None:
         """The server knows nothing any more of what it was told."""
-        self._usable = list(self._told)
+        self._usable = list(self.told)
 
     async def answer(self, result: mcp_types.InputRequiredResult) -> tuple[dict[str, Any] | None, str | None]:
         """Return the responses to what the server asks; pauses the invocation where a person has to give them."""
@@ -161,10 +163,11 @@ class _Conversation:
         for key, request in sorted(turn["requests"].items()):
             if request.get("method") != "elicitation/create" or key in turn["known"]:
                 continue
-            form = form_of(request["params"], self._server.label, self._tool)
+            # As it was called then: behind another address it is the same question all the same.
+            form = form_of(request["params"], turn["server"], self._tool)
             payload = {**form.about, KEY: {**turn, "asks": key}}
             answer = await ask_for_input(self._context, form.message, form.schema, payload)
-            self._told.append((fingerprint(request), reply_of(request["params"], answer)))
+            self.told.append((fingerprint(request), reply_of(request["params"], answer)))
 
     async def _responses(self, turn: dict[str, Any]) -> dict[str, Any]:
         """What the server is told in this round, of which people have been asked."""
@@ -174,7 +177,7 @@ class _Conversation:
             if key in turn["known"]:
                 responses[key] = mcp_types.ElicitResult.model_validate(turn["known"][key])
             elif method == "elicitation/create":
-                responses[key] = dict(self._told)[fingerprint(request)]  # the newest
+                responses[key] = dict(self.told)[fingerprint(request)]  # the newest
             elif method == "roots/list" and self._server.settings.roots:
                 responses[key] = await self._server._roots(None)
             elif method == "sampling/createMessage" and self._server.settings.sampling:

@@ -46,6 +46,10 @@ LEFT = "its toolset was left"
 # To say goodbye to a server that was lost.
 LEAVE_S = 10.0
 
+# To end the session with a server of the older protocol, when its toolset is left. A server that is there answers at
+# once; one that is not costs the program this at its end.
+GOODBYE_S = 2.0
+
 
 @attrs.define(eq=False)
 class _Waiter:
@@ -80,6 +84,7 @@ class Link:
         self._waiters: list[_Waiter] = []
         self._wanted = trio.Event()
         self._lost = trio.Event()
+        self._ended = trio.Event()
         self._why = ""
         self._is_over = False
         self._failures = 0
@@ -119,6 +124,18 @@ class Link:
             self._client = None
             self._lost.set()
 
+    async def leave(self) -> None:
+        """
+        End the session with the server, if its protocol has one; to be called before `hold` is cancelled.
+
+        Behind a URL such a server would keep the session, and the calls in it, for as long as it lives.
+        """
+        client = self._client
+        if client is not None and client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            self.lose(client)
+            with trio.move_on_after(GOODBYE_S):
+                await self._ended.wait()
+
     def error(self, why: str) -> McpConnectionError:
         """The error that says why there is no connection."""
         return McpConnectionError(f"the MCP server {self._label!r} was expected to answer, but {why}")
@@ -146,7 +163,7 @@ class Link:
 
     async def _live_once(self) -> None:
         """Connect, let the waiters go on, and stay until the connection is lost."""
-        self._lost, self._why, since = trio.Event(), "", math.inf
+        self._lost, self._ended, self._why, since = trio.Event(), trio.Event(), "", math.inf
         request = self._waiters[0].request
         token = REQUEST.set(request)
         scope = trio.CancelScope(deadline=trio.current_time() + self._connect_timeout_s)
@@ -161,6 +178,7 @@ class Link:
         finally:
             REQUEST.reset(token)
             self._client = None
+            self._ended.set()
         is_early = trio.current_time() - since < LIVES_S  # also where it was never up
         self._failures = self._failures + 1 if is_early else 0
         pause_s = min(BACKOFF_S * 2 ** min(self._failures - 1, 10), BACKOFF_S_MAX) if self._failures else 0.0

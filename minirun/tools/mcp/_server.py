@@ -28,6 +28,7 @@ from pydantic import ValidationError
 from ..._json import brief
 from ...errors import ConfigurationError, McpAuthenticationError, McpConnectionError, McpError
 from ...runtime import ReadonlyContext
+from ._back_channel import Answers, BackChannel
 from ._http import REQUEST, Request, http_streams
 from ._link import Link
 from ._servers import StdioServer
@@ -93,6 +94,7 @@ class Server:
         self.label = settings.label
         self._lists: dict[tuple[str, frozenset[tuple[str, str]] | None], _Kept] = {}
         self._last: dict[str, Any] = {}  # of each list that is the same for all
+        self.back_channel = BackChannel(self.label)
         self.link = Link(self._client, self.label, settings.connect_timeout_s, self._lists.clear)
 
     # --- connecting
@@ -116,8 +118,8 @@ class Server:
             cache=None,  # by trio's clock, and by whose list it is: here
             client_info=mcp_types.Implementation(name="minirun", version="1"),
             message_handler=self._hear,
-            # That there is somebody to ask. What asks inside of a request, as old servers do, is told that nobody is.
-            elicitation_callback=_nobody,
+            elicitation_callback=self.back_channel.elicited,
+            # That there is a model to ask. One of the older protocol, which asks in a call, is told that there is none.
             sampling_callback=_nobody if self.settings.sampling else None,
             list_roots_callback=self._roots if self.settings.roots else None,
         )
@@ -219,6 +221,19 @@ class Server:
     async def _relist(self, session: ClientSession) -> None:
         with trio.move_on_after(self.settings.connect_timeout_s):
             await _pages(lambda params: session.list_tools(params=params))
+
+    async def asked(
+        self,
+        client: Client,
+        request: Callable[..., Awaitable[Any]],
+        responses: dict[str, Any] | None,
+        state: str | None,
+        answers: Answers,
+    ) -> Any:
+        """Return the result of *request*, or what the server asks first; by the way of its protocol."""
+        if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return await request(input_responses=responses, request_state=state, allow_input_required=True)
+        return await self.back_channel.hold(answers, request)
 
     # --- lists
 

@@ -129,6 +129,7 @@ def _checked_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
+        fits = fits and parts.port != 0 and url.isprintable() and " " not in url  # reading the port may raise
     except ValueError:
         fits = False
     if not fits:

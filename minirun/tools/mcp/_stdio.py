@@ -20,6 +20,7 @@ import trio
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
+from ..._lines import Lines, LineTooLongError
 from ._servers import StdioServer
 from ._text import LABEL_CHARS_MAX, line
 
@@ -86,35 +87,39 @@ class _Pipes:
         self.is_leaving = False
 
     async def read(self, to_client: anyio.abc.ObjectSendStream[Any]) -> None:
-        """Pass on each line that is a message. Other lines, which some programs print, are passed over."""
+        """Pass messages on to the client, until either side ends; then say why."""
+        async with to_client:
+            why = await self._pass_on(to_client)
+            await self._say_why(why)
+        if why:
+            await self._drain()
+
+    async def _pass_on(self, to_client: anyio.abc.ObjectSendStream[Any]) -> str:
+        """Pass on each line that is a message, and not those that some programs print; return what is wrong with it."""
         stdout = self._process.stdout
         assert stdout is not None
-        buffer = bytearray()
-        why = ""
-        async with to_client:
-            try:
-                while chunk := await stdout.receive_some():
-                    start = len(buffer)
-                    buffer += chunk
-                    end = buffer.rfind(b"\n", start)
-                    if end >= 0:
-                        for each in bytes(buffer[:end]).split(b"\n"):
-                            message = _message(each)
-                            if message is not None:
-                                await to_client.send(message)
-                        del buffer[: end + 1]
-                    if len(buffer) > self._bytes_max:
-                        why = f"it has sent a message of more than {self._bytes_max} bytes (message_bytes_max)"
-                        break
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError, *_GONE):
+        lines = Lines(self._bytes_max)
+        try:
+            while chunk := await stdout.receive_some():
+                for each in lines.fed(chunk):
+                    message = _message(each)
+                    if message is not None:
+                        await to_client.send(message)
+        except LineTooLongError:
+            return f"it has sent a message of more than {self._bytes_max} bytes (message_bytes_max)"
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, *_GONE):
+            pass
+        return ""
+
+    async def _drain(self) -> None:
+        """Let it write what it has to, so that it is able to end."""
+        stdout = self._process.stdout
+        assert stdout is not None
+        try:
+            while not self.is_leaving and await stdout.receive_some():
                 pass
-            await self._say_why(why)
-        while why and not self.is_leaving:  # let it write what it has to, so that it is able to end
-            try:
-                if not await stdout.receive_some():
-                    return
-            except _GONE:
-                return
+        except _GONE:
+            pass
 
     async def _say_why(self, why: str) -> None:
         if self.is_leaving:

@@ -14,6 +14,7 @@ from ...errors import ArgumentError
 from ...runtime import ToolContext
 from ...types import FunctionDeclaration
 from .._base import BaseTool
+from ._back_channel import Answers
 from ._conversation import answered
 from ._listing import RESOURCE_TOOL, Definition
 from ._progress import with_progress
@@ -53,16 +54,10 @@ class McpTool(BaseTool):
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> Any:
         what = f"a call of {line(self.original_name, 80)!r}"
 
-        async def send(responses: dict[str, Any] | None, state: str | None) -> Any:
+        async def send(responses: dict[str, Any] | None, state: str | None, answers: Answers) -> Any:
             async def call(report: ProgressFnT, client: Client) -> Any:
-                return await client.session.call_tool(
-                    self.original_name,
-                    args,
-                    progress_callback=report,
-                    input_responses=responses,
-                    request_state=state,
-                    allow_input_required=True,
-                )
+                made = partial(client.session.call_tool, self.original_name, args, progress_callback=report)
+                return await self._server.asked(client, made, responses, state, answers)
 
             return await with_progress(
                 tool_context, lambda report: self._server.ask(tool_context, what, partial(call, report), limit_s=None)
@@ -98,11 +93,10 @@ class ResourceTool(BaseTool):
             raise ArgumentError("uri: expected at most 2 000 characters, found more")
         what = f"the resource {line(uri, 200)!r}"
 
-        async def send(responses: dict[str, Any] | None, state: str | None) -> Any:
+        async def send(responses: dict[str, Any] | None, state: str | None, answers: Answers) -> Any:
             async def read(client: Client) -> Any:
-                return await client.session.read_resource(
-                    uri, input_responses=responses, request_state=state, allow_input_required=True
-                )
+                made = partial(client.session.read_resource, uri)
+                return await self._server.asked(client, made, responses, state, answers)
 
             return await self._server.ask(tool_context, what, read, limit_s=None)
 

@@ -13,6 +13,7 @@ from mcp import Client, MCPError
 from pydantic import ValidationError
 
 from ..._json import brief, is_count, is_seconds
+from ..._service import check_in_trio
 from ...errors import ConfigurationError
 from ...runtime import ReadonlyContext
 from .._base import BaseTool, OnInterrupted
@@ -161,6 +162,7 @@ class McpToolset(BaseToolset):
         Raises:
             ConfigurationError: It is entered already.
         """
+        check_in_trio()
         token = trio.lowlevel.current_trio_token()
         if token in self._entries:
             raise ConfigurationError(f"expected {self!r} to be entered once at a time; share it inside of its block")
@@ -175,6 +177,8 @@ class McpToolset(BaseToolset):
         """End the connection and its server. What the block has raised leaves as it is, in no group."""
         entry = self._entries.pop(trio.lowlevel.current_trio_token())
         entry.nursery.cancel_scope.shield = True  # a cancellation from outside hides nothing that the block has raised
+        with trio.CancelScope(shield=True):
+            await entry.server.link.leave()
         entry.nursery.cancel_scope.cancel()
         await entry.nurseries.__aexit__(None, None, None)
 
@@ -182,6 +186,7 @@ class McpToolset(BaseToolset):
         return f"McpToolset({self.label!r})"
 
     def _entered(self) -> _Entry:
+        check_in_trio()
         entry = self._entries.get(trio.lowlevel.current_trio_token())
         if entry is None:
             msg = f"expected {self!r} to be entered, found that it was not, or was left"

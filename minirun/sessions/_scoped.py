@@ -1,20 +1,31 @@
-"""The live session of a file: what the file has to remember with it, beside what every store knows of a session."""
+"""The live session of a file or a database: what it has beside what every store knows of a session."""
 
 from __future__ import annotations
 
-from ..._json import JSON
-from .._calls import OpenCall
-from .._key import SessionKey
-from .._live import LiveSession
-from .._state import Values
-from ._logs import Segment
-from ._rows import Row
+from typing import Any, Final, NamedTuple
 
-__all__ = ["CachedScope", "FileSession"]
+from .._json import JSON
+from ._calls import OpenCall
+from ._key import SessionKey
+from ._live import LiveSession
+from ._state import Values
+
+__all__ = ["CHAIN_START", "CachedScope", "ScopedSession", "Segment"]
+
+CHAIN_START: Final = bytes(32)
+"""What stands before the first link of every chain."""
+
+
+class Segment(NamedTuple):
+    """Which log holds the events *first_seq* to *last_seq* of a session."""
+
+    first_seq: int
+    last_seq: int
+    log: int
 
 
 class CachedScope:
-    """The cached values of one `user:` or `app:` scope, current up to `commit_no`."""
+    """The cached values of one `user:` or `app:` scope, current up to `commit_no`; -1: not loaded."""
 
     __slots__ = ("__weakref__", "commit_no", "values")
 
@@ -23,7 +34,7 @@ class CachedScope:
         self.commit_no = -1
 
 
-class FileSession(LiveSession):
+class ScopedSession(LiveSession):
     """A live session with its shared scopes, where its events are, and the epoch of its lease that was last seen."""
 
     __slots__ = ("app", "epoch", "segments", "user")
@@ -31,7 +42,7 @@ class FileSession(LiveSession):
     def __init__(
         self,
         key: SessionKey,
-        row: Row,
+        row: Any,  # of the session, as the store reads it
         values: dict[str, JSON],
         scopes: tuple[CachedScope, CachedScope],
         segments: tuple[Segment, ...],
@@ -51,4 +62,4 @@ class FileSession(LiveSession):
         )
         self.mark = row.chain
         self.segments = segments
-        self.epoch = row.epoch
+        self.epoch: int = row.epoch
