@@ -118,18 +118,18 @@ async def test_a_choice_of_events_does_not_have_it() -> None:
 async def test_a_summary_does_not_tell_it() -> None:
     """What is told to a summarizer is what prompts show."""
     agent = agent_with("one", "two", "three")
-    sessions = InMemorySessionService()
     config = EventsCompactionConfig(compaction_interval=2, overlap_size=0, summarizer=FirstLinesSummarizer())
     plugins = [GuardrailPlugin(input=[no_bad_words], parallel=False)]
     app = App("app", agent, plugins=plugins, events_compaction_config=config)
-    runner = Runner(app=app, session_service=sessions, auto_create_session=True)
-    await run_to_end(runner, "my card, and a long text that nobody needs to have as it was, again and again")
-    await run_tripped(runner, "very bad words")
-    _, run = await run_to_end(runner, "and more")
+    runner = Runner(app=app, session_service=InMemorySessionService(), auto_create_session=True)
+    long = " again and again, at a length that a summary does not have" * 20
+    await run_to_end(runner, f"my card{long}")
+    _, run = await run_to_end(runner, f"and more{long}")
     await run_to_end(runner, "hello")
     assert run.compaction is not None
-    assert "[card]" in str(run.compaction.actions.compaction)
-    assert "bad" not in str(run.compaction.actions.compaction) + str(prompts(agent)[-1])
+    told = str(run.compaction.actions.compaction)
+    assert "my [card]" in told
+    assert "my card" not in told + str(prompts(agent)[-1])
 
 
 async def test_what_is_held_is_bounded(autojump_clock: trio.testing.MockClock) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 import trio
@@ -36,9 +36,11 @@ from ..runtime._failure import first_failure, is_only_cancelled, leaves
 from ..types import Content, FunctionCall, Part
 from ._base import SET_MODEL_RESPONSE
 from ._guardrails import Finding, Guardrail, ask_all
-from ._llm import LlmAgent
 from ._request import ModelRequest, prepare
 from ._verdicts import STEP, Looked, Message, Verdict
+
+if TYPE_CHECKING:
+    from ._llm import LlmAgent
 
 __all__ = ["guarded"]
 

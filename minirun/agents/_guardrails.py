@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import attrs
@@ -28,7 +29,7 @@ TRIPS = "tripwire_triggered"
 """What the `output` of an agent that is a guardrail has to say, as a bool."""
 
 
-def _check_check(guardrail: Guardrail, attribute: Any, check: Any) -> None:
+def _check_check(guardrail: Guardrail, attribute: Any, check: Callable[..., Any] | BaseAgent) -> None:
     expected = "expected a guardrail to be a function of the context and a content, or an agent"
     if isinstance(check, BaseAgent):
         return
@@ -81,16 +82,19 @@ class Guardrail:
         return found if isinstance(found, str) else type(self.check).__name__
 
 
-def guardrails_of(value: Any, where: str, **settings: Any) -> Sequence[Guardrail]:
+def guardrails_of(
+    value: Any, where: str, *, parallel: bool = True, keep_refused: bool = False
+) -> Sequence[Guardrail]:
     """
-    Return the guardrails of one field: what is a plain function, or an agent, gets these *settings*.
+    Return the guardrails of one field: what is a plain function, or an agent, gets these settings.
 
     Raises:
         ConfigurationError: One cannot be a guardrail, or has a setting that has no effect there.
     """
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         raise ConfigurationError(f"expected {where} to be a list of guardrails, found {brief(value)}; write [...]")
-    found = FrozenTuple([each if isinstance(each, Guardrail) else Guardrail(each, **settings) for each in value])
+    made = partial(Guardrail, parallel=parallel, keep_refused=keep_refused)
+    found = FrozenTuple([each if isinstance(each, Guardrail) else made(each) for each in value])
     for each in found:
         if "output" in where and (not each.parallel or each.keep_refused):
             msg = f"{where}: expected guardrail {each._called!r} without parallel=False and keep_refused=True"
