@@ -14,6 +14,7 @@ from ..flows._turn import INVALID_OUTPUT, REFUSED_OUTPUT
 from ..runtime import ToolContext
 from ..tools import BaseTool
 from ..types import Content, FunctionDeclaration, Part
+from ._answers import with_output
 from ._base import SET_MODEL_RESPONSE as NAME
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from ..runtime._invocation import Invocation
     from ._llm import LlmAgent
 
-__all__ = ["Answer", "AnswerTool", "OutputRetries", "in_form", "with_output"]
+__all__ = ["Answer", "AnswerTool", "OutputRetries", "in_form"]
 
 
 def in_form(agent: LlmAgent, event: Event) -> tuple[Event, list[str]]:
@@ -33,16 +34,6 @@ def in_form(agent: LlmAgent, event: Event) -> tuple[Event, list[str]]:
         message = "; ".join(outcome.problems)
         return changed(event, error_code=INVALID_OUTPUT, error_message=message), list(outcome.problems)
     return with_output(agent, event, outcome.value), []
-
-
-def with_output(agent: LlmAgent, event: Event, value: Any) -> Event:
-    """Put the final answer where the agent's fields want it."""
-    if agent._output is not None:
-        event = changed(event, output=freeze(value, "output"))
-    if agent.output_key is not None and (agent._output is not None or value):
-        delta = freeze({agent.output_key: value}, "state_delta")
-        event = changed(event, actions=changed(event.actions, state_delta=delta))
-    return event
 
 
 class Answer(NamedTuple):
