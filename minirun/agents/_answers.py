@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .._json import freeze
 from .._values import changed
 from ..errors import ModelError
 from ..events import NO_NODE, Event
@@ -13,10 +12,7 @@ from ..flows._output import Outcome, OutputSchema
 from ..runtime import InvocationContext
 from ._tree import AgentTree
 
-if TYPE_CHECKING:
-    from ._llm import LlmAgent
-
-__all__ = ["is_told_as_answer", "last_answer", "value_of", "with_output"]
+__all__ = ["is_told_as_answer", "last_answer", "value_of"]
 
 
 def last_answer(context: InvocationContext, start_seq: int) -> Event | None:
@@ -64,13 +60,3 @@ def value_of(event: Event, tree: AgentTree) -> Any:
     if form is not None and form.parse_text(event.text) == Outcome():
         return None  # an output that is null
     return event.text
-
-
-def with_output(agent: LlmAgent, event: Event, value: Any) -> Event:
-    """Put the final answer where the agent's fields want it."""
-    if agent._output is not None:
-        event = changed(event, output=freeze(value, "output"))
-    if agent.output_key is not None and (agent._output is not None or value):
-        delta = freeze({agent.output_key: value}, "state_delta")
-        event = changed(event, actions=changed(event.actions, state_delta=delta))
-    return event

@@ -14,7 +14,7 @@ from ..flows._turn import INVALID_OUTPUT, REFUSED_OUTPUT
 from ..runtime import ToolContext
 from ..tools import BaseTool
 from ..types import Content, FunctionDeclaration, Part
-from ._answers import with_output
+from ._answer_fields import with_output
 from ._base import SET_MODEL_RESPONSE as NAME
 
 if TYPE_CHECKING:

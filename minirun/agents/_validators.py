@@ -20,7 +20,7 @@ from ..flows._turn import REFUSED_OUTPUT
 from ..runtime import InvocationContext, ToolContext
 from ..runtime._failure import leaves
 from ..types import Part
-from ._answers import with_output
+from ._answer_fields import with_output
 
 if TYPE_CHECKING:
     from ._llm import LlmAgent
