@@ -90,7 +90,7 @@ class _Source:
         return Looked.at(self._invocation.live).verdict(place)
 
     async def look_at(self, message: Message, shown: Content, *, parallel: bool) -> None:
-        """Look at the message, as it is *shown* by now, unless that was done before; others wait for whoever does."""
+        """Look at the message, as it is *shown* by now, unless that was done before; the first does it, others wait."""
         place = f"{self.kind(message, parallel=parallel)} {message.id}"
         async with self._invocation.memo.setdefault(("guardrails", place), trio.Lock()):
             if self.known(message, parallel=parallel) is None:
@@ -152,7 +152,7 @@ class _Source:
         try:
             return await ask_all(context, guardrails, content, role=role)
         except BaseException as error:
-            self._invocation.ids.release(context._claims)  # whoever looks again comes to the same
+            self._invocation.ids.release(context._claims)  # another look takes the same
             if isinstance(error, Exception):
                 self._invocation.failures.of_hooks += leaves(error)
             raise

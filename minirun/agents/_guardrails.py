@@ -173,7 +173,7 @@ async def _ask(context: ToolContext, guardrail: Guardrail, content: Content, rol
         return Finding(retry=context._invocation.secrets.text_of(retry))
     except GuardrailTripwireError as error:
         info = context._invocation.secrets.out_of(freeze(error.info, f"info of guardrail {name!r}"))
-        error.__init__(info, guardrail=error.guardrail or name)  # type: ignore[misc]  # it says who has tripped, now
+        error.__init__(info, guardrail=error.guardrail or name)  # type: ignore[misc]  # it names the guardrail now
         return Finding(trip=error, keeps_refused=guardrail.keep_refused)
     if found is None:
         return Finding()

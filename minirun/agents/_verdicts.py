@@ -2,7 +2,7 @@
 What a session's log has of the messages that guardrails look at, and of their verdicts.
 
 A message that a model is shown was looked at before, by all guardrails that look there: also one of an earlier run that
-was cut off before the verdict. So whoever sends something and leaves at once gets nothing past a guardrail.
+was cut off before the verdict. So nobody gets something past a guardrail by leaving at once.
 """
 
 from __future__ import annotations
