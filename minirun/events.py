@@ -127,6 +127,11 @@ class Replay(Value):
     `"next_model_call"` or `"idle"`; what is stored says when it was: `"idle"` if the agents had come to their end by
     then, and have begun again with it.
     """
+    hides: str | None = attrs.field(default=None, metadata=TEXT)
+    """
+    A guardrail has refused or replaced a message of the user: the id of its event. No prompt shows the message any
+    more; this event's content, if there is one, is shown in its place. "": what was asked inside of a call or a node.
+    """
     aside: bool | None = attrs.field(default=None, metadata=FLAG)
     """True: the event is detached from its agent's logic, which does not emit it again."""
     ended: str | None = attrs.field(default=None, metadata=TEXT)

@@ -96,6 +96,7 @@ replays = st.builds(
     asked=flags,
     again=maybe(texts),
     sent=maybe(texts),
+    hides=maybe(texts),
     aside=flags,
     saves=st.dictionaries(texts, st.integers(0, 9), max_size=2),
     ended=maybe(texts),

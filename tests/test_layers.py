@@ -37,7 +37,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             "types events errors _json _fields _frozen _frozen_error _odd_notes _replay_checks _routes _values _copies "
             "_codec _record _window _adk _genai _misuse _model_errors _request_types _state_schema_error "
-            "_workflow_errors _api_errors _tool_server_errors _urls _lines",
+            "_workflow_errors _api_errors _guardrail_errors _tool_server_errors _urls _lines",
         ),
     ),
     (
@@ -148,6 +148,8 @@ LATER = frozenset(
         "agents._callbacks",
         "agents._clone",
         "agents._generator",
+        "agents._guarded",
+        "agents._guardrails",
         "agents._instructions",
         "agents._llm_fields",
         "agents._model_callbacks",
@@ -175,6 +177,7 @@ LATER = frozenset(
         "credentials._values",
         "flows._actions",
         "flows._deps",
+        "flows._hidden",
         "flows._json_schema",
         "flows._node_paths",
         "flows._output",

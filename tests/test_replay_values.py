@@ -51,6 +51,8 @@ NOTES: list[tuple[Replay, str]] = [
     (Replay(asked=False), '{"asked":false}'),
     (Replay(again="- shorter, please"), '{"again":"- shorter, please"}'),
     (Replay(again=""), '{"again":""}'),
+    (Replay(hides="e-1", aside=True), '{"hides":"e-1","aside":true}'),
+    (Replay(hides=""), '{"hides":""}'),
     (Replay(aside=True, saves={"e-1": 0, "e-2": 7}), '{"aside":true,"saves":{"e-1":0,"e-2":7}}'),
     (
         Replay(step=STEP, aside=True, saves={"e": 1}, reads=READS),

@@ -41,6 +41,7 @@ from minirun.testing import ScriptedLlm, call
 from minirun.tools import FunctionTool, ToolContext, exit_loop
 from minirun.types import Content, FunctionCall, FunctionResponse, Part
 
+from .gates import gate
 from .graph_worlds import graphs
 from .helpers import Logic, Place
 from .keeping import annals, diary, studio
@@ -914,7 +915,9 @@ KEEPING: dict[str, tuple[Scenario, Options]] = {
     "diary in two processes": (diary, {"faults": ALL, "storage": "sqlite", "processes": 2}),
     "annals in memory": (annals, {"faults": IN_MEMORY, "storage": "memory", "processes": 1}),
     "annals in two processes": (annals, {"faults": ALL, "storage": "sqlite", "processes": 2}),
+    "gate in memory": (gate, {"faults": IN_MEMORY, "storage": "memory", "processes": 1}),
+    "gate in two processes": (gate, {"faults": ALL, "storage": "sqlite", "processes": 2}),
     "vaults in memory": (vaults, {"faults": IN_MEMORY, "storage": "memory", "processes": 1}),
 }
-"""The worlds in which artifacts, memories, summaries and credentials are kept. Planted bugs that name none are not
-looked for here."""
+"""The worlds in which artifacts, memories, summaries and credentials are kept, and those with guardrails. Planted bugs
+that name none are not looked for here."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ._composite import LoopAgent as LoopAgent
     from ._composite import ParallelAgent as ParallelAgent
     from ._composite import SequentialAgent as SequentialAgent
+    from ._guardrails import Guardrail as Guardrail
     from ._in_thread import in_thread as in_thread
     from ._llm import Agent as Agent
     from ._llm import LlmAgent as LlmAgent
@@ -26,6 +27,7 @@ else:
             "._agent_tool": "AgentTool",
             "._base": "BaseAgent",
             "._composite": "LoopAgent ParallelAgent SequentialAgent",
+            "._guardrails": "Guardrail",
             "._in_thread": "in_thread",
             "._llm": "Agent LlmAgent",
         },

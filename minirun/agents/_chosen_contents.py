@@ -17,6 +17,7 @@ from .._values import changed
 from ..errors import InvalidValueError
 from ..events import Event
 from ..flows._branches import is_visible
+from ..flows._hidden import without_hidden
 from ..flows._retold import handed_input
 from ..flows._transcript import Transcript
 from ..runtime import CallbackContext, InvocationContext
@@ -38,7 +39,8 @@ def choose(
     Raises:
         InvalidValueError: What has chosen has returned something else than events.
     """
-    shown = [event for event in events if event.content is not None and is_visible(event.branch, ctx.branch)]
+    told = without_hidden(events)
+    shown = [event for event in told if event.content is not None and is_visible(event.branch, ctx.branch)]
     answered = {item.id for event in shown for item in event.get_function_responses()}
     if agent.transfer_input_filter is not None:
         handed = [index for index, event in enumerate(shown) if event.actions.transfer_to_agent == agent.name]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
-from functools import cached_property
+from functools import cached_property, partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from .._json import FrozenTuple, brief, freeze, is_count
+from .._json import FrozenTuple, brief, is_count
 from .._values import MAKE, changed
 from ..errors import ConfigurationError, FatalError
 from ..events import Event, EventActions, Replay
@@ -52,12 +52,13 @@ def _is_instruction(instruction: object) -> bool:
     return isinstance(instruction, str) or callable(instruction)
 
 
-def _static(value: str | Content | None) -> str | None:
-    if value is None or isinstance(value, str):
+def _seldom(name: str, value: Any) -> Any:
+    """A field that few agents have, converted by the function of this name."""
+    if value is None or value == ():
         return value
-    from ._llm_fields import static_text  # most are a text
+    from . import _llm_fields
 
-    return static_text(value)
+    return getattr(_llm_fields, name)(value)
 
 
 def _tools(value: Sequence[BaseTool | BaseToolset | Callable[..., Any]]) -> tuple[BaseTool | BaseToolset, ...]:
@@ -137,6 +138,9 @@ class LlmAgent(BaseAgent):
             state is stored with an answer that it has let pass. Any other exception fails the run.
         output_retries: How often a model whose answer has another form, or was refused by the *output_validator* or by
             a hook's `ask_again`, is asked again before the run fails with OutputSchemaError.
+        input_guardrails: Functions of the context and the user's message, or agents, that look at it before the model
+            says anything: see `minirun.agents.Guardrail`. The model is asked meanwhile, and what it says is held back.
+        output_guardrails: The same for each complete answer of the model, before anything of it is shown or stored.
         output_key: The state key that gets the final answer: its text or, with *output_schema*, its value.
         mode: How it works as a node of a workflow. `"single_turn"`, as None: it answers its input, and that is the
             output. `"task"`: it talks with the user until it has what the *output_schema* asks for, and calls
@@ -172,7 +176,7 @@ class LlmAgent(BaseAgent):
         default="",
         validator=refusing("global_instruction to be a string or a function of the context", _is_instruction),
     )
-    static_instruction: str | Content | None = attrs.field(default=None, converter=_static)
+    static_instruction: str | Content | None = attrs.field(default=None, converter=partial(_seldom, "static_text"))
     tools: Sequence[BaseTool | BaseToolset | Callable[..., Any]] = attrs.field(default=(), converter=_tools)
     model_retry: RetryConfig | Literal["standard"] | None = attrs.field(default="standard", validator=_checked)
     generate_content_config: GenerateContentConfig | None = attrs.field(default=None, validator=_checked)
@@ -188,6 +192,8 @@ class LlmAgent(BaseAgent):
     output_retries: int = attrs.field(
         default=2, validator=refusing("output_retries to be an integer from 0 up", is_count)
     )
+    input_guardrails: Sequence[Any] = attrs.field(default=(), converter=partial(_seldom, "input_guardrails"))
+    output_guardrails: Sequence[Any] = attrs.field(default=(), converter=partial(_seldom, "output_guardrails"))
     output_key: str | None = attrs.field(default=None, validator=_checked)
     mode: Literal["single_turn", "task", "chat"] | None = attrs.field(default=None, validator=_checked)
     parallel_tool_calls: bool = attrs.field(default=True, validator=attrs.validators.instance_of(bool))
@@ -243,7 +249,13 @@ class LlmAgent(BaseAgent):
                     event, tools, answer = recorded, None, None
                 else:
                     request = await prepare(self, ctx, event_id)
-                    answer = await self._answer(ctx, request)
+                    plugins = ctx._invocation.program.plugins
+                    if self.input_guardrails or self.output_guardrails or "_guardrails" in plugins:
+                        from ._guarded import guarded  # few agents have guardrails
+
+                        answer = await guarded(self, ctx, request)
+                    else:
+                        answer = await self._answer(ctx, request)
                     if answer is None:
                         continue  # a callback has ended the invocation
                     event, problems = await self._emit_answer(ctx, request, answer)
@@ -261,10 +273,9 @@ class LlmAgent(BaseAgent):
             else:
                 event = await self._run_calls(ctx, event, tools)
                 what = Input.FINAL if ctx._position.handover.transfer_to is not None else input_of(event)
-                final = None if output is None else output.answer_in(event, tools)
+                final = None if output is None else output.final_in(event, tools)
                 if final is not None:
-                    said = Content(role="model", parts=[Part(text=final.text)])
-                    await ctx.emit(self._with_output(Event(content=said), final.value))
+                    await ctx.emit(final)
                     what = Input.FINAL
             turn = step(turn, what)
 
@@ -325,7 +336,11 @@ class LlmAgent(BaseAgent):
         async with aclosing(responses_of(model, request.llm_request, stream)) as responses:
             while True:
                 try:
-                    response = _checked_response(await anext(responses, None), model)
+                    response = await anext(responses, None)
+                    if not isinstance(response, LlmResponse):
+                        from ..models._breaches import no_response  # a mistake in a program, or of its provider
+
+                        raise no_response(model.name, response)
                 except FatalError:
                     raise
                 except Exception as error:
@@ -401,20 +416,11 @@ class LlmAgent(BaseAgent):
     def _with_checked_output(self, event: Event) -> tuple[Event, list[str]]:
         if self._shaping is not None and self._shaping.runs_code_of(event):
             return event, []  # it is no answer yet
-        if self._output is None:
-            return self._with_output(event, event.text), []
-        from ._output import in_form  # few agents have a schema
+        if self._output is None and self.output_key is None:
+            return event, []
+        from ._output import in_form  # few agents have a schema, or keep what they have said
 
-        return in_form(self, self._output, event)
-
-    def _with_output(self, event: Event, value: Any) -> Event:
-        """Put the final answer where the agent's fields want it."""
-        if self._output is not None:
-            event = changed(event, output=freeze(value, "output"))
-        if self.output_key is not None and (self._output is not None or value):
-            delta = freeze({self.output_key: value}, "state_delta")
-            event = changed(event, actions=changed(event.actions, state_delta=delta))
-        return event
+        return in_form(self, event)
 
     def _event_of(self, content: Content) -> Event:
         event = super()._event_of(content)
@@ -424,15 +430,6 @@ class LlmAgent(BaseAgent):
 
 Agent = LlmAgent
 """ADK's short name."""
-
-
-def _checked_response(response: object, model: BaseLlm) -> LlmResponse:
-    """What the model has yielded; None if it is through."""
-    if isinstance(response, LlmResponse):
-        return response
-    from ..models._breaches import no_response  # a mistake in a program, or of its provider
-
-    raise no_response(model.name, response)
 
 
 def _is_special(tool: BaseTool | None) -> bool:

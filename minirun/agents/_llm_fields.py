@@ -15,18 +15,34 @@ from ..sessions._state import check_key
 from ..tools import BaseTool, BaseToolset, RetryConfig
 from ..types import Content, GenerateContentConfig
 from ._base import SET_MODEL_RESPONSE, TRANSFER_TO_AGENT, BaseAgent
+from ._guardrails import Guardrail, guardrails_of
 
 if TYPE_CHECKING:
     from ._llm import LlmAgent
 
-__all__ = ["CHECKS", "check_mode_outside", "refuse_names", "static_text", "toolset_of"]
+__all__ = [
+    "CHECKS", "check_mode_outside", "input_guardrails", "output_guardrails", "refuse_names", "static_text",
+    "toolset_of",
+]
 
 
 def static_text(value: object) -> str:
-    """Return the text of a `static_instruction` that is a Content."""
+    """Return the text of a `static_instruction`, which may be a Content."""
+    if isinstance(value, str):
+        return value
     if isinstance(value, Content) and value.parts and all(part.text is not None for part in value.parts):
         return "\n\n".join(part.text for part in value.parts if part.text)
     raise ConfigurationError(f"expected static_instruction to be a text or a Content of texts, found {brief(value)}")
+
+
+def input_guardrails(value: object) -> Sequence[Guardrail]:
+    """Return the guardrails of this field."""
+    return guardrails_of(value, "input_guardrails")
+
+
+def output_guardrails(value: object) -> Sequence[Guardrail]:
+    """Return the guardrails of this field."""
+    return guardrails_of(value, "output_guardrails")
 
 
 def toolset_of(value: object) -> BaseToolset | None:

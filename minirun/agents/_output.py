@@ -13,11 +13,11 @@ from ..flows._prompts import Prompts
 from ..flows._turn import INVALID_OUTPUT, REFUSED_OUTPUT
 from ..runtime import ToolContext
 from ..tools import BaseTool
-from ..types import FunctionDeclaration
+from ..types import Content, FunctionDeclaration, Part
+from ._answer_fields import with_output
 from ._base import SET_MODEL_RESPONSE as NAME
 
 if TYPE_CHECKING:
-    from ..flows._output import OutputSchema
     from ..models import LlmResponse
     from ..runtime._invocation import Invocation
     from ._llm import LlmAgent
@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "AnswerTool", "OutputRetries", "in_form"]
 
 
-def in_form(agent: LlmAgent, form: OutputSchema, event: Event) -> tuple[Event, list[str]]:
+def in_form(agent: LlmAgent, event: Event) -> tuple[Event, list[str]]:
     """Return the event of a final answer with its value where the agent's fields want it, or with what is wrong."""
-    outcome = form.parse_text(event.text)
+    if agent._output is None:
+        return with_output(agent, event, event.text), []
+    outcome = agent._output.parse_text(event.text)
     if outcome.problems:
         message = "; ".join(outcome.problems)
         return changed(event, error_code=INVALID_OUTPUT, error_message=message), list(outcome.problems)
-    return agent._with_output(event, outcome.value), []
+    return with_output(agent, event, outcome.value), []
 
 
 class Answer(NamedTuple):
@@ -134,9 +136,10 @@ class OutputRetries:
             found += 1
         return found
 
-    def answer_in(self, event: Event, tools: Mapping[str, BaseTool] | None) -> Answer | None:
+    def final_in(self, event: Event, tools: Mapping[str, BaseTool] | None) -> Event | None:
         """
-        Return the answer among the responses of *event*, the last one in call order that fits; None if there is none.
+        Return what the agent says of the answer among the responses of *event*, the last one in call order that fits;
+        None if there is none.
 
         *tools* are those of the last request; None if that is long ago.
         """
@@ -150,7 +153,10 @@ class OutputRetries:
         answer = next((answer for answer in reversed(answers) if answer is not None), None)
         if responses and answer is None:
             self._miss(event, "see the responses to set_model_response")
-        return answer
+        if answer is None:
+            return None
+        said = Content(role="model", parts=[Part(text=answer.text)])
+        return with_output(self._agent, Event(content=said), answer.value)
 
     def _miss(self, event: Event, problems: str) -> None:
         self._misses += 1

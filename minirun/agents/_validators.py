@@ -20,6 +20,7 @@ from ..flows._turn import REFUSED_OUTPUT
 from ..runtime import InvocationContext, ToolContext
 from ..runtime._failure import leaves
 from ..types import Part
+from ._answer_fields import with_output
 
 if TYPE_CHECKING:
     from ._llm import LlmAgent
@@ -83,7 +84,7 @@ async def validated(agent: LlmAgent, ctx: InvocationContext, event: Event) -> tu
         return event, []
     if form is None:
         event = changed(event, content=_saying(event, found))
-    return agent._with_output(event, found), []
+    return with_output(agent, event, found), []
 
 
 def _saying(event: Event, text: str) -> Any:

@@ -59,8 +59,8 @@ class Transcript:
     """
 
     __slots__ = (
-        "_agent_name", "_as_said", "_branch", "_contents", "_open", "_sees_media", "_visible", "next_seq", "prompts",
-        "start_seq",
+        "_agent_name", "_as_said", "_branch", "_contents", "_open", "_places", "_sees_media", "_visible", "next_seq",
+        "prompts", "start_seq",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +82,7 @@ class Transcript:
         self._as_said = as_said
         self._sees_media = sees_media
         self._contents: list[Content] = [] if opening is None else [opening]
+        self._places: dict[str | None, int] = {}  # of the user's messages, by their ids
         self._open: dict[str | None, _Unit] = {}  # by call id, in the order of the calls
         self._visible: dict[str | None, bool] = {}  # by branch
 
@@ -90,7 +91,11 @@ class Transcript:
         for event in events:
             assert event.seq is not None
             self.next_seq = event.seq + 1
-            if event.content is not None:
+            if event.actions.replay.hides is not None:
+                from ._hidden import hide  # few messages are hidden
+
+                hide(self, event)
+            elif event.content is not None:
                 visible = self._visible.get(event.branch)
                 if visible is None:
                     visible = self._visible[event.branch] = is_visible(event.branch, self._branch)
@@ -104,7 +109,7 @@ class Transcript:
         for unit in dict.fromkeys(self._open.values()):
             self._extend(own, unit.contents(self.prompts), begins=not shared)
         last = own[-1] if own else shared[-1] if shared else None
-        if last is not None and last.role != "user":
+        if last is None or last.role != "user":
             own.append(Content(role="user", parts=[Part(text=self.prompts.go_on)]))
         return Extended(shared, own) if own else shared
 
@@ -140,6 +145,8 @@ class Transcript:
             self._open.update(dict.fromkeys(unit.answers, unit))
         else:
             self._extend(self._contents, [content])
+            if event.author == "user":
+                self._places[event.id] = len(self._contents) - 1
 
     def _answer(self, parts: Iterable[Part]) -> None:
         """Take over responses; an answer to no call that is shown here is left out."""

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ._context_filter import ContextFilterPlugin as ContextFilterPlugin
     from ._debug_logging import DebugLoggingPlugin as DebugLoggingPlugin
     from ._global_instruction import GlobalInstructionPlugin as GlobalInstructionPlugin
+    from ._guardrail import GuardrailPlugin as GuardrailPlugin
     from ._logging import LoggingPlugin as LoggingPlugin
     from ._memory import MemoryPlugin as MemoryPlugin
     from ._reflect_retry_model import ReflectAndRetryModelPlugin as ReflectAndRetryModelPlugin
@@ -25,6 +26,7 @@ else:
             "._context_filter": "ContextFilterPlugin",
             "._debug_logging": "DebugLoggingPlugin",
             "._global_instruction": "GlobalInstructionPlugin",
+            "._guardrail": "GuardrailPlugin",
             "._logging": "LoggingPlugin",
             "._memory": "MemoryPlugin",
             "._reflect_retry_model": "ReflectAndRetryModelPlugin",

@@ -16,7 +16,11 @@ _NAMES = [name for name in vars(BasePlugin) if name.endswith("_callback")]
 
 
 def hooks_of(plugins: Sequence[BasePlugin]) -> dict[str, tuple[Hook, ...]]:
-    """The hooks that *plugins* really have, in their order; one that they leave as it is costs nothing."""
+    """
+    The hooks that *plugins* really have, in their order; one that they leave as it is costs nothing.
+
+    Those of a GuardrailPlugin are no hook: they stand around a question to a model, under a name of their own.
+    """
     hooks: dict[str, tuple[Hook, ...]] = {}
     for name in _NAMES:
         nothing = getattr(BasePlugin, name)
@@ -24,7 +28,8 @@ def hooks_of(plugins: Sequence[BasePlugin]) -> dict[str, tuple[Hook, ...]]:
         own = tuple(method for method in methods if getattr(method, "__func__", None) is not nothing)
         if own:
             hooks[name] = own
-    return hooks
+    guards = tuple(plugin._guardrails for plugin in plugins if hasattr(plugin, "_guardrails"))
+    return {**hooks, "_guardrails": guards} if guards else hooks
 
 
 def check_plugins(plugins: Sequence[object]) -> None:

@@ -21,6 +21,7 @@ from .._window import Window
 from ..env import Env, derived_id
 from ..events import Event
 from ..flows._compaction import Tail, covered, is_due, is_told, size_of
+from ..flows._hidden import without_hidden
 from ..runtime._failure import first_failure
 from ..sessions import GetSessionConfig, InvocationStatus, LiveSession, SessionKey, SessionWriter
 from ..sessions._compactions import Compaction, compaction_actions
@@ -143,7 +144,8 @@ async def find_job(
     if end_seq == 0:
         return None
     new = events[: bisect_right(events, end_seq, key=_seq_of)]
-    fresh = [event for event in new if is_told(event)]
+    shown = without_hidden(events)  # also by verdicts that stand after its end
+    fresh = [event for event in shown if is_told(event) and (event.seq or 0) <= end_seq]
     size = sum(map(size_of, fresh))
     told = fresh
     if previous is not None:
@@ -172,7 +174,7 @@ async def _overlap(service: SessionStore, live: LiveSession, end_seq: int, count
         events = Window(opened.events, 0, opened.index_of(end_seq + 1))
         begin = _begin_of(events, count)
         if begin > 0 or opened.first_seq <= 1:
-            return [event for event in events[begin:] if is_told(event)]
+            return [event for event in without_hidden(events[begin:]) if is_told(event)]
         after = max(0, min(opened.first_seq, end_seq) - 1 - OVERLAP_PAGE)
         opened = await service._open(live.key, GetSessionConfig(after_seq=after))
     return []  # deleted meanwhile, or nothing was asked for
