@@ -43,7 +43,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "pure logic",
         (
-            "sessions._state sessions._state_schema sessions._read_only sessions._concurrent sessions._fold",
+            "sessions._state sessions._state_schema sessions._read_only sessions._concurrent sessions._fold "
             "sessions._reserved",
             "credentials._values credentials._scheme",
             "flows",
