@@ -43,7 +43,8 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "pure logic",
         (
-            "sessions._state sessions._state_schema sessions._read_only sessions._concurrent sessions._fold",
+            "sessions._state sessions._state_schema sessions._read_only sessions._concurrent sessions._fold "
+            "sessions._reserved",
             "credentials._values credentials._scheme",
             "flows",
             "workflow._arcs workflow._checks workflow._draw workflow._edges workflow._graph workflow._joins",
@@ -247,6 +248,7 @@ LATER = frozenset(
         "sessions._outside",
         "sessions._past",
         "sessions._pending",
+        "sessions._reserved",
         "sessions._postgres._artifacts",
         "sessions._postgres._create",
         "sessions._postgres._delete",
