@@ -24,7 +24,7 @@ _SENT: ContextVar[dict[int, AuthCredential] | None] = ContextVar("minirun creden
 
 
 class SignInNeededError(CredentialRefusedError):
-    """A user has no credential, and nobody can be asked here. An agent that lists tools asks for *auth_config* itself."""
+    """A user has no credential, and nobody can be asked here. An agent that lists tools asks for *auth_config*."""
 
     def __init__(self, auth_config: AuthConfig) -> None:
         key = auth_config.credential_key
