@@ -24,11 +24,12 @@ _SENT: ContextVar[dict[int, AuthCredential] | None] = ContextVar("minirun creden
 
 
 class SignInNeededError(CredentialRefusedError):
-    """A user has no credential, and nobody can be asked here. The agent whose tools are listed asks for *auth_config*."""
+    """A user has no credential, and nobody can be asked here. An agent that lists tools asks for *auth_config*."""
 
     def __init__(self, auth_config: AuthConfig) -> None:
         key = auth_config.credential_key
-        super().__init__(f"there is no credential {key!r} of this user, and nobody can be asked here; see sign-ins")
+        msg = f"there is no credential {key!r} of this user, and nobody can be asked here; ask for it before, as in a "
+        super().__init__(f"{msg}before_agent_callback: `await callback_context.request_credential(...)`")
         self.auth_config = auth_config
 
 
