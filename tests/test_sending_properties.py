@@ -58,7 +58,7 @@ class Desk:
             return parts[kind]
 
         self.model = ScriptedLlm(answer)
-        tools = [look, FunctionTool(pay, require_confirmation=True)]
+        tools: list[Any] = [look, FunctionTool(pay, require_confirmation=True)]
         agent = LlmAgent(name="a", model=self.model, tools=tools)
         self.runner = Runner(agent=agent, app_name="app", session_service=service, auto_create_session=True)
 

@@ -95,6 +95,7 @@ def given_to(name: str) -> Any:
         "status": "running",
         "after": "1",
         "new_message": "hi",
+        "content": "hi",
         "invocation_id": "e-1",
         "rewind_before_invocation_id": "e-1",
     }
