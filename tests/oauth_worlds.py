@@ -211,7 +211,7 @@ async def sign_ins(world: World) -> None:
     server = network.server
     world.serve_web(network)
     by_issuer = world.choices.choose(2, "the server is found by its metadata")
-    endpoints = {"token_endpoint": f"{URL}/token", "authorization_endpoint": f"{URL}/authorize"}
+    endpoints: dict[str, Any] = {"token_endpoint": f"{URL}/token", "authorization_endpoint": f"{URL}/authorize"}
     config = AuthConfig(
         "mail",
         auth_scheme=AuthScheme(redirect_uri=CALLBACK, **({"issuer": URL} if by_issuer else endpoints)),

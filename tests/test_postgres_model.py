@@ -139,7 +139,7 @@ class Workers:
                     await self.world.sleep(1)
         await service.aclose()
 
-    async def _has_visited(self, service: NotedService, place: dict[str, str], event: Event) -> bool:
+    async def _has_visited(self, service: NotedService, place: dict[str, Any], event: Event) -> bool:
         try:
             await self._run(service, place, event)
         except MinirunError:
@@ -164,7 +164,7 @@ class Workers:
                     self.world.reached(type(error).__name__)
             await env.sleep(self.luck.one_of("pause", [0, 0.01, 5]))
 
-    async def _run(self, service: NotedService, place: dict[str, str], event: Event) -> None:
+    async def _run(self, service: NotedService, place: dict[str, Any], event: Event) -> None:
         """A run whose message changes nothing, and whose agent emits *event*, perhaps after longer than a lease."""
 
         async def logic(ctx: InvocationContext) -> None:

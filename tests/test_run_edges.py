@@ -51,10 +51,11 @@ class LeasedStore(InMemorySessionService):
         super().__init__()
         self.given_back: list[str] = []
 
-    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> None:
+    async def _finish(self, writer: SessionWriter, status: InvocationStatus | None) -> bool:
         await trio.sleep(1)
-        await super()._finish(writer, status)
+        is_left = await super()._finish(writer, status)
         self.given_back.append(writer.invocation_id)
+        return is_left
 
 
 class SlowHook(BasePlugin):

@@ -282,17 +282,18 @@ def test_texts_that_say_how_users_sign_in_are_refused_or_taken(text: str) -> Non
     """
     from minirun.tools.openapi import OpenAPIToolset
 
-    good = {"issuer": "https://a.example", "redirect_uri": "https://app.example/cb"}
+    good: dict[str, Any] = {"issuer": "https://a.example", "redirect_uri": "https://app.example/cb"}
+    key: dict[str, Any] = {"credential_key": "k"}
     config = AuthConfig("k", auth_scheme=AuthScheme(**good))
     service = InMemoryCredentialService()
     toolset: dict[str, Any] = {"spec_dict": {"openapi": "3.1.0"}, "base_url": "https://a.example"}
     schemes = ("issuer", "resource", "redirect_uri", "token_endpoint", "authorization_endpoint")
     makers: list[Callable[[], Any]] = [
-        *(partial(AuthScheme, **{**good, name: text}) for name in schemes),
-        *(partial(AuthScheme, **good, **{name: text}) for name in ("grant_type", "token_endpoint_auth_method")),
+        *(partial(AuthScheme, **(good | {name: text})) for name in schemes),
+        *(partial(AuthScheme, **(good | {name: text})) for name in ("grant_type", "token_endpoint_auth_method")),
         lambda: AuthScheme(**good, parameters={text: text}),
-        *(partial(AuthConfig, **{"credential_key": "k", name: text}) for name in ("credential_key", "scheme", "hint")),
-        *(partial(AuthConfig, "k", "oauth2", **{name: text}) for name in ("auth_uri", "state")),
+        *(partial(AuthConfig, **(key | {name: text})) for name in ("credential_key", "scheme", "hint")),
+        *(partial(AuthConfig, **(key | {"scheme": "oauth2", name: text})) for name in ("auth_uri", "state")),
         lambda: AuthConfig("k", scopes=[text]),
         *(
             partial(BearerHeaders, config, service, **{"app_name": "app", "user_id": "u", name: text})
