@@ -39,8 +39,8 @@ class Machine:
     """What stands in the place of the web."""
 
 
-def _lives() -> None:
-    """The process is not dead."""
+def _never() -> bool:
+    return False
 
 
 @attrs.frozen(eq=False)
@@ -50,8 +50,7 @@ class SimulatedEnv(Env):
     machine: Machine
     number: int
     vfs: RecordingVFS | None = None
-    refuse_if_dead: Callable[[], None] = _lives
-    """Raises where the process is dead: nothing that it does comes to anything any more."""
+    is_dead: Callable[[], bool] = _never
     _counts: Counter[tuple[str, str]] = attrs.field(factory=Counter)
 
     def now(self) -> float:
@@ -115,11 +114,18 @@ class SimulatedEnv(Env):
     @property
     def lives(self) -> bool:
         """Whether the process is not dead."""
-        try:
-            self.refuse_if_dead()
-        except StorageRolledBackError:
-            return False
-        return True
+        return not self.is_dead()
+
+    def refuse_if_dead(self) -> None:
+        """
+        Let a task of a dead process do nothing; users and other programs may go on.
+
+        Raises:
+            StorageRolledBackError: The current task is of this process, which is dead.
+        """
+        name = self.machine.schedule.name_of(trio.lowlevel.current_task())
+        if self.is_dead() and f"/process {self.number}/" in f"{name}/":
+            raise StorageRolledBackError("this process is dead")
 
     def web(self) -> Web:
         """

@@ -124,7 +124,7 @@ class Processes:
             return self._world._mishaps.disk_fault(process, operation, file)
 
         disk = self._world._store.disk_for(process, fault)
-        process.env = SimulatedEnv(self._world._machine, process.number, disk, process.refuse_if_dead)
+        process.env = SimulatedEnv(self._world._machine, process.number, disk, lambda: process.is_dead)
         process.service = self._world._store.open(process)
         process.artifact_service = self._world._store.open_artifacts(process)
         process.memory_service = self._world._store.open_memories(process)
