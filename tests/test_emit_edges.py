@@ -13,7 +13,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from minirun import App, Event, InMemorySessionService, InvocationContext, LlmAgent, RunConfig, Runner
+from minirun import App, Event, EventActions, InMemorySessionService, InvocationContext, LlmAgent, RunConfig, Runner
 from minirun.agents import ParallelAgent
 from minirun.artifacts import InMemoryArtifactService
 from minirun.errors import DeadlineExceededError, InvalidEventError, InvocationNotFoundError
@@ -291,6 +291,20 @@ async def test_what_an_event_lacks_is_filled_in_although_it_has_an_id_and_a_node
     first, second = (getattr(event, name) for event in said)
     assert first is not None
     assert second == first
+
+
+@pytest.mark.parametrize("actions", [{"artifact_delta": {"a": 7}}, {"artifact_versions": {"a": [7]}}])
+async def test_an_event_names_no_version_of_an_artifact_that_is_not_there(actions: dict[str, Any]) -> None:
+    """Neither as the newest nor as another one: it is refused, and not stored."""
+
+    async def logic(ctx: InvocationContext) -> None:
+        with pytest.raises(InvalidEventError, match="'a' version 7"):
+            await ctx.emit(Event(message="one", actions=EventActions(**actions)))
+
+    runner = runner_of(logic, artifact_service=InMemoryArtifactService())
+    async with runner.run_async(**PLACE, new_message="go") as run:
+        await run.wait()
+    assert [event.text for event in await log_of(runner)] == ["go"]
 
 
 async def test_one_event_answers_a_call_once() -> None:
