@@ -17,6 +17,7 @@ from minirun import InMemoryRunner, LlmAgent
 from minirun.credentials import AuthConfig, AuthCredential, AuthScheme
 from minirun.testing import ScriptedLlm, call
 from minirun.tools.openapi import OpenAPIToolset
+from minirun.types import Content
 
 SERVER = os.environ.get("MAIL", "https://mail.example")
 CALLBACK = "http://127.0.0.1:8765/callback"
@@ -45,14 +46,15 @@ async def main() -> None:
     model = ScriptedLlm([call("list_mails", unread=True), "These are your mails.", call("list_mails"), "The same."])
     runner = InMemoryRunner(agent=LlmAgent(name="clerk", model=model, tools=[mails]), auto_create_session=True)
     for text in ("What is new?", "And all of them?"):
-        message = text
-        while message:
+        message: str | Content | None = text
+        while message is not None:
             async with runner.run_async(user_id="ada", session_id="s", new_message=message) as run:
                 async for event in run:
                     if event.text:
                         print(event.text)
             message = None
             for question in run.pending:
+                assert question.auth_config is not None, "nothing else is asked here"
                 print(f"Sign in at {question.auth_config.auth_uri}")
                 came_back = await trio.to_thread.run_sync(input, "and copy the address that you came back to: ")
                 message = await runner.provide_credential(question, came_back)

@@ -175,13 +175,14 @@ class Members(People):
         back = await server.browse(question.auth_config.auth_uri)
         if wrongly:
             back = back.replace("state=", "state=x")
+        expected: tuple[type[Exception], ...] = (AuthorizationError, *self.expected)
         try:
             message = await self._runner.provide_credential(question, back)
         except InvalidMessageError as error:
             expect(not any(secret in str(error) for secret in server.secrets), "a message shows a secret")
             self._world.reached("another state was refused" if wrongly else "an answer that came too late was refused")
             return None
-        except (AuthorizationError, *self.expected) as error:
+        except expected as error:
             self._world.reached(f"signing in failed: {type(error).__name__}")
             return None
         expect(not wrongly, "an answer with another state was taken")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -130,11 +130,12 @@ class Desk:
         credential = await tool_context.request_credential(self.config)
         token = credential.reveal()
         await tool_context.save_artifact("shown.txt", Part(text=f"{credential!r} {credential}"))
-        for attempt in (
+        attempts: list[Callable[[], object]] = [
             lambda: tool_context.state.update(kept=token),
             lambda: tool_context.state.update({token: 1}),
             lambda: tool_context.state.update(kept=credential),
-        ):
+        ]
+        for attempt in attempts:
             try:
                 attempt()
             except Exception as error:  # a traceback has what this function has passed on, as it is
