@@ -80,39 +80,39 @@ ANYTHING = Shape()
 class _Open:
     """A list or an object that is not complete."""
 
-    __slots__ = ("depth", "key", "kind", "shape", "shown", "value")
+    __slots__ = ("depth", "key", "kind", "shape", "value", "view")
 
     def __init__(self, kind: type, shape: Shape) -> None:
         self.kind = kind
         self.shape = shape
-        self.shown: Any = kind()
-        self.value: Any = self.shown if shape is ANYTHING else kind()  # as it came
+        self.view: Any = kind()
+        self.value: Any = self.view if shape is ANYTHING else kind()  # as it came
         self.key = ""
         self.depth = 1
 
     def next_shape(self) -> Shape:
         return self.shape.below(self.key if self.kind is dict else len(self.value))
 
-    def add(self, value: Any, shown: Any) -> None:
-        depth = getattr(shown, "depth", 0)
+    def add(self, value: Any, view: Any) -> None:
+        depth = getattr(view, "depth", 0)
         if depth >= self.depth:
             self.depth = depth + 1
         if self.kind is dict:
             self.value[self.key] = value
-            if shown is not HIDDEN:
-                self.shown[self.key] = shown
+            if view is not HIDDEN:
+                self.view[self.key] = view
         else:
-            if self.value is not self.shown:
+            if self.value is not self.view:
                 self.value.append(value)
-            self.shown.append(shown)
+            self.view.append(view)
 
     def so_far(self, last: JSON = HIDDEN) -> JSON:
         """Itself as a frozen value, with what there is of the *last* value in it."""
         frozen: JSON
         if self.kind is dict:
-            frozen = FrozenDict(self.shown if last is HIDDEN else {**self.shown, self.key: last})
+            frozen = FrozenDict(self.view if last is HIDDEN else {**self.view, self.key: last})
         else:
-            frozen = FrozenList(self.shown if last is HIDDEN else [*self.shown, last])
+            frozen = FrozenList(self.view if last is HIDDEN else [*self.view, last])
         frozen.depth = max(self.depth, getattr(last, "depth", 0) + 1)
         return frozen
 
@@ -304,17 +304,17 @@ class PartialValue:
 
     def _close(self) -> None:
         last = self._open[-1]
-        shown = last.shape.whole(last.value, last.so_far())
+        view = last.shape.whole(last.value, last.so_far())
         self._open.pop()
         self._at += 1
-        self._put(shown if last.shape is ANYTHING else last.value, shown)
+        self._put(view if last.shape is ANYTHING else last.value, view)
 
-    def _put(self, value: Any, shown: Any) -> None:
+    def _put(self, value: Any, view: Any) -> None:
         if self._open:
-            self._open[-1].add(value, shown)
+            self._open[-1].add(value, view)
             self._step = self._take_next
         else:
-            self._whole, self._step = shown, None
+            self._whole, self._step = view, None
 
 
 def _scalar(token: str) -> Any:

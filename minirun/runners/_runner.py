@@ -112,22 +112,13 @@ class Runner:
     """
 
     def __init__(
-        self,
-        *,
-        app: App | None = None,
-        app_name: str | None = None,
-        agent: BaseAgent | None = None,
-        node: NodeLike | None = None,
-        plugins: Sequence[BasePlugin] | None = None,
-        session_service: BaseSessionService,
-        artifact_service: BaseArtifactService | None = None,
-        memory_service: BaseMemoryService | None = None,
-        credential_service: BaseCredentialService | None = None,
-        cleanup_timeout_s: float | None = None,
-        plugin_close_timeout: float | None = None,
-        auto_create_session: bool = False,
-        env: Env | None = None,
-    ) -> None:
+        self, *, app: App | None = None, app_name: str | None = None, agent: BaseAgent | None = None,
+        node: NodeLike | None = None, plugins: Sequence[BasePlugin] | None = None,
+        session_service: BaseSessionService, artifact_service: BaseArtifactService | None = None,
+        memory_service: BaseMemoryService | None = None, credential_service: BaseCredentialService | None = None,
+        cleanup_timeout_s: float | None = None, plugin_close_timeout: float | None = None,
+        auto_create_session: bool = False, env: Env | None = None,
+    ) -> None:  # fmt: skip
         self._services = checked_services(session_service, artifact_service, memory_service, credential_service, env)
         self.app = app_of(app, app_name, agent, node, plugins)
         self.session_service = session_service
