@@ -8,6 +8,7 @@ import sys
 import pytest
 import trio
 
+from minirun import DatabaseSessionService, Event
 from minirun._postgres._connection import Bounds
 from minirun._postgres._errors import sqlstate
 from minirun._postgres._pool import Pool
@@ -334,6 +335,35 @@ async def test_every_connection_has_its_bounds(url: str) -> None:
     results = await pool.read(*[SETTING(name) for name in (*times, *others)])
     expected = ["15s", "5s", "10s", "1s" if sys.platform == "linux" else "0", "on", "UTF8"]
     assert [result.rows[0][0] for result in results] == expected
+
+
+async def test_what_the_work_depends_on_is_set_whatever_is_the_default() -> None:
+    """
+    Isolation, the end of what is idle for long, and backslashes in SQL are ours, not those of the database: workers
+    make sessions and append at once in one where all three are otherwise.
+    """
+    url = shared_server().new_database()
+    database = url.partition("@/")[2].partition("?")[0]
+    unusual = (
+        "default_transaction_isolation = serializable",
+        "idle_session_timeout = 200",
+        "standard_conforming_strings = off",
+    )
+    shared_server().execute(*(f"ALTER DATABASE {database} SET {each}" for each in unusual))
+    async with DatabaseSessionService(url) as one, DatabaseSessionService(url) as other, trio.open_nursery() as nursery:
+
+        async def use(service: DatabaseSessionService, name: str) -> None:
+            session = await service.create_session(app_name="app", user_id="u", session_id=name)
+            for number in range(5):
+                await service.append_event(session, Event(author="user", state={"app:n": number}))
+
+        for name in "abcdef":
+            nursery.start_soon(use, one if name in "ace" else other, name)
+    pool = Pool(url, REAL_ENV)
+    names = [each.partition(" ")[0] for each in unusual]
+    results = await pool.read(*[SETTING(name) for name in names])
+    assert [result.rows[0][0] for result in results] == ["read committed", "0", "on"]
+    pool.close()
 
 
 # --- forks

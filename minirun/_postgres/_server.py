@@ -21,6 +21,9 @@ VERSION_MIN: Final = 14
 
 # The last one: a statement whose worker has died, or has given it up, ends a second later, instead of waiting for a
 # lock and then being stored after somebody has looked. Servers on other systems may refuse it.
+# The three before it are ours whatever the server, the database or the role has as its default: a statement has to see
+# what was committed before it began, the connection that shows that a worker lives is idle for long, and our texts of
+# SQL have backslashes.
 SETTINGS: Final = Statement(
     "settings",
     """
@@ -30,6 +33,9 @@ SETTINGS: Final = Statement(
         set_config('idle_in_transaction_session_timeout', $3, false),
         set_config('synchronous_commit', CASE current_setting('synchronous_commit')
             WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false),
+        set_config('default_transaction_isolation', 'read committed', false),
+        set_config('idle_session_timeout', '0', false),
+        set_config('standard_conforming_strings', 'on', false),
         CASE WHEN version() LIKE '%linux%' THEN set_config('client_connection_check_interval', '1s', false) END
     """,
     "text text text",
