@@ -207,6 +207,7 @@ def test_a_stopped_worker_that_wakes_is_fenced_and_says_so(start: Start, tmp_pat
     (tmp_path / "go").touch()
     stopped.send(signal.SIGCONT)
     stopped.says("failed with StaleSessionError")
+    stopped.says("WARNING: invocation 'e-s' of session 's' of user 'u' in app 'app' was taken over by another worker")
     assert [event.id for event in events_of(url, "s")] == before
     leave_work(url, "t")
     wait_until_completed(url, "s", "t")  # by either of them: it goes on working

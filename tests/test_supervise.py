@@ -339,15 +339,16 @@ async def test_a_supervisor_that_is_stopped_before_it_looks_ends(
 
 
 class Failing(InMemorySessionService):
-    """A store that raises once, when it is asked for one invocation, or for all."""
+    """A store that raises once, or always, when it is asked for one invocation, or for all."""
 
+    is_broken: bool = False
     error: Exception | None = None
     where: str = "_invocation"
     raised: int = 0
 
     def _fail(self, where: str) -> None:
         if self.error is not None and where == self.where:
-            error, self.error = self.error, None
+            error, self.error = self.error, self.error if self.is_broken else None
             self.raised += 1
             raise error
 
@@ -360,15 +361,57 @@ class Failing(InMemorySessionService):
         return await super().list_invocations(**arguments)
 
 
-@pytest.mark.parametrize("where", ["_invocation", "list_invocations"])
-async def test_a_store_that_fails_is_asked_again(where: str, autojump_clock: MockClock) -> None:
-    """At the next look, whether it fails in the look itself or when an invocation is about to go on."""
+TOLD = {
+    "_invocation": [
+        "invocation 'e-a' of session 'a' of user 'u' in app 'app' could not be begun: StorageError: no luck",
+    ],
+    "list_invocations": [
+        "cannot look for work of 'app': StorageError: no luck",
+        "can look for work of 'app' again",
+    ],
+}
+
+
+@pytest.mark.parametrize("where", TOLD)
+async def test_a_store_that_fails_is_asked_again(
+    where: str, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the next look, whether it fails in the look itself or as an invocation is about to go on; it is told once."""
     service, tally = Failing(env=Watched()), Tally()
     await interrupt(service, "a")
     service.error, service.where = StorageError("no luck"), where
     with trio.move_on_after(5):
         await runner_of(service, tally).supervise()
     assert (service.raised, tally.ended) == (1, ["a"])
+    assert [record.getMessage() for record in caplog.records] == TOLD[where]
+
+
+async def test_what_fails_in_the_same_way_again_is_told_once(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An invocation that cannot be begun at any look is one warning, and so is a store that is away for long."""
+    service, tally = Failing(env=Watched()), Tally()
+    service.is_broken = True
+    await interrupt(service, "a")
+    for where in TOLD:
+        caplog.clear()
+        service.error, service.where = StorageError("no luck"), where
+        with trio.move_on_after(20):
+            await runner_of(service, tally).supervise()
+        assert [record.getMessage() for record in caplog.records] == TOLD[where][:1]
+
+
+async def test_a_session_that_somebody_else_is_faster_with_is_no_warning(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two supervisors of one store without claims find the same work: who comes too late says nothing of it."""
+    service, tally = InMemorySessionService(env=Watched()), Tally()
+    await interrupt(service, "a", "b", "c")
+    with trio.move_on_after(20):
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(runner_of(service, tally).supervise)
+    assert (sorted(tally.ended), caplog.records) == (["a", "b", "c"], [])
 
 
 async def test_a_bug_of_the_store_is_not_taken_for_its_failure(autojump_clock: MockClock) -> None:

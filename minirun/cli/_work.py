@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -44,8 +45,13 @@ def work(target: str, db: Db, concurrency: int, every_s: float, drain_s: float) 
 
     The first SIGTERM or Ctrl-C lets it begin nothing new, and end when its runs have ended or paused. The second one
     leaves at once what still runs, as interrupted; the third one ends the process as it is.
+
+    What an operator should know stands on standard error: runs that another worker has taken over, what could not be
+    begun, tools that have failed. A program that sets up logging itself decides where that goes.
     """
     app = load_app(target)
+    if not logging.getLogger().handlers:
+        logging.getLogger("minirun").addHandler(_to_stderr())
 
     async def main(service: BaseSessionService) -> int:
         async with runner_of(app, service) as runner, entered_toolsets(app._tree):
@@ -95,6 +101,13 @@ class _Worker:
                 self._leaving.cancel()
                 for each in SIGNALS:
                     signal.signal(each, signal.SIG_DFL)
+
+
+def _to_stderr() -> logging.Handler:
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s: %(message)s"))
+    return handler
 
 
 def _say(text: str) -> None:

@@ -9,6 +9,8 @@ what is agreed upon in the store, too (`sessions._work`).
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +18,21 @@ import attrs
 import trio
 
 from .._json import brief, finite, is_count, is_seconds, shown
-from ..errors import ConfigurationError, InvalidValueError, MinirunError, ServiceClosedError, StorageError
+from ..errors import (
+    ConfigurationError,
+    InvalidValueError,
+    InvocationEndedError,
+    InvocationNotFoundError,
+    MinirunError,
+    NotResumableError,
+    ServiceClosedError,
+    SessionBusyError,
+    SessionNotFoundError,
+    StaleSessionError,
+    StorageError,
+)
 from ..runtime import RunConfig
+from ..runtime._failure import leaves
 from ..sessions import Invocation, InvocationStatus, SessionKey
 from ..sessions._work import Job, due, work_in
 from ._resume import find_invocation
@@ -30,11 +45,32 @@ if TYPE_CHECKING:
 
 __all__ = ["Supervisor", "resume_due"]
 
+_logger = logging.getLogger("minirun")
+
+# What a job that somebody else was faster with, or that is gone, cannot be begun for.
+_USUAL = (
+    InvocationEndedError, InvocationNotFoundError, NotResumableError, SessionBusyError, SessionNotFoundError,
+)  # fmt: skip
+
 # Waiting doubles with each failure in a row, up to this: each try is an event in the log of what fails.
 BACKOFF_S_MAX = 3600.0
 
 # A job with this in the place of an invocation's id is to make the summary of the session. No id is empty.
 SUMMARY = ""
+
+
+def _tell(job: Job, what: str, error: Exception) -> None:
+    """Warn who operates this worker of what stands in no log of a session."""
+    key, invocation_id = job
+    name = f"invocation {brief(invocation_id)} of {key}" if invocation_id else f"the summary of {key}"
+    _logger.warning("%s %s: %s", name, what, _said(error))
+
+
+def _said(error: Exception) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # it cannot say what it is
+        return type(error).__name__
 
 
 class Outcome(Enum):
@@ -55,11 +91,13 @@ async def resume(
     config: RunConfig,
     deps: Any,
     if_still: InvocationStatus | None = None,
+    tell: Callable[[Job, str, Exception], None] = _tell,
 ) -> Outcome:
     """
     Resume an invocation, to its end or its next wait, if it is still listed as *if_still*.
 
-    What the run fails with is not raised: it stands in the log, or the invocation is as it was.
+    What the run fails with is not raised: it stands in the log, or the invocation is as it was. What cannot stand
+    there, *tell* is told.
     """
     key, invocation_id = job
     run = None
@@ -77,7 +115,14 @@ async def resume(
         if run is None:
             if not isinstance(error, MinirunError):
                 raise  # no agent has run yet, so it is none of its failures but a bug
+            if not isinstance(error, _USUAL):
+                tell(job, "could not be begun", error)
             return Outcome.NOT_STARTED
+        lost = next((leaf for leaf in leaves(error) if isinstance(leaf, StaleSessionError)), None)
+        if lost is not None:
+            tell(job, "was taken over by another worker, and what this one did last is not stored", lost)
+        elif not run.status.has_ended:
+            tell(job, "was left as it is", error)
         if not run.status.has_ended:
             return Outcome.UNCHANGED
     return Outcome.RESUMED
@@ -135,6 +180,8 @@ class Supervisor:
         self._deps = deps
         self._stop = stop
         self._has_looked = False
+        self._is_blind = False
+        self._told: dict[Job, str] = {}  # what was last said of a job that could not be done
         self._free = trio.Semaphore(max_concurrent)
         self._running: set[Job] = set()
         self._backoff: dict[Job, tuple[float, float]] = {}  # until when, and how many seconds that is
@@ -167,8 +214,12 @@ class Supervisor:
                 runner._opener.check_open()
                 try:
                     found = await work.look(runner._env.now())
-                except StorageError:
+                    self._note_sight(None)
+                except StorageError as error:
                     found = {}  # the next look may succeed
+                    self._note_sight(error)
+                else:
+                    self._told = {job: told for job, told in self._told.items() if job in found or not job[1]}
                 if not self._has_looked:
                     self._has_looked = True
                     task_status.started()
@@ -186,14 +237,30 @@ class Supervisor:
             places = await self._places(len(waiting))
             try:
                 claimed = await work.claim([*waiting], places)
-            except StorageError:
+            except StorageError as error:
                 claimed = []  # the next look tells what is left
+                self._note_sight(error)
             for job in claimed:
                 self._begin(nursery, job, waiting.pop(job))
             for _ in range(places - len(claimed)):
                 self._free.release()
             if len(claimed) < places:
                 return  # the others are somebody else's
+
+    def _note_sight(self, error: StorageError | None) -> None:
+        """Tell when the store cannot be asked for work any more, and when it can again."""
+        if error is not None and not self._is_blind:
+            _logger.warning("cannot look for work of %s: %s", brief(self._runner.app_name), _said(error))
+        elif error is None and self._is_blind:
+            _logger.warning("can look for work of %s again", brief(self._runner.app_name))
+        self._is_blind = error is not None
+
+    def _tell_once(self, job: Job, what: str, error: Exception) -> None:
+        """Tell it, unless the last try has ended in the same way."""
+        said = f"{what}: {_said(error)}"
+        if self._told.get(job) != said:
+            self._told[job] = said
+            _tell(job, what, error)
 
     async def _places(self, wanted: int) -> int:
         """Take places, at least one; wait until there is one. Return how many were taken."""
@@ -221,8 +288,9 @@ class Supervisor:
                 failed = await self._compact(job[0])
             else:
                 outcome = await resume(
-                    self._runner, job, now=None, config=self._config, deps=self._deps, if_still=status
-                )
+                    self._runner, job, now=None, config=self._config, deps=self._deps, if_still=status,
+                    tell=self._tell_once,
+                )  # fmt: skip
                 failed = outcome is Outcome.UNCHANGED
             _, wait_s = self._backoff.pop(job, (0.0, self._every_s))
             if failed:
@@ -240,7 +308,9 @@ class Supervisor:
         try:
             if await compactor.compact(self._runner.session_service, key):
                 compactor.note_due(key)
-        except Exception:  # of the store, or of whatever the application has given as a summarizer
+        except Exception as error:  # of the store, or of whatever the application has given as a summarizer
             compactor.note_due(key)
+            self._tell_once((key, SUMMARY), "could not be made", error)
             return True
+        self._told.pop((key, SUMMARY), None)
         return False
