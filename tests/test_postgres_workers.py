@@ -15,6 +15,7 @@ from minirun.sessions._postgres._work import CLAIM_S, DatabaseWork
 from minirun.sessions._work import Job, work_in
 
 from .postgres import new_database
+from .postgres_sessions import name_of, sql
 from .test_supervise import interrupt, statuses
 
 PATIENCE_S = 30
@@ -196,6 +197,19 @@ async def test_what_a_worker_leaves_wakes_the_others() -> None:
                 await until(completed)
             nursery.cancel_scope.cancel()
         assert done == [("s", "one"), ("s", "two")]
+
+
+async def test_a_database_that_takes_no_claims_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """One that can be read alone, say: what is found at each look is claimed in vain, and told once."""
+    url = new_database()
+    async with workers(url, 1) as [writing]:
+        await interrupt(writing, "s")
+    sql(url, f"ALTER DATABASE {name_of(url)} SET default_transaction_read_only = on")
+    async with workers(url, 1) as [reading]:
+        with trio.move_on_after(1):
+            await runner_of(reading, Slow(name="w", seconds=0, worker="w", done=[])).supervise(every_s=0.05)
+    [told] = [record.getMessage() for record in caplog.records]
+    assert told.startswith("cannot claim work of 'app': StorageReadOnlyError: ")
 
 
 async def test_timers_are_read_once_and_found_when_they_are_due() -> None:

@@ -39,6 +39,7 @@ _KINDS: Final[dict[str, type[StorageError]]] = {
     "40P01": StorageBusyError,  # deadlock
     "42501": StorageReadOnlyError,  # no right
     "42703": StorageMissingError,  # no such column
+    "42883": StorageMissingError,  # no such function
     "42P01": StorageMissingError,  # no such table
     "53": StorageFullError,  # disk, memory
     "53300": StorageConnectionError,  # too many connections

@@ -180,7 +180,7 @@ class Supervisor:
         self._deps = deps
         self._stop = stop
         self._has_looked = False
-        self._is_blind = False
+        self._failing: set[str] = set()  # what the store cannot be asked for
         self._told: dict[Job, str] = {}  # what was last said of a job that could not be done
         self._free = trio.Semaphore(max_concurrent)
         self._running: set[Job] = set()
@@ -214,10 +214,10 @@ class Supervisor:
                 runner._opener.check_open()
                 try:
                     found = await work.look(runner._env.now())
-                    self._note_sight(None)
+                    self._note("look for work", None)
                 except StorageError as error:
                     found = {}  # the next look may succeed
-                    self._note_sight(error)
+                    self._note("look for work", error)
                 else:
                     self._told = {job: told for job, told in self._told.items() if job in found or not job[1]}
                 if not self._has_looked:
@@ -237,9 +237,10 @@ class Supervisor:
             places = await self._places(len(waiting))
             try:
                 claimed = await work.claim([*waiting], places)
+                self._note("claim work", None)
             except StorageError as error:
                 claimed = []  # the next look tells what is left
-                self._note_sight(error)
+                self._note("claim work", error)
             for job in claimed:
                 self._begin(nursery, job, waiting.pop(job))
             for _ in range(places - len(claimed)):
@@ -247,13 +248,15 @@ class Supervisor:
             if len(claimed) < places:
                 return  # the others are somebody else's
 
-    def _note_sight(self, error: StorageError | None) -> None:
+    def _note(self, doing: str, error: StorageError | None) -> None:
         """Tell when the store cannot be asked for work any more, and when it can again."""
-        if error is not None and not self._is_blind:
-            _logger.warning("cannot look for work of %s: %s", brief(self._runner.app_name), _said(error))
-        elif error is None and self._is_blind:
-            _logger.warning("can look for work of %s again", brief(self._runner.app_name))
-        self._is_blind = error is not None
+        app = brief(self._runner.app_name)
+        if error is not None and doing not in self._failing:
+            self._failing.add(doing)
+            _logger.warning("cannot %s of %s: %s", doing, app, _said(error))
+        elif error is None and doing in self._failing:
+            self._failing.remove(doing)
+            _logger.warning("can %s of %s again", doing, app)
 
     def _tell_once(self, job: Job, what: str, error: Exception) -> None:
         """Tell it, unless the last try has ended in the same way."""
