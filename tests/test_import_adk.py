@@ -189,6 +189,21 @@ async def test_a_session_that_cannot_be_stored_is_told_and_the_others_come(tmp_p
         assert "expected JSON" in result.refused["notes", "ben", "odd"]
 
 
+@pytest.mark.parametrize("state", ["x", "[1]", "null", f'{{"n": {"9" * 5000}}}'])
+async def test_shared_values_that_cannot_be_read_are_told_and_the_sessions_come(state: str, tmp_path: Path) -> None:
+    """What stands in the place of an app's values concerns nothing else."""
+    path = tmp_path / "database.db"
+    path.write_bytes((FIXTURES / "database.db").read_bytes())
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE app_states SET state = ?", (state,))
+    db.close()
+    async with InMemorySessionService() as service:
+        result = await import_adk(service, path)
+        assert (result.sessions, list(result.refused)) == (4, [("notes", "", "")])
+        assert "expected" in result.refused["notes", "", ""]
+        assert (await session(service, "ada", "first")).state["user:name"] == "Ada"
+
+
 def stored(*events: dict[str, Any], state: dict[str, Any] | None = None) -> list[Event]:
     """The history of a session of these events."""
     rows = [

@@ -247,6 +247,19 @@ async def test_a_slow_statement_may_be_given_more_time(url: str) -> None:
     assert [each.rows[0][0] for each in (usual, slow, slower, after)] == ["15s", "77s", "78s", "15s"]
 
 
+async def test_who_reads_for_long_may_be_idle_for_long(url: str) -> None:
+    """
+    A snapshot that is given more time may spend it between its statements: what it has read is written elsewhere, say.
+    One that writes, and may hold locks, may not.
+    """
+    pool = await prepared_pool(url)
+    async with pool.transaction(slow_s=78, snapshot=True) as transaction:
+        [reading] = await transaction.run(SETTING("idle_in_transaction_session_timeout"))
+    async with pool.transaction(slow_s=78) as transaction:
+        [writing] = await transaction.run(SETTING("idle_in_transaction_session_timeout"))
+    assert [each.rows[0][0] for each in (reading, writing)] == ["78s", "10s"]
+
+
 # --- errors
 
 
@@ -257,6 +270,7 @@ async def test_a_slow_statement_may_be_given_more_time(url: str) -> None:
         ("SELECT * FROM nowhere.nothing", StorageMissingError, "42P01"),
         ("CREATE TABLE nowhere.notes ()", StorageMissingError, "3F000"),
         ("SELECT nobody FROM notes", StorageMissingError, "42703"),
+        ("SELECT nothing(1)", StorageMissingError, "42883"),
         ("SELECT 1 / 0", StorageRolledBackError, "22012"),
         ("SELECT repeat('x', 2000000000)", StorageFullError, "54000"),
         ("DO $$BEGIN RAISE 'no room' USING ERRCODE = '53100'; END$$", StorageFullError, "53100"),

@@ -46,6 +46,12 @@ _BEGIN_SNAPSHOT: Final = Statement("begin_snapshot", "BEGIN ISOLATION LEVEL REPE
 _COMMIT: Final = Statement("commit", "COMMIT")
 _ROLLBACK: Final = Statement("rollback", "ROLLBACK")
 _SLOW: Final = Statement("slow", "SELECT set_config('statement_timeout', $1, true)", "text")
+# Who reads for long also thinks, or writes elsewhere, between two statements; it holds no lock.
+_SLOW_SNAPSHOT: Final = Statement(
+    "slow_snapshot",
+    "SELECT set_config('statement_timeout', $1, true), set_config('idle_in_transaction_session_timeout', $1, true)",
+    "text",
+)
 
 
 class Pool:
@@ -116,7 +122,7 @@ class Pool:
         A transaction of several round trips, for what must look before it writes. It is committed where the block ends.
 
         A block that is left by an exception, or is cancelled, rolls it back. With *snapshot* it only reads, and all of
-        it sees one state of the database. Nothing is done again.
+        it sees one state of the database; with both, it may also be idle for *slow_s*. Nothing is done again.
 
         Raises:
             StorageUncertainError: COMMIT was sent, and no answer has come.
@@ -288,7 +294,8 @@ class Transaction:
         if self._slow_s is not None:
             answer_s = self._slow_s + self._pool.bounds.answer_s - self._pool.bounds.statement_s
             if first:
-                first.append(_SLOW(f"{round(1000 * self._slow_s)}ms"))
+                slow = _SLOW_SNAPSHOT if self._snapshot else _SLOW
+                first.append(slow(f"{round(1000 * self._slow_s)}ms"))
         self._has_begun = True
         try:
             results = await self._connection.run((*first, *calls), withdraw=True, answer_s=answer_s)

@@ -20,7 +20,7 @@ from ...events import Event, EventActions
 from .._key import session_key
 from .._service import BaseSessionService
 from ._events import IMPORTER, history_of
-from ._tables import AdkTables, opened
+from ._tables import AdkTables, opened, shared_values
 
 __all__ = ["Imported", "import_adk"]
 
@@ -88,13 +88,13 @@ async def _import_shared(
 ) -> None:
     """Write the shared values that the target does not have."""
     shared = await tables.shared()
-    for (app, user), values in shared.items():
+    for (app, user), state in shared.items():
         # Those of an app are written by a session of any user, of one that has some, if there is one.
         writer = user or next((other for of, other, _ in sessions if of == app), IMPORTER)
-        if not values:
-            continue
         try:
-            await _write_shared(service, app, writer, values)
+            values = shared_values(app, user, state)
+            if values:
+                await _write_shared(service, app, writer, values)
         except (InvalidValueError, InvalidEventError) as error:
             result.refused[app, user, ""] = str(error)
 

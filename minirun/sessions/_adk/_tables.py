@@ -26,7 +26,7 @@ from ...errors import InvalidValueError, StorageFormatError
 from .._postgres._url import postgres_url
 from ._events import StoredEvent, StoredSession
 
-__all__ = ["AdkTables", "opened"]
+__all__ = ["AdkTables", "opened", "shared_values"]
 
 VERSION: Final = "1"
 COLUMNS: Final = {
@@ -58,8 +58,8 @@ class AdkTables(Protocol):
         """
         ...
 
-    async def shared(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """The shared values under their full keys, by app and user; "" for those of the app."""
+    async def shared(self) -> dict[tuple[str, str], object]:
+        """The shared values, as `shared_values` reads them, by app and user; "" for those of the app."""
         ...
 
 
@@ -94,7 +94,13 @@ def _object(text: object, what: str) -> dict[str, Any]:
     return found
 
 
-def _shared(app: str, user: str, state: object) -> dict[str, Any]:
+def shared_values(app: str, user: str, state: object) -> dict[str, Any]:
+    """
+    The values that a row of `AdkTables.shared` holds, under their full keys.
+
+    Raises:
+        InvalidValueError: It cannot be read.
+    """
     prefix = "user:" if user else "app:"
     return {f"{prefix}{key}": value for key, value in _object(state, f"{prefix} state of {brief(user or app)}").items()}
 
@@ -136,10 +142,10 @@ class _File:
         )
         return StoredSession(_object(state, "state"), _seconds(created), events)
 
-    async def shared(self) -> dict[tuple[str, str], dict[str, Any]]:
+    async def shared(self) -> dict[tuple[str, str], object]:
         rows = [(app, "", state) for app, state in self.db.execute("SELECT app_name, state FROM app_states")]
         rows += self.db.execute("SELECT app_name, user_id, state FROM user_states").fetchall()
-        return {(app, user): _shared(app, user, state) for app, user, state in rows}
+        return {(app, user): state for app, user, state in rows}
 
 
 def _columns(db: sqlite3.Connection) -> Iterator[tuple[str, set[str]]]:
@@ -237,9 +243,9 @@ class _Database:
         )
         return StoredSession(_object(state, "state"), created, stored)
 
-    async def shared(self) -> dict[tuple[str, str], dict[str, Any]]:
+    async def shared(self) -> dict[tuple[str, str], object]:
         [found] = await self.transaction.run(_SHARED())
-        return {(app, user): _shared(app, user, state) for app, user, state in found.rows}
+        return {(app, user): state for app, user, state in found.rows}
 
 
 @asynccontextmanager
