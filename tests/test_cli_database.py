@@ -173,3 +173,23 @@ def test_a_second_signal_leaves_at_once(worker: subprocess.Popen[str], place: st
     _, told = worker.communicate(timeout=PATIENCE_S)
     assert (worker.returncode, "left what was running to other workers" in told) == (0, True), told
     assert found(place) == {"a": "interrupted"}
+
+
+@pytest.mark.parametrize("own_logging", [False, True])
+def test_a_worker_without_its_database_says_so_on_standard_error(own_logging: bool, folder: Path) -> None:
+    """Once, while it goes on trying, in the form of the program's own logging if it has any; stdout stays empty."""
+    if own_logging:
+        own = "import logging\nlogging.basicConfig(format='own: %(message)s')\n"
+        (folder / "slow.py").write_text(own + SLOW)
+    url = f"postgresql:///nowhere?host={folder}&password=s3cret"
+    program = [sys.executable, "-W", "error", "-m", "minirun", "work", "slow.py", "--every", "0.05", "--db", url]
+    process = subprocess.Popen(program, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("working on app in ")
+    told = process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    rest = process.communicate(timeout=PATIENCE_S)
+    before, warning, _ = told.partition("cannot look for work of 'app': StorageConnectionError: ")
+    assert warning, told
+    assert before == "own: " if own_logging else before.endswith(" WARNING: ")
+    assert (process.returncode, rest[0], "cannot look" in rest[1], "s3cret" in told) == (0, "", False, False)
