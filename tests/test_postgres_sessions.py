@@ -18,6 +18,7 @@ import trio.testing
 from minirun import Event, EventActions, LlmAgent, Runner
 from minirun._postgres import _pool
 from minirun._postgres._connection import ServerError
+from minirun._postgres._values import Statement
 from minirun.errors import (
     AlreadyExistsError,
     InvalidValueError,
@@ -137,6 +138,24 @@ async def test_a_stale_member_fails_alone() -> None:
         assert outcomes == {"a is stale": 1}
         assert texts(await get(service, "a")) == ["faster"]
         assert (await get(service, "a")).state["app:x"] == "b"
+    check_database(url, is_whole=True)
+
+
+async def test_a_worker_that_stands_still_in_a_transaction_fails_nobody() -> None:
+    """
+    One that is stopped while it deletes, or sends a message, has locked a session or the counter: the server ends it
+    before those who wait give up.
+    """
+    url = new_database()
+    async with DatabaseSessionService(url) as stopped, DatabaseSessionService(url) as other:
+        session = await other.create_session(app_name="app", user_id="u", session_id="s")
+        await stopped.list_sessions(app_name="app")
+        connection = await stopped._database.connect()
+        hold = Statement("hold", "SELECT 1 FROM minirun.sessions, minirun.store FOR UPDATE", once=True)
+        await connection.run([Statement("begin", "BEGIN", once=True)(), hold()], withdraw=True)
+        await other.append_event(session, Event(author="user", message="after"))
+        assert not connection.is_alive()
+        stopped._database.pool.release(connection)
     check_database(url, is_whole=True)
 
 

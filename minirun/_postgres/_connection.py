@@ -29,7 +29,8 @@ class Bounds:
     connect_s: float = 10.0
     statement_s: float = 15.0
     lock_s: float = 5.0
-    idle_transaction_s: float = 10.0
+    idle_transaction_s: float = 4.0
+    """Less than `lock_s`: a worker that stands still in a transaction must not fail those who wait for its locks."""
     answer_s: float = 20.0
     grace_s: float = 2.0
     """For the answer of a statement whose task was cancelled. After that the connection is closed."""
