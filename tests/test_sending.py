@@ -378,6 +378,24 @@ async def test_what_is_paused_takes_the_message_when_it_goes_on(kind: str, tmp_p
 
 
 @pytest.mark.parametrize("kind", KINDS)
+async def test_a_run_that_has_paused_takes_messages_for_its_invocation(kind: str, tmp_path: Path) -> None:
+    """Its caller may send as everybody else may; once somebody has gone on to the end, that is refused."""
+    model = ScriptedLlm([call("slow"), "done"])
+    async with services(tmp_path)[kind]() as service:
+        agent = LlmAgent(name="a", model=model, tools=[LongRunningFunctionTool(slow)])
+        runner = Runner(agent=agent, app_name="app", session_service=service, auto_create_session=True)
+        async with runner.run_async(**PLACE, new_message="go") as paused:
+            await paused.wait()
+            await paused.send("now")
+        await paused.send("later")
+        async with runner.run_async(**PLACE, new_message=paused.pending[0].reply("it")) as run:
+            await run.wait()
+        assert await log_of(service) == ["user: go", "a: slow?", "user: slow!", "user: now", "user: later", "a: done"]
+        with pytest.raises(InvocationEndedError, match="completed"):
+            await paused.send("too late")
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("when", ["next_model_call", "idle"])
 async def test_runs_in_between_leave_the_message_of_what_is_paused(kind: str, when: str, tmp_path: Path) -> None:
     """Another invocation runs and takes a message of its own; the paused one has its message when it goes on."""
