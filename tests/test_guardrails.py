@@ -582,7 +582,7 @@ async def test_a_plugin_looks_once_in_an_invocation(kind: str, autojump_clock: t
 
 @BOTH
 @pytest.mark.parametrize(
-    "sent, shown", [("hm, this", ["hm, this", "Be careful with this one."]), ("my card", ["my [card]"])]
+    ("sent", "shown"), [("hm, this", ["hm, this", "Be careful with this one."]), ("my card", ["my [card]"])]
 )
 async def test_a_node_is_asked_the_message_of_its_round(
     parallel: bool, sent: str, shown: list[str], autojump_clock: trio.testing.MockClock
