@@ -303,8 +303,7 @@ class Runner:
         It waits for no run: it returns the id of the event to be, once the message is in the store, as durable as an
         event there. The run makes it an event, once, before the next question to a model, or, with *when* `"idle"`,
         when its agents have come to their end; at the latest then, and they go on with it. An invocation that is
-        paused, or whose process is gone, takes it when it goes on; or `supervise` lets an `LlmAgent` answer it earlier,
-        in an invocation of its own. See "A message into a run" in the guide.
+        paused, or whose process is gone, takes it when it goes on. See "A message into a run" in the guide.
 
         Raises:
             InvocationEndedError, InvocationNotFoundError, SessionNotFoundError: There is nothing to send it to.
@@ -418,9 +417,7 @@ class Runner:
         may supervise one store; in a database each job is claimed by one of them. Cancel it to end it: what is under
         way is interrupted, and the next supervisor goes on with it. Or set *stop*.
 
-        A message that was sent to an invocation that is paused (`send`) is answered beside it, if all agents are
-        `LlmAgent`s and it is not for the end: it begins an invocation, and what waits goes on waiting.
-
+        Messages for what is paused (`send`) are answered in invocations of their own, if all agents are `LlmAgent`s.
         It also makes the summaries that are due (`App(events_compaction_config=...)`) in sessions where runs of this
         runner have not come to it; the session is not held meanwhile. What fails is tried again later and later, too.
 
