@@ -14,7 +14,7 @@ from minirun import Event, InMemorySessionService, LlmAgent, Runner, SqliteSessi
 from minirun.errors import GuardrailTripwireError
 from minirun.models import LlmRequest
 from minirun.runtime import CallbackContext
-from minirun.sessions import BaseSessionService, InvocationStatus
+from minirun.sessions import BaseSessionService, InvocationStatus, KeyValueSessionService
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import LongRunningFunctionTool
 from minirun.types import Content
@@ -22,6 +22,7 @@ from minirun.workflow import START, Workflow
 
 from .helpers import PLACE
 from .stores import HERE, KINDS, services
+from .test_key_value_store import InMemory
 
 
 async def slow() -> None:
@@ -86,6 +87,18 @@ async def test_a_message_for_a_paused_invocation_is_answered_soon(kind: str, tmp
             await run.wait()
         assert (run.status, run.answer and run.answer.text) == (InvocationStatus.COMPLETED, "thanks")
         assert [str(one.status) for one in await service.list_invocations(**HERE)] == ["completed"] * 3
+
+
+async def test_a_store_of_ones_own_wakes_agents_too() -> None:
+    """A key-value store behind the service tells supervisors of its messages."""
+    service = KeyValueSessionService(InMemory())
+    runner, _ = await paused_run(service, agent_with())
+    await runner.send("also this", **PLACE)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(runner.supervise, every_s=0.01))
+        await until(service, "a: shown also this")
+        nursery.cancel_scope.cancel()
+    assert await said(service) == ["user: go", "user: also this", "a: shown also this"]
 
 
 async def test_two_supervisors_answer_it_once(tmp_path: Path) -> None:

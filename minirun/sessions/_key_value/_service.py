@@ -64,7 +64,7 @@ from ._entries import (
     user_prefix,
     wait_of,
 )
-from ._messages import is_called, note_messages, put_message, take, waiting
+from ._messages import called, is_called, note_messages, put_message, take, waiting
 from ._store import KeyValueStore, OwnedStore
 
 __all__ = ["KeyValueSessionService"]
@@ -311,6 +311,9 @@ class KeyValueSessionService(BaseSessionService):
 
     async def _messages(self, live: LiveSession) -> list[Event]:
         return [message for _, message in await waiting(self._store, live.incarnation)]
+
+    async def _called(self, app_name: str) -> list[tuple[SessionKey, Event]]:
+        return await called(self._store, app_name)
 
     async def _check_current(self, live: LiveSession) -> None:
         """Raise unless the next event of *live* would be the next of what is stored."""
