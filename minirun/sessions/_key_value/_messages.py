@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ..._codec import to_json
 from ...events import Event
@@ -11,6 +12,9 @@ from .._live import LiveSession
 from .._store import SessionWriter
 from ._entries import Changes, hexadecimal, message_of, of_session, run_place_of, wait_of
 from ._store import OwnedStore
+
+if TYPE_CHECKING:
+    from ._service import KeyValueSessionService
 
 __all__ = ["called", "is_called", "note_messages", "put_message", "take", "waiting"]
 
@@ -26,8 +30,9 @@ async def put_message(store: OwnedStore, number: int, message: Event) -> None:
     await store.write({of_session("message", number, hexadecimal(store.new_number())): to_json(message)})
 
 
-async def called(store: OwnedStore, app_name: str) -> list[tuple[SessionKey, Event]]:
+async def called(service: KeyValueSessionService, app_name: str) -> list[tuple[SessionKey, Event]]:
     """The messages that wait in the sessions of an app in which calls wait, too."""
+    store = service._store
     sent = await store.entries("message/")
     waits = await store.entries("wait/") if sent else []
     keys = {run_place_of(name): wait_of(name, text)[1] for name, text in waits}
