@@ -580,6 +580,26 @@ async def test_a_plugin_looks_once_in_an_invocation(kind: str, autojump_clock: t
     assert len(looked) <= 1 + len(inside)
 
 
+@BOTH
+@pytest.mark.parametrize(
+    ("sent", "shown"), [("hm, this", ["hm, this", "Be careful with this one."]), ("my card", ["my [card]"])]
+)
+async def test_a_node_is_asked_the_message_of_its_round(
+    parallel: bool, sent: str, shown: list[str], autojump_clock: trio.testing.MockClock
+) -> None:
+    """A workflow that runs again with a message shows its agent that one, as the guardrail has left it."""
+    agent = agent_with("one", "two", "three")
+    runner = await app_runner(
+        Workflow(name="flow", edges=[(START, agent)]), GuardrailPlugin(input=[no_bad_words], parallel=parallel)
+    )
+    async with runner.run_async(**PLACE, new_message="go") as run:
+        async for event in run:
+            if event.text == "one":
+                await run.send(sent)
+    assert prompts(agent)[0] == ["go"]
+    assert prompts(agent)[-1] == shown
+
+
 async def test_plugin_and_agent_look_one_after_the_other(autojump_clock: trio.testing.MockClock) -> None:
     """The agent's own guardrails see what the plugin's have made of the message."""
     seen: list[str] = []

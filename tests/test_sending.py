@@ -27,7 +27,7 @@ from minirun.errors import InvalidMessageError, InvalidValueError, InvocationEnd
 from minirun.plugins import BasePlugin
 from minirun.sessions import BaseSessionService, InvocationStatus
 from minirun.testing import ScriptedLlm, call
-from minirun.tools import FunctionTool
+from minirun.tools import FunctionTool, LongRunningFunctionTool
 from minirun.types import FunctionResponse
 from minirun.workflow import START, Workflow
 
@@ -375,6 +375,55 @@ async def test_what_is_paused_takes_the_message_when_it_goes_on(kind: str, tmp_p
             "user: go", "model: pay!", "user: pay!", "user: before the question", "user: while it waits",
         ]  # fmt: skip
         assert run.status is InvocationStatus.COMPLETED
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_run_that_has_paused_takes_messages_for_its_invocation(kind: str, tmp_path: Path) -> None:
+    """Its caller may send as everybody else may; once somebody has gone on to the end, that is refused."""
+    model = ScriptedLlm([call("slow"), "done"])
+    async with services(tmp_path)[kind]() as service:
+        agent = LlmAgent(name="a", model=model, tools=[LongRunningFunctionTool(slow)])
+        runner = Runner(agent=agent, app_name="app", session_service=service, auto_create_session=True)
+        async with runner.run_async(**PLACE, new_message="go") as paused:
+            await paused.wait()
+            await paused.send("now")
+        await paused.send("later")
+        async with runner.run_async(**PLACE, new_message=paused.pending[0].reply("it")) as run:
+            await run.wait()
+        assert await log_of(service) == ["user: go", "a: slow?", "user: slow!", "user: now", "user: later", "a: done"]
+        with pytest.raises(InvocationEndedError, match="completed"):
+            await paused.send("too late")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("when", ["next_model_call", "idle"])
+async def test_runs_in_between_leave_the_message_of_what_is_paused(kind: str, when: str, tmp_path: Path) -> None:
+    """Another invocation runs and takes a message of its own; the paused one has its message when it goes on."""
+    model = ScriptedLlm([call("slow"), call("look"), "other", "done", "more"])
+    async with services(tmp_path)[kind]() as service:
+        agent = LlmAgent(name="a", model=model, tools=[look, LongRunningFunctionTool(slow)])
+        runner = Runner(agent=agent, app_name="app", session_service=service, auto_create_session=True)
+        async with runner.run_async(**PLACE, new_message="go") as run:
+            await run.wait()
+        assert run.status is InvocationStatus.PAUSED
+        [question] = run.pending
+        await runner.send("for the paused one", **PLACE, when=when)
+        async with runner.run_async(**PLACE, new_message="new") as run:
+            async for event in run:
+                if event.get_function_calls():
+                    await run.send("for the other")
+        async with runner.run_async(**PLACE, new_message=question.reply("it")) as run:
+            await run.wait()
+        assert run.status is InvocationStatus.COMPLETED
+        start = ["user: go", "a: slow?", "user: new", "a: look?", "a: look!", "user: for the other", "a: other"]
+        end = ["user: slow!", "user: for the paused one", "a: done"]
+        if when == "idle":
+            end = ["user: slow!", "a: done", "user: for the paused one", "a: more"]
+        assert await log_of(service) == [*start, *end]
+
+
+def slow() -> None:
+    """Begin something whose result comes later."""
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -287,7 +287,8 @@ async def _prepare_again(agent: LlmAgent, ctx: InvocationContext, request: Model
 def _show_inside(ctx: InvocationContext, request: ModelRequest, sources: Sequence[_Source]) -> None:
     """Put into a request inside of a call or a node what verdicts show: it shows the message, but no event of it."""
     inside = ctx._position.inside
-    for message in [] if inside is None else _messages(ctx)[:1]:
+    asked = [] if inside is None else [each for each in _messages(ctx) if each.content == inside.content]
+    for message in asked[-1:]:  # of the messages of an invocation, the one that this node is asked
         notes = [verdict.event.content for verdict in _known(message, sources) if verdict.what == "retry"]
         contents: list[Content] = []
         for content in request.llm_request.contents:

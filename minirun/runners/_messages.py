@@ -139,7 +139,8 @@ async def _take(invocation: Invocation, when: str | None) -> Event | None:
     async with lock:  # agents in branches ask side by side
         live.has_messages, left = False, True
         try:
-            waiting = [each for each in await service._messages(live) if each.invocation_id == invocation.id]
+            found = await service._messages(live)
+            waiting = [each for each in found if each.invocation_id == invocation.id]
             taken = [each for each in waiting if when != NEXT_MODEL_CALL or each.actions.replay.sent == when]
             message: Event | None = None
             for place, each in enumerate(taken, 1):
@@ -148,7 +149,7 @@ async def _take(invocation: Invocation, when: str | None) -> Event | None:
                     replay = changed(each.actions.replay, sent=IDLE if begins else NEXT_MODEL_CALL)
                     each = changed(each, actions=changed(each.actions, replay=replay))
                 message = await _store(invocation, each, answers=when == IDLE)
-            left = len(taken) < len(waiting)
+            left = len(taken) < len(found)  # also those that wait for a paused invocation, which has the session next
         finally:
             live.has_messages = live.has_messages or left
     return message

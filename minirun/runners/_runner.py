@@ -417,6 +417,7 @@ class Runner:
         may supervise one store; in a database each job is claimed by one of them. Cancel it to end it: what is under
         way is interrupted, and the next supervisor goes on with it. Or set *stop*.
 
+        Messages for what is paused (`send`) are answered in invocations of their own, if all agents are `LlmAgent`s.
         It also makes the summaries that are due (`App(events_compaction_config=...)`) in sessions where runs of this
         runner have not come to it; the session is not held meanwhile. What fails is tried again later and later, too.
 

@@ -176,7 +176,7 @@ class Run:
 
         It returns once the message is in the store, where it waits for the run, in the order of sending; it never waits
         for the agents, so the task that iterates over the run may send. See `Runner.send` for what becomes of it then,
-        and what *when* says.
+        and what *when* says. Once the run is paused, the message waits with its invocation.
 
         Returns:
             The id of the event that the message will be.
@@ -185,7 +185,7 @@ class Run:
             InvocationEndedError: The run has ended.
             InvalidMessageError, InvalidValueError, StorageError: As `Runner.send`. Nothing is stored.
         """
-        if self._invocation is None or self._has_ended:
+        if self._invocation is None or self._status.has_ended:
             raise InvocationEndedError(f"the invocation {self.invocation_id} has ended; send a new message")
         sent: str = await self._invocation.program.messages().send_into(self._invocation, content, when)
         return sent

@@ -208,6 +208,16 @@ class InMemorySessionService(BaseSessionService):
     async def _messages(self, live: LiveSession) -> list[Event]:
         return [*self._sent.get(live.incarnation, ())]
 
+    async def _called(self, app_name: str) -> list[tuple[SessionKey, Event]]:
+        found = {number: bisect_left(self._ordered, number, key=_incarnation_of) for number in self._sent}
+        keys = {number: self._ordered[place].key for number, place in found.items()}
+        return [
+            (key, message)
+            for number, key in keys.items()
+            for message in self._sent[number]
+            if key.app_name == app_name
+        ]
+
     async def _list(self, app_name: str | None, user_id: str | None, limit: int | None, after: int) -> list[Session]:
         from ._listed import listed_session  # most programs list nothing
 
@@ -285,6 +295,7 @@ class InMemorySessionService(BaseSessionService):
             return True
         sent = self._sent.get(place[0]) if status is InvocationStatus.COMPLETED else None
         if sent and any(message.invocation_id == writer.invocation_id for message in sent):
+            writer.live.has_messages = True
             return False
         if status is None:  # nobody runs it any more, and nobody has said how it ended
             self._note(place[0], changed(found, status=InvocationStatus.INTERRUPTED))

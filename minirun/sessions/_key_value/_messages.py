@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ..._codec import to_json
 from ...events import Event
 from .._key import SessionKey
 from .._live import LiveSession
 from .._store import SessionWriter
-from ._entries import Changes, hexadecimal, message_of, of_session
+from ._entries import Changes, hexadecimal, message_of, of_session, run_place_of, wait_of
 from ._store import OwnedStore
 
-__all__ = ["is_called", "note_messages", "put_message", "take", "waiting"]
+if TYPE_CHECKING:
+    from ._service import KeyValueSessionService
+
+__all__ = ["called", "is_called", "note_messages", "put_message", "take", "waiting"]
 
 
 async def waiting(store: OwnedStore, number: int) -> list[tuple[str, Event]]:
@@ -24,6 +28,16 @@ async def waiting(store: OwnedStore, number: int) -> list[tuple[str, Event]]:
 async def put_message(store: OwnedStore, number: int, message: Event) -> None:
     """Let *message* wait, behind the others."""
     await store.write({of_session("message", number, hexadecimal(store.new_number())): to_json(message)})
+
+
+async def called(service: KeyValueSessionService, app_name: str) -> list[tuple[SessionKey, Event]]:
+    """The messages that wait in the sessions of an app in which calls wait, too."""
+    store = service._store
+    sent = await store.entries("message/")
+    waits = await store.entries("wait/") if sent else []
+    keys = {run_place_of(name): wait_of(name, text)[1] for name, text in waits}
+    found = [(keys.get(run_place_of(name)), message_of(name, text)) for name, text in sent]
+    return [(key, message) for key, message in found if key is not None and key.app_name == app_name]
 
 
 def note_messages(

@@ -64,7 +64,7 @@ from ._entries import (
     user_prefix,
     wait_of,
 )
-from ._messages import is_called, note_messages, put_message, take, waiting
+from ._messages import called, is_called, note_messages, put_message, take, waiting
 from ._store import KeyValueStore, OwnedStore
 
 __all__ = ["KeyValueSessionService"]
@@ -85,9 +85,7 @@ class KeyValueSessionService(BaseSessionService):
 
     One service uses a store at a time. The one that begins to use it owns it; a service that had it before, in this
     process or another, stores nothing more: its calls and runs fail with StaleSessionError. What its runs have left
-    open is interrupted then, and can be gone on with.
-
-    A session is loaded as a whole, and what is stored at the same moment is stored one after another.
+    open is interrupted then, and can be gone on with. A session is loaded as a whole, and stored by one at a time.
 
     Args:
         store: Where it is kept. It is closed with the service.
@@ -305,12 +303,14 @@ class KeyValueSessionService(BaseSessionService):
             head = await self._head(key)
             if head is None:
                 raise await self._not_found(key)
-            runs = [each.invocation for each in await self._runs(of_session("run", head.number))]
-            await put_message(self._store, head.number, received(key, message, runs))
+            runs = await self._runs(of_session("run", head.number))
+            await put_message(self._store, head.number, received(key, message, [each.invocation for each in runs]))
             note_messages(key, head.number, self._running.values(), self._cache.sessions.get(key))
 
     async def _messages(self, live: LiveSession) -> list[Event]:
         return [message for _, message in await waiting(self._store, live.incarnation)]
+
+    _called = called
 
     async def _check_current(self, live: LiveSession) -> None:
         """Raise unless the next event of *live* would be the next of what is stored."""

@@ -22,7 +22,7 @@ from ._rows import INVOCATION, corrupt, stored_invocation
 from ._schema import UNFINISHED
 from ._text import stored_key
 
-__all__ = ["is_called", "put_message", "waiting_messages"]
+__all__ = ["called", "is_called", "put_message", "waiting_messages"]
 
 _HOLD: Final = Statement(
     "hold_for_message",
@@ -49,6 +49,14 @@ _PUT: Final = Statement(
 )
 _WAITING: Final = Statement(
     "waiting_messages", "SELECT data FROM minirun.events WHERE log = -$1 ORDER BY seq", "int8"
+)
+_CALLED: Final = Statement(
+    "called_messages",
+    """
+    SELECT s.user_id, s.session_id, e.data FROM minirun.events e JOIN minirun.sessions s ON s.id = -e.log
+    WHERE e.log < 0 AND s.app_name = $1 ORDER BY e.log DESC, e.seq
+    """,
+    "text",
 )
 _EPOCH: Final = Statement(
     "epoch_of_message", "SELECT lease_epoch, lease_owner FROM minirun.sessions WHERE id = $1", "int8"
@@ -87,6 +95,20 @@ async def waiting_messages(database: Database, session: int) -> list[Event]:
         return [from_json(Event, data) for (data,) in found.rows]
     except (InvalidValueError, TypeError) as error:
         raise corrupt(database.name, f"a message of session row {session}: {error}") from error
+
+
+async def called(database: Database, app_name: str) -> list[tuple[SessionKey, Event]]:
+    """
+    The messages that wait in the sessions of an app, each with its session.
+
+    Raises:
+        StorageCorruptError: One cannot be read.
+    """
+    [found] = await database.read(_CALLED(app_name))
+    try:
+        return [(SessionKey(app_name, user, name), from_json(Event, data)) for user, name, data in found.rows]
+    except (InvalidValueError, TypeError) as error:
+        raise corrupt(database.name, f"a message in app {app_name!r}: {error}") from error
 
 
 async def is_called(database: Database, writer: SessionWriter, owner: str) -> bool:
