@@ -227,7 +227,9 @@ def _end_of(expires_in: object, asked_at: float) -> float | None:
         seconds = finite(float(expires_in) if isinstance(expires_in, str) else expires_in)
     except ValueError:
         seconds = None
-    if seconds is None or seconds < 0:
+    # A token that has ended as it is issued is none; servers write 0 for one that never ends. The API says otherwise, by
+    # refusing it, and who is asked to sign in again and again gets nowhere.
+    if seconds is None or seconds <= 0:
         return None
     return finite(asked_at + seconds - min(EARLY_S, EARLY_SHARE * seconds))
 
