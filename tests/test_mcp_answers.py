@@ -28,9 +28,11 @@ for line in sys.stdin:
     asked = json.loads(line)
     if "id" not in asked:
         continue
-    about = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "x", "version": "1"}}
     results = {
-        "initialize": about, "tools/list": {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}
+        "initialize": {
+            "protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "x", "version": "1"}
+        },
+        "tools/list": {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]},
     }
     answer = {"jsonrpc": "2.0", "id": asked["id"]}
     if asked["method"] == "tools/call":
@@ -108,7 +110,8 @@ for line in sys.stdin:
     elif asked["method"] != "tools/list":
         say(id=asked["id"], error={"code": -32601, "message": "no"})
     elif not asked.get("params", {}).get("cursor"):
-        say(id=asked["id"], result={"tools": [{"name": each, "inputSchema": schema} for each in names], "nextCursor": "2"})
+        tools = [{"name": each, "inputSchema": schema} for each in names]
+        say(id=asked["id"], result={"tools": tools, "nextCursor": "2"})
     else:
         if names == ["old"]:
             names = ["new"]
