@@ -20,6 +20,7 @@ from minirun.testing import call
 from minirun.tools.mcp import McpToolset, StdioServer
 
 from .test_mcp import responses, tool
+from .test_mcp_pauses import Life
 
 # A server of the older protocol whose tool answers with the line that it was started with, the id put in.
 ANSWERS = """
@@ -178,3 +179,47 @@ async def test_the_limit_of_a_result_is_of_bytes() -> None:
     async with McpToolset(Server("smiles", on_list_tools=listed, on_call_tool=called), result_bytes_max=399) as tools:
         (found,) = await responses(tools, call("a"))
     assert "found 400" in found["error"]["message"]
+
+
+def asking(schema: Any, *keys: str) -> Server[Any]:
+    """A server that asks the same under each of these keys, and tells what it was answered."""
+
+    async def listed(ctx: Any, params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[tool("ask")])
+
+    async def called(ctx: Any, params: types.CallToolRequestParams) -> Any:
+        asked = types.ElicitRequest(params=types.ElicitRequestFormParams(message="Which?", requested_schema=schema))
+        if params.input_responses is None:
+            return types.InputRequiredResult(input_requests=dict.fromkeys(keys, asked), request_state="1")
+        answers: Any = params.input_responses
+        told = " ".join(f"{key}={answers[key].content['x']}" for key in keys)
+        return types.CallToolResult(content=[types.TextContent(text=told)])
+
+    return Server("asking", on_list_tools=listed, on_call_tool=called)
+
+
+async def test_a_question_that_is_asked_twice_in_a_round_has_two_answers() -> None:
+    """
+    Each key has the answer that was given for it, though a person reads the same both times.
+    """
+    life = Life(call("ask"), lambda: asking({"type": "object", "properties": {"x": {"type": "string"}}}, "a", "b"))
+    run = await life.say("go")
+    for answer in ("one", "two"):
+        (question,) = run.pending
+        run = await life.say(question.reply({"x": answer}))
+    assert run.answer.text == '{"result": "a=one b=two"}'
+
+
+@pytest.mark.parametrize(
+    ("field", "answer"),
+    [({"type": "object"}, {"y": 4711}), ({"type": "array", "items": {"type": "integer"}}, [4711]), (True, [[4711]])],
+)
+async def test_an_answer_that_the_protocol_has_not_is_the_servers_error(field: Any, answer: Any) -> None:
+    """
+    A server that asks for objects, or lists of numbers, is told of by its name; what was answered is not shown.
+    """
+    life = Life(call("ask"), lambda: asking({"type": "object", "properties": {"x": field}}, "a"))
+    run = await life.say("go")
+    run = await life.say(run.pending[0].reply({"x": answer}))
+    assert json.loads(run.answer.text)["error"]["type"] == "McpError"
+    assert "4711" not in run.answer.text
