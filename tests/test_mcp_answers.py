@@ -12,13 +12,17 @@ from typing import Any
 
 import mcp_types as types
 import pytest
+import trio
 from mcp import MCPError
 from mcp.server import Server
 
+from minirun import InMemoryRunner, LlmAgent
 from minirun.errors import McpError
-from minirun.testing import call
+from minirun.testing import ScriptedLlm, call
 from minirun.tools.mcp import McpToolset, StdioServer
 
+from .helpers import PLACE
+from .mcp_servers import older
 from .test_mcp import responses, tool
 from .test_mcp_pauses import Life
 
@@ -223,3 +227,39 @@ async def test_an_answer_that_the_protocol_has_not_is_the_servers_error(field: A
     run = await life.say(run.pending[0].reply({"x": answer}))
     assert json.loads(run.answer.text)["error"]["type"] == "McpError"
     assert "4711" not in run.answer.text
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+async def test_a_call_ends_with_the_toolset_that_it_was_made_with(is_older: bool) -> None:
+    """
+    A server in this process does not hear that its toolset was left: who waits for it is told.
+    """
+    started, ended = trio.Event(), trio.Event()
+
+    async def listed(ctx: Any, params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[tool("endless")])
+
+    async def called(ctx: Any, params: types.CallToolRequestParams) -> Any:
+        started.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.set()
+
+    server = Server("slow", on_list_tools=listed, on_call_tool=called)
+    found: list[Any] = []
+
+    async def run(runner: InMemoryRunner) -> None:
+        async with runner.run_async(**PLACE, new_message="go") as run:
+            found.extend([each.response for event in [e async for e in run] for each in event.get_function_responses()])
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            async with McpToolset((lambda: older.transport(server)) if is_older else server) as tools:
+                # As it is, and not the toolset: an agent that asks that for its list again is refused.
+                model = ScriptedLlm([call("endless"), "Done."])
+                agent = LlmAgent(name="clerk", model=model, tools=[*await tools.get_tools()])
+                nursery.start_soon(run, InMemoryRunner(agent=agent, auto_create_session=True))
+                await started.wait()
+    assert found[0]["error"]["type"] == "McpConnectionError"
+    assert ended.is_set()

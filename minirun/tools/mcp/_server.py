@@ -176,7 +176,8 @@ class Server:
                 self._check_let_in(request, what)
                 raise
             with trio.move_on_after(math.inf if limit_s is None else limit_s):
-                return await self._answer(client, request, what, send)
+                with self.link.ending(client, what):
+                    return await self._answer(client, request, what, send)
             raise self.link.error(f"it took longer than {limit_s} seconds for {what}")
         finally:
             REQUEST.reset(token)
