@@ -21,7 +21,7 @@ import trio
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
-from ..._lines import Lines, LineTooLongError
+from ..._lines import Lines, LineTooLongError, with_whole_characters
 from ._servers import StdioServer
 from ._text import LABEL_CHARS_MAX, line
 
@@ -169,22 +169,16 @@ def _message_or_error(text: bytes) -> SessionMessage | None:
     """
     The message in a line; None if there is none.
 
-    A text that was cut in the middle of a character, as programs in JavaScript send it, is repaired. An answer that is
-    none of the protocol is an error for who has asked: it would be waited for else.
+    A text that was cut in the middle of a character is repaired. An answer that is none of the protocol is an error for
+    who has asked: it would be waited for else.
     """
     message = _message(text)
-    if message is not None:
+    repaired = None if message is not None else with_whole_characters(text)
+    if repaired is None:
         return message
-    try:
-        found = json.loads(text)
-        if not isinstance(found, dict) or "jsonrpc" not in found:
-            return None
-        halves = json.dumps(found, ensure_ascii=False).encode("utf-16", "surrogatepass")
-    except (ValueError, RecursionError):
-        return None
-    message = _message(halves.decode("utf-16", "replace"))
+    message, found = _message(repaired), json.loads(repaired)
     asked = found.get("id")
-    if message is not None or "method" in found or not isinstance(asked, (int, str)):
+    if message is not None or "jsonrpc" not in found or "method" in found or not isinstance(asked, (int, str)):
         return message
     error = mcp_types.ErrorData(code=mcp_types.INTERNAL_ERROR, message="its answer is none of the protocol")
     return SessionMessage(mcp_types.JSONRPCError(jsonrpc="2.0", id=asked, error=error))
