@@ -124,7 +124,7 @@ class Link:
         """
         A block that uses *client*, and ends with the connection at the latest. *what* is what messages call it.
 
-        A server in this process answers in the task of who asks it, and hears nothing of the end.
+        A server in this process answers in the task of its caller, and hears nothing of the end.
 
         Raises:
             McpConnectionError: The connection ended first.

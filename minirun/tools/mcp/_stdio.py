@@ -170,7 +170,7 @@ def _message_or_error(text: bytes) -> SessionMessage | None:
     The message in a line; None if there is none.
 
     A text that was cut in the middle of a character is repaired. An answer that is none of the protocol is an error for
-    who has asked: it would be waited for else.
+    its request, which would wait for another one else.
     """
     message = _message(text)
     repaired = None if message is not None else with_whole_characters(text)
