@@ -227,8 +227,8 @@ def _end_of(expires_in: object, asked_at: float) -> float | None:
         seconds = finite(float(expires_in) if isinstance(expires_in, str) else expires_in)
     except ValueError:
         seconds = None
-    # Nobody issues a token that has ended: some servers write 0 for one that never does. Taken by its word, somebody who
-    # has just signed in is sent back, for ever. The API itself says what it does not take.
+    # Some servers write 0 for a token that never ends. Taken by its word, a person who has just signed in is sent back,
+    # for ever; the API itself says what it does not take.
     if seconds is None or seconds <= 0:
         return None
     return finite(asked_at + seconds - min(EARLY_S, EARLY_SHARE * seconds))
