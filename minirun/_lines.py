@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["LineTooLongError", "Lines"]
+import json
+
+__all__ = ["LineTooLongError", "Lines", "with_whole_characters"]
 
 
 class LineTooLongError(Exception):
@@ -36,3 +38,18 @@ class Lines:
         if not found[:-1] and len(self._rest) > self._bytes_max:
             raise LineTooLongError
         return [line for line in found if line.strip()]
+
+
+def with_whole_characters(line: bytes) -> str | None:
+    """
+    Return the JSON object of a line, with U+FFFD for each half of a character; None if the line has none.
+
+    Programs in JavaScript that cut a text in the middle of a character send the half, which no UTF-8 can write.
+    """
+    try:
+        found = json.loads(line)
+        if not isinstance(found, dict):
+            return None
+        return json.dumps(found, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    except (ValueError, RecursionError):
+        return None

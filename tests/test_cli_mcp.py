@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -258,3 +259,39 @@ async def test_the_token_may_stand_in_the_environment(folder: Path, monkeypatch:
     monkeypatch.setenv("MINIRUN_MCP_TOKEN", ADA)
     async with worker(folder, "--user", "cyd") as (_, url), client_at(url, ADA) as client:
         assert said(await client.call_tool("desk", {"message": "who"})) == "cyd for the 1."
+
+
+@pytest.mark.skipif(os.name != "posix", reason="closing descriptors is a shell's")
+def test_without_a_standard_output_it_says_what_is_missing(folder: Path) -> None:
+    """
+    The number of a descriptor that was closed may be that of another file by then, so nothing is written to it.
+    """
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", *program()]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
+    found = subprocess.run(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert found.returncode == 1
+    assert b"expected a standard input and output" in found.stderr
+    assert b"Traceback" not in found.stderr
+
+
+def test_a_message_with_half_a_character_is_answered(folder: Path) -> None:
+    """
+    Programs in JavaScript cut texts in the middle of a character; such a request was never answered.
+    """
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+    asked = {"name": "desk", "arguments": {"message": "a smile, or half of one: \ud83d"}}
+    requests = [{"id": 1, "method": "initialize", "params": about}, {"id": 2, "method": "tools/call", "params": asked}]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
+    with subprocess.Popen(
+        program(), cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        answers = []
+        for each in requests:
+            process.stdin.write(json.dumps({"jsonrpc": "2.0", **each}).encode() + b"\n")
+            process.stdin.flush()
+            answers.append(json.loads(process.stdout.readline()))
+        process.stdin.close()
+    assert [each["id"] for each in answers] == [1, 2]
+    assert "half of one: \ufffd" in answers[1]["result"]["structuredContent"]["answer"]

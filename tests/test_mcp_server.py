@@ -20,6 +20,7 @@ from hypercorn.config import Config
 from hypercorn.trio import serve
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
+from mcp.server.request_state import AESGCMRequestStateCodec
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -472,6 +473,18 @@ async def test_states_of_strangers_are_refused(caplog: pytest.LogCaptureFixture)
         assert said(await answered(client, ROME, question, 2)) == "2 nights in Rome"
     assert {*refusals} == {(types.INVALID_PARAMS, "Invalid or expired requestState")}
     assert state not in caplog.text
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b"3", b"{}", b'{"at": 1}', b'{"v": 2, "at": 1}'])
+async def test_what_another_program_has_sealed_with_the_key_is_refused(content: bytes) -> None:
+    """
+    A key may be that of other servers, too: what they have sealed is no state of ours.
+    """
+    strange = AESGCMRequestStateCodec([b"k" * 32]).seal(content)
+    async with Client(desk(keys=[b"k" * 32]).protocol_server, elicitation_callback=no_one) as client:
+        question = await asked(client, ROME)
+        with pytest.raises(MCPError, match="Invalid or expired requestState"):
+            await answered(client, ROME, question.model_copy(update={"request_state": strange}), 3)
 
 
 # --- minirun on both sides --------------------------------------------------------------------------------------------

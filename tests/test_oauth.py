@@ -508,6 +508,17 @@ async def test_without_a_refresh_token_somebody_signs_in_again() -> None:
         assert at.server.grants == ["authorization_code"]
 
 
+@pytest.mark.parametrize("said", [0, "0", -1, None, "soon", True])
+async def test_a_token_whose_life_is_no_time_is_used_until_it_is_refused(said: Any) -> None:
+    """A server that says that a token ends at once, or says no time, sends nobody back to sign in once more."""
+    async with desk() as at:
+        at.server.token_changes = {"expires_in": said}
+        at.server.sends_refresh_tokens = False
+        await at.sign_in()
+        assert (await at.say()).status == "completed"
+        assert at.seen == ["200", "200"]
+
+
 async def test_a_server_that_is_down_takes_no_token_away() -> None:
     """While it cannot be reached the tool fails with AuthorizationUnavailableError; afterwards the token is renewed."""
     clock = [1e9]

@@ -168,3 +168,41 @@ def test_a_token_by_any_way_fits_openid_connect() -> None:
     for label in ("token", "oidc"):
         for scheme in ("oauth2", "bearer"):
             OpenAPIToolset(spec_dict=DOCUMENT, base_url="https://a.example", auth={label: AuthConfig("x", scheme)})
+
+
+@pytest.mark.parametrize("place", ["query", "cookie"])
+async def test_no_argument_of_the_same_name_goes_beside_a_key(place: str) -> None:
+    """A document may have the key among its parameters, too: what the model says there does not get to the server."""
+    parameters = [{"name": name, "in": place, "schema": {"type": "string"}} for name in ("sid", "lang")]
+    document = {
+        "openapi": "3.1.0",
+        "paths": {"/a": {"get": {"operationId": "a", "parameters": parameters, "security": [{"k": []}]}}},
+        "components": {"securitySchemes": {"k": {"type": "apiKey", "in": place, "name": "sid"}}},
+    }
+    async with desk(spec_dict=document, auth=AuthConfig("k", "api_key")) as at:
+        await at.call("a", sid="of-the-model", lang="de")
+        await provided(at, SECRETS["key"])
+        said = at.api.asked[-1]
+    found = said["query"].split("&") if place == "query" else said["headers"]["cookie"].split("; ")
+    assert found == ["lang=de", "sid=the-key-of-ada"]
+
+
+async def test_cookies_of_the_program_go_with_those_of_the_call() -> None:
+    """A header `Cookie` of the program's is sent before what the document has sent as cookies."""
+    parameters = [{"name": "lang", "in": "cookie", "schema": {"type": "string"}}]
+    document = {"openapi": "3.1.0", "paths": {"/a": {"get": {"operationId": "a", "parameters": parameters}}}}
+    async with desk(spec_dict=document, headers={"Cookie": "sid=the-session-of-ada"}) as at:
+        await at.call("a", lang="de")
+        assert at.api.asked[-1]["headers"]["cookie"] == "sid=the-session-of-ada; lang=de"
+
+
+@pytest.mark.parametrize("place", [["query"], {"a": 1}, None, 3])
+async def test_an_operation_with_a_parameter_of_no_place_is_left_out(place: Any) -> None:
+    """Whatever stands where the place should: the other operations are there all the same."""
+    document = {
+        "openapi": "3.1.0",
+        "paths": {"/a": {"get": {"parameters": [{"name": "x", "in": place}]}, "put": {"operationId": "b"}}},
+    }
+    toolset = OpenAPIToolset(spec_dict=document, base_url="https://a.example")
+    assert [tool.name for tool in await toolset.get_tools()] == ["b"]
+    assert "no place" in toolset.left_out["GET /a"]

@@ -227,7 +227,9 @@ def _end_of(expires_in: object, asked_at: float) -> float | None:
         seconds = finite(float(expires_in) if isinstance(expires_in, str) else expires_in)
     except ValueError:
         seconds = None
-    if seconds is None or seconds < 0:
+    # Some servers write 0 for a token that never ends. Taken by its word, a person who has just signed in is sent back,
+    # for ever; the API itself says what it does not take.
+    if seconds is None or seconds <= 0:
         return None
     return finite(asked_at + seconds - min(EARLY_S, EARLY_SHARE * seconds))
 

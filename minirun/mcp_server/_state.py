@@ -80,7 +80,9 @@ class Seal:
             payload = json.loads(self._codec.unseal(text))
         except InvalidRequestState as error:
             raise StateRefusedError(str(error)) from None
-        if payload.pop("v") != VERSION:
+        except ValueError:  # another program has the key, too
+            payload = None
+        if not isinstance(payload, dict) or payload.pop("v", None) != VERSION:
             raise StateRefusedError("another version")
         age_s = self._env.now() - payload.pop("at")
         if not -AHEAD_S_MAX <= age_s <= self._age_s_max:

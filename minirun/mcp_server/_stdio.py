@@ -8,6 +8,7 @@ so it holds for C code and child processes as well.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import AsyncGenerator, Iterator
@@ -20,7 +21,7 @@ import mcp_types
 import trio
 from mcp.shared.message import SessionMessage
 
-from .._lines import Lines, LineTooLongError
+from .._lines import Lines, LineTooLongError, with_whole_characters
 from ..env import Env
 
 __all__ = ["diverted", "stdio_streams"]
@@ -36,6 +37,8 @@ def diverted() -> Iterator[tuple[int, int]]:
     Raises:
         OSError: There is no standard input or output.
     """
+    if sys.stdin is None or sys.stdout is None:  # closed when this began: their numbers may be those of other files now
+        raise OSError(errno.EBADF, "expected a standard input and output to speak over, found one that is closed")
     sys.stdout.flush()
     wire_in, wire_out = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -83,11 +86,12 @@ async def _read(wire: int, to_server: Any, bytes_max: int, env: Env) -> None:
             pass  # the client is gone, or the server has ended
 
 
-def _message(line: bytes) -> SessionMessage | Exception:
+def _message(line: bytes | str) -> SessionMessage | Exception:
     try:
         return SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError as error:
-        return error
+        repaired = with_whole_characters(line) if isinstance(line, bytes) else None
+        return error if repaired is None else _message(repaired)
 
 
 async def _write(wire: int, from_server: Any, env: Env) -> None:

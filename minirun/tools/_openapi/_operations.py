@@ -323,7 +323,7 @@ def _arguments(document: Document, path: str, parameters: list[Any]) -> list[Too
     for parameter in parameters:
         each = document.resolved(parameter)
         name, place = each.get("name"), each.get("in")
-        if not isinstance(name, str) or not name or len(name) > 500 or place not in _STYLES:
+        if not isinstance(name, str) or not name or len(name) > 500 or place not in [*_STYLES]:
             raise UnreadableError(f"a parameter has no name, or no place: {brief(name)} in {brief(place)}")
         if place == "header" and name.lower() in _OWN_HEADERS:
             continue

@@ -48,7 +48,9 @@ class Outgoing(NamedTuple):
     @property
     def all_headers(self) -> dict[str, str]:
         """The headers, with that of the cookies."""
-        return quiet({**self.headers, **({"cookie": "; ".join(self.cookies)} if self.cookies else {})})
+        own = self.headers.get("cookie")  # the program's
+        cookies = [*([own] if own else []), *self.cookies]
+        return quiet({**self.headers, **({"cookie": "; ".join(cookies)} if cookies else {})})
 
 
 def request_for(
@@ -160,11 +162,13 @@ def with_credential(outgoing: Outgoing, scheme: SecurityScheme, credential: Auth
     """
     if scheme.kind != "api_key":
         return outgoing._replace(headers={**outgoing.headers, "authorization": authorization_of(credential)})
-    key = Quiet(credential.reveal())
+    key, name = Quiet(credential.reveal()), escaped(scheme.name)
+    # An argument of the same name, which a document may have beside it, would be another key: servers take the first.
     if scheme.place == "query":
-        return outgoing._replace(query=(*outgoing.query, (escaped(scheme.name), escaped(key))))
+        return outgoing._replace(query=(*(each for each in outgoing.query if each[0] != name), (name, escaped(key))))
     if scheme.place == "cookie":
-        return outgoing._replace(cookies=(*outgoing.cookies, f"{escaped(scheme.name)}={escaped(key)}"))
+        others = (each for each in outgoing.cookies if each.partition("=")[0] != name)
+        return outgoing._replace(cookies=(*others, f"{name}={escaped(key)}"))
     is_fine = key.isascii() and key.isprintable() and re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", scheme.name)
     if not is_fine:
         raise ConfigurationError("expected a key that a header can hold, found another (not shown: it is secret)")

@@ -94,6 +94,7 @@ class _Conversation:
         self._context = context
         self._tool = tool
         self.told: list[tuple[str, mcp_types.ElicitResult]] = []  # what people have said, by what they were asked
+        self._said: dict[str, mcp_types.ElicitResult] = {}  # of it, that of the last round, by keys
         self._usable: list[tuple[str, mcp_types.ElicitResult]] = []  # of it, what answers a question that is asked anew
 
     async def replay(self) -> tuple[dict[str, Any] | None, str | None]:
@@ -160,6 +161,7 @@ class _Conversation:
 
     async def _ask(self, turn: dict[str, Any]) -> None:
         """Ask people what they have to answer in this round, one question after the other."""
+        self._said = {}
         for key, request in sorted(turn["requests"].items()):
             if request.get("method") != "elicitation/create" or key in turn["known"]:
                 continue
@@ -167,7 +169,8 @@ class _Conversation:
             form = form_of(request["params"], turn["server"], self._tool)
             payload = {**form.about, KEY: {**turn, "asks": key}}
             answer = await ask_for_input(self._context, form.message, form.schema, payload)
-            self.told.append((fingerprint(request), reply_of(request["params"], answer)))
+            self._said[key] = reply_of(request["params"], answer, turn["server"])
+            self.told.append((fingerprint(request), self._said[key]))
 
     async def _responses(self, turn: dict[str, Any]) -> dict[str, Any]:
         """What the server is told in this round, of which people have been asked."""
@@ -177,7 +180,7 @@ class _Conversation:
             if key in turn["known"]:
                 responses[key] = mcp_types.ElicitResult.model_validate(turn["known"][key])
             elif method == "elicitation/create":
-                responses[key] = dict(self.told)[fingerprint(request)]  # the newest
+                responses[key] = self._said[key]
             elif method == "roots/list" and self._server.settings.roots:
                 responses[key] = await self._server._roots(None)
             elif method == "sampling/createMessage" and self._server.settings.sampling:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import mcp_types
+from pydantic import ValidationError
 
 from ..._json import dumps, freeze, thaw
 from ...errors import ConfigurationError, McpError
@@ -64,13 +65,22 @@ def form_of(params: Mapping[str, Any], label: str, tool: str) -> Form:
     return Form(f"{told}\nAnswer null to decline.", {"anyOf": [schema, {"type": "null"}]}, {})
 
 
-def reply_of(params: Mapping[str, Any], answer: Any) -> mcp_types.ElicitResult:
-    """What a person has answered, for the server."""
+def reply_of(params: Mapping[str, Any], answer: Any, label: str) -> mcp_types.ElicitResult:
+    """
+    What a person has answered, for the server.
+
+    Raises:
+        McpError: The protocol has no such answers, though the server has asked for one. The message does not show it.
+    """
     if params.get("mode") == "url":
         return mcp_types.ElicitResult(action="accept" if answer is True else "decline")
     if answer is None:
         return mcp_types.ElicitResult(action="decline")
-    return mcp_types.ElicitResult(action="accept", content=thaw(answer))
+    try:
+        return mcp_types.ElicitResult(action="accept", content=thaw(answer))
+    except ValidationError:
+        msg = f"expected the MCP server {label!r} to ask for texts, numbers, booleans and lists of texts"
+    raise McpError(f"{msg}, found a form of which the answer is something else")
 
 
 def _schema(requested: Mapping[str, Any], label: str) -> Mapping[str, Any]:

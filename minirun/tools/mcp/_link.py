@@ -16,8 +16,8 @@ waits, twice as long each time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 
 import anyio
 import attrs
@@ -87,6 +87,7 @@ class Link:
         self._ended = trio.Event()
         self._why = ""
         self._is_over = False
+        self._requests: set[trio.CancelScope] = set()
         self._failures = 0
         self._not_before = -math.inf
 
@@ -117,6 +118,28 @@ class Link:
         if self._client is None:
             raise self.error(f"it was not connected to within connect_timeout_s={self._connect_timeout_s} seconds")
         return self._client
+
+    @contextmanager
+    def ending(self, client: Client, what: str) -> Iterator[None]:
+        """
+        A block that uses *client*, and ends with the connection at the latest. *what* is what messages call it.
+
+        A server in this process answers in the task of its caller, and hears nothing of the end.
+
+        Raises:
+            McpConnectionError: The connection ended first.
+        """
+        scope = trio.CancelScope()
+        if client is not self._client:
+            scope.cancel()
+        self._requests.add(scope)
+        try:
+            with scope:
+                yield
+        finally:
+            self._requests.discard(scope)
+        if scope.cancelled_caught:
+            raise self.error(f"it was lost during {what}: {LEFT if self._is_over else self.why_lost}")
 
     def lose(self, client: Client) -> None:
         """Tell that the connection of *client* has gone."""
@@ -179,6 +202,8 @@ class Link:
             REQUEST.reset(token)
             self._client = None
             self._ended.set()
+            for each in self._requests:
+                each.cancel()
         is_early = trio.current_time() - since < LIVES_S  # also where it was never up
         self._failures = self._failures + 1 if is_early else 0
         pause_s = min(BACKOFF_S * 2 ** min(self._failures - 1, 10), BACKOFF_S_MAX) if self._failures else 0.0

@@ -18,8 +18,8 @@ from typing import Any
 
 import mcp_types
 
-from ..._json import dumps
-from ...errors import McpError, McpToolError
+from ..._json import dumps, freeze
+from ...errors import InvalidValueError, McpError, McpToolError
 from ...types import Blob
 from ._text import LABEL_CHARS_MAX, cleaned, line
 
@@ -47,6 +47,10 @@ def tool_value(result: mcp_types.CallToolResult, label: str, bytes_max: int) -> 
     structured = result.structured_content
     if structured is not None:
         told = structured["result"] if isinstance(structured, dict) and structured.keys() == {"result"} else structured
+        try:
+            freeze(told, "its result")
+        except InvalidValueError as error:
+            raise McpError(f"the result of the MCP server {label!r} cannot be stored: {line(str(error))}") from None
         _check_size([dumps(told)], media, label, bytes_max)
         return [dumps(told), *media] if media else {"result": told}
     _check_size(texts, media, label, bytes_max)
@@ -114,7 +118,7 @@ def _blob(data: str, mime_type: str, label: str) -> Blob:
 
 
 def _check_size(texts: Iterable[str], media: Iterable[Blob], label: str, bytes_max: int) -> None:
-    size = sum(len(text) for text in texts) + sum(len(blob.data) for blob in media)
+    size = sum(len(text.encode("utf-8", "replace")) for text in texts) + sum(len(blob.data) for blob in media)
     if size > bytes_max:
         msg = f"expected up to {bytes_max} bytes (result_bytes_max) from the MCP server {label!r}, found {size}"
         raise McpError(f"{msg}; ask for less at once")

@@ -95,7 +95,8 @@ class Server:
         self._lists: dict[tuple[str, frozenset[tuple[str, str]] | None], _Kept] = {}
         self._last: dict[str, Any] = {}  # of each list that is the same for all
         self.back_channel = BackChannel(self.label)
-        self.link = Link(self._client, self.label, settings.connect_timeout_s, self._lists.clear)
+        self._changes = 0
+        self.link = Link(self._client, self.label, settings.connect_timeout_s, self._forget_lists)
 
     # --- connecting
 
@@ -127,7 +128,11 @@ class Server:
     async def _hear(self, message: IncomingMessage) -> None:
         """Take note of a notification."""
         if isinstance(message, (mcp_types.ToolListChangedNotification, mcp_types.PromptListChangedNotification)):
-            self._lists.clear()
+            self._forget_lists()
+
+    def _forget_lists(self) -> None:
+        self._changes += 1
+        self._lists.clear()
 
     async def _roots(self, context: ClientRequestContext | None) -> mcp_types.ListRootsResult:
         return mcp_types.ListRootsResult(roots=list(self.settings.roots))
@@ -171,7 +176,8 @@ class Server:
                 self._check_let_in(request, what)
                 raise
             with trio.move_on_after(math.inf if limit_s is None else limit_s):
-                return await self._answer(client, request, what, send)
+                with self.link.ending(client, what):
+                    return await self._answer(client, request, what, send)
             raise self.link.error(f"it took longer than {limit_s} seconds for {what}")
         finally:
             REQUEST.reset(token)
@@ -241,7 +247,11 @@ class Server:
         """
         Return the `tools`, `resources`, `resource_templates` or `prompts` of the server, as the official package does.
 
-        If the server cannot be reached, the tools that it had last: then a call of one tells the model.
+        If the server cannot be reached, or has no list now, the tools that it had last: then a call of one tells the
+        model.
+
+        Raises:
+            McpError: It has given no list, and none before.
         """
         key = None
         if callable(self.settings.headers):
@@ -252,14 +262,16 @@ class Server:
                 return kept.value
         try:
             listing = await self._listing(context, kind)
-        except McpConnectionError:
+        except (McpConnectionError, MCPError) as error:
             if kind == "tools" and kind in self._last:
                 return self._last[kind]
+            if isinstance(error, MCPError):
+                raise refused(self.label, f"the list of its {kind}", error) from None
             raise
         is_shared = key is None or listing.is_public
         if is_shared:
             self._last[kind] = listing.found
-        if listing.ttl_s > 0:
+        if listing.ttl_s > 0 and listing.changes == self._changes:  # else it may be of before a change, or half of it
             if len(self._lists) >= LISTS_KEPT_MAX:
                 del self._lists[next(iter(self._lists))]
             kept = _Kept(listing.found, trio.current_time() + listing.ttl_s)
@@ -268,23 +280,38 @@ class Server:
 
     async def _listing(self, context: ReadonlyContext | None, kind: str) -> _Listing:
         what, limit_s = f"the list of its {kind}", self.settings.connect_timeout_s
+
+        async def send(client: Client) -> _Listing:
+            changes = self._changes
+            return (await _listed(client, kind))._replace(changes=changes)
+
         for _ in range(LIST_ATTEMPTS - 1):
             try:
-                return await self.ask(context, what, lambda client: _listed(client, kind), limit_s=limit_s)
+                return await self.ask(context, what, send, limit_s=limit_s)
             except McpConnectionError:
                 pass  # asking for a list has no effect, so nobody is bothered with one connection that has gone
-        return await self.ask(context, what, lambda client: _listed(client, kind), limit_s=limit_s)
+        return await self.ask(context, what, send, limit_s=limit_s)
 
 
 class _Listing(NamedTuple):
     found: list[Any]
     ttl_s: float
     is_public: bool
+    changes: int = 0
+    """How many had been told when it was asked for."""
 
 
 async def _listed(client: Client, kind: str) -> _Listing:
     ask = getattr(client.session, f"list_{kind}")
-    pages = await _pages(lambda params: ask(params=params))
+    has = client.server_capabilities.tools if kind == "tools" else client.server_capabilities.resources
+    try:
+        pages = await _pages(lambda params: ask(params=params))
+    except MCPError as error:
+        # A server with resources need not have templates of them, and one with these alone need not know of tools.
+        is_missing = kind == "resource_templates" or (kind in ("tools", "resources") and has is None)
+        if error.code != mcp_types.METHOD_NOT_FOUND or not is_missing:
+            raise
+        return _Listing([], UNTOLD_TTL_S, False)
     found = [each for page in pages for each in getattr(page, kind)]
     if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:  # older ones say nothing of times
         told = getattr(client.server_capabilities, kind, None)

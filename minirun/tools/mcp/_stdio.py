@@ -8,6 +8,7 @@ to its standard error goes to nobody's terminal: the end of it is told where the
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import AsyncGenerator, Callable
@@ -20,7 +21,7 @@ import trio
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
-from ..._lines import Lines, LineTooLongError
+from ..._lines import Lines, LineTooLongError, with_whole_characters
 from ._servers import StdioServer
 from ._text import LABEL_CHARS_MAX, line
 
@@ -102,7 +103,7 @@ class _Pipes:
         try:
             while chunk := await stdout.receive_some():
                 for each in lines.fed(chunk):
-                    message = _message(each)
+                    message = _message_or_error(each)
                     if message is not None:
                         await to_client.send(message)
         except LineTooLongError:
@@ -157,11 +158,30 @@ class _Pipes:
             pass
 
 
-def _message(text: bytes) -> SessionMessage | None:
+def _message(text: bytes | str) -> SessionMessage | None:
     try:
         return SessionMessage(mcp_types.jsonrpc_message_adapter.validate_json(text, by_name=False))
     except ValueError:
         return None
+
+
+def _message_or_error(text: bytes) -> SessionMessage | None:
+    """
+    The message in a line; None if there is none.
+
+    A text that was cut in the middle of a character is repaired. An answer that is none of the protocol is an error for
+    its request, which would wait for another one else.
+    """
+    message = _message(text)
+    repaired = None if message is not None else with_whole_characters(text)
+    if repaired is None:
+        return message
+    message, found = _message(repaired), json.loads(repaired)
+    asked = found.get("id")
+    if message is not None or "jsonrpc" not in found or "method" in found or not isinstance(asked, (int, str)):
+        return message
+    error = mcp_types.ErrorData(code=mcp_types.INTERNAL_ERROR, message="its answer is none of the protocol")
+    return SessionMessage(mcp_types.JSONRPCError(jsonrpc="2.0", id=asked, error=error))
 
 
 async def _end(process: trio.Process) -> None:
