@@ -129,10 +129,11 @@ def _speaker(invocation: Invocation, message: Event) -> BaseAgent:
 
 async def _take(invocation: Invocation, when: str | None) -> Event | None:
     """
-    Store the messages that wait, one after the other, and return the last of them, if there is one.
+    Store the messages that wait, one after the other, and return the last that was stored, if there is one.
 
-    Before a question to a model those are left that are to wait for the end. At the end all are stored, and the last
-    one says that a round begins with it; if nobody answers any more, which is None, they stay as they were sent.
+    Before a question to a model those are left that are to wait for the end. At the end the first is stored, and says
+    that a round begins with it: each has a round, but those that are taken before the questions of another's. If nobody
+    answers any more, which is None, all are stored, and stay as they were sent.
     """
     service, live = invocation.committer.session_service, invocation.live
     lock: trio.Lock = invocation.memo.setdefault("messages", trio.Lock())
@@ -142,11 +143,12 @@ async def _take(invocation: Invocation, when: str | None) -> Event | None:
             found = await service._messages(live)
             waiting = [each for each in found if each.invocation_id == invocation.id]
             taken = [each for each in waiting if when != NEXT_MODEL_CALL or each.actions.replay.sent == when]
+            if when == IDLE:
+                taken = taken[:1]
             message: Event | None = None
-            for place, each in enumerate(taken, 1):
-                if when is not None:
-                    begins = when == IDLE and place == len(taken)
-                    replay = changed(each.actions.replay, sent=IDLE if begins else NEXT_MODEL_CALL)
+            for each in taken:
+                if when == IDLE:
+                    replay = changed(each.actions.replay, sent=IDLE)
                     each = changed(each, actions=changed(each.actions, replay=replay))
                 message = await _store(invocation, each, answers=when == IDLE)
             left = len(taken) < len(found)  # also those that wait for a paused invocation, which has the session next
