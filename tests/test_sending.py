@@ -138,6 +138,22 @@ async def test_a_message_in_the_very_moment_of_the_end_is_answered_or_refused(ki
         assert run.status is InvocationStatus.COMPLETED
 
 
+async def test_each_message_to_a_workflow_has_a_round() -> None:
+    """No node takes messages, so each that has come by the end is the input of a round, in the order of sending."""
+    model = ScriptedLlm(lambda request: f"heard {request.contents[-1].parts[-1].text}")
+    clerk = LlmAgent(name="clerk", model=model)
+    runner = runner_for(Workflow(name="desk", edges=[(START, clerk)]))
+    async with runner.run_async(**PLACE, new_message="go") as run:
+        await run.send("a")
+        await run.send("b", when="idle")
+        await run.send("c")
+        await run.wait()
+    assert [line for line in await log_of(runner.session_service) if not line.endswith(": ")] == [
+        "user: go", "clerk: heard go", "user: a", "clerk: heard a", "user: b", "clerk: heard b",
+        "user: c", "clerk: heard c",
+    ]  # fmt: skip
+
+
 async def test_an_idle_message_waits_until_the_agent_has_ended() -> None:
     """`when="idle"` is as if it was the user's next message, and those for the next question pass it."""
     model = ScriptedLlm([call("look"), "done", "that, too"])

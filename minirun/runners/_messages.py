@@ -6,8 +6,9 @@ looks for messages where it may take some, if there may be any (`LiveSession.has
 seen, or a sender in this process). It may
 
 *   before an agent that sees the conversation asks its model, while no call is open, but those that wait for somebody;
-*   when the agents have come to their end: then the agent that would answer the user's next message answers these, in
-    another *round* of the same invocation. `ctx.user_content` is the last of them there;
+*   when the agents have come to their end: then the agent that would answer the user's next message answers the first
+    of them, in another *round* of the same invocation. `ctx.user_content` is that message there. An LlmAgent takes the
+    others with it, before it asks its model; for a workflow, which takes none inside of its nodes, each has a round;
 *   when it is left in another way than paused, and nobody answers any more.
 
 An invocation that is resumed replays its rounds: each begins with an event that says `"idle"` in `Replay.sent`. What
