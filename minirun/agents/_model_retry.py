@@ -34,8 +34,8 @@ RETRIED = (ModelRateLimitedError, ModelOverloadedError, ModelTimeoutError, Model
 STANDARD = RetryConfig(max_attempts=3)
 """What `LlmAgent(model_retry="standard")` stands for."""
 
-# The official SDK of OpenAI stops following the provider's word beyond two minutes; whoever waits for longer is better
-# told so.
+# The official SDK of OpenAI stops following the provider's word beyond two minutes; a caller that waits for longer is
+# better told so.
 RETRY_AFTER_S_MAX = 120.0
 
 

@@ -67,7 +67,7 @@ class _Woken(NamedTuple):
 
 
 def talks(agent: BaseAgent) -> bool:
-    """Whether whoever answers a message in the tree of *agent* is a model's agent."""
+    """Whether each agent in the tree of *agent* that may answer a message is an LlmAgent."""
     return isinstance(agent, LlmAgent) and all(talks(each) for each in agent.sub_agents)
 
 
