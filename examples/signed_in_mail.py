@@ -23,16 +23,11 @@ SERVER = os.environ.get("MAIL", "https://mail.example")
 CALLBACK = "http://127.0.0.1:8765/callback"
 DOCUMENT = {
     "openapi": "3.1.0",
-    "paths": {
-        "/mails": {
-            "get": {
-                "operationId": "listMails",
-                "summary": "List the mails of the user.",
-                "parameters": [{"name": "unread", "in": "query", "schema": {"type": "boolean"}}],
-            }
-        }
-    },
-}
+    "paths": {"/mails": {"get": {
+        "operationId": "listMails", "summary": "List the mails of the user.",
+        "parameters": [{"name": "unread", "in": "query", "schema": {"type": "boolean"}}],
+    }}},
+}  # fmt: skip
 
 
 async def main() -> None:
@@ -46,13 +41,13 @@ async def main() -> None:
     model = ScriptedLlm([call("list_mails", unread=True), "These are your mails.", call("list_mails"), "The same."])
     runner = InMemoryRunner(agent=LlmAgent(name="clerk", model=model, tools=[mails]), auto_create_session=True)
     for text in ("What is new?", "And all of them?"):
-        message: str | Content | None = text
-        while message is not None:
+        message: str | Content = text
+        while message:
             async with runner.run_async(user_id="ada", session_id="s", new_message=message) as run:
                 async for event in run:
                     if event.text:
                         print(event.text)
-            message = None
+            message = ""
             for question in run.pending:
                 assert question.auth_config is not None, "nothing else is asked here"
                 print(f"Sign in at {question.auth_config.auth_uri}")

@@ -62,7 +62,7 @@ async def serving(app: Any) -> AsyncGenerator[str, None]:
     quiet = logging.getLogger("a server of the tests")
     quiet.addHandler(logging.NullHandler())
     quiet.propagate = False
-    config.errorlog = config.accesslog = quiet
+    config.errorlog = quiet  # and no log of each access: it has the headers of the request
     config.graceful_timeout = 0
     with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
         config.bind = [f"fd://{listener.detach()}"]

@@ -270,6 +270,22 @@ class FrozenToo(Exception):
     token: str
 
 
+@attrs.frozen
+class Holder:
+    token: str
+
+
+class Holding(Exception):
+    """Nothing looks into what it holds."""
+
+    def __init__(self, holder: Holder) -> None:
+        super().__init__("x")
+        self.holder = holder
+
+    def __str__(self) -> str:
+        return f"bad token {self.holder.token}"
+
+
 class Slotted(Exception):
     __slots__ = ("token",)
 
@@ -381,12 +397,12 @@ async def test_what_is_raised_is_written_without_its_secret(
 
 def test_what_cannot_be_cleaned_is_left_and_shown_by_a_stand_in() -> None:
     """It has the name, the words but the secret, the notes, the frames and the causes of what was raised."""
-    secrets, error = knowing(SECRET), Frozen(SECRET)
+    secrets, error = knowing(SECRET), Holding(Holder(SECRET))
     try:
         raise error
-    except Frozen:
+    except Holding:
         secrets.out_of_error(error)
-    assert error.token == SECRET
+    assert error.holder.token == SECRET
     shown = secrets.shown(error)
     assert "".join(traceback.format_exception(shown)) == "".join(traceback.format_exception(error)).replace(
         SECRET, HIDDEN

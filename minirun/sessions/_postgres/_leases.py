@@ -148,7 +148,6 @@ class End:
             calls.append(_TELL_WORK(*place))  # unless its end was recorded before
         await database.write(*calls)
 
-
     async def record_uncalled(self, database: Database, owner: str | None) -> bool:
         """
         The same for one that is completed, unless messages wait in the session: then nothing changes.
