@@ -21,7 +21,7 @@ else:
 #   _instructions   instructions with holes, filled in
 #   _questions      the names of the calls that stand for questions
 #   _compaction     what a summary may cover, and when one is due
-#   _budgets        what an invocation has used of its limits, _recorded_budgets in earlier runs
+#   _budgets        what an invocation has used of its limits
 #   _shared_budget  a budget of several runs
 #   _record         what an invocation has stored, and how far that is replayed
 #   _recorded_step  steps in the log

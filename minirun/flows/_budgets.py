@@ -12,21 +12,28 @@ What would exceed one is refused before it is done (promise P12). `BUDGETS` is t
 | max_transfers | before the event that hands over is stored | that event |
 | max_node_runs | before a run of a node begins | the event that it has ended with |
 
-A call that is open when its invocation is resumed is made again, and is spent then. `_recorded_budgets` counts what is
-recorded; `_shared_budget` is the Budget that several runs share, which counts what is done now.
+A call that is open when its invocation is resumed is made again, and is spent then. `_shared_budget` is the Budget that
+several runs share, which counts what is done now.
+
+An answer that was given in a branch (beside other agents, or inside of a call) says that it is one, by `Replay.asked`:
+agents of other branches may do something new before its agent comes to it again, or nobody does, as the call is
+answered. So it is counted when the invocation is resumed, as is one that a callback has given; every other answer when
+its agent comes to it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Literal
 
 from .. import errors
+from ..events import Event
 from ..types import UsageMetadata
 
 if TYPE_CHECKING:
     from ..runtime import RunConfig
 
-__all__ = ["BudgetName", "Budgets", "is_shared"]
+__all__ = ["BudgetName", "Budgets", "count_answer", "count_recorded", "is_shared"]
 
 BudgetName = Literal["max_llm_calls", "max_tokens", "max_tool_calls", "max_transfers", "max_node_runs"]
 
@@ -89,3 +96,45 @@ def is_shared(budget: object) -> bool:
     from ._shared_budget import Budget  # few runs share one
 
     return isinstance(budget, Budget)
+
+
+# --- of a resumed invocation, from its log
+
+
+def count_recorded(budgets: Budgets, events: Iterable[Event], answered: Collection[str]) -> None:
+    """
+    Count what earlier runs have used, by their *events*; *answered* are the calls that have a response.
+
+    Called once, before any agent runs.
+    """
+    for event in events:
+        budgets.used["max_transfers"] += event.actions.transfer_to_agent is not None
+        budgets.used["max_node_runs"] += event.actions.replay.ended is not None
+        if _is_marked(event):
+            _add_answer(budgets, event, answered)
+
+
+def count_answer(budgets: Budgets, event: Event, answered: Collection[str]) -> None:
+    """
+    Count an answer of a model that its agent has come to, unless `count_recorded` has counted it.
+
+    Raises:
+        FatalError: More was used than the limits of this run allow.
+    """
+    if not _is_marked(event):
+        budgets.check("max_tokens")
+        _add_answer(budgets, event, answered)
+    budgets.check("max_llm_calls", 0)
+    budgets.check("max_tool_calls", 0)
+
+
+def _add_answer(budgets: Budgets, event: Event, answered: Collection[str]) -> None:
+    if event.actions.replay.asked is not False:
+        budgets.used["max_llm_calls"] += 1
+        budgets.add_usage(event.usage_metadata, is_recorded=True)
+    budgets.used["max_tool_calls"] += sum(call.id in answered for call in event.get_function_calls())
+
+
+def _is_marked(event: Event) -> bool:
+    """Whether *event* says of itself that it is an answer of a model."""
+    return event.actions.replay.asked is not None

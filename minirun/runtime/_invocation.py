@@ -16,7 +16,7 @@ from .._threads import LateOutcome, in_thread
 from ..env import Env
 from ..errors import InvocationEndedError
 from ..events import Event
-from ..flows._budgets import Budgets
+from ..flows._budgets import Budgets, count_recorded
 from ..flows._no_secrets import NO_SECRETS, NoSecrets
 from ..flows._prompts import Prompts
 from ..sessions import InvocationStatus, OpenCall, SessionWriter
@@ -134,7 +134,7 @@ class Invocation:
 
     def resume(self, seq: int, *, was_paused: bool) -> None:
         """Go on with the invocation whose message stands at *seq*; the session is loaded from there on."""
-        from ._replay import Replayer, count_recorded  # few runs resume an invocation
+        from ._replay import Replayer  # few runs resume an invocation
 
         replayer = self.emitter = self.replayer = Replayer(self.id, self.live, seq, was_paused=was_paused)
         count_recorded(self.budgets, replayer.record.events, replayer.record.responses)

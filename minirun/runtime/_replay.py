@@ -27,8 +27,8 @@ import trio
 
 from .._values import changed
 from ..events import Event
+from ..flows._budgets import count_answer
 from ..flows._record import Record, recorded_reads
-from ..flows._recorded_budgets import count_answer, count_recorded
 from ..sessions import LiveSession
 from ..sessions._state import Write, writes_of
 from ..types import FunctionCall
@@ -37,7 +37,7 @@ from ._emit import Emitter, is_aside
 if TYPE_CHECKING:
     from ._base_context import ContextBase
 
-__all__ = ["Replayer", "count_recorded"]
+__all__ = ["Replayer"]
 
 
 class Replayer(Emitter):
