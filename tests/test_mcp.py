@@ -24,7 +24,7 @@ from mcp.server import Server as LowLevelServer
 from mcp.server.caching import CacheHint
 from mcp.server.mcpserver import MCPServer
 
-from minirun import InMemoryRunner, LlmAgent, RunConfig, run_once, run_sync
+from minirun import InMemoryRunner, InMemorySessionService, LlmAgent, RunConfig, Runner, run_once, run_sync
 from minirun.errors import (
     ConfigurationError,
     LlmCallsLimitExceededError,
@@ -573,6 +573,31 @@ async def test_filter_prefix_and_confirmation_by_name() -> None:
         async with runner.run_async(**PLACE, new_message=question.reply(True)) as run:
             events = [event async for event in run]
         assert events[0].get_function_responses()[0].response == {"result": "called delete"}
+
+
+async def test_a_permission_for_a_tool_of_a_server_is_remembered_until_it_is_taken_back() -> None:
+    """
+    The next call of the same tool asks nobody, also after the server was restarted; a forgotten permission is asked for.
+    """
+    model, sessions = ScriptedLlm([call("delete"), "Done."] * 3), InMemorySessionService()
+
+    async def ask(message: Any) -> tuple[Runner, Any]:
+        async with McpToolset(Lister([tool("delete")]), require_confirmation=True) as tools:
+            agent = LlmAgent(name="clerk", model=model, tools=[tools])
+            runner = Runner(app_name="app", agent=agent, session_service=sessions, auto_create_session=True)
+            async with runner.run_async(**PLACE, new_message=message) as run:
+                await run.wait()
+        return runner, run.pending
+
+    _, (question,) = await ask("go")
+    _, pending = await ask(question.reply(True, remember="session"))
+    assert not pending
+    runner, pending = await ask("again")
+    assert not pending
+    (remembered,) = await runner.remembered.list(**PLACE)
+    await runner.remembered.forget(remembered, **PLACE)
+    _, (question,) = await ask("once more")
+    assert question.tool == "delete"
 
 
 @WAYS
