@@ -577,7 +577,7 @@ async def test_filter_prefix_and_confirmation_by_name() -> None:
 
 async def test_a_permission_for_a_tool_of_a_server_is_remembered_until_it_is_taken_back() -> None:
     """
-    The next call of the same tool asks nobody, also after the server was restarted; a forgotten permission is asked for.
+    The next call of the tool asks nobody, also of a restarted server; what was forgotten is asked for again.
     """
     model, sessions = ScriptedLlm([call("delete"), "Done."] * 3), InMemorySessionService()
 
