@@ -405,7 +405,7 @@ async def test_what_the_block_raises_leaves_as_it_is() -> None:
 
 async def test_a_toolset_that_was_not_entered_is_refused() -> None:
     """
-    The message says what to write; entering twice is refused, too; after it was left, it may be entered again.
+    The message says what to write; entering or leaving it twice is refused, too; after it was left, it may be entered.
     """
     tools = McpToolset(kinds.made())
     with pytest.raises(ConfigurationError, match="write `async with McpToolset"):
@@ -416,6 +416,8 @@ async def test_a_toolset_that_was_not_entered_is_refused() -> None:
             with pytest.raises(ConfigurationError, match="once at a time"):
                 async with tools:
                     pass
+        with pytest.raises(ConfigurationError, match="was left"):
+            await tools.__aexit__(None, None, None)
 
 
 async def test_run_once_enters_what_nobody_has_entered() -> None:
@@ -438,6 +440,7 @@ def test_run_sync_and_the_bridge_enter_toolsets() -> None:
     from minirun.bridge import AsyncioBridge
 
     tools = McpToolset(kinds.made())
+    assert not tools.is_entered
     agent = adder(tools)
     assert run_sync(agent, "go").text == "3"
     with AsyncioBridge(InMemoryRunner(agent=agent, auto_create_session=True)) as chat:

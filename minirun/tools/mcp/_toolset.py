@@ -157,7 +157,7 @@ class McpToolset(BaseToolset):
     @property
     def is_entered(self) -> bool:
         """Whether its tools can be used, in this `trio.run`."""
-        return trio.lowlevel.current_trio_token() in self._entries
+        return trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() in self._entries
 
     async def __aenter__(self) -> McpToolset:
         """
@@ -179,7 +179,8 @@ class McpToolset(BaseToolset):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """End the connection and its server. What the block has raised leaves as it is, in no group."""
-        entry = self._entries.pop(trio.lowlevel.current_trio_token())
+        entry = self._entered()
+        del self._entries[trio.lowlevel.current_trio_token()]
         entry.nursery.cancel_scope.shield = True  # a cancellation from outside hides nothing that the block has raised
         with trio.CancelScope(shield=True):
             await entry.server.link.leave()
