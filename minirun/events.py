@@ -101,7 +101,7 @@ class Replay(Value):
     """
 
     step: RecordedStep | None = attrs.field(default=None, metadata=checked(partial(_value_of, RecordedStep)))
-    """The event is the result of this step."""
+    """The event is the result of this step: one of `ctx.step`, a node that failed in a call, a guardrail's verdict."""
     failed: RecordedFailure | None = attrs.field(default=None, metadata=checked(partial(_value_of, RecordedFailure)))
     """The step has raised this."""
     asked_by: str | None = attrs.field(default=None, metadata=TEXT)

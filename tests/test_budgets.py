@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pytest
@@ -34,11 +34,13 @@ from minirun.errors import (
     TransfersLimitExceededError,
 )
 from minirun.events import EventActions
+from minirun.flows._budgets import BUDGETS
 from minirun.models import LlmRequest, LlmResponse
+from minirun.plugins import BasePlugin
 from minirun.runtime import Run
 from minirun.sessions import BaseSessionService, InMemorySessionService
 from minirun.testing import ScriptedLlm, call
-from minirun.tools import LongRunningFunctionTool
+from minirun.tools import FunctionTool, LongRunningFunctionTool, ToolContext
 from minirun.types import Content, Part, UsageMetadata
 from minirun.workflow import START, Workflow
 
@@ -344,3 +346,51 @@ async def test_runs_of_nodes_count_after_resume_as_often_as_they_have_ended() ->
             ) as ends:
                 await ends.wait()
         assert ends.status == status
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+
+async def double(number: int) -> int:
+    """Twice as much."""
+    return 2 * number
+
+
+async def calculate(tool_context: ToolContext) -> int:
+    """Calculate."""
+    return cast(int, await tool_context.run_node(double, 21))
+
+
+async def used_by(*, waits: bool) -> dict[str, int]:
+    """What an invocation has used by its end that spends every budget, after a pause or without one."""
+    found: dict[str, int] = {}
+
+    class Looks(BasePlugin):
+        async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
+            found.update(invocation_context._invocation.budgets.used)
+
+    answers = [call("calculate"), call("note"), "done"]
+    below = LlmAgent(
+        name="below", model=model(*answers), tools=[calculate, FunctionTool(note, require_confirmation=waits)]
+    )
+    above = LlmAgent(name="above", model=model(call("transfer_to_agent", agent_name="below")), sub_agents=[below])
+    service = InMemorySessionService()
+    runner = Runner(
+        app_name="app", agent=above, session_service=service, auto_create_session=True, plugins=[Looks(name="looks")]
+    )
+    message: Content | str = "go"
+    for _ in range(1 + waits):
+        async with runner.run_async(**PLACE, new_message=message) as run:
+            await run.wait()
+        if run.pending:
+            message = run.pending[0].reply(True)
+    assert run.status == "completed"
+    return found
+
+
+async def test_every_budget_is_counted_over_a_pause_as_without_one() -> None:
+    """What is spent is spent once, whether it is done in one run or in two, of each name in the list."""
+    whole = await used_by(waits=False)
+    assert whole.keys() == BUDGETS.keys()
+    assert all(count > 0 for count in whole.values()), whole
+    assert await used_by(waits=True) == whole
