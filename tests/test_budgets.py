@@ -34,7 +34,7 @@ from minirun.errors import (
     TransfersLimitExceededError,
 )
 from minirun.events import EventActions
-from minirun.flows._budgets import BUDGETS
+from minirun.flows._budgets import BUDGETS, BudgetName
 from minirun.models import LlmRequest, LlmResponse
 from minirun.plugins import BasePlugin
 from minirun.runtime import Run
@@ -361,15 +361,15 @@ async def calculate(tool_context: ToolContext) -> int:
     return cast(int, await tool_context.run_node(double, 21))
 
 
-async def used_by(*, waits: bool) -> dict[str, int]:
+async def used_by(*, waits: bool) -> dict[BudgetName, int]:
     """What an invocation has used by its end that spends every budget, after a pause or without one."""
-    found: dict[str, int] = {}
+    found: dict[BudgetName, int] = {}
 
     class Looks(BasePlugin):
         async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
             found.update(invocation_context._invocation.budgets.used)
 
-    answers = [call("calculate"), call("note"), "done"]
+    answers: list[Part | str] = [call("calculate"), call("note"), "done"]
     below = LlmAgent(
         name="below", model=model(*answers), tools=[calculate, FunctionTool(note, require_confirmation=waits)]
     )
