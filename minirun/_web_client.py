@@ -36,6 +36,7 @@ __all__ = ["HttpxWeb"]
 # (RFC 9110, section 9.2.2).
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 
+
 class HttpxWeb:
     """See `Web`."""
 

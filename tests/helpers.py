@@ -46,4 +46,18 @@ async def stored_events(runner: Runner) -> list[Event]:
     return await runner.session_service.read_events(app_name="app", **PLACE, after_seq=0)
 
 
-__all__ = ["PLACE", "Logic", "Place", "RunConfig", "run_to_end", "runner_for", "stored_events"]
+def look(n: int = 0) -> str:
+    """Look it up."""
+    return f"seen {n}"
+
+
+def shown(model: Any, request: int = -1) -> list[str]:
+    """What a model was shown, a text for each content."""
+    texts = []
+    for content in model.requests[request].contents:
+        said = [part.text or f"{(part.function_call or part.function_response).name}!" for part in content.parts]
+        texts.append(f"{content.role}: {' '.join(said)}")
+    return texts
+
+
+__all__ = ["PLACE", "Logic", "Place", "RunConfig", "look", "run_to_end", "runner_for", "shown", "stored_events"]

@@ -17,21 +17,7 @@ from minirun.runtime import ReadonlyContext
 from minirun.testing import ScriptedLlm, call
 from minirun.types import Content, Part
 
-from .helpers import run_to_end, runner_for
-
-
-def look(n: int = 0) -> str:
-    """Look it up."""
-    return f"seen {n}"
-
-
-def shown(model: Any, request: int = -1) -> list[str]:
-    """What a model was shown, a text for each content."""
-    texts = []
-    for content in model.requests[request].contents:
-        said = [part.text or f"{(part.function_call or part.function_response).name}!" for part in content.parts]
-        texts.append(f"{content.role}: {' '.join(said)}")
-    return texts
+from .helpers import look, run_to_end, runner_for, shown
 
 
 async def turns(agent: LlmAgent, *messages: str) -> None:

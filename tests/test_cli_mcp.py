@@ -24,7 +24,8 @@ from mcp.client.streamable_http import streamable_http_client
 from minirun import SqliteSessionService
 
 from . import mcp_served
-from .test_mcp_server import ADA, BOB, ROME, Person, World, answered, asked, no_one, said
+from .notes import Notes
+from .test_mcp_server import ADA, BOB, ROME, Person, answered, asked, no_one, said
 
 # The official package leaves the stream of a response as it has its answer; the garbage collector closes it.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
@@ -144,11 +145,11 @@ async def test_ctrl_c_ends_it_and_leaves_the_runs(folder: Path) -> None:
                         await client.call_tool("desk", {"message": "slow"})
 
             nursery.start_soon(ask)
-            await World(folder / "world.log").has("begun")
+            await Notes(folder / "world.log").has("begun")
             process.send_signal(signal.SIGINT)
             assert await trio.to_thread.run_sync(process.wait) == 130
             nursery.cancel_scope.cancel()
-    assert World(folder / "world.log").lines() == ["begun", "left"]
+    assert Notes(folder / "world.log").lines() == ["begun", "left"]
     async with SqliteSessionService(folder / "s.db") as service:
         assert [each.status.value for each in await service.list_invocations()] == ["cancelled"]
 
@@ -171,7 +172,7 @@ async def test_another_process_over_the_same_file_takes_the_answer(folder: Path)
             assert said(await answered(client, ROME, question, 3)) == "3 nights in Rome"
         async with client_at(one, ADA, elicitation_callback=no_one) as client:
             assert said(await answered(client, ROME, question, 4)) == "3 nights in Rome"
-    assert World(folder / "world.log").lines() == ["asked Rome", "booked Rome for 3"]
+    assert Notes(folder / "world.log").lines() == ["asked Rome", "booked Rome for 3"]
     assert (folder / "key").stat().st_mode & 0o777 == 0o600
 
 
@@ -192,7 +193,7 @@ async def test_kills_between_question_and_end_lose_nothing(folder: Path, moment:
     async with worker(folder, "--token-file", "tokens") as (_, url):
         async with client_at(url, ADA, elicitation_callback=no_one) as client:
             assert said(await answered(client, ROME, question, 3)) == "3 nights in Rome"
-    assert World(folder / "world.log").lines() == ["asked Rome", "booked Rome for 3"]
+    assert Notes(folder / "world.log").lines() == ["asked Rome", "booked Rome for 3"]
 
 
 async def test_without_a_key_file_a_state_is_good_until_the_end(folder: Path) -> None:

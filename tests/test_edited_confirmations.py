@@ -17,35 +17,10 @@ from minirun.tools import ToolContext
 from minirun.types import Content, FunctionResponse, Part
 
 from .helpers import PLACE
+from .money import ASKING, SENT, nothing_sent, send
 from .test_resume import cut_after
 
-SENT: list[tuple[str, int]] = []
-"""What was sent."""
-
-
-@pytest.fixture(autouse=True)
-def _nothing_sent() -> None:
-    SENT.clear()
-
-
-def send(to: str, amount: int = 1) -> str:
-    """Send money."""
-    SENT.append((to, amount))
-    return f"{amount} to {to}"
-
-
-def send_if_allowed(to: str, tool_context: ToolContext, amount: int = 1) -> str | None:
-    """Send money; the tool asks itself."""
-    if tool_context.tool_confirmation is None:
-        tool_context.request_confirmation(hint="really?")
-        return None
-    return send(to, amount)
-
-
-ASKING = {
-    "required": FunctionTool(send, require_confirmation=True),
-    "asked by the tool": FunctionTool(send_if_allowed, name="send"),
-}
+__all__ = ["nothing_sent"]  # a fixture
 
 
 def answer(request: LlmRequest) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,7 @@ from minirun.types import Part
 
 from .helpers import Logic
 from .laws import read_logs
-from .worlds import KEEPING
+from .worlds import KEEPING, coverage_of
 
 pytestmark = pytest.mark.skipif(why_unavailable() is not None, reason=str(why_unavailable()))
 
@@ -41,15 +40,9 @@ REACHED = {
 
 @pytest.mark.parametrize("seeds", [pytest.param(4, id="some"), pytest.param(250, id="many", marks=pytest.mark.slow)])
 def test_whatever_is_kept_is_there_and_nothing_else(seeds: int) -> None:
-    """In so many seeds of each world nothing is found, though all of it happens; the files verify."""
-    found: Counter[str] = Counter()
-    for name, (scenario, options) in WORLDS.items():
-        for seed in range(seeds):
-            outcome = simulate(scenario, SeededChoices(seed), **options, deep=True)
-            assert outcome.failure is None, f"{name}, seed {seed}: {outcome.failure!r}"
-            found += outcome.coverage
-    print(f"{seeds * len(WORLDS)} runs: {dict(sorted(found.items()))}")
-    assert set(found) >= REACHED, REACHED - set(found)
+    """In so many seeds of each world nothing is found, though all of it happens."""
+    found = set(coverage_of(WORLDS, seeds))
+    assert found >= REACHED, REACHED - found
 
 
 @pytest.mark.parametrize("name", ["studio in two processes", "diary in two processes", "annals in memory"])

@@ -22,9 +22,10 @@ from minirun.tools.mcp import StdioServer
 from minirun.workflow import START, Workflow
 
 from .helpers import PLACE
+from .notes import Notes
 from .test_cli_mcp import ROOT, folder, program, worker
 from .test_mcp_pauses import Life
-from .test_mcp_server import ADA, KEY, World
+from .test_mcp_server import ADA, KEY
 
 __all__ = ["folder"]  # a fixture
 
@@ -56,7 +57,7 @@ async def test_a_toolset_starts_the_command_and_is_asked(folder: Path) -> None:
     command, *arguments = program("--db", "s.db", "--key-file", "key")
     server = StdioServer(command, arguments, env={"PYTHONPATH": str(ROOT)}, cwd=folder)
     assert '"3 nights in Rome"' in await book(Life(BOOK, None), server)
-    assert World(folder / "world.log").lines() == ["asked Rome", "booked Rome for 3"]
+    assert Notes(folder / "world.log").lines() == ["asked Rome", "booked Rome for 3"]
 
 
 async def test_a_toolset_asks_one_worker_and_answers_another(folder: Path) -> None:
@@ -67,7 +68,7 @@ async def test_a_toolset_asks_one_worker_and_answers_another(folder: Path) -> No
     async with worker(folder, *tokens) as (_, one), worker(folder, *tokens) as (_, two):
         life = Life(BOOK, None, headers={"authorization": f"Bearer {ADA}"})
         assert '"3 nights in Rome"' in await book(life, one, two)
-    assert World(folder / "world.log").lines() == ["asked Rome", "booked Rome for 3"]
+    assert Notes(folder / "world.log").lines() == ["asked Rome", "booked Rome for 3"]
 
 
 # --- every kind of question -------------------------------------------------------------------------------------------

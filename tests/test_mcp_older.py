@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
 from minirun import InMemoryRunner, LlmAgent
 from minirun.testing import ScriptedLlm, call
@@ -21,28 +20,12 @@ from minirun.tools.mcp import McpToolset, StdioServer
 
 from .helpers import PLACE
 from .mcp_servers import desk, older
+from .notes import Notes
 from .test_mcp import ROOT, WAYS, responses, served
 from .test_mcp_pauses import Life
 
 # The official package leaves the stream of a response as it has its answer; the garbage collector closes it.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
-
-
-class Notes:
-    """What the server has done, whichever process it is in."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def lines(self) -> list[str]:
-        """What was noted."""
-        return self.path.read_text().splitlines() if self.path.exists() else []
-
-    async def has(self, line: str) -> None:
-        """Wait for a note."""
-        with trio.fail_after(30):
-            while line not in self.lines():  # noqa: ASYNC110 # another process may write it
-                await trio.sleep(0.01)
 
 
 @asynccontextmanager

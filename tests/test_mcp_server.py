@@ -34,6 +34,7 @@ from minirun.tools.mcp import McpToolset
 from . import mcp_served
 from .helpers import PLACE, runner_for
 from .mcp_served import Desk
+from .notes import Notes
 
 # The official package leaves the stream of a response as it has its answer; the garbage collector closes it.
 pytestmark = pytest.mark.filterwarnings("ignore:Async generator:ResourceWarning")
@@ -43,29 +44,12 @@ ADA, BOB = "token-of-ada-0123456789", "token-of-bob-0123456789"
 USERS = {ADA: "ada", BOB: "bob"}
 
 
-class World:
-    """What agents have noted that they did."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def lines(self) -> list[str]:
-        """The notes."""
-        return self.path.read_text().splitlines() if self.path.exists() else []
-
-    async def has(self, line: str) -> None:
-        """Wait for a note."""
-        with trio.fail_after(30):
-            while line not in self.lines():  # noqa: ASYNC110 # another process may write it
-                await trio.sleep(0.01)
-
-
 @pytest.fixture(autouse=True)
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notes:
     """Where agents note what they do."""
     monkeypatch.setattr(mcp_served, "WORLD", tmp_path / "world.log")
     monkeypatch.setattr(mcp_served, "FATE", tmp_path / "fate")
-    return World(tmp_path / "world.log")
+    return Notes(tmp_path / "world.log")
 
 
 def desk_runner(service: Any = None) -> Runner:
@@ -167,7 +151,7 @@ async def test_an_agent_is_a_tool(way: str) -> None:
 
 @WAYS
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_pause_is_answered_by_the_clients_person(way: str, mode: Any, world: World) -> None:
+async def test_a_pause_is_answered_by_the_clients_person(way: str, mode: Any, world: Notes) -> None:
     """
     What an agent asks is asked by clients of both protocols, and nothing is done twice.
     """
@@ -254,7 +238,7 @@ async def test_media_go_with_the_answer() -> None:
 
 
 @WAYS
-async def test_a_cancelled_call_leaves_the_run(way: str, world: World) -> None:
+async def test_a_cancelled_call_leaves_the_run(way: str, world: Notes) -> None:
     """
     The agent is cancelled when the client is, and the session can be used at once.
     """
@@ -382,7 +366,7 @@ async def no_one(context: Any, params: Any) -> types.ElicitResult:
 ROME = {"message": "book Rome"}
 
 
-async def test_another_worker_goes_on(tmp_path: Path, world: World) -> None:
+async def test_another_worker_goes_on(tmp_path: Path, world: Notes) -> None:
     """
     A state is opened by any server with the key and the store; an answer that is sent again counts once.
     """
@@ -491,7 +475,7 @@ async def test_what_another_program_has_sealed_with_the_key_is_refused(content: 
 
 
 @WAYS
-async def test_a_toolset_uses_a_served_agent_the_pause_included(way: str, world: World) -> None:
+async def test_a_toolset_uses_a_served_agent_the_pause_included(way: str, world: Notes) -> None:
     """
     The pause of the one agent is a pause of the other, and each answer goes through both stores.
     """

@@ -31,23 +31,9 @@ from minirun.tools import FunctionTool, LongRunningFunctionTool
 from minirun.types import FunctionResponse
 from minirun.workflow import START, Workflow
 
-from .helpers import PLACE, Logic, Place, run_to_end, runner_for, stored_events
+from .helpers import PLACE, Logic, Place, look, run_to_end, runner_for, shown, stored_events
 from .interruptions import QUIET_RUNS, CancelAtStep
 from .stores import HERE, KINDS, services
-
-
-def look(n: int = 0) -> str:
-    """Look it up."""
-    return f"seen {n}"
-
-
-def shown(model: Any, request: int = -1) -> list[str]:
-    """What a model was shown, a text for each content."""
-    texts = []
-    for content in model.requests[request].contents:
-        said = [part.text or f"{(part.function_call or part.function_response).name}!" for part in content.parts]
-        texts.append(f"{content.role}: {' '.join(said)}")
-    return texts
 
 
 async def log_of(service: BaseSessionService) -> list[str]:

@@ -12,7 +12,7 @@ that have secrets in vaults.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypedDict
 
 import trio
@@ -35,7 +35,7 @@ from minirun.events import EventActions
 from minirun.models import LlmRequest
 from minirun.runtime import CallbackContext, ReadonlyContext, Run
 from minirun.sessions import InvocationStatus
-from minirun.simulation import ChaosLlm, World
+from minirun.simulation import ChaosLlm, SeededChoices, World, simulate
 from minirun.simulation._simulate import Scenario, Storage
 from minirun.testing import ScriptedLlm, call
 from minirun.tools import FunctionTool, ToolContext, exit_loop
@@ -50,7 +50,7 @@ from .trees import trees
 from .vaults import vaults
 from .waiting import office, orders
 
-__all__ = ["KEEPING", "WORLDS", "Options"]
+__all__ = ["KEEPING", "WORLDS", "Options", "coverage_of"]
 
 
 class Options(TypedDict):
@@ -921,3 +921,15 @@ KEEPING: dict[str, tuple[Scenario, Options]] = {
 }
 """The worlds in which artifacts, memories, summaries and credentials are kept, and those with guardrails. Planted bugs
 that name none are not looked for here."""
+
+
+def coverage_of(worlds: Mapping[str, tuple[Scenario, Options]], seeds: int) -> Counter[str]:
+    """What happened in so many seeds of each world, in none of which anything may be found; the files verify."""
+    found: Counter[str] = Counter()
+    for name, (scenario, options) in worlds.items():
+        for seed in range(seeds):
+            outcome = simulate(scenario, SeededChoices(seed), **options, deep=True)
+            assert outcome.failure is None, f"{name}, seed {seed}: {outcome.failure!r}"
+            found += outcome.coverage
+    print(f"{seeds * len(worlds)} runs: {dict(sorted(found.items()))}")
+    return found

@@ -35,7 +35,7 @@ from ..types import Content
 if TYPE_CHECKING:
     from collections.abc import Generator, Set
 
-__all__ = ["BaseAgent", "Hooks", "hooks_field", "refusing"]
+__all__ = ["BaseAgent", "Hooks", "hooks_field", "misfit", "refusing"]
 
 # An identifier, as in the ADK documents: names stand in branches and prompts.
 _NAME = re.compile(r"[^\W\d]\w*")
@@ -127,14 +127,21 @@ def _hooks(value: Hooks, name: str, parameters: Sequence[str]) -> tuple[Hook, ..
         if not callable(hook):
             msg = f"expected {name} to be a function or a list of functions, found {brief(hook)}"
             raise ConfigurationError(msg)
-        try:
-            inspect.signature(hook).bind(**dict.fromkeys(parameters))
-        except TypeError as error:
+        if (error := misfit(hook, **dict.fromkeys(parameters))) is not None:
             msg = f"expected {name} to take the arguments {', '.join(parameters)} by name, found {brief(hook)}: {error}"
-            raise ConfigurationError(msg) from None
-        except ValueError:  # a builtin that does not tell its signature
-            pass
+            raise ConfigurationError(msg)
     return hooks
+
+
+def misfit(function: Callable[..., object], *args: object, **kwargs: object) -> TypeError | None:
+    """Why *function* cannot be called with such arguments; None if it can, or is a builtin that does not tell."""
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError as error:
+        return error
+    except ValueError:
+        pass
+    return None
 
 
 Hooks: TypeAlias = Hook | Sequence[Hook] | None

@@ -411,13 +411,16 @@ class _Gate(_InFront):
         with scope, send:
             await self._env.point(f"held model {self._path}")
             try:
-                async with aclosing(responses_of(self._behind, request, stream)) as responses:
-                    async for response in responses:
-                        await send.send(response)
-                        if not getattr(response, "partial", None):
-                            return
+                await self._pass_on(request, stream, send)
             except Exception as error:
                 await send.send(error)
+
+    async def _pass_on(self, request: LlmRequest, stream: bool, send: trio.MemorySendChannel[Any]) -> None:
+        async with aclosing(responses_of(self._behind, request, stream)) as responses:
+            async for response in responses:
+                await send.send(response)
+                if not getattr(response, "partial", None):
+                    return
 
 
 class _LookedAt(_InFront):

@@ -21,7 +21,7 @@ from ..errors import ConfigurationError, GuardrailTripwireError, InvalidValueErr
 from ..runtime import ToolContext
 from ..runtime._failure import first_failure, is_only_cancelled
 from ..types import Content, Part
-from ._base import BaseAgent
+from ._base import BaseAgent, misfit
 
 __all__ = ["Finding", "Guardrail", "ask_all", "guardrails_of"]
 
@@ -35,12 +35,8 @@ def _check_check(guardrail: Guardrail, attribute: Any, check: Callable[..., Any]
         return
     if not callable(check) or isinstance(check, type):
         raise ConfigurationError(f"{expected}, found {brief(check)}")
-    try:
-        inspect.signature(check).bind(None, None)
-    except TypeError as error:
-        raise ConfigurationError(f"{expected}, found {brief(check)}: {error}") from None
-    except ValueError:  # a builtin that does not tell its signature
-        pass
+    if (error := misfit(check, None, None)) is not None:
+        raise ConfigurationError(f"{expected}, found {brief(check)}: {error}")
 
 
 def _check_flag(guardrail: Guardrail, attribute: Any, flag: object) -> None:

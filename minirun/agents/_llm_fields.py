@@ -14,7 +14,7 @@ from ..sessions._reserved import check_own_key
 from ..sessions._state import check_key
 from ..tools import BaseTool, BaseToolset, RetryConfig
 from ..types import Content, GenerateContentConfig
-from ._base import SET_MODEL_RESPONSE, TRANSFER_TO_AGENT, BaseAgent
+from ._base import SET_MODEL_RESPONSE, TRANSFER_TO_AGENT, BaseAgent, misfit
 from ._guardrails import Guardrail, guardrails_of
 
 if TYPE_CHECKING:
@@ -135,12 +135,8 @@ def _check_validator(agent: LlmAgent, name: str, validator: object) -> None:
     expected = "expected output_validator to be a function of the context and the answer, or None"
     if not callable(validator):
         raise ConfigurationError(f"{expected}, found {brief(validator)}")
-    try:
-        inspect.signature(validator).bind(None, None)
-    except TypeError as error:
-        raise ConfigurationError(f"{expected}, found {brief(validator)}: {error}") from None
-    except ValueError:  # a builtin that does not tell its signature
-        pass
+    if (error := misfit(validator, None, None)) is not None:
+        raise ConfigurationError(f"{expected}, found {brief(validator)}: {error}")
 
 
 def _check_contents(agent: LlmAgent, name: str, value: object) -> None:

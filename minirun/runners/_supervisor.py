@@ -195,19 +195,22 @@ class Supervisor:
         closed: ServiceClosedError | None = None
         async with trio.open_nursery() as nursery:
             try:
-                with trio.CancelScope() as looking:
-                    if self._stop is not None:
-                        if self._stop.is_set():
-                            looking.cancel()
-                        nursery.start_soon(_cancel_on, self._stop, looking)
-                    await self._poll(nursery, task_status)
-                if not self._has_looked:
-                    task_status.started()
+                await self._poll_until_stopped(nursery, task_status)
             except ServiceClosedError as error:
                 closed = error  # raised by itself, and not in a group of the nursery's
                 nursery.cancel_scope.cancel()
         if closed is not None:
             raise closed
+
+    async def _poll_until_stopped(self, nursery: trio.Nursery, task_status: trio.TaskStatus[None]) -> None:
+        with trio.CancelScope() as looking:
+            if self._stop is not None:
+                if self._stop.is_set():
+                    looking.cancel()
+                nursery.start_soon(_cancel_on, self._stop, looking)
+            await self._poll(nursery, task_status)
+        if not self._has_looked:
+            task_status.started()
 
     async def _poll(self, nursery: trio.Nursery, task_status: trio.TaskStatus[None]) -> None:
         runner = self._runner
@@ -228,13 +231,10 @@ class Supervisor:
                     task_status.started()
                 await self._resume_all(nursery, work, found)
                 for job, message in (await self._called()).items():
-                    if job not in found and self._may_begin(job):
-                        await self._free.acquire()
-                        self._begin(nursery, job, message)
+                    if job not in found:
+                        await self._begin_when_free(nursery, job, message)
                 for key in [] if runner._compactor is None else list(runner._compactor.due):
-                    if self._may_begin((key, SUMMARY)):
-                        await self._free.acquire()
-                        self._begin(nursery, (key, SUMMARY), None)
+                    await self._begin_when_free(nursery, (key, SUMMARY), None)
                 await work.wait(self._every_s)
 
     async def _called(self) -> Mapping[Job, Event]:
@@ -292,6 +292,11 @@ class Supervisor:
     def _may_begin(self, job: Job) -> bool:
         """Whether it is not running here, and has not failed just now."""
         return job not in self._running and self._backoff.get(job, (0.0, 0.0))[0] <= self._runner._env.now()
+
+    async def _begin_when_free(self, nursery: trio.Nursery, job: Job, message: Event | None) -> None:
+        if self._may_begin(job):
+            await self._free.acquire()
+            self._begin(nursery, job, message)
 
     def _begin(self, nursery: trio.Nursery, job: Job, status: InvocationStatus | Event | None) -> None:
         """Let a job have the place that was taken for it."""

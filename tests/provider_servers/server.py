@@ -5,17 +5,14 @@ What the servers have in common: a script of replies, and a log of what was aske
 from __future__ import annotations
 
 import json
-import logging
-import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 import trio
-from hypercorn.config import Config
-from hypercorn.trio import serve
+
+from ..asgi import serving as served
 
 __all__ = ["FIXTURES", "FakeProvider", "Reply", "fixture", "in_pieces", "served"]
 
@@ -152,29 +149,3 @@ class FakeProvider:
         while (await receive())["type"] != "http.disconnect":
             pass
         self.left.set()
-
-
-@asynccontextmanager
-async def served(app: FakeProvider) -> AsyncGenerator[str, None]:
-    """The address at which an application is served, until the block ends."""
-    config, over = Config(), trio.Event()
-    quiet = logging.getLogger("fake provider")  # what the script breaks is no news
-    quiet.addHandler(logging.NullHandler())
-    quiet.propagate = False
-    config.errorlog = config.accesslog = quiet
-    config.graceful_timeout = 0
-    with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
-        config.bind = [f"fd://{listener.detach()}"]
-        async with trio.open_nursery() as nursery:
-            task = trio.CancelScope()
-
-            async def run(task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED) -> None:
-                with task:
-                    await serve(app, config, shutdown_trigger=over.wait, mode="asgi", task_status=task_status)
-
-            (address,) = await nursery.start(run)
-            try:
-                yield str(address)
-            finally:
-                over.set()
-                task.cancel()
