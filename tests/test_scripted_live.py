@@ -16,9 +16,9 @@ from minirun.models import (
     ActivityEnd, ActivityStart, AudioStreamEnd, BaseLlmConnection, LiveConnectConfig, LlmRequest, LlmResponse,
 )
 from minirun.testing import (
-    ScriptedLive, ScriptedLlm, call, cancel_calls, drop, error, go_away, handle, hear, interrupted, pause, say, usage,
+    LiveBench, ScriptedLive, ScriptedLlm, call, cancel_calls, check_live_connection, drop, error, go_away, handle, hear, interrupted, live_connection_checks, pause, say, usage,
 )
-from minirun.types import Blob, Content, FunctionResponse, Part
+from minirun.types import Blob, Content, FunctionCall, FunctionResponse, Part
 
 DIALECTS = ("gemini", "openai")
 MANUAL = {"automatic_activity_detection": {"disabled": True}}
@@ -133,3 +133,34 @@ async def test_openai_says_an_answer_as_openai_does(autojump_clock: trio.abc.Clo
         await line.connection.send_content(text("count"))
         said = await line.quiet()
     assert said == [">one ", "12000b", ">two", "12000b", ">.", "generation_complete turn_complete usage 7"]
+
+
+# --- the contract -----------------------------------------------------------------------------------------------------
+
+
+class ScriptedBench(LiveBench):
+    """A ScriptedLive that is told from one answer to the next what to do."""
+
+    def __init__(self, dialect: Any) -> None:
+        self.entries: list[Any] = []
+        super().__init__(ScriptedLive(lambda sent: self.entries.pop(0), dialect=dialect))
+
+    def says(self, text: str) -> None:
+        self.entries.append(say(text))
+
+    def calls(self, *ids: str) -> None:
+        calls = (FunctionCall(name="look", args={"where": id}, id=id) for id in ids)
+        self.entries.append([Part(function_call=each) for each in calls])
+
+    def goes_on(self) -> None:
+        self.entries.append([say("on and on"), pause(1e6), say("and on")])
+
+    def hangs_up(self, *, in_order: bool) -> None:
+        self.entries.append(drop(1000 if in_order else 1006))
+
+
+@both
+@pytest.mark.parametrize("check", live_connection_checks().values(), ids=live_connection_checks())
+async def test_it_keeps_the_contract(check: Any, dialect: Any, autojump_clock: trio.abc.Clock) -> None:
+    """A scripted connection promises what every live connection does."""
+    await check(lambda: ScriptedBench(dialect))

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from ._artifact_contract import check_artifact_service as check_artifact_service
     from ._credential_contract import check_credential_service as check_credential_service
     from ._credential_contract import credential_service_checks as credential_service_checks
+    from ._live_contract import LiveBench as LiveBench
+    from ._live_contract import check_live_connection as check_live_connection
+    from ._live_contract import live_connection_checks as live_connection_checks
     from ._live_steps import LiveSent as LiveSent
     from ._live_steps import cancel_calls as cancel_calls
     from ._live_steps import drop as drop
@@ -38,6 +41,7 @@ else:
             "..models": "RecordedLlm ScriptedLlm call",
             "._artifact_contract": "artifact_service_checks check_artifact_service",
             "._credential_contract": "check_credential_service credential_service_checks",
+            "._live_contract": "LiveBench check_live_connection live_connection_checks",
             "._live_steps": "LiveSent cancel_calls drop error go_away handle hear interrupted pause say usage",
             "._llm_contract": "check_llm llm_checks",
             "._memory_contract": "check_memory_service memory_service_checks",

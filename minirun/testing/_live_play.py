@@ -24,7 +24,16 @@ from ..types import Blob, Content, FunctionCall, Part, Transcription, UsageMetad
 from ._live_dialects import Dialect
 from ._live_protocol import Conversation
 from ._live_steps import (
-    CancelCalls, Drop, Error, GoAway, Handle, Hear, Interrupted, Pause, Say, Usage,
+    CancelCalls,
+    Drop,
+    Error,
+    GoAway,
+    Handle,
+    Hear,
+    Interrupted,
+    Pause,
+    Say,
+    Usage,
 )
 
 __all__ = ["Move", "Play", "Until"]

@@ -98,7 +98,7 @@ class Conversation:
                 raise _odd(response, f"the name {call.name!r}", f"the name {response.name!r}")
             if call.state is CallState.WITHDRAWN:
                 raise _odd(response, "no response", "one, though the server has withdrawn the call")
-            if call.state is CallState.ANSWERED and not self._takes_interim_results or response.id in seen:
+            if (call.state is CallState.ANSWERED and not self._takes_interim_results) or response.id in seen:
                 raise _odd(response, "one response", "another one")
             seen.add(response.id)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
 from typing import Any, get_args
 
@@ -22,11 +22,23 @@ import trio
 
 from .._json import brief
 from ..errors import (
-    ConfigurationError, ModelConnectionError, ModelError, ModelRequestError, NotSupportedError, ScriptError,
+    ConfigurationError,
+    ModelConnectionError,
+    ModelError,
+    ModelRequestError,
+    NotSupportedError,
+    ScriptError,
 )
 from ..models import (
-    ActivityEnd, ActivityStart, AudioStreamEnd, BaseLlm, BaseLlmConnection, LiveCapabilities, LiveConnectConfig,
-    LlmRequest, LlmResponse,
+    ActivityEnd,
+    ActivityStart,
+    AudioStreamEnd,
+    BaseLlm,
+    BaseLlmConnection,
+    LiveCapabilities,
+    LiveConnectConfig,
+    LlmRequest,
+    LlmResponse,
 )
 from ..types import Blob, Content, FunctionDeclaration
 from ._live_dialects import DIALECTS, DialectName
