@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from .._live_types import ActivityEnd, ActivityStart, AudioStreamEnd, LiveResumption
 from .._record import Record
 from ..types import Blob, Content, FunctionDeclaration
 from ._base import LlmResponse
@@ -16,21 +17,6 @@ __all__ = [
     "ActivityEnd", "ActivityStart", "AudioStreamEnd", "BaseLlmConnection", "LiveCapabilities", "LiveConnectConfig",
     "LiveResumption", "Realtime",
 ]
-
-
-@attrs.frozen(eq=False, repr=False)
-class ActivityStart(Record):
-    """The user has begun to speak, as the client says; the server's own voice detection is off then."""
-
-
-@attrs.frozen(eq=False, repr=False)
-class ActivityEnd(Record):
-    """The user has ended to speak, as the client says."""
-
-
-@attrs.frozen(eq=False, repr=False)
-class AudioStreamEnd(Record):
-    """The microphone is off: what the server has buffered is all there is for now."""
 
 
 Realtime: TypeAlias = Blob | ActivityStart | ActivityEnd | AudioStreamEnd
@@ -64,20 +50,6 @@ class LiveCapabilities(Record):
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
-class LiveResumption(Record):
-    """
-    How the session can be gone on with by a later connection.
-
-    `last_taken_up` is the id of the last content (`send_content(id=...)`) that is part of the session, if the server
-    tells. Without *resumable*, nothing is known for the moment; an earlier handle stays good.
-    """
-
-    handle: str | None = None
-    resumable: bool = False
-    last_taken_up: str | None = None
-
-
-@attrs.frozen(kw_only=True, eq=False, repr=False)
 class LiveConnectConfig(Record):
     """
     How to converse: what `RunConfig` says of it, and the handle of a session to go on with.
@@ -97,6 +69,7 @@ class LiveConnectConfig(Record):
     explicit_vad_signal: bool | None = None
     enable_affective_dialog: bool | None = None
     proactivity: Mapping[str, Any] | None = None
+    history_config: Mapping[str, Any] | None = None
 
 
 class BaseLlmConnection(ABC):
