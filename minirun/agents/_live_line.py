@@ -55,8 +55,8 @@ class Line:
         self.talk: Talk | None = None
         """Who has the word on the model's side."""
         self.is_closing = False
-        self.finish_turn_s: float | None = None
-        """How long the answer and its calls may take to end, once the line is closing; None: as long as they do."""
+        self.closes_at = float("inf")
+        """When the answer and its calls are cut off, once the line is closing, by trio's clock."""
         self.ended = trio.Event()
         """Set when no agent speaks any more."""
         self.unsent: LiveRequest | None = None
@@ -130,6 +130,16 @@ class Line:
             held, self._held = self._held, None
             held.release.set()
             await held.is_closed.wait()
+
+    def close(self, finish_turn_s: float | None) -> None:
+        """Send nothing more, and let the answer come to its end, for so many seconds."""
+        self.queue.close()
+        if finish_turn_s is not None:
+            self.closes_at = min(self.closes_at, trio.current_time() + finish_turn_s)
+
+    def new_id(self) -> str:
+        """Return an id that nothing else has."""
+        return self._invocation.env.new_id("message")
 
     # --- limits
 
