@@ -166,7 +166,8 @@ class Calls:
         if batch.session == talk.sending.sessions:
             parts = [Part(function_response=answer) for answer in told]
         else:  # the model's side has begun anew since, and knows of no such call
-            parts = [Part(text=f"The call of {each.name} has returned: {json.dumps(thaw(each.response))}") for each in told]
+            texts = (f"The call of {each.name} has returned: {json.dumps(thaw(each.response))}" for each in told)
+            parts = [Part(text=text) for text in texts]
         await talk.sending.deliver_results(Content(role="user", parts=parts), batch.answered[-1].id or "")
 
 

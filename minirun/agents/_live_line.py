@@ -153,6 +153,10 @@ class Line:
         if 0 < limit <= self.turns:
             raise TurnsLimitExceededError(f"the live run has had {limit} turns; raise RunConfig.max_turns")
 
+    async def count_turn(self) -> None:
+        """Note that a turn is over. Another one may wait to be refused until it begins: this one was heard."""
+        self.turns += 1
+
     async def _watch_idle(self) -> None:
         limit = self.settings.idle_s
         while limit is not None:

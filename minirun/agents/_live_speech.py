@@ -15,7 +15,7 @@ import trio
 from .._values import changed
 from ..errors import MinirunError
 from ..events import Event
-from ..flows._live import Input, State
+from ..flows._live import Input
 from ..flows._utterances import Answer, Heard, audio_ms, said
 from ..models import LlmResponse
 from ..types import Content, Part, Transcription, UsageMetadata
@@ -198,7 +198,7 @@ class Speech:
 
     def begin_with_calls(self) -> None:
         """Note that an answer has begun that says nothing before it makes calls."""
-        if self._answer is None and self._talk.state is not State.SPEAKING:
+        if self._answer is None:
             self._begun += 1
 
     # --- other events

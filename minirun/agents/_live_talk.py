@@ -14,8 +14,8 @@ The first three live as long as their connection, the calls as long as the talk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -260,7 +260,7 @@ class Talk:
                 return
         was, (self.state, doings) = self.state, step(self.state, what)
         for do in doings:
-            await self._doings[do](self, of)
+            await _DOINGS[do](self, of)
         if what is Input.PIECE:
             await self.speech.show(of)
         if self.state is State.LISTENING and was is not State.LISTENING:
@@ -286,7 +286,8 @@ class Talk:
             async with self.sending.lock:
                 await self.connection.update(*told)
 
-    async def _begin(self, _: Any) -> None:
+    async def begin_answer(self) -> None:
+        """Count an answer, before anything of it is shown."""
         try:
             self.line.begin_turn()
             self.context._invocation.budgets.spend_llm_call()
@@ -296,18 +297,6 @@ class Talk:
             raise
         self.sending.is_answered()
         self._attempts = 0
-
-    async def _count_turn(self, _: Any) -> None:
-        self.line.turns += 1
-
-    _doings: dict[Do, Callable[[Talk, Any], Coroutine[Any, Any, None]]] = {
-        Do.KEEP_HEARD: lambda talk, of: talk.speech.keep_heard(),
-        Do.BEGIN: _begin,
-        Do.KEEP: lambda talk, of: talk.speech.keep_answer(of),
-        Do.CUT: lambda talk, of: talk.speech.cut_answer(),
-        Do.CALL: lambda talk, of: talk.calls.make(of),
-        Do.TURN: _count_turn,
-    }
 
     def finish(self) -> None:
         """Say nothing more: what this agent is for is done."""
@@ -324,3 +313,13 @@ class Talk:
     async def emit(self, event: Event, *, closing: bool = False) -> Event:
         """Store *event* as one of this agent's, or show it."""
         return await self.context._invocation.emitter.emit(self.context, event, closing=closing)
+
+
+_DOINGS: Final[Mapping[Do, Callable[[Talk, Any], Coroutine[Any, Any, None]]]] = {
+    Do.KEEP_HEARD: lambda talk, of: talk.speech.keep_heard(),
+    Do.BEGIN: lambda talk, of: talk.begin_answer(),
+    Do.KEEP: lambda talk, of: talk.speech.keep_answer(of),
+    Do.CUT: lambda talk, of: talk.speech.cut_answer(),
+    Do.CALL: lambda talk, of: talk.calls.make(of),
+    Do.TURN: lambda talk, of: talk.line.count_turn(),
+}
