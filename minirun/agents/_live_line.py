@@ -55,8 +55,8 @@ class Line:
         self.talk: Talk | None = None
         """Who has the word on the model's side."""
         self.is_closing = False
-        self.finish_turn_s: float | None = None
-        """How long the answer and its calls may take to end, once the line is closing; None: as long as they do."""
+        self.closes_at = float("inf")
+        """When the answer and its calls are cut off, once the line is closing, by trio's clock."""
         self.ended = trio.Event()
         """Set when no agent speaks any more."""
         self.unsent: LiveRequest | None = None
@@ -131,6 +131,16 @@ class Line:
             held.release.set()
             await held.is_closed.wait()
 
+    def close(self, finish_turn_s: float | None) -> None:
+        """Send nothing more, and let the answer come to its end, for so many seconds."""
+        self.queue.close()
+        if finish_turn_s is not None:
+            self.closes_at = min(self.closes_at, trio.current_time() + finish_turn_s)
+
+    def new_id(self) -> str:
+        """Return an id that nothing else has."""
+        return self._invocation.env.new_id("message")
+
     # --- limits
 
     def is_active(self) -> None:
@@ -142,6 +152,10 @@ class Line:
         limit = self.settings.max_turns
         if 0 < limit <= self.turns:
             raise TurnsLimitExceededError(f"the live run has had {limit} turns; raise RunConfig.max_turns")
+
+    async def count_turn(self) -> None:
+        """Note that a turn is over. Another one may wait to be refused until it begins: this one was heard."""
+        self.turns += 1
 
     async def _watch_idle(self) -> None:
         limit = self.settings.idle_s
