@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from .._json import finite, shown
-from .._values import changed
-from ..agents import LiveRequest, LiveRequestQueue
+from ..agents._live_config import live_config, live_settings
 from ..agents._live_line import Line, check_agents
+from ..agents._live_request_queue import LiveRequest, LiveRequestQueue
 from ..errors import ConfigurationError, InvalidValueError, InvocationEndedError
 from ..events import NO_ACTIONS, Event, EventActions
 from ..flows._message import user_content
+from ..models import ActivityEnd, ActivityStart
 from ..runtime import Run, RunConfig, RunRequest, RunScope
-from ..runtime._live_settings import live_deadline, live_settings
 from ..runtime._run import Execution
 from ..sessions._event_checks import checked_event
 from ..sessions._key import session_key
 from ..sessions._live import RunWindow
 from ..types import Blob, Content
-from ._arguments import checked_config, split_delta
+from ._arguments import split_delta
 
 if TYPE_CHECKING:
     from ..runtime._invocation import Invocation
@@ -78,10 +78,14 @@ class LiveRun(Run):
         """
         Send a piece of sound, PCM16 of one channel: `await live.send_audio(chunk)`.
 
-        *rate* is its samples a second; None: as many as the connection wants (`LiveCapabilities.input_rate`).
+        *rate* is its samples a second; None: as many as the connection wants (`LiveCapabilities.input_rate`), which is
+        waited for.
         """
-        mime_type = "audio/pcm" if rate is None else f"audio/pcm;rate={rate}"
-        await self.send_realtime(Blob(data=chunk, mime_type=mime_type))
+        if rate is None:
+            self._check_open()
+            await self._line.connected.wait()
+            rate = self._line.input_rate
+        await self.send_realtime(Blob(data=chunk, mime_type=f"audio/pcm;rate={rate}"))
 
     async def send_realtime(self, blob: Blob) -> None:
         """Send what happens, such as a picture of a camera; nobody owes an answer to it."""
@@ -89,11 +93,11 @@ class LiveRun(Run):
 
     async def send_activity_start(self) -> None:
         """Say that the user begins to speak, where the server does not find out itself."""
-        await self._put(LiveRequest(activity_start=True))
+        await self._put(LiveRequest(activity_start=ActivityStart()))
 
     async def send_activity_end(self) -> None:
         """Say that the user has ended to speak."""
-        await self._put(LiveRequest(activity_end=True))
+        await self._put(LiveRequest(activity_end=ActivityEnd()))
 
     async def send_audio_stream_end(self) -> None:
         """Say that the microphone is off."""
@@ -162,9 +166,19 @@ class LiveScope(RunScope):
     _execution_type = _LiveExecution
     queue: LiveRequestQueue
 
+    async def __aenter__(self) -> LiveRun:
+        """See `Runner.run_live`. From here on, the queue belongs to this run; unless this raises."""
+        self.queue.begin_use()
+        try:
+            run = await super().__aenter__()
+        except BaseException:
+            self.queue.give_back()
+            raise
+        assert isinstance(run, LiveRun)
+        return run
+
     def _new_run(self, session: Session, invocation: Invocation) -> Run:
-        config = invocation.run_config
-        line = invocation.memo[_LINE] = Line(invocation, self.queue, live_settings(config))
+        line = invocation.memo[_LINE] = Line(invocation, self.queue, live_settings(invocation.run_config))
         run = LiveRun(invocation.id, session, invocation)
         run._line = line
         return run
@@ -177,13 +191,12 @@ def live_scope(
     """See `Runner.run_live`."""
     from ._runner import NewInvocation
 
-    config = checked_config(run_config)
+    config = live_config(run_config)
     check_agents(runner.agent)
     if queue is None:
         queue = LiveRequestQueue()
     elif not isinstance(queue, LiveRequestQueue):
         raise ConfigurationError(f"expected live_request_queue to be a LiveRequestQueue, found {shown(queue)}")
-    queue.begin_use()
     key = session_key(runner.app_name, user_id, session_id)
     own_id = f"e-{runner._env.new_id('invocation')}"
     lasting, temp = split_delta(state_delta)
@@ -201,7 +214,7 @@ def live_scope(
         invocation_id=own_id,
         message=checked_event(message),
         temp=temp,
-        run_config=changed(config, live=live_settings(config), deadline_s=live_deadline(config)),
+        run_config=config,
         yield_user_message=False,
         deps=deps,
         window=RunWindow(whole=compacts) if asked is None else RunWindow(asked=asked, whole=compacts),
