@@ -66,7 +66,8 @@ class LiveBench(ABC):
     A live model under test, and the other side of its connections.
 
     The methods say what the server is to do for the next thing that is owed an answer; called several times, for the
-    next ones, in this order, on whichever connection they come.
+    next ones, in this order, on whichever connection they come. A server that is to answer and was not told what fails
+    the check, by any exception.
     """
 
     def __init__(self, model: BaseLlm) -> None:
@@ -352,10 +353,10 @@ async def _sound_is_pcm_of_its_rate(bench: LiveBench) -> None:
 @check
 async def _nobody_answers_what_is_not_complete(bench: LiveBench) -> None:
     """A content without `turn_complete` waits for one that has it; both get one answer."""
-    bench.says("one two")
-    bench.says("three four")
     async with opened(bench) as line:
         await line.connection.send_content(says("look at this"), turn_complete=False)
+        bench.says("one two")
+        bench.says("three four")
         await line.connection.send_content(says("and count"))
         await line.turns(1)
         await line.connection.send_content(says("go on"))
