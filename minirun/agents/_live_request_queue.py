@@ -10,22 +10,21 @@ not stop; how depends on what becomes of it when it is late:
 
 So there are three lists, and each entry has its place in the order of all: dropping sound leaves no holes behind.
 
-Nothing here is safe to be called from other threads; these write `trio.from_thread.run_sync(queue.send_realtime, blob)`.
+Nothing here may be called from another thread; there it is `trio.from_thread.run_sync(queue.send_realtime, blob)`.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 import attrs
 import trio
 
-from .._json import brief, freeze, is_count, is_seconds, shown
+from .._json import brief, check_id, freeze, is_count, is_seconds, shown
 from .._live_errors import LiveQueueFullError
 from .._live_types import ActivityEnd, ActivityStart
 from .._record import Record
@@ -83,13 +82,16 @@ def _signal(kind: type[ActivityStart | ActivityEnd]) -> Any:
     return attrs.field(default=None, converter=convert)
 
 
-def _flag(value: object, _: object, field: attrs.Attribute[Any]) -> bool:
-    if value is True or value is False:
-        return value
-    raise InvalidMessageError(f"expected LiveRequest.{field.name} to be True or False, found {shown(value)}")
+def _flag() -> Any:
+    def check(request: object, field: attrs.Attribute[Any], value: object) -> None:
+        if not (value is True or value is False):
+            raise InvalidMessageError(f"expected LiveRequest.{field.name} to be True or False, found {shown(value)}")
+
+    return attrs.field(default=False, validator=check)
 
 
-_FLAG = attrs.Converter(_flag, takes_self=True, takes_field=True)
+def _id(value: str | None) -> str | None:
+    return None if value is None else check_id("LiveRequest.id", value)
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -109,24 +111,26 @@ class LiveRequest(Record):
         audio_stream_end: The microphone is off for now.
         state_delta: What is written to the state: with the content, or by itself if there is none.
         close: Nothing follows.
+        id: The id of the event that the content becomes; None: the runtime gives it one.
 
     Raises:
         InvalidMessageError: A field has no such value.
-        InvalidValueError: The state_delta cannot be stored.
+        InvalidValueError: The state_delta cannot be stored, or the id is none.
     """
 
     content: Content | None = attrs.field(default=None, converter=_content)
-    partial: bool = attrs.field(default=False, converter=_FLAG)
+    partial: bool = _flag()
     blob: Blob | None = attrs.field(default=None, converter=_blob)
     activity_start: ActivityStart | None = _signal(ActivityStart)
     activity_end: ActivityEnd | None = _signal(ActivityEnd)
-    audio_stream_end: bool = attrs.field(default=False, converter=_FLAG)
+    audio_stream_end: bool = _flag()
     state_delta: Mapping[str, Any] | None = attrs.field(default=None, converter=_delta)
-    close: bool = attrs.field(default=False, converter=_FLAG)
+    close: bool = _flag()
+    id: str | None = attrs.field(default=None, converter=_id)
 
     def __attrs_post_init__(self) -> None:
-        if self.partial and self.content is None:
-            raise InvalidMessageError("expected LiveRequest.partial with a content, found none; give it the content")
+        if self.content is None and (self.partial or self.id is not None):
+            raise InvalidMessageError("expected partial, and an id, with a content, found none; leave them out")
 
     def split(self) -> list[LiveRequest]:
         """Return what this says as requests of one thing each, in their order; `close` is none of them."""
@@ -140,7 +144,8 @@ class LiveRequest(Record):
         if self.blob is not None:
             said.append({"blob": self.blob})
         if self.content is not None or self.state_delta is not None:
-            said.append({"content": self.content, "partial": self.partial, "state_delta": self.state_delta})
+            content = {"content": self.content, "partial": self.partial, "id": self.id}
+            said.append({**content, "state_delta": self.state_delta})
         return [self] if len(said) == 1 and not self.close else [LiveRequest(**each) for each in said]
 
 
@@ -208,9 +213,9 @@ class LiveRequestQueue:
         self._picture: tuple[int, Blob] | None = None
         self._dropped_ns = 0
         self._dropped_pictures = 0
-        self._told = (0, 0)
+        self._told_ms = self._told_pictures = 0
         self._is_closed = False
-        self._is_claimed = False
+        self._is_used = False
         self._arrival: trio.Event | None = None
         """Set when something comes, or nothing will; there while the reader waits."""
         self._room: trio.Event | None = None
@@ -317,7 +322,7 @@ class LiveRequestQueue:
         ns = 0 if request.blob is None else max(_sound_ns(request.blob), 0)
         if ns > self._audio_ns_max:
             room_s, found_s = self._audio_ns_max / _NS_OF_SECOND, ns / _NS_OF_SECOND
-            msg = f"expected a piece of sound of at most {room_s:g} seconds, found one of {found_s:g}; cut it into pieces"
+            msg = f"expected a piece of sound of at most {room_s:g} seconds, found one of {found_s:g}; cut it up"
             raise LiveQueueFullError(msg)
         line = self._contents_line if contents else self._audio_line
         if self._has_room(contents, ns) and not line.locked():
@@ -342,24 +347,18 @@ class LiveRequestQueue:
 
     # --- taking out
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
+    def begin_use(self) -> None:
         """
-        Be the one that takes out, as long as the block lasts.
+        Take the queue for one live run; there is no other for it, as nobody would know whom a content was meant for.
 
         Raises:
-            InvocationEndedError: The queue is closed: another run would be over before it begins.
-            ServiceInUseError: Another run reads it.
+            InvocationEndedError: It is closed: the run would be over before it begins.
+            ServiceInUseError: It was taken for another run.
         """
         self._check_open()
-        if self._is_claimed:
-            msg = "another live run reads this LiveRequestQueue; make one for each run"
-            raise ServiceInUseError(msg)
-        self._is_claimed = True
-        try:
-            yield
-        finally:
-            self._is_claimed = False
+        if self._is_used:
+            raise ServiceInUseError("another live run has this LiveRequestQueue; make one for each run")
+        self._is_used = True
 
     async def get(self) -> LiveRequest:
         """
@@ -396,11 +395,15 @@ class LiveRequestQueue:
         self._tell_room()
         return (self._dropped_ns - before) // _NS_OF_MS
 
-    def take_drops(self) -> tuple[int, int]:
-        """Return how much was dropped since this was asked last: milliseconds of sound, and pictures."""
-        audio_ms, pictures = self._told
-        self._told = (self.dropped_audio_ms, self._dropped_pictures)
-        return self._told[0] - audio_ms, self._told[1] - pictures
+    def take_dropped_ms(self) -> int:
+        """Return how much sound was dropped since this was asked last, in milliseconds."""
+        before, self._told_ms = self._told_ms, self.dropped_audio_ms
+        return self._told_ms - before
+
+    def take_dropped_pictures(self) -> int:
+        """Return how many pictures were dropped since this was asked last."""
+        before, self._told_pictures = self._told_pictures, self._dropped_pictures
+        return self._told_pictures - before
 
     # --- within
 

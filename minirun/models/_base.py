@@ -18,8 +18,8 @@ from ..types import Content, GenerateContentConfig, Transcription, UsageMetadata
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from ._cache_config import ContextCacheConfig
     from .._live_types import LiveResumption
+    from ._cache_config import ContextCacheConfig
     from ._live import BaseLlmConnection, LiveConnectConfig
 
 __all__ = ["BaseLlm", "LlmCapabilities", "LlmRequest", "LlmResponse", "responses_of"]

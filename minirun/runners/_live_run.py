@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from .._json import finite, shown
-from .._values import changed
 from ..agents import LiveRequest, LiveRequestQueue
+from ..agents._live_config import live_config, live_settings
 from ..agents._live_line import Line, check_agents
 from ..errors import ConfigurationError, InvalidValueError, InvocationEndedError
 from ..events import NO_ACTIONS, Event, EventActions
 from ..flows._message import user_content
 from ..runtime import Run, RunConfig, RunRequest, RunScope
-from ..runtime._live_settings import live_deadline, live_settings
 from ..runtime._run import Execution
 from ..sessions._event_checks import checked_event
 from ..sessions._key import session_key
 from ..sessions._live import RunWindow
-from ..types import Blob, Content
-from ._arguments import checked_config, split_delta
+from ..types import ActivityEnd, ActivityStart, Blob, Content
+from ._arguments import split_delta
 
 if TYPE_CHECKING:
     from ..runtime._invocation import Invocation
@@ -89,11 +88,11 @@ class LiveRun(Run):
 
     async def send_activity_start(self) -> None:
         """Say that the user begins to speak, where the server does not find out itself."""
-        await self._put(LiveRequest(activity_start=True))
+        await self._put(LiveRequest(activity_start=ActivityStart()))
 
     async def send_activity_end(self) -> None:
         """Say that the user has ended to speak."""
-        await self._put(LiveRequest(activity_end=True))
+        await self._put(LiveRequest(activity_end=ActivityEnd()))
 
     async def send_audio_stream_end(self) -> None:
         """Say that the microphone is off."""
@@ -177,7 +176,7 @@ def live_scope(
     """See `Runner.run_live`."""
     from ._runner import NewInvocation
 
-    config = checked_config(run_config)
+    config = live_config(run_config)
     check_agents(runner.agent)
     if queue is None:
         queue = LiveRequestQueue()
@@ -201,7 +200,7 @@ def live_scope(
         invocation_id=own_id,
         message=checked_event(message),
         temp=temp,
-        run_config=changed(config, live=live_settings(config), deadline_s=live_deadline(config)),
+        run_config=config,
         yield_user_message=False,
         deps=deps,
         window=RunWindow(whole=compacts) if asked is None else RunWindow(asked=asked, whole=compacts),
