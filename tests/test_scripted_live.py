@@ -9,14 +9,20 @@ from typing import Any
 import pytest
 import trio
 
-from minirun.errors import (
-    ConfigurationError, ModelConnectionError, ModelRequestError, NotSupportedError, ScriptError,
-)
 from minirun.models import (
-    ActivityEnd, ActivityStart, AudioStreamEnd, BaseLlmConnection, LiveConnectConfig, LlmRequest, LlmResponse,
+    BaseLlmConnection,
+    LiveConnectConfig,
+    LlmRequest,
+    LlmResponse,
 )
 from minirun.testing import (
-    LiveBench, ScriptedLive, ScriptedLlm, call, cancel_calls, check_live_connection, drop, error, go_away, handle, hear, interrupted, live_connection_checks, pause, say, usage,
+    LiveBench,
+    ScriptedLive,
+    drop,
+    live_connection_checks,
+    pause,
+    say,
+    usage,
 )
 from minirun.types import Blob, Content, FunctionCall, FunctionResponse, Part
 

@@ -22,7 +22,7 @@ from ._live_request_queue import LiveRequest, LiveRequestQueue
 from ._llm import LlmAgent
 
 if TYPE_CHECKING:
-    from ..runtime import LiveSettings
+    from ..models._live_settings import LiveSettings
     from ..runtime._invocation import Invocation
     from ._live_talk import Talk
 
@@ -57,6 +57,10 @@ class Line:
         self.is_closing = False
         self.closes_at = float("inf")
         """When the answer and its calls are cut off, once the line is closing, by trio's clock."""
+        self.connected = trio.Event()
+        """Set when there was a connection, or there will be none."""
+        self.input_rate = 16000
+        """How many samples of sound a second the model wants."""
         self.ended = trio.Event()
         """Set when no agent speaks any more."""
         self.unsent: LiveRequest | None = None
@@ -91,6 +95,7 @@ class Line:
                 self._nursery.cancel_scope.cancel()
         finally:
             self.ended.set()
+            self.connected.set()
             self.queue.close()
 
     # --- connections
@@ -105,6 +110,8 @@ class Line:
         held: _Held = await self._nursery.start(self._hold, model, request, name=f"connection {self.connections + 1}")
         await self.let_go()
         self._held, self.connections = held, self.connections + 1
+        self.input_rate = held.connection.capabilities.input_rate
+        self.connected.set()
         return held.connection
 
     async def _hold(

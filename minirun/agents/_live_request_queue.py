@@ -360,6 +360,10 @@ class LiveRequestQueue:
             raise ServiceInUseError("another live run has this LiveRequestQueue; make one for each run")
         self._is_used = True
 
+    def give_back(self) -> None:
+        """Note that the run has not begun: there may be another one for it."""
+        self._is_used = False
+
     async def get(self) -> LiveRequest:
         """
         Take out what comes next, and wait for it; `close` is the last, and comes again and again.

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from .._values import changed
 from ..errors import ModelError
 from ..events import NO_ACTIONS, Event, EventActions
 from ..flows._live import Input
@@ -119,8 +118,7 @@ class Sending:
             await answer_question(talk, content)
             return
         stored = await self._store(content, request)
-        # Whatever happens from here on, it is on its way.
-        talk.line.unsent = changed(request, content=None, state_delta=None)
+        talk.line.unsent = None  # whatever happens from here on, it is on its way
         if stored.content is None:
             return
         if await talk.speech.is_blocked(stored.content):

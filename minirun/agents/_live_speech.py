@@ -63,9 +63,10 @@ class Speech:
             talk.inbox.post((Input.ASKED, None))
 
     async def keep_heard(self) -> None:
-        """Store what was heard of the user. What has an item is finished by the server, maybe later."""
-        for heard in list(self._heard.values()):
-            if heard.item_id is None:
+        """Store what was heard of the user, unless the server says itself when it is all there, maybe later."""
+        connection = self._talk.connection
+        if connection is None or not connection.capabilities.finishes_transcripts:
+            for heard in list(self._heard.values()):
                 await self._keep(heard)
 
     async def _keep(self, heard: Heard, *, closing: bool = False) -> None:
@@ -219,11 +220,15 @@ class Speech:
         await self._talk.emit(event)
 
     def dropped(self) -> dict[str, int]:
-        """How much sound was dropped since it was last told, in milliseconds."""
+        """How much sound was dropped since it was last told, in milliseconds, and how many pictures."""
         inbox, queue = self._talk.inbox, self._talk.line.queue
-        found = {"dropped_audio_ms": round(inbox.dropped_ms), "dropped_input_ms": round(queue.take_dropped_ms())}
+        found = {
+            "dropped_audio_ms": round(inbox.dropped_ms),
+            "dropped_input_ms": queue.take_dropped_ms(),
+            "dropped_pictures": queue.take_dropped_pictures(),
+        }
         inbox.dropped_ms = 0.0
-        return {name: ms for name, ms in found.items() if ms}
+        return {name: count for name, count in found.items() if count}
 
     async def keep_rest(self) -> None:
         """Store what is unfinished: nobody says anything more. It waits for no caller."""

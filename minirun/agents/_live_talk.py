@@ -56,9 +56,9 @@ class Talk:
         self.connection: BaseLlmConnection | None = None
         """The present one; None while there is none."""
         self.inbox = Inbox(line.settings.audio_lag_s_max, rate=24000)
-        self.speech = Speech(self)
-        self.sending = Sending(self)
-        self.calls = Calls(self)
+        self.speech: Speech = Speech(self)
+        self.sending: Sending = Sending(self)
+        self.calls: Calls = Calls(self)
         self.handle: str | None = None
         """By which the server's session can be gone on with."""
         self._told: tuple[str | None, tuple[FunctionDeclaration, ...]] = (None, ())

@@ -34,6 +34,8 @@ class LiveCapabilities(Record):
         knows_playback: The server reckons itself how much of an answer was played; `truncate` has no effect.
         answers_by_itself: It goes on by itself once all calls of an answer have their responses.
         takes_interim_results: A call may be answered more than once, as a result becomes known bit by bit.
+        finishes_transcripts: It says when it has understood all of what the user said (`Transcription.finished`), maybe
+            after the answer. Else the runtime takes what has come by then.
         lifetime_s: How long a connection lasts, in seconds; None: nobody knows.
         input_rate: The samples a second of PCM16 that it is to be sent.
         output_rate: The samples a second of PCM16 that it sends.
@@ -44,6 +46,7 @@ class LiveCapabilities(Record):
     knows_playback: bool = False
     answers_by_itself: bool = False
     takes_interim_results: bool = False
+    finishes_transcripts: bool = False
     lifetime_s: float | None = None
     input_rate: int = 16000
     output_rate: int = 24000

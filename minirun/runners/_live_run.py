@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from .._json import finite, shown
-from ..agents import LiveRequest, LiveRequestQueue
 from ..agents._live_config import live_config, live_settings
 from ..agents._live_line import Line, check_agents
+from ..agents._live_request_queue import LiveRequest, LiveRequestQueue
 from ..errors import ConfigurationError, InvalidValueError, InvocationEndedError
 from ..events import NO_ACTIONS, Event, EventActions
 from ..flows._message import user_content
+from ..models import ActivityEnd, ActivityStart
 from ..runtime import Run, RunConfig, RunRequest, RunScope
 from ..runtime._run import Execution
 from ..sessions._event_checks import checked_event
 from ..sessions._key import session_key
 from ..sessions._live import RunWindow
-from ..types import ActivityEnd, ActivityStart, Blob, Content
+from ..types import Blob, Content
 from ._arguments import split_delta
 
 if TYPE_CHECKING:
@@ -77,10 +78,14 @@ class LiveRun(Run):
         """
         Send a piece of sound, PCM16 of one channel: `await live.send_audio(chunk)`.
 
-        *rate* is its samples a second; None: as many as the connection wants (`LiveCapabilities.input_rate`).
+        *rate* is its samples a second; None: as many as the connection wants (`LiveCapabilities.input_rate`), which is
+        waited for.
         """
-        mime_type = "audio/pcm" if rate is None else f"audio/pcm;rate={rate}"
-        await self.send_realtime(Blob(data=chunk, mime_type=mime_type))
+        if rate is None:
+            self._check_open()
+            await self._line.connected.wait()
+            rate = self._line.input_rate
+        await self.send_realtime(Blob(data=chunk, mime_type=f"audio/pcm;rate={rate}"))
 
     async def send_realtime(self, blob: Blob) -> None:
         """Send what happens, such as a picture of a camera; nobody owes an answer to it."""
@@ -161,9 +166,19 @@ class LiveScope(RunScope):
     _execution_type = _LiveExecution
     queue: LiveRequestQueue
 
+    async def __aenter__(self) -> LiveRun:
+        """See `Runner.run_live`. From here on, the queue belongs to this run; unless this raises."""
+        self.queue.begin_use()
+        try:
+            run = await super().__aenter__()
+        except BaseException:
+            self.queue.give_back()
+            raise
+        assert isinstance(run, LiveRun)
+        return run
+
     def _new_run(self, session: Session, invocation: Invocation) -> Run:
-        config = invocation.run_config
-        line = invocation.memo[_LINE] = Line(invocation, self.queue, live_settings(config))
+        line = invocation.memo[_LINE] = Line(invocation, self.queue, live_settings(invocation.run_config))
         run = LiveRun(invocation.id, session, invocation)
         run._line = line
         return run
@@ -182,7 +197,6 @@ def live_scope(
         queue = LiveRequestQueue()
     elif not isinstance(queue, LiveRequestQueue):
         raise ConfigurationError(f"expected live_request_queue to be a LiveRequestQueue, found {shown(queue)}")
-    queue.begin_use()
     key = session_key(runner.app_name, user_id, session_id)
     own_id = f"e-{runner._env.new_id('invocation')}"
     lasting, temp = split_delta(state_delta)

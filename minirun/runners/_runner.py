@@ -35,7 +35,7 @@ from ._arguments import (
 from ._opener import SessionOpener
 
 if TYPE_CHECKING:
-    from ..agents import LiveRequestQueue
+    from ..agents._live_request_queue import LiveRequestQueue
     from ..artifacts import BaseArtifactService
     from ..credentials import AuthCredential, BaseCredentialService
     from ..memory import BaseMemoryService

@@ -62,7 +62,7 @@ DIALECTS: dict[str, Dialect] = {
         resumes=True,
     ),
     "openai": Dialect(
-        capabilities=LiveCapabilities(lifetime_s=3600.0, input_rate=24000),
+        capabilities=LiveCapabilities(lifetime_s=3600.0, input_rate=24000, finishes_transcripts=True),
         content_interrupts=False,
         finishes=True,
         transcript_first=True,
