@@ -205,6 +205,7 @@ LATER = frozenset(
         "models._draft",
         "models._fragments",
         "models._http",
+        "models._live_settings",
         "models._registry",
         "plugins._manager",
         "runners._close_app",
