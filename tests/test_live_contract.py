@@ -204,7 +204,7 @@ async def test_a_connection_that_breaks_the_contract_is_named(
 
     class Broken(ScriptedLive):
         @asynccontextmanager
-        async def connect(self, request: LlmRequest) -> AsyncIterator[Any]:  # type: ignore[override]
+        async def connect(self, request: LlmRequest) -> AsyncIterator[Any]:
             async with super().connect(request) as connection:
                 yield mistake(connection)
 

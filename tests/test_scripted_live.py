@@ -722,10 +722,14 @@ async def test_it_answers_requests_by_another_model(autojump_clock: trio.abc.Clo
         ({"script": "one"}, "list of entries"),
         ({"script": [], "dialect": "azure"}, "'gemini', 'openai'"),
         ({"script": [], "dialect": "openai", "handles": ["h"]}, "no handles"),
+        ({"script": [], "word_ms": 0}, "word_ms"),
+        ({"script": [], "in_flight": True}, "in_flight"),
+        ({"script": [], "silence_ms": float("nan")}, "silence_ms"),
+        ({"script": [], "handle_s": -1}, "handle_s"),
     ],
 )
 def test_what_it_is_made_of(arguments: dict[str, Any], words: str) -> None:
-    """A script that is a text, another provider, and handles where there are none are refused."""
+    """A script that is a text, another provider, handles where there are none, and odd numbers are refused."""
     with pytest.raises(ConfigurationError, match=words):
         ScriptedLive(**arguments)
 
