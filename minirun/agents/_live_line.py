@@ -19,12 +19,12 @@ from ..runtime._failure import leaves
 from ._base import LINE, BaseAgent
 from ._composite import SequentialAgent
 from ._live_request_queue import LiveRequest, LiveRequestQueue
+from ._live_talk import Talk
 from ._llm import LlmAgent
 
 if TYPE_CHECKING:
     from ..models._live_settings import LiveSettings
     from ..runtime._invocation import Invocation
-    from ._live_talk import Talk
 
 __all__ = ["Line", "check_agents", "line_of"]
 
@@ -79,8 +79,6 @@ class Line:
         if own is not None:
             return own(context)
         if isinstance(agent, LlmAgent):
-            from ._live_talk import Talk
-
             return Talk(agent, context, self).run()
         return agent._run_async_impl(context)
 
