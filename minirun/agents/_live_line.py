@@ -53,7 +53,7 @@ class Line:
         self.played: dict[str, float] = {}
         """By item: how much of its sound was played, in milliseconds, as the client says."""
         self.talk: Talk | None = None
-        """Who has the word on the model's side."""
+        """Which agent speaks on the model's side."""
         self.is_closing = False
         self.closes_at = float("inf")
         """When the answer and its calls are cut off, once the line is closing, by trio's clock."""
@@ -124,7 +124,7 @@ class Line:
         except Exception as error:
             if held is None or not all(isinstance(leaf, ModelError) for leaf in leaves(error)):
                 raise
-            # It was lost: whoever receives from it has been told so.
+            # It was lost, and `receive` has said so.
         finally:
             if held is not None:
                 held.is_closed.set()

@@ -258,7 +258,7 @@ class Speech:
 
 
 def withdraw_partial(committer: Committer, fits: Callable[[Event], bool]) -> list[Event]:
-    """Take those partial events back that nobody has read, and return them. Who waits for room waits on."""
+    """Take those partial events back that nobody has read, and return them. What waits for room waits on."""
     taken = [event for event, _ in committer._queue if event.partial and fits(event)]
     committer._queue = [each for each in committer._queue if not (each[0].partial and fits(each[0]))]
     committer._room += len(taken)

@@ -24,7 +24,7 @@ __all__ = ["TABLE", "Do", "Input", "State", "step"]
 
 
 class State(Enum):
-    """Who has the word."""
+    """Which side has the word."""
 
     LISTENING = auto()
     THINKING = auto()

@@ -137,7 +137,7 @@ class LiveRun(Run):
         """
         End the conversation: nothing more is sent; the present answer and its calls come to their end.
 
-        It does not wait for that: whoever iterates over the run comes to its end. What is sent already is answered.
+        It does not wait for that; the loop over the run comes to its end then. What is sent already is answered.
 
         Args:
             finish_turn_s: How long the answer may take, in seconds; then it is cut off. None: as long as it does.

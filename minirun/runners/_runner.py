@@ -84,8 +84,7 @@ class Runner:
     """
     Runs an app's root agent on sessions.
 
-    Give it an `app`, or an `agent` and an `app_name`. It works without `async with`, which only closes it. Runs on
-    different sessions share one runner, at once and in one `trio.run` after another.
+    Give it an `app`, or an `agent` and an `app_name`; `async with` only closes it. It serves any number of sessions.
 
     Args:
         app: The app to run.
