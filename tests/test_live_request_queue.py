@@ -474,6 +474,41 @@ async def test_closing_wakes_all_that_wait_for_room() -> None:
     assert await all_of(queue) == [LiveRequest(blob=sound(20)), said("a")]
 
 
+async def test_a_short_piece_does_not_overtake_a_long_one_that_waits() -> None:
+    """
+    Sound that is put stays in its order, even where there would be room for what comes later.
+    """
+    queue = LiveRequestQueue(audio_s_max=0.05)
+    queue.send_realtime(sound(20))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(queue.put, LiveRequest(blob=sound(40, 1)))
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(queue.put, LiveRequest(blob=sound(10, 2)))
+        await trio.testing.wait_all_tasks_blocked()
+        assert queue.audio_ms == 20
+        assert await queue.get() == LiveRequest(blob=sound(20))
+    assert await all_of(queue) == [LiveRequest(blob=sound(40, 1)), LiveRequest(blob=sound(10, 2))]
+
+
+async def test_room_that_comes_with_the_end_is_no_room() -> None:
+    """
+    Who waits in `put` while something is taken out, and the queue is closed at once, is told so.
+    """
+    queue = LiveRequestQueue(max_contents=1)
+    queue.send_content("a")
+    async with trio.open_nursery() as nursery:
+
+        async def put() -> None:
+            with pytest.raises(InvocationEndedError):
+                await queue.put(said("b"))
+
+        nursery.start_soon(put)
+        await trio.testing.wait_all_tasks_blocked()
+        assert await queue.get() == said("a")
+        queue.close()
+    assert await all_of(queue) == []
+
+
 async def test_other_threads_send_through_trio() -> None:
     """
     A callback of a sound driver hands its pieces over as the module says.

@@ -135,8 +135,16 @@ async def _run(name: str, body: Body, make_bench: MakeBench) -> None:
                 async with made as bench:
                     await body(bench)
     except Exception as error:
-        error.add_note(f"this breaks the live connection's promise: {name.replace('_', ' ')}")
-        raise
+        alone = _alone(error)
+        alone.add_note(f"this breaks the live connection's promise: {name.replace('_', ' ')}")
+        raise alone from None
+
+
+def _alone(error: Exception) -> Exception:
+    """The error that a nursery has wrapped, if it is the only one."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 # --- driving a connection ---------------------------------------------------------------------------------------------
