@@ -1,8 +1,8 @@
 """
 What goes into a live run: `LiveRequestQueue`, which has ADK's methods, and waiting ones beside them.
 
-One task takes out what others have put in, in their order. Memory is bounded, whatever is not read and does not
-stop; how depends on what becomes of it when it is late:
+One task takes out what others have put in, in their order. Memory is bounded, even if nobody reads and a microphone
+never stops; how depends on what an entry is worth when it is late:
 
 *   Contents and signals are owed to the model. There is room for so many; another one is refused, or waits (`put`).
 *   Sound is worth nothing once it is old. There is room for so many seconds; the oldest goes, and is counted.
@@ -392,8 +392,13 @@ class LiveRequestQueue:
         """
         Keep so many seconds of the newest sound at most; return how much was dropped, in milliseconds.
 
-        For who could not send for a while. Everything else stays, and in its order.
+        For a connection that could not be sent to for a while. Everything else stays, and in its order.
+
+        Raises:
+            ConfigurationError: It is no number of seconds from 0 up.
         """
+        if not is_seconds(seconds):
+            raise ConfigurationError(f"expected seconds from 0 up, found {brief(seconds)}")
         before = self._dropped_ns
         self._make_room(int(seconds * _NS_OF_SECOND))
         self._tell_room()
