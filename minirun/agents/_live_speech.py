@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from .._values import changed
+from .._values import MAKE, changed
 from ..errors import MinirunError
 from ..events import Event
 from ..flows._live import Input
@@ -128,8 +128,18 @@ class Speech:
         if spoken is not None and spoken.text:
             answer.spoken.append(spoken.text)
         answer.audio_ms += length
-        live = {"item_id": answer.item_id}
-        event = Event(id=answer.event_id, content=content, partial=True, output_transcription=spoken, live=live)
+        context = self._talk.context
+        event: Event = MAKE[Event](  # complete already; its fields were checked when the response was made
+            id=answer.event_id,
+            invocation_id=context.invocation_id,
+            author=context.agent_name,
+            branch=context.branch,
+            node_info=context._position.node_info,
+            content=content,
+            partial=True,
+            output_transcription=spoken,
+            live=answer.live,
+        )
         await self._talk.emit(event)
         answer.shown_ms += length
 

@@ -192,8 +192,12 @@ class Talk:
             if self._is_to_leave():
                 return False
             item: Item | None = None
-            with trio.move_on_at(self._leaves_at if self._is_at_rest else self.line.closes_at):
+            deadline = self._leaves_at if self._is_at_rest else self.line.closes_at
+            if deadline == float("inf"):
                 item = await self.inbox.take()
+            else:
+                with trio.move_on_at(deadline):
+                    item = await self.inbox.take()
             if item is None:
                 if trio.current_time() >= self.line.closes_at:
                     await self._happens(Input.LOST, None)  # of what is not finished by now

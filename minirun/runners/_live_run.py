@@ -89,7 +89,8 @@ class LiveRun(Run):
 
     async def send_realtime(self, blob: Blob) -> None:
         """Send what happens, such as a picture of a camera; nobody owes an answer to it."""
-        await self._put(LiveRequest(blob=blob))
+        self._check_open()
+        await self._line.queue.put_realtime(blob)
 
     async def send_activity_start(self) -> None:
         """Say that the user begins to speak, where the server does not find out itself."""
