@@ -39,7 +39,7 @@ def seen_by_type_checkers(package: str) -> dict[str, str]:
     (guarded,) = [node for node in ast.parse(Path(path).read_text("utf-8")).body if isinstance(node, ast.If)]
     imports = [node for node in guarded.body if isinstance(node, ast.ImportFrom)]
     assert len(imports) == len(guarded.body)
-    found = {}
+    found: dict[str, str] = {}
     for node in imports:
         module = "." * node.level + str(node.module)
         named = [alias.name for alias in node.names]
