@@ -122,7 +122,7 @@ class Invocation:
         """The calls that have agents inside, which may have left something open."""
         self.memo: dict[Any, Any] = {}  # what is worked out once in a run
         self.end_invocation = False
-        self.status = InvocationStatus.RUNNING  # what the hooks at the end of the run are told
+        self.status = InvocationStatus.RUNNING  # what the hooks at the end are told; `interrupted` once it is stopped
         self.ended = ""  # why nothing can be emitted any more
         self.run_artifacts: RunArtifacts | None = None
         """The artifacts, once somebody has asked for them."""
