@@ -45,7 +45,8 @@ __path__: list[str] = []  # so that an import of a name that is not here is told
 __all__ = [
     "Blob", "CodeExecutionResult", "Content", "ExecutableCode", "FileData", "FinishReason", "FunctionCall",
     "FunctionCallingConfig", "FunctionDeclaration", "FunctionResponse", "GenerateContentConfig", "HttpOptions",
-    "ModelContent", "Part", "SafetySetting", "Schema", "ThinkingConfig", "ToolConfig", "Type", "UsageMetadata",
+    "ModelContent", "Part", "SafetySetting", "Schema", "ThinkingConfig", "ToolConfig", "Transcription", "Type",
+    "UsageMetadata",
     "UserContent",
 ]
 
@@ -294,6 +295,16 @@ class Content(Memoized):
             found = (tuple(calls), tuple(responses)) if calls or responses else NO_CALLS
             object.__setattr__(self, "_memo", found)
         return found
+
+
+@constructed
+@attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
+class Transcription(Value):
+    """What was spoken, as text: a piece of it, the last of which is `finished`; in stored events all of it."""
+
+    text: str | None = attrs.field(default=None, metadata=TEXT)
+    finished: bool | None = attrs.field(default=None, metadata=FLAG)
+    unknown_fields: Mapping[str, Any] = unknown_field()
 
 
 @constructed

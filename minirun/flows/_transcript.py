@@ -102,14 +102,17 @@ class Transcript:
                 if visible:
                     self._take(event, event.content)
 
-    def contents(self) -> Window[Content] | Extended[Content]:
-        """What the model is shown if it is asked now: what it has been shown, shared, and what stands for the rest."""
+    def contents(self, *, asks: bool = True) -> Window[Content] | Extended[Content]:
+        """What the model is shown if it is asked now: what it has been shown, shared, and what stands for the rest.
+
+        If it is only told, and nobody *asks*, the last word need not be the user's.
+        """
         shared = Window(self._contents)
         own: list[Content] = []
         for unit in dict.fromkeys(self._open.values()):
             self._extend(own, unit.contents(self.prompts), begins=not shared)
         last = own[-1] if own else shared[-1] if shared else None
-        if last is None or last.role != "user":
+        if asks and (last is None or last.role != "user"):
             own.append(Content(role="user", parts=[Part(text=self.prompts.go_on)]))
         return Extended(shared, own) if own else shared
 

@@ -1,0 +1,97 @@
+"""What is said in a live conversation, piece by piece, until it is one event: what the user says, and an answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ..types import Blob, Content, Part
+
+__all__ = ["Answer", "Heard", "audio_ms"]
+
+_RATE = re.compile(r"rate=(\d+)")
+_BYTES_A_SAMPLE = 2  # PCM16
+
+
+def audio_ms(blob: Blob, rate: int) -> float:
+    """How long a piece of sound is, in milliseconds; its type may tell another *rate* of samples a second."""
+    told = _RATE.search(blob.mime_type)
+    return len(blob.data) * 1000 / (_BYTES_A_SAMPLE * (int(told[1]) if told else rate))
+
+
+class Heard:
+    """
+    An utterance of the user.
+
+    Args:
+        item_id: What the server calls it; None if it calls it nothing.
+        answers: How many answers had begun when it began.
+    """
+
+    __slots__ = ("answers", "is_finished", "item_id", "pieces")
+
+    def __init__(self, item_id: str | None, answers: int) -> None:
+        self.item_id = item_id
+        self.answers = answers
+        self.pieces: list[str] = []
+        self.is_finished = False
+
+    @property
+    def text(self) -> str:
+        """What is understood of it, as far as it is."""
+        return "".join(self.pieces).strip()
+
+
+class Answer:
+    """
+    An answer of the model, as far as it has come.
+
+    Args:
+        item_id: What the server, or else this run, calls it.
+        event_id: The id of the event that it will be.
+    """
+
+    __slots__ = ("audio_ms", "event_id", "is_suppressed", "item_id", "shown_ms", "spoken", "written")
+
+    def __init__(self, item_id: str, event_id: str) -> None:
+        self.item_id = item_id
+        self.event_id = event_id
+        self.spoken: list[str] = []
+        """Pieces of what is said in its sound."""
+        self.written: list[str] = []
+        """Pieces of its text."""
+        self.audio_ms = 0.0
+        """How much sound of it has come."""
+        self.shown_ms = 0.0
+        """How much of that the caller was shown."""
+        self.is_suppressed = False
+        """Whether what still comes of it is shown to nobody."""
+
+    @property
+    def text(self) -> str:
+        """All of it that has come."""
+        return ("".join(self.written) or "".join(self.spoken)).strip()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing in it to store."""
+        return not (self.text or self.audio_ms)
+
+    def parted(self, played_ms: float) -> tuple[str, str]:
+        """
+        Part its text into what was heard of it, and what was not, if so many milliseconds of its sound were played.
+
+        Text without sound was seen. Of what was said in sound as many words were heard as the share of the sound that
+        was played: no server tells when which word is said.
+        """
+        if self.written or not self.audio_ms:
+            return self.text, ""
+        words = re.findall(r"\S+\s*", self.text)
+        count = round(len(words) * min(1.0, played_ms / self.audio_ms))
+        return "".join(words[:count]).strip(), "".join(words[count:]).strip()
+
+
+def said(role: str, text: str, media: Sequence[Part] = ()) -> Content | None:
+    """The content of an utterance; None if nothing of it is known."""
+    parts = [*([Part(text=text)] if text else []), *media]
+    return Content(role=role, parts=parts) if parts else None
