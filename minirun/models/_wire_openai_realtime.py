@@ -291,8 +291,8 @@ class Conversation:
         is_cut = self._session.interrupts and self._active is not None and self._cut is None
         if is_cut:
             self._cut = self._active
-        item_id = text_in(event.get("item_id")) or None
-        return [LlmResponse(speech_started=True, item_id=item_id, interrupted=is_cut or None)], []
+        started = LlmResponse(speech_started=True, item_id=text_in(event.get("item_id")) or None)
+        return [started, LlmResponse(interrupted=True, item_id=self._item_id)] if is_cut else [started], []
 
     def _take_speech_stop(self, event: Mapping[str, Any]) -> Taken:
         self._speaks = False
