@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Sequence
 from http import HTTPStatus
 from itertools import count
@@ -47,6 +48,7 @@ class Call:
 
     name: str
     arguments: str = "{}"
+    id: str | None = None
 
 
 @attrs.frozen
@@ -376,7 +378,7 @@ class Connection:
         await self.add(item)
         kind = "audio" if step.audio else "text"
         await self.say("response.content_part.added", **where, part={"type": kind})
-        for word in [f"{word} " for word in step.text.split()]:
+        for word in re.findall(r"\S+\s*", step.text):
             if not step.audio:
                 await self.say("response.output_text.delta", **where, delta=word)
                 continue
@@ -384,22 +386,21 @@ class Connection:
             sound = base64.b64encode(bytes([len(word), 0]) * (CHUNK_MS * BYTES_PER_MS // 2)).decode()
             self.sound_ms[item_id] = self.sound_ms.get(item_id, 0) + CHUNK_MS
             await self.say("response.output_audio.delta", **where, delta=sound)
-        whole = "".join(f"{word} " for word in step.text.split())
         if step.audio:
             await self.say("response.output_audio.done", **where)
-            await self.say("response.output_audio_transcript.done", **where, transcript=whole)
+            await self.say("response.output_audio_transcript.done", **where, transcript=step.text)
         else:
-            await self.say("response.output_text.done", **where, text=whole)
-        part = {"type": kind, "transcript" if step.audio else "text": whole}
+            await self.say("response.output_text.done", **where, text=step.text)
+        part = {"type": kind, "transcript" if step.audio else "text": step.text}
         await self.say("response.content_part.done", **where, part=part)
-        said = {"type": f"output_{kind}", "transcript" if step.audio else "text": whole}
+        said = {"type": f"output_{kind}", "transcript" if step.audio else "text": step.text}
         item = {**item, "status": "completed", "content": [said]}
         await self.say("response.output_item.done", **place, item=item)
         return item
 
     async def call(self, step: Call, response_id: str, index: int) -> dict[str, Any]:
         number = next(self.numbers)
-        item_id, call_id = f"item_call_{number}", f"call_{number}"
+        item_id, call_id = f"item_call_{number}", step.id or f"call_{number}"
         place = {"response_id": response_id, "output_index": index}
         item = {"id": item_id, "type": "function_call", "name": step.name, "call_id": call_id}
         begun = {**item, "status": "in_progress", "arguments": ""}

@@ -72,7 +72,9 @@ class Peer:
         await self._flush()
 
     async def send(self, value: Any) -> None:
-        """Send a text, or a JSON value as text; bytes as they are."""
+        """Send a text, or a JSON value as text; bytes as they are. A client that has gone gets nothing."""
+        if self.protocol.state is not State.OPEN:
+            return
         if isinstance(value, bytes):
             self.protocol.send_binary(value)
         else:
@@ -82,6 +84,8 @@ class Peer:
 
     async def close(self, code: int | None = 1000, reason: str = "") -> None:
         """Close in good order, for whatever reason."""
+        if self.protocol.state is not State.OPEN:
+            return
         self.protocol.send_close(code, reason)
         await self._flush()
 
