@@ -134,9 +134,12 @@ class RealtimeServer:
     async def handle(self, peer: Peer) -> None:
         connection = Connection(self, peer)
         self.connections.append(connection)
-        async with trio.open_nursery() as nursery:
-            await connection.run(nursery)
-            nursery.cancel_scope.cancel()
+        try:
+            async with trio.open_nursery() as nursery:
+                await connection.run(nursery)
+                nursery.cancel_scope.cancel()
+        finally:
+            connection.over.set()
 
     def sent(self, kind: str) -> list[dict[str, Any]]:
         """The events of this kind that clients have sent."""
@@ -149,6 +152,7 @@ class Connection:
     def __init__(self, server: RealtimeServer, peer: Peer) -> None:
         self.server = server
         self.peer = peer
+        self.over = trio.Event()
         self.numbers = count(1)
         self.session: dict[str, Any] = {
             "type": "realtime", "object": "realtime.session", "id": "sess_1", "model": "gpt-realtime-2",

@@ -153,11 +153,14 @@ async def websockets_at(
         listeners: list[trio.SocketListener] = await nursery.start(
             partial(trio.serve_tcp, serve, 0, host="127.0.0.1")
         )
-        port = listeners[0].socket.getsockname()[1]
+        port, failure = listeners[0].socket.getsockname()[1], None
         try:
             yield f"{'wss' if tls is not None else 'ws'}://127.0.0.1:{port}"
-        finally:
-            nursery.cancel_scope.cancel()
+        except BaseException as error:
+            failure = error  # raised outside of the nursery, which would put it into a group
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
 
 
 async def _accepted(peer: Peer, refusal: Callable[[Request], Refusal | None]) -> bool:
