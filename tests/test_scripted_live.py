@@ -28,7 +28,6 @@ from minirun.models import (
     LlmResponse,
 )
 from minirun.testing import (
-    LiveBench,
     LiveSent,
     ScriptedLive,
     ScriptedLlm,
@@ -40,13 +39,12 @@ from minirun.testing import (
     handle,
     hear,
     interrupted,
-    live_connection_checks,
     pause,
     say,
     usage,
 )
 from minirun.testing._live_dialects import DialectName
-from minirun.types import Blob, Content, FunctionCall, FunctionResponse, Part
+from minirun.types import Blob, Content, FunctionResponse, Part
 
 DIALECTS: tuple[DialectName, ...] = ("gemini", "openai")
 MANUAL = {"automatic_activity_detection": {"disabled": True}}
@@ -724,10 +722,14 @@ async def test_it_answers_requests_by_another_model(autojump_clock: trio.abc.Clo
         ({"script": "one"}, "list of entries"),
         ({"script": [], "dialect": "azure"}, "'gemini', 'openai'"),
         ({"script": [], "dialect": "openai", "handles": ["h"]}, "no handles"),
+        ({"script": [], "word_ms": 0}, "word_ms"),
+        ({"script": [], "in_flight": True}, "in_flight"),
+        ({"script": [], "silence_ms": float("nan")}, "silence_ms"),
+        ({"script": [], "handle_s": -1}, "handle_s"),
     ],
 )
 def test_what_it_is_made_of(arguments: dict[str, Any], words: str) -> None:
-    """A script that is a text, another provider, and handles where there are none are refused."""
+    """A script that is a text, another provider, handles where there are none, and odd numbers are refused."""
     with pytest.raises(ConfigurationError, match=words):
         ScriptedLive(**arguments)
 
@@ -737,34 +739,3 @@ def test_what_a_script_is_made_of(make: Callable[[], object]) -> None:
     """Times are from 0 up, and an entry has steps that are known."""
     with pytest.raises(ScriptError, match="expected"):
         make()
-
-
-# --- the contract -----------------------------------------------------------------------------------------------------
-
-
-class ScriptedBench(LiveBench):
-    """A ScriptedLive that is told from one answer to the next what to do."""
-
-    def __init__(self, dialect: DialectName) -> None:
-        self.entries: list[Any] = []
-        super().__init__(ScriptedLive(lambda sent: self.entries.pop(0), dialect=dialect))
-
-    def says(self, text: str) -> None:
-        self.entries.append(say(text))
-
-    def calls(self, *ids: str) -> None:
-        calls = (FunctionCall(name="look", args={"where": id}, id=id) for id in ids)
-        self.entries.append([Part(function_call=each) for each in calls])
-
-    def goes_on(self) -> None:
-        self.entries.append([say("on and on"), pause(1e6), say("and on")])
-
-    def hangs_up(self, *, in_order: bool) -> None:
-        self.entries.append(drop(1000 if in_order else 1006))
-
-
-@both
-@pytest.mark.parametrize("check", live_connection_checks().values(), ids=live_connection_checks())
-async def test_it_keeps_the_contract(check: Any, dialect: Any, autojump_clock: trio.abc.Clock) -> None:
-    """A scripted connection promises what every live connection does."""
-    await check(lambda: ScriptedBench(dialect))

@@ -13,7 +13,7 @@ from ..flows._utterances import audio_ms
 from ..models import LlmResponse
 from ..types import Part
 
-__all__ = ["Inbox", "Item"]
+__all__ = ["Inbox", "Item", "inputs_of"]
 
 Item: TypeAlias = LlmResponse | tuple[Input, Any]
 """What the server says, or what else happens, with what belongs to it."""
@@ -104,3 +104,21 @@ class Inbox:
 
 def _is_audio(part: Part) -> bool:
     return part.inline_data is not None and part.inline_data.mime_type.startswith("audio/")
+
+
+def inputs_of(response: LlmResponse) -> list[Input]:
+    """Say what *response* means for the conversation, in order; what is heard of the user means nothing here."""
+    found: list[Input] = []
+    content = response.content
+    if content is not None:
+        if content.calls:
+            found.append(Input.CALLS)
+        elif content.parts:
+            found.append(Input.PIECE)
+    if response.output_transcription is not None and Input.PIECE not in found:
+        found.insert(0, Input.PIECE)
+    if response.interrupted:
+        found.append(Input.INTERRUPTED)
+    if response.turn_complete:
+        found.append(Input.OVER)
+    return found

@@ -19,12 +19,12 @@ from ..runtime._failure import leaves
 from ._base import LINE, BaseAgent
 from ._composite import SequentialAgent
 from ._live_request_queue import LiveRequest, LiveRequestQueue
+from ._live_talk import Talk
 from ._llm import LlmAgent
 
 if TYPE_CHECKING:
     from ..models._live_settings import LiveSettings
     from ..runtime._invocation import Invocation
-    from ._live_talk import Talk
 
 __all__ = ["Line", "check_agents", "line_of"]
 
@@ -53,7 +53,7 @@ class Line:
         self.played: dict[str, float] = {}
         """By item: how much of its sound was played, in milliseconds, as the client says."""
         self.talk: Talk | None = None
-        """Who has the word on the model's side."""
+        """Which agent speaks on the model's side."""
         self.is_closing = False
         self.closes_at = float("inf")
         """When the answer and its calls are cut off, once the line is closing, by trio's clock."""
@@ -79,8 +79,6 @@ class Line:
         if own is not None:
             return own(context)
         if isinstance(agent, LlmAgent):
-            from ._live_talk import Talk
-
             return Talk(agent, context, self).run()
         return agent._run_async_impl(context)
 
@@ -126,7 +124,7 @@ class Line:
         except Exception as error:
             if held is None or not all(isinstance(leaf, ModelError) for leaf in leaves(error)):
                 raise
-            # It was lost: whoever receives from it has been told so.
+            # It was lost, and `receive` has said so.
         finally:
             if held is not None:
                 held.is_closed.set()

@@ -1,8 +1,8 @@
 """
 What goes into a live run: `LiveRequestQueue`, which has ADK's methods, and waiting ones beside them.
 
-One task takes out what others have put in, in their order. Memory is bounded, whoever does not read and whatever does
-not stop; how depends on what becomes of it when it is late:
+One task takes out what others have put in, in their order. Memory is bounded, even if nobody reads and a microphone
+never stops; how depends on what an entry is worth when it is late:
 
 *   Contents and signals are owed to the model. There is room for so many; another one is refused, or waits (`put`).
 *   Sound is worth nothing once it is old. There is room for so many seconds; the oldest goes, and is counted.
@@ -157,16 +157,16 @@ def _rate(mime_type: str) -> int | None:
         return None
     if kind != "audio/pcm":
         msg = (
-            f"expected a Blob of 'audio/pcm;rate=16000' or 'image/...', found {mime_type!r:.80}; "
+            f"expected a Blob of 'audio/pcm;rate=16000' or 'image/...', found {brief(mime_type)}; "
             "convert it to samples of 16 bits in one channel"
         )
         raise InvalidMessageError(msg)
     given = dict(each.partition("=")[::2] for each in parameters)
     rate = given.get("rate", str(DEFAULT_RATE)).strip()
     if not (rate.isascii() and rate.isdigit() and len(rate) <= 9 and 1 <= int(rate) <= RATE_MAX):
-        raise InvalidMessageError(f"expected a rate from 1 to {RATE_MAX} samples a second, found {mime_type!r:.80}")
+        raise InvalidMessageError(f"expected a rate from 1 to {RATE_MAX} samples a second, found {brief(mime_type)}")
     if given.get("channels", "1").strip() != "1":
-        raise InvalidMessageError(f"expected sound of one channel, found {mime_type!r:.80}; mix them")
+        raise InvalidMessageError(f"expected sound of one channel, found {brief(mime_type)}; mix them")
     return int(rate)
 
 
@@ -392,8 +392,13 @@ class LiveRequestQueue:
         """
         Keep so many seconds of the newest sound at most; return how much was dropped, in milliseconds.
 
-        For who could not send for a while. Everything else stays, and in its order.
+        For a connection that could not be sent to for a while. Everything else stays, and in its order.
+
+        Raises:
+            ConfigurationError: It is no number of seconds from 0 up.
         """
+        if not is_seconds(seconds):
+            raise ConfigurationError(f"expected seconds from 0 up, found {brief(seconds)}")
         before = self._dropped_ns
         self._make_room(int(seconds * _NS_OF_SECOND))
         self._tell_room()

@@ -40,7 +40,7 @@ class Sending:
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
         self.lock = trio.Lock()
-        """Who has it may send: one at a time."""
+        """One task sends at a time."""
         self.sessions = 0
         """How many sessions the model's side has begun with this agent."""
         self._pending: list[_Sent] = []  # what may not be part of the server's session yet
