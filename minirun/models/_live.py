@@ -97,6 +97,7 @@ class LiveConnectConfig(Record):
     explicit_vad_signal: bool | None = None
     enable_affective_dialog: bool | None = None
     proactivity: Mapping[str, Any] | None = None
+    history_config: Mapping[str, Any] | None = None
 
 
 class BaseLlmConnection(ABC):
