@@ -94,6 +94,7 @@ EXTRAS = {
     **{f"mcp_server/{path.name}": _MCP for path in (Path(minirun.__file__).parent / "mcp_server").glob("*.py")},
     "credentials/_keyring.py": frozenset({"keyring"}),
     "models/_http.py": frozenset({"httpx2"}),
+    "models/_websocket.py": frozenset({"websockets"}),
     "plugins/_tracing.py": frozenset({"opentelemetry"}),
     "tools/_openapi/_yaml.py": frozenset({"yaml"}),
 }
