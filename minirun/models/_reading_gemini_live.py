@@ -1,9 +1,9 @@
 """
-Google's Live API: what the server says. `_wire_gemini_live` has the other half; no I/O here.
+Google's Live API: what the server says. What is sent stands in `_wire_gemini_live`. No I/O here.
 
 One message says one thing or several, and becomes one response or several, in the order of `BaseLlmConnection.receive`.
-Messages and fields that are not known are read over. What is known and is not as it should be is an error: in a conversation, a piece that is
-read over is a word that nobody hears.
+Messages and fields that are not known are read over. What is known and is not as it should be is an error: in a
+conversation, a piece that is read over is a word that nobody hears.
 
 Transcripts come in pieces whose place among the rest is loose, and which the server hardly ever closes. They are closed
 here: what the user has said and what the model says, when the answer is made, cut off or over. What the user says after

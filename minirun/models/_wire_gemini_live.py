@@ -1,5 +1,6 @@
 """
-Google's Live API, as its own API and Vertex AI have it: what is sent. `_reading_gemini_live` has the other half; no I/O.
+Google's Live API, as its own API and Vertex AI have it: what is sent. What the server says is read in
+`_reading_gemini_live`. No I/O here.
 
 A connection begins with `setup`, and the server says `setupComplete`. Then both sides send JSON objects as they like,
 each with one field that says what it is. Sessions outlive connections, by handles; what a session knows of calls does,
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from .._json import brief, dumps
@@ -44,24 +45,15 @@ _PCM = ("audio/pcm", "audio/l16")
 
 class GeminiLiveWire(GeminiWire):
     """
-    `BidiGenerateContent` of one model.
+    `BidiGenerateContent`; its headers, settings and failures are those of the API for text, or fewer.
 
-    Args:
-        name: The provider's name of the model; one with a slash is the whole path.
-        ignore: Settings to leave out where the API does not have them.
-        is_vertex: Whether it is Vertex AI, which has other fields here and there.
-        types_in_real_time: Whether what is typed goes as `realtimeInput`.
+    Vertex AI has other fields here and there. `types_in_real_time` says that what is typed goes as `realtimeInput`.
     """
 
     api = "the Gemini Live API"
     settings = frozenset(_SETTINGS)
 
-    def __init__(self, name: str, ignore: Collection[str], is_vertex: bool, types_in_real_time: bool) -> None:
-        super().__init__(ignore, is_vertex)
-        self._name = name
-        self._types_in_real_time = types_in_real_time
-
-    def setup(self, request: LlmRequest) -> Message:
+    def setup(self, request: LlmRequest, model: str, types_in_real_time: bool) -> Message:
         """
         Return the first message of a connection.
 
@@ -74,7 +66,7 @@ class GeminiLiveWire(GeminiWire):
         if config.labels and self._is_vertex:
             self.leaves_out("labels", "Vertex AI has none in live sessions")
         made: Message = {
-            "model": self._name if "/" in self._name else f"models/{self._name}",
+            "model": model if "/" in model else f"models/{model}",
             "generationConfig": self._live_generation(config, live),
             **_told(config),
             "sessionResumption": _resumption(live),
@@ -86,7 +78,7 @@ class GeminiLiveWire(GeminiWire):
             "realtimeInputConfig": live.realtime_input_config,
             "contextWindowCompression": live.context_window_compression,
             "proactivity": live.proactivity,
-            "historyConfig": self._history(request, live),
+            "historyConfig": _history(request, live, types_in_real_time),
         }
         made |= {name: _camel(value) for name, value in given.items() if value is not None}
         if live.explicit_vad_signal is not None and self._is_vertex:
@@ -99,15 +91,15 @@ class GeminiLiveWire(GeminiWire):
             made["labels"] = dict(config.labels)
         return {"setup": merged(made, config.extra_body or {})}
 
-    def writer(self, request: LlmRequest, state: GeminiLiveState) -> GeminiLiveWriter:
+    def writer(self, request: LlmRequest, state: GeminiLiveState, types_in_real_time: bool) -> GeminiLiveWriter:
         """Return what makes the messages after the setup."""
         live = request.live or LiveConnectConfig()
         detection = (_camel(live.realtime_input_config) or {}).get("automaticActivityDetection") or {}
-        history = _camel(self._history(request, live)) or {}
+        history = _camel(_history(request, live, types_in_real_time)) or {}
         return GeminiLiveWriter(
             state,
             is_vertex=self._is_vertex,
-            types_in_real_time=self._types_in_real_time,
+            types_in_real_time=types_in_real_time,
             detects_speech=not detection.get("disabled"),
             awaits_history=bool(history.get("initialHistoryInClientContent")),
         )
@@ -130,13 +122,14 @@ class GeminiLiveWire(GeminiWire):
             made["enableAffectiveDialog"] = live.enable_affective_dialog
         return made
 
-    def _history(self, request: LlmRequest, live: LiveConnectConfig) -> Mapping[str, Any] | None:
-        """How the server is to take what was said before; later models wait for it if they are told to."""
-        if live.handle is not None:
-            return None  # the session has it
-        if live.history_config is None and self._types_in_real_time and request.contents:
-            return {"initial_history_in_client_content": True}
-        return live.history_config
+
+def _history(request: LlmRequest, live: LiveConnectConfig, types_in_real_time: bool) -> Mapping[str, Any] | None:
+    """How the server is to take what was said before; later models wait for it if they are told to."""
+    if live.handle is not None:
+        return None  # the session has it
+    if live.history_config is None and types_in_real_time and request.contents:
+        return {"initial_history_in_client_content": True}
+    return live.history_config
 
 
 def _resumption(live: LiveConnectConfig) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 """
-Models of Google: Gemini, by its own API and by Vertex AI. Needs `minirun[models]`.
+Models of Google: Gemini, by its own API and by Vertex AI. Needs `minirun[models]`; `GeminiLive` needs `minirun[live]`.
 
 Not yet tried against the live service: no provider could be reached from where the tests run.
 """
@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
+from typing import TYPE_CHECKING
 
 from .._json import FrozenDict, brief, freeze
+from .._lazy import names_of
 from .._values import changed
 from ..errors import ConfigurationError, ModelAuthenticationError, ModelError, ModelRequestError
 from ._adapter import TIMEOUT_S, Key, WireLlm, host_of
@@ -19,6 +21,12 @@ from ._cache_config import CACHE, ContextCacheConfig
 from ._gemini_caches import LETTERS_PER_TOKEN, Beginning, Known, beginning_of, known_of, made_from, with_cache
 from ._wire import Outgoing
 from ._wire_gemini import GeminiWire
+
+if TYPE_CHECKING:
+    from ._gemini_live import GeminiLive as GeminiLive
+else:
+    # Not in the list: it needs another extra.
+    __getattr__, __dir__, _ = names_of(globals(), {}, unlisted={"minirun.models._gemini_live": "GeminiLive"})
 
 __all__ = ["BASE_URL", "Gemini"]
 
