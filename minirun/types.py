@@ -20,22 +20,19 @@ from ._lazy import names_of
 from ._values import Memoized, Value, check_in_subclass, constructed, unknown_field
 from .errors import InvalidValueError
 
-if TYPE_CHECKING:
-    from ._genai import FinishReason as FinishReason
-    from ._genai import ModelContent as ModelContent
-    from ._genai import Schema as Schema
-    from ._genai import Type as Type
-    from ._genai import UserContent as UserContent
-    from ._request_types import FunctionCallingConfig as FunctionCallingConfig
-    from ._request_types import HttpOptions as HttpOptions
-    from ._request_types import SafetySetting as SafetySetting
-    from ._request_types import ThinkingConfig as ThinkingConfig
-    from ._request_types import ToolConfig as ToolConfig
+if TYPE_CHECKING:  # what the table below names, for type checkers; each module lists its own
+    from ._genai import *
+    from ._live_types import *
+    from ._request_types import *
 else:
     __getattr__, __dir__, _ = names_of(
         globals(),
         {
             "minirun._genai": "FinishReason ModelContent Schema Type UserContent",
+            "minirun._live_types": "ActivityEnd ActivityHandling ActivityStart AudioTranscriptionConfig "
+            "AutomaticActivityDetection ContextWindowCompressionConfig EndSensitivity HistoryConfig "
+            "Modality PrebuiltVoiceConfig ProactivityConfig RealtimeInputConfig SessionResumptionConfig "
+            "SlidingWindow SpeechConfig StartSensitivity TurnCoverage VoiceConfig",
             "minirun._request_types": "FunctionCallingConfig HttpOptions SafetySetting ThinkingConfig ToolConfig",
         },
     )
@@ -43,11 +40,13 @@ else:
 __path__: list[str] = []  # so that an import of a name that is not here is told why: see `_adk`
 
 __all__ = [
-    "Blob", "CodeExecutionResult", "Content", "ExecutableCode", "FileData", "FinishReason", "FunctionCall",
-    "FunctionCallingConfig", "FunctionDeclaration", "FunctionResponse", "GenerateContentConfig", "HttpOptions",
-    "ModelContent", "Part", "SafetySetting", "Schema", "ThinkingConfig", "ToolConfig", "Transcription", "Type",
-    "UsageMetadata",
-    "UserContent",
+    "ActivityEnd", "ActivityHandling", "ActivityStart", "AudioTranscriptionConfig", "AutomaticActivityDetection",
+    "Blob", "CodeExecutionResult", "Content", "ContextWindowCompressionConfig", "EndSensitivity", "ExecutableCode",
+    "FileData", "FinishReason", "FunctionCall", "FunctionCallingConfig", "FunctionDeclaration", "FunctionResponse",
+    "GenerateContentConfig", "HistoryConfig", "HttpOptions", "Modality", "ModelContent", "Part", "PrebuiltVoiceConfig",
+    "ProactivityConfig", "RealtimeInputConfig", "SafetySetting", "Schema", "SessionResumptionConfig", "SlidingWindow",
+    "SpeechConfig", "StartSensitivity", "ThinkingConfig", "ToolConfig", "Transcription", "TurnCoverage", "Type",
+    "UsageMetadata", "UserContent", "VoiceConfig",
 ]
 
 

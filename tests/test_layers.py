@@ -37,7 +37,7 @@ LAYERS: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             "types events errors _json _fields _frozen _frozen_error _odd_notes _replay_checks _routes _values _copies "
             "_codec _record _window _adk _genai _misuse _model_errors _request_types _state_schema_error "
-            "_workflow_errors _api_errors _guardrail_errors _tool_server_errors _urls _lines",
+            "_workflow_errors _api_errors _guardrail_errors _tool_server_errors _urls _lines _live_errors _live_types",
         ),
     ),
     (
@@ -134,6 +134,7 @@ LATER = frozenset(
         "_codec",
         "_copies",
         "_frozen_error",
+        "_live_types",
         "_misuse",
         "_odd_notes",
         "_postgres._libpq",
@@ -153,6 +154,7 @@ LATER = frozenset(
         "agents._guarded",
         "agents._guardrails",
         "agents._instructions",
+        "agents._live_config",
         "agents._llm_fields",
         "agents._model_callbacks",
         "agents._model_retry",

@@ -7,6 +7,7 @@ from .._lazy import names_of
 if TYPE_CHECKING:
     from ..runtime import CallbackContext as CallbackContext
     from ..runtime import InvocationContext as InvocationContext
+    from ..runtime import LiveSettings as LiveSettings
     from ..runtime import ReadonlyContext as ReadonlyContext
     from ..runtime import RunConfig as RunConfig
     from ..runtime import StreamingMode as StreamingMode
@@ -23,7 +24,7 @@ else:
     __getattr__, __dir__, __all__ = names_of(
         globals(),
         {
-            "..runtime": "CallbackContext InvocationContext ReadonlyContext RunConfig StreamingMode",
+            "..runtime": "CallbackContext InvocationContext LiveSettings ReadonlyContext RunConfig StreamingMode",
             "._agent_tool": "AgentTool",
             "._base": "BaseAgent",
             "._composite": "LoopAgent ParallelAgent SequentialAgent",

@@ -254,7 +254,7 @@ class BaseAgent(_AgentFields):
 
                     await emit_from(f"agent {self.name!r}", context, logic, context.emit)
                 elif isinstance(logic, Awaitable):
-                    result: Any = await logic  # type: ignore[func-returns-value]  # it should have none
+                    result: Any = await logic
                     if isinstance(result, Event) and result.seq is None and not result.partial:
                         msg = f"{type(self).__name__}._run_async_impl returned an Event that nobody has emitted"
                         raise TypeError(f"{msg}; write `await ctx.emit(event)` instead of `return event`")

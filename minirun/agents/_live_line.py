@@ -22,7 +22,7 @@ from ._live_request_queue import LiveRequest, LiveRequestQueue
 from ._llm import LlmAgent
 
 if TYPE_CHECKING:
-    from ..runtime import LiveSettings
+    from ..models._live_settings import LiveSettings
     from ..runtime._invocation import Invocation
     from ._live_talk import Talk
 
@@ -55,8 +55,12 @@ class Line:
         self.talk: Talk | None = None
         """Who has the word on the model's side."""
         self.is_closing = False
-        self.finish_turn_s: float | None = None
-        """How long the answer and its calls may take to end, once the line is closing; None: as long as they do."""
+        self.closes_at = float("inf")
+        """When the answer and its calls are cut off, once the line is closing, by trio's clock."""
+        self.connected = trio.Event()
+        """Set when there was a connection, or there will be none."""
+        self.input_rate = 16000
+        """How many samples of sound a second the model wants."""
         self.ended = trio.Event()
         """Set when no agent speaks any more."""
         self.unsent: LiveRequest | None = None
@@ -91,6 +95,7 @@ class Line:
                 self._nursery.cancel_scope.cancel()
         finally:
             self.ended.set()
+            self.connected.set()
             self.queue.close()
 
     # --- connections
@@ -105,6 +110,8 @@ class Line:
         held: _Held = await self._nursery.start(self._hold, model, request, name=f"connection {self.connections + 1}")
         await self.let_go()
         self._held, self.connections = held, self.connections + 1
+        self.input_rate = held.connection.capabilities.input_rate
+        self.connected.set()
         return held.connection
 
     async def _hold(
@@ -131,6 +138,16 @@ class Line:
             held.release.set()
             await held.is_closed.wait()
 
+    def close(self, finish_turn_s: float | None) -> None:
+        """Send nothing more, and let the answer come to its end, for so many seconds."""
+        self.queue.close()
+        if finish_turn_s is not None:
+            self.closes_at = min(self.closes_at, trio.current_time() + finish_turn_s)
+
+    def new_id(self) -> str:
+        """Return an id that nothing else has."""
+        return self._invocation.env.new_id("message")
+
     # --- limits
 
     def is_active(self) -> None:
@@ -142,6 +159,10 @@ class Line:
         limit = self.settings.max_turns
         if 0 < limit <= self.turns:
             raise TurnsLimitExceededError(f"the live run has had {limit} turns; raise RunConfig.max_turns")
+
+    async def count_turn(self) -> None:
+        """Note that a turn is over. Another one may wait to be refused until it begins: this one was heard."""
+        self.turns += 1
 
     async def _watch_idle(self) -> None:
         limit = self.settings.idle_s

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from ._llm import LlmAgent
 
 __all__ = [
-    "ConfigMemo", "Instruction", "ModelRequest", "Toolbox", "find_model", "prepare", "setup", "toolbox", "transcript_of",
+    "ConfigMemo", "Instruction", "ModelRequest", "Toolbox", "find_model", "prepare", "setup", "toolbox",
+    "transcript_of",
 ]
 
 Instruction: TypeAlias = str | Callable[[ReadonlyContext], str | Awaitable[str]]

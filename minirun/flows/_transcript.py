@@ -82,7 +82,7 @@ class Transcript:
         self._as_said = as_said
         self._sees_media = sees_media
         self._contents: list[Content] = [] if opening is None else [opening]
-        self._places: dict[str | None, int] = {}  # of the user's messages, by their ids
+        self._places: dict[str | int | None, int] = {}  # of the user's messages, by their ids; of speech, by `seq`
         self._open: dict[str | None, _Unit] = {}  # by call id, in the order of the calls
         self._visible: dict[str | None, bool] = {}  # by branch
 
@@ -99,8 +99,12 @@ class Transcript:
                 visible = self._visible.get(event.branch)
                 if visible is None:
                     visible = self._visible[event.branch] = is_visible(event.branch, self._branch)
-                if visible:
+                if visible and event.live is None:
                     self._take(event, event.content)
+                elif visible:
+                    from ._late_speech import take  # few conversations were spoken
+
+                    take(self, event, event.content)
 
     def contents(self, *, asks: bool = True) -> Window[Content] | Extended[Content]:
         """What the model is shown if it is asked now: what it has been shown, shared, and what stands for the rest.

@@ -18,8 +18,9 @@ from ..types import Content, GenerateContentConfig, Transcription, UsageMetadata
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
+    from .._live_types import LiveResumption
     from ._cache_config import ContextCacheConfig
-    from ._live import BaseLlmConnection, LiveConnectConfig, LiveResumption
+    from ._live import BaseLlmConnection, LiveConnectConfig
 
 __all__ = ["BaseLlm", "LlmCapabilities", "LlmRequest", "LlmResponse", "responses_of"]
 
@@ -50,7 +51,7 @@ class LlmRequest(Record):
 
 
 def _resumption(value: object, path: str) -> object:
-    from ._live import LiveResumption  # only live connections say so
+    from .._live_types import LiveResumption  # only live connections say so
 
     return instance_of(LiveResumption)["check"](value, path)
 

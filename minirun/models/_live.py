@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from .._live_types import ActivityEnd, ActivityStart, AudioStreamEnd, LiveResumption
 from .._record import Record
 from ..types import Blob, Content, FunctionDeclaration
 from ._base import LlmResponse
@@ -16,21 +17,6 @@ __all__ = [
     "ActivityEnd", "ActivityStart", "AudioStreamEnd", "BaseLlmConnection", "LiveCapabilities", "LiveConnectConfig",
     "LiveResumption", "Realtime",
 ]
-
-
-@attrs.frozen(eq=False, repr=False)
-class ActivityStart(Record):
-    """The user has begun to speak, as the client says; the server's own voice detection is off then."""
-
-
-@attrs.frozen(eq=False, repr=False)
-class ActivityEnd(Record):
-    """The user has ended to speak, as the client says."""
-
-
-@attrs.frozen(eq=False, repr=False)
-class AudioStreamEnd(Record):
-    """The microphone is off: what the server has buffered is all there is for now."""
 
 
 Realtime: TypeAlias = Blob | ActivityStart | ActivityEnd | AudioStreamEnd
@@ -48,6 +34,8 @@ class LiveCapabilities(Record):
         knows_playback: The server reckons itself how much of an answer was played; `truncate` has no effect.
         answers_by_itself: It goes on by itself once all calls of an answer have their responses.
         takes_interim_results: A call may be answered more than once, as a result becomes known bit by bit.
+        finishes_transcripts: It says when it has understood all of what the user said (`Transcription.finished`), maybe
+            after the answer. Else the runtime takes what has come by then.
         lifetime_s: How long a connection lasts, in seconds; None: nobody knows.
         input_rate: The samples a second of PCM16 that it is to be sent.
         output_rate: The samples a second of PCM16 that it sends.
@@ -58,23 +46,10 @@ class LiveCapabilities(Record):
     knows_playback: bool = False
     answers_by_itself: bool = False
     takes_interim_results: bool = False
+    finishes_transcripts: bool = False
     lifetime_s: float | None = None
     input_rate: int = 16000
     output_rate: int = 24000
-
-
-@attrs.frozen(kw_only=True, eq=False, repr=False)
-class LiveResumption(Record):
-    """
-    How the session can be gone on with by a later connection.
-
-    `last_taken_up` is the id of the last content (`send_content(id=...)`) that is part of the session, if the server
-    tells. Without *resumable*, nothing is known for the moment; an earlier handle stays good.
-    """
-
-    handle: str | None = None
-    resumable: bool = False
-    last_taken_up: str | None = None
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)

@@ -35,12 +35,14 @@ from ._arguments import (
 from ._opener import SessionOpener
 
 if TYPE_CHECKING:
+    from ..agents._live_request_queue import LiveRequestQueue
     from ..artifacts import BaseArtifactService
     from ..credentials import AuthCredential, BaseCredentialService
     from ..memory import BaseMemoryService
     from ..plugins import BasePlugin
     from ..sessions import PendingCall
     from ..workflow._nodes import NodeLike
+    from ._live_run import LiveScope
     from ._remembered import RememberedAnswers
     from ._sync import SyncRun
 
@@ -292,6 +294,42 @@ class Runner:
 
         entrance = ResumedInvocation(self._opener, self._program, key, invocation_id, self.auto_create_session)
         return RunScope(self._program, request, entrance)
+
+    def run_live(
+        self, *, user_id: str, session_id: str, live_request_queue: LiveRequestQueue | None = None,
+        run_config: RunConfig | None = None, state_delta: Mapping[str, object] | None = None, deps: Any = None,
+    ) -> LiveScope:  # fmt: skip
+        """
+        Converse with the agent, where both sides speak when they like, as a scope:
+
+            async with runner.run_live(user_id="u", session_id="s") as live:
+                async for event in live:
+                    ...
+
+        It is a run as others are: it holds the session, what is said is stored before it is seen, and leaving the
+        block ends it. Sound, and what is not finished, comes as partial events and is not stored; an utterance is one
+        event, with its text. The caller speaks by `live.send_text`, `live.send_audio` and so on, or by a queue. See
+        "Live conversations" in the guide.
+
+        Args:
+            user_id: Whose session.
+            session_id: Which session.
+            live_request_queue: What the user sends, for programs that were written for ADK. A queue serves one run.
+            run_config: Settings of this run, those for conversations among them (`RunConfig(max_turns=...)`); its
+                `deadline_s` is None unless it is given.
+            state_delta: State to change when it begins; its `temp:` keys live for this run.
+            deps: As `run_async`.
+
+        Raises:
+            NotSupportedError: An agent cannot speak in a live run, or has a field that would have no effect there.
+            ConfigurationError, InvalidValueError: For the arguments. And on entering as `run_async`.
+
+            On iterating or leaving: what it fails with, such as ModelConnectionError if the connection cannot be had
+            back, TurnsLimitExceededError, IdleTimeoutError.
+        """
+        from ._live_run import live_scope  # few programs converse
+
+        return live_scope(self, user_id, session_id, live_request_queue, run_config, state_delta, deps)
 
     async def send(
         self, content: str | Content, *, user_id: str, session_id: str, invocation_id: str | None = None,

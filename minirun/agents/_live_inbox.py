@@ -1,0 +1,106 @@
+"""What has come over a live connection, and from the calls beside it, in order, until somebody takes it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, TypeAlias
+
+import trio
+
+from .._values import changed
+from ..flows._live import Input
+from ..flows._utterances import audio_ms
+from ..models import LlmResponse
+from ..types import Part
+
+__all__ = ["Inbox", "Item"]
+
+Item: TypeAlias = LlmResponse | tuple[Input, Any]
+"""What the server says, or what else happens, with what belongs to it."""
+
+
+class Inbox:
+    """
+    A queue of one reader that holds back who brings sound, and nobody else.
+
+    So the server is held back, too, as the connection is not read meanwhile. But an interruption that has come does not
+    wait behind sound that nobody is to hear any more: that is dropped.
+
+    Args:
+        ahead_s: How much sound may wait, in seconds.
+        rate: The samples a second of sound that does not tell.
+    """
+
+    def __init__(self, ahead_s: float, rate: int) -> None:
+        self._items: deque[Item] = deque()
+        self._ahead_ms = ahead_s * 1000
+        self.rate = rate
+        self._audio_ms = 0.0
+        self._readers = trio.lowlevel.ParkingLot()
+        self._bringers = trio.lowlevel.ParkingLot()
+        self.dropped_ms = 0.0
+        """How much sound was dropped, in milliseconds."""
+
+    def post(self, item: tuple[Input, Any]) -> None:
+        """Add what has happened here; nobody is held back."""
+        self._items.append(item)
+        self._readers.unpark()
+
+    async def bring(self, response: LlmResponse) -> None:
+        """Add what the server says; wait while too much sound is there. A checkpoint of cancellation."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        length = self._length_of(response)
+        while length and self._audio_ms and self._audio_ms + length > self._ahead_ms:
+            await self._bringers.park()
+        if response.interrupted:
+            self._drop_audio()
+        self._audio_ms += length
+        self._items.append(response)
+        self._readers.unpark()
+
+    async def take(self) -> Item:
+        """Return the next item; wait for it. A checkpoint."""
+        if self._items:
+            await trio.lowlevel.checkpoint_if_cancelled()
+        while not self._items:
+            await self._readers.park()
+        item = self._items.popleft()
+        if isinstance(item, LlmResponse):
+            self._audio_ms -= self._length_of(item)
+            if self._bringers:
+                self._bringers.unpark_all()
+        return item
+
+    def drop_responses(self) -> None:
+        """Forget what a connection that is gone has said; what has happened here stays."""
+        self._items = deque(item for item in self._items if not isinstance(item, LlmResponse))
+        self._audio_ms = 0.0
+
+    def _drop_audio(self) -> None:
+        self._items = deque(
+            item if not isinstance(item, LlmResponse) else self._without_audio(item) for item in self._items
+        )
+        self.dropped_ms += self._audio_ms
+        self._audio_ms = 0.0
+        if self._bringers:
+            self._bringers.unpark_all()
+
+    def _without_audio(self, response: LlmResponse) -> LlmResponse:
+        if not self._length_of(response):
+            return response
+        assert response.content is not None
+        left = [part for part in response.content.parts if not _is_audio(part)]
+        return changed(response, content=changed(response.content, parts=tuple(left)) if left else None)
+
+    def _length_of(self, response: LlmResponse) -> float:
+        if response.content is None:
+            return 0.0
+        return sum(
+            audio_ms(part.inline_data, self.rate)
+            for part in response.content.parts
+            if part.inline_data is not None and _is_audio(part)
+        )
+
+
+def _is_audio(part: Part) -> bool:
+    return part.inline_data is not None and part.inline_data.mime_type.startswith("audio/")

@@ -1,0 +1,255 @@
+"""
+What is said in a live run, by the user and by the model: shown piece by piece, and stored when it is whole, or cut off.
+
+Pieces are partial events: in order with the rest, and never stored. An utterance is one event, with its text as
+content. That of the user may be understood only when the answer is stored already: it says so then
+(`live["before_seq"]`), and prompts have it in its place. Of an answer that is cut off the event has what was played.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from .._values import changed
+from ..errors import MinirunError
+from ..events import Event
+from ..flows._live import Input
+from ..flows._utterances import Answer, Heard, audio_ms, said
+from ..models import LlmResponse
+from ..types import Content, Part, Transcription, UsageMetadata
+
+if TYPE_CHECKING:
+    from ._live_talk import Talk
+
+__all__ = ["Speech"]
+
+
+class Speech:
+    """See the module; for one agent."""
+
+    def __init__(self, talk: Talk) -> None:
+        self._talk = talk
+        self._heard: dict[str | None, Heard] = {}  # by item, in the order in which they began
+        self._answer: Answer | None = None
+        self._begun = 0  # how many answers
+        self._places: dict[int, int] = {}  # of answers in the log, by their number
+        self._cut: str | None = None  # the item that was cut off last
+        self._is_deaf = False  # whether what comes belongs to an answer that the program has interrupted
+        self.usage: UsageMetadata | None = None
+        """What the model says it has used since the last answer."""
+
+    # --- the user
+
+    async def hear(self, response: LlmResponse) -> None:
+        """Take what the server hears of the user."""
+        talk, item = self._talk, response.item_id
+        talk.line.is_active()
+        heard = self._heard.get(item)
+        if heard is None:
+            heard = self._heard[item] = Heard(item, self._begun)
+        spoken = response.input_transcription
+        if spoken is not None and spoken.text:
+            heard.pieces.append(spoken.text)
+            content = Content(role="user", parts=[Part(text=spoken.text)])
+            live = None if item is None else {"item_id": item}
+            event = Event(author="user", content=content, partial=True, input_transcription=spoken, live=live)
+            await talk.emit(event)
+        is_finished = spoken is not None and bool(spoken.finished)
+        if is_finished:
+            await self._keep(heard)
+        if (is_finished or response.speech_stopped) and heard.answers == self._begun:
+            talk.inbox.post((Input.ASKED, None))
+
+    async def keep_heard(self) -> None:
+        """Store what was heard of the user, unless the server says itself when it is all there, maybe later."""
+        connection = self._talk.connection
+        if connection is None or not connection.capabilities.finishes_transcripts:
+            for heard in list(self._heard.values()):
+                await self._keep(heard)
+
+    async def _keep(self, heard: Heard, *, closing: bool = False) -> None:
+        self._heard.pop(heard.item_id, None)
+        if not heard.text:
+            return
+        live: dict[str, Any] = {} if heard.item_id is None else {"item_id": heard.item_id}
+        if heard.answers in self._places:
+            live["before_seq"] = self._places[heard.answers]
+        event = Event(
+            id=self._next_id("heard"),
+            author="user",
+            content=said("user", heard.text),
+            input_transcription=Transcription(text=heard.text, finished=True),
+            live=live,
+        )
+        stored = await self._talk.emit(event, closing=closing)
+        assert stored.content is not None
+        if not closing and await self.is_blocked(stored.content) and self._talk.connection is not None:
+            self.stop_showing()
+            async with self._talk.sending.lock:
+                await self._talk.connection.cancel()
+
+    async def is_blocked(self, content: Content) -> bool:
+        """Ask the hooks before the model about what the user has said; True: one has answered, and said so."""
+        talk = self._talk
+        hooks = talk.agent._hooks(talk.context, "before_model_callback")
+        if not hooks:
+            return False
+        from ._live_hooks import before_model  # few agents have any
+
+        return await before_model(talk, hooks, content, self._next_id("answer"))
+
+    # --- the model
+
+    def is_wanted(self, what: Input, response: LlmResponse) -> bool:
+        """Whether *what* concerns anybody: pieces of an answer that was cut off may still be on their way."""
+        if what is not Input.PIECE:
+            self._is_deaf = self._is_deaf and what not in (Input.INTERRUPTED, Input.OVER)
+            return True
+        return not (self._is_deaf or (response.item_id is not None and response.item_id == self._cut))
+
+    def stop_showing(self) -> None:
+        """Show nothing more of the answer that is being given, until the server says that it is over."""
+        self._is_deaf = True
+
+    async def show(self, response: LlmResponse) -> None:
+        """Show a piece of the answer."""
+        answer = self._answer or self._begin(response.item_id)
+        content, spoken = response.content, response.output_transcription
+        length = 0.0
+        for part in () if content is None else content.parts:
+            if part.text is not None and not part.thought:
+                answer.written.append(part.text)
+            elif part.inline_data is not None and part.inline_data.mime_type.startswith("audio/"):
+                length += audio_ms(part.inline_data, self._talk.inbox.rate)
+        if spoken is not None and spoken.text:
+            answer.spoken.append(spoken.text)
+        answer.audio_ms += length
+        live = {"item_id": answer.item_id}
+        event = Event(id=answer.event_id, content=content, partial=True, output_transcription=spoken, live=live)
+        await self._talk.emit(event)
+        answer.shown_ms += length
+
+    def _begin(self, item_id: str | None) -> Answer:
+        event_id = self._next_id("answer")
+        answer = self._answer = Answer(item_id or event_id, event_id)
+        self._begun += 1
+        return answer
+
+    async def keep_answer(self, response: LlmResponse | None) -> None:
+        """Store the answer, which has come to its end."""
+        answer, self._answer = self._answer, None
+        if answer is None or answer.is_empty:
+            return
+        over = response is not None and bool(response.turn_complete)
+        event = self._event(answer, answer.text, turn_complete=over or None)
+        await self._store(event)
+
+    async def cut_answer(self) -> None:
+        """Show that the answer is cut off, let the caller say what was played of it, and store that."""
+        answer, self._answer = self._answer, None
+        if answer is None:
+            return
+        talk, committer = self._talk, self._talk.context._invocation.committer
+        unread = committer.withdraw_partial(lambda event: event.id == answer.event_id)
+        answer.shown_ms -= sum(self._length_of(event) for event in unread)
+        self._cut = answer.item_id
+        notice = Event(id=answer.event_id, partial=True, interrupted=True, live={"item_id": answer.item_id})
+        await talk.emit(notice)
+        await committer.delivered()
+        played = talk.line.played.pop(answer.item_id, answer.shown_ms)
+        await self._store(self._cut_event(answer, played))
+        connection = talk.connection
+        if connection is not None and answer.audio_ms >= 1 and answer.item_id != answer.event_id:
+            async with talk.sending.lock:
+                await connection.truncate(answer.item_id, max(1, int(min(played, answer.audio_ms))))
+
+    def _cut_event(self, answer: Answer, played_ms: float) -> Event:
+        heard, unheard = answer.parted(played_ms)
+        event = self._event(answer, heard, interrupted=True)
+        return changed(event, custom_metadata={"unheard": unheard}) if unheard else event
+
+    def _event(self, answer: Answer, text: str, **flags: Any) -> Event:
+        spoken = Transcription(text=text, finished=True) if answer.spoken or answer.audio_ms else None
+        usage, self.usage = self.usage, None
+        live = {"item_id": answer.item_id, **self.dropped()}
+        content = said("model", text)
+        return Event(
+            id=answer.event_id,
+            content=content,
+            output_transcription=spoken,
+            usage_metadata=usage,
+            live=live,
+            **flags,
+        )
+
+    async def _store(self, event: Event) -> None:
+        talk = self._talk
+        hooks = talk.agent._hooks(talk.context, "after_model_callback")
+        if hooks:
+            from ._live_hooks import after_model  # few agents have any
+
+            event = await after_model(talk, hooks, event)
+        self.note_place(await talk.emit(event))
+
+    def note_place(self, stored: Event) -> None:
+        """Note where an answer stands in the log: with the first event of it."""
+        self._places.setdefault(self._begun - 1, stored.seq or 0)
+
+    def begin_with_calls(self) -> None:
+        """Note that an answer has begun that says nothing before it makes calls."""
+        if self._answer is None:
+            self._begun += 1
+
+    # --- other events
+
+    async def tell_connection(self, reason: str) -> None:
+        """Store that there is a connection."""
+        live = {"connection": self._talk.line.connections, "reason": reason, **self.dropped()}
+        await self._talk.emit(Event(id=self._next_id("connection"), live=live))
+
+    async def tell_error(self, response: LlmResponse) -> None:
+        """Store that an answer has failed, or what was sent last; the connection goes on."""
+        event = Event(
+            id=self._next_id("error"),
+            error_code=response.error_code,
+            error_message=response.error_message,
+            live=self.dropped(),
+        )
+        await self._talk.emit(event)
+
+    def dropped(self) -> dict[str, int]:
+        """How much sound was dropped since it was last told, in milliseconds, and how many pictures."""
+        inbox, queue = self._talk.inbox, self._talk.line.queue
+        found = {
+            "dropped_audio_ms": round(inbox.dropped_ms),
+            "dropped_input_ms": queue.take_dropped_ms(),
+            "dropped_pictures": queue.take_dropped_pictures(),
+        }
+        inbox.dropped_ms = 0.0
+        return {name: count for name, count in found.items() if count}
+
+    async def keep_rest(self) -> None:
+        """Store what is unfinished: nobody says anything more. It waits for no caller."""
+        try:
+            for heard in list(self._heard.values()):
+                await self._keep(heard, closing=True)
+            answer, self._answer = self._answer, None
+            if answer is not None and not answer.is_empty:
+                invocation = self._talk.context._invocation
+                unread = invocation.committer.withdraw_partial(lambda event: event.id == answer.event_id)
+                played = answer.shown_ms - sum(self._length_of(event) for event in unread)
+                event = self._cut_event(answer, self._talk.line.played.get(answer.item_id, played))
+                await self._talk.emit(event, closing=True)
+        except MinirunError:  # the store fails: the end of the run reports it
+            await trio.lowlevel.checkpoint_if_cancelled()
+
+    def _length_of(self, event: Event) -> float:
+        parts = () if event.content is None else event.content.parts
+        blobs = (part.inline_data for part in parts if part.inline_data is not None)
+        return sum(audio_ms(blob, self._talk.inbox.rate) for blob in blobs if blob.mime_type.startswith("audio/"))
+
+    def _next_id(self, what: str) -> str:
+        context = self._talk.context
+        return context._following_id(f"{context._path}!{what}")
