@@ -256,7 +256,6 @@ async def current_key(key: Key) -> str:
 
 
 def checked_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
-    """Return headers that can be sent, by their names in small letters."""
     given = {} if headers is None else headers
     if not isinstance(given, Mapping):
         raise ConfigurationError(f"expected headers to be a mapping of texts, found {brief(headers)}")
@@ -275,16 +274,13 @@ def host_of(base_url: object) -> str:
         return ""
 
 
-def checked_url(
-    base_url: object, example: str = "http://localhost:11434/v1", schemes: tuple[str, ...] = ("http", "https")
-) -> str:
-    """Return a base URL of one of these schemes, without a slash at its end."""
-    expected = f"expected base_url to be an address such as {example!r}"
+def checked_url(base_url: object) -> str:
+    expected = "expected base_url to be an address such as 'http://localhost:11434/v1'"
     if not isinstance(base_url, str):
         raise ConfigurationError(f"{expected}, found {brief(base_url)}")
     try:
         url = urlsplit(base_url)
-        is_fine = url.scheme in schemes and bool(url.hostname) and not _NOT_IN_URLS.search(base_url)
+        is_fine = url.scheme in ("http", "https") and bool(url.hostname) and not _NOT_IN_URLS.search(base_url)
         is_fine = is_fine and (url.port is None or url.port > 0)
         has_key = url.username is not None or url.password is not None
     except ValueError:

@@ -110,9 +110,24 @@ class WebSocket:
             self._protocol.send_text(text.encode())
             await self._flush()
 
-    async def receive(self) -> AsyncGenerator[bytes, None]:
+    def post(self, text: str) -> None:
         """
-        The messages, whole, one by one, until either side closes the connection in good order.
+        Send a text message soon, after those that are being sent; for a receiver, which must not wait for the line.
+
+        If the connection is lost, it is not sent; whoever receives finds that out.
+        """
+        if self._protocol.state is State.OPEN and not self._is_closed:
+            self._protocol.send_text(text.encode())
+            self._to_answer.set()
+
+    async def receive(self) -> AsyncGenerator[bytes, None]:
+        """The messages, one by one, until either side closes the connection in good order. See `next_message`."""
+        while (message := await self.next_message()) is not None:
+            yield message
+
+    async def next_message(self) -> bytes | None:
+        """
+        The next message, whole; None if either side has closed the connection in good order.
 
         Raises:
             ModelTimeoutError: The line has been silent, and has not answered a ping.
@@ -124,13 +139,14 @@ class WebSocket:
                 self._message += frame.data
                 if frame.fin:
                     message, self._message = bytes(self._message), bytearray()
-                    yield message
+                    return message
             elif self._protocol.state is State.OPEN:
                 await self._read()
             elif (error := self._end()) is not None:
                 raise error
             else:
-                return
+                break
+        return None
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
         """
