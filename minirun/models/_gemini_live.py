@@ -10,30 +10,38 @@ Nothing is read from the socket but by whoever receives: a slow reader holds the
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import TYPE_CHECKING
 
 import trio
 
 from .._json import brief, dumps, is_seconds, loads
 from ..errors import ConfigurationError, ModelConnectionError, ModelError, ModelTimeoutError, NotSupportedError
 from ..types import Content, FunctionDeclaration
-from ._adapter import Key, checked_headers, checked_key, checked_url, current_key, hide, host_of
+from ._adapter import Key, checked_headers, checked_key, checked_url, current_key, hide
 from ._base import BaseLlm, LlmRequest, LlmResponse
 from ._live import BaseLlmConnection, LiveCapabilities, Realtime
 from ._reading_gemini_live import GeminiLiveReader, GeminiLiveState, closed_error
-from ._websocket import CONNECT_TIMEOUT_S, WebSocket, connected
 from ._wire_gemini_live import GeminiLiveWire, GeminiLiveWriter, Message
 
-__all__ = ["LIVE_URL", "GeminiLive"]
+if TYPE_CHECKING:
+    from ._websocket import WebSocket
 
-LIVE_URL = "wss://generativelanguage.googleapis.com/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent"
+__all__ = ["GeminiLive", "GeminiLiveConnection"]
+
+# The version that has all of what is generally there; some models want `v1alpha` for what they have in preview.
+BASE_URL = "https://generativelanguage.googleapis.com/v1beta"
 
 # About ten minutes (ai.google.dev/gemini-api/docs/live-session); the server says `go_away` before.
 LIFETIME_S = 600.0
+# From the first packet to a session that is set up as it was asked for.
+CONNECT_TIMEOUT_S = 10.0
 
 _BEFORE_3 = re.compile(r"gemini-(live-)?[12](\D|$)")
-_VERTEX_HOST = "aiplatform.googleapis.com"
+_BASE_URL = re.compile(r"http(s?://.+)/(v[0-9][0-9a-z]*)(?:/(projects/.+))?")
 
 
 class GeminiLive(BaseLlm):
@@ -41,12 +49,11 @@ class GeminiLive(BaseLlm):
     A model of Google that converses, by its Live API.
 
         GeminiLive("gemini-2.5-flash-native-audio-preview-12-2025", api_key=key)
-        GeminiLive("projects/…/locations/…/publishers/google/models/gemini-live-2.5-flash-native-audio",
-                   base_url="wss://…-aiplatform.googleapis.com/ws/google.cloud.aiplatform.v1.LlmBidiService/"
-                            "BidiGenerateContent",
-                   api_key=access_token)
+        GeminiLive("gemini-live-2.5-flash-native-audio", api_key=access_token,
+                   base_url="https://…-aiplatform.googleapis.com/v1/projects/…/locations/…/publishers/google")
 
-    Not yet tried against the live service: no provider could be reached from where the tests run.
+    Use it in live runs; it answers no single question. Not yet tried against the live service: no provider could be
+    reached from where the tests run.
 
     It takes sound as PCM16 of 16 kHz and gives it in 24 kHz. What is typed to models from Gemini 3 on is answered at
     once; so a content that is not complete is held back until the one that completes it. There is no message that
@@ -54,14 +61,15 @@ class GeminiLive(BaseLlm):
 
     Args:
         name: The provider's name of the model; one with a slash is the whole path.
-        base_url: Where the API is, with its version; some models want `v1alpha` for what they have in preview.
+        base_url: Where the API is, with its version, as for `Gemini`. Some of what models have in preview is only in
+            `.../v1alpha`.
         api_key: The key, or a function, sync or async, that returns the one to use now. For Vertex AI it is an access
             token, which expires: write a function.
-        ignore: Names of settings (`{"labels"}`) to leave out where the API does not have them. Without it, a request
-            with such a setting is refused.
+        ignore: Names of settings (`{"labels"}`), also of `RunConfig` (`{"explicit_vad_signal"}`), to leave out where
+            the API does not have them. Without it, a connection with such a setting is refused.
         headers: More headers for every connection.
-        timeout_s: How long the server may take until it has accepted the setup, in seconds; a request's
-            `http_options.timeout` counts instead.
+        timeout_s: How long it may take until the session is set up, in seconds; a request's `http_options.timeout`
+            counts instead.
         types_in_real_time: Whether what is typed goes as real-time input; None: by the name, from Gemini 3 on.
 
     Raises:
@@ -72,13 +80,15 @@ class GeminiLive(BaseLlm):
         self,
         name: str,
         *,
-        base_url: str = LIVE_URL,
+        base_url: str = BASE_URL,
         api_key: Key = None,
         ignore: Collection[str] = (),
         headers: Mapping[str, str] | None = None,
         timeout_s: float = CONNECT_TIMEOUT_S,
         types_in_real_time: bool | None = None,
     ) -> None:
+        from . import _websocket  # noqa: F401  # so that a missing library is told here, and not by the first run
+
         if not isinstance(name, str) or not name.strip() or not name.isprintable():
             raise ConfigurationError(f"expected the provider's name of a model, found {brief(name)}")
         super().__init__(model=name)
@@ -89,16 +99,16 @@ class GeminiLive(BaseLlm):
             raise ConfigurationError(f"expected types_in_real_time to be True, False or None, found {found}")
         if api_key is not None and not callable(api_key):
             checked_key(api_key)
-        if api_key is None and base_url == LIVE_URL:
+        if api_key is None and base_url == BASE_URL:
             msg = "expected api_key, found none; write api_key=..., which may be a function; no variable is read"
             raise ConfigurationError(msg)
-        self._url = checked_url(base_url, LIVE_URL, ("ws", "wss"))
+        self._url, self._project = _address_of(checked_url(base_url))
         self._key = api_key
         self._headers = checked_headers(headers)
         self._timeout_s = timeout_s
         self._types_in_real_time = types_in_real_time
-        self._is_vertex = host_of(base_url).endswith(_VERTEX_HOST)
-        self._wire = GeminiLiveWire(ignore, self._is_vertex)
+        self._wire = GeminiLiveWire(ignore, is_vertex=self._project is not None)
+        self._connections = count(1)
 
     def generate_content_async(self, request: LlmRequest, stream: bool = False) -> AsyncGenerator[LlmResponse, None]:
         """
@@ -113,21 +123,21 @@ class GeminiLive(BaseLlm):
     @asynccontextmanager
     async def connect(self, request: LlmRequest) -> AsyncIterator[BaseLlmConnection]:
         """
-        Converse; the server has accepted the setup when the block begins, and the connection is closed at its end.
-
-        Of the request's `contents` only counts whether there are any: a server that is to be told a history has to
-        know it from the start.
+        Converse; the block has the connection.
 
         Raises:
             NotSupportedError: The request asks for what the API does not have; nothing was sent.
             ModelError: There is no connection; the subclass says why. No message has the key.
         """
-        model = (request.model if request.model not in (None, self.name) else self.model) or self.name
+        from ._websocket import connected
+
+        model = request.model or self.name
         types_in_real_time = self._types_in_real_time
         if types_in_real_time is None:
             types_in_real_time = _BEFORE_3.search(model) is None
-        setup = self._wire.setup(request, model, types_in_real_time)
+        setup = self._wire.setup(request, self._path_of(model), types_in_real_time)
         state = GeminiLiveState(is_resumed=request.live is not None and request.live.handle is not None)
+        reader = GeminiLiveReader(state, f"{next(self._connections)}")
         writer = self._wire.writer(request, state, types_in_real_time)
         options = request.config.http_options
         timeout_s = self._timeout_s if options is None or options.timeout is None else options.timeout / 1000
@@ -135,17 +145,34 @@ class GeminiLive(BaseLlm):
         headers = {**self._wire.headers(key), **self._headers}
         try:
             async with connected(self._url, headers=headers, timeout_s=timeout_s, closed_error=closed_error) as socket:
-                takes_interim_results = not self._is_vertex and not types_in_real_time
-                connection = _Connection(socket, GeminiLiveReader(state), writer, takes_interim_results)
-                await connection.set_up(setup, timeout_s)
+                takes_interim_results = self._project is None and not types_in_real_time
+                connection = GeminiLiveConnection(socket, reader, writer, takes_interim_results)
+                try:
+                    with trio.fail_after(timeout_s):
+                        await connection.begin(setup)
+                except trio.TooSlowError:
+                    expected = f"expected a session within {timeout_s:g} seconds"
+                    raise ModelTimeoutError(f"{expected}, found a connection without one") from None
                 yield connection
         except ModelError as error:
             hide(error, key)
             raise
 
+    def _path_of(self, model: str) -> str:
+        path = model if "/" in model else f"models/{model}"
+        return path if self._project is None or path.startswith("projects/") else f"{self._project}/{path}"
 
-class _Connection(BaseLlmConnection):
-    """A connection whose socket is open. A message goes out whole, or the connection is of no more use."""
+
+class GeminiLiveConnection(BaseLlmConnection):
+    """
+    A session of Google's. See `BaseLlmConnection`, and `GeminiLive.connect`.
+
+    Args:
+        socket: The connection.
+        reader: What the server says on it.
+        writer: What is said to the server.
+        takes_interim_results: Whether a call may be answered more than once.
+    """
 
     def __init__(
         self, socket: WebSocket, reader: GeminiLiveReader, writer: GeminiLiveWriter, takes_interim_results: bool
@@ -159,24 +186,24 @@ class _Connection(BaseLlmConnection):
             lifetime_s=LIFETIME_S,
         )
         self._socket = socket
-        self._messages = socket.receive()
         self._reader = reader
         self._writer = writer
-        self._early: list[LlmResponse] = []  # what has come before, or with, the word that the setup is accepted
+        self._ready: deque[LlmResponse] = deque()  # read, or made here, and not received yet
+        self._waiting = trio.CancelScope()  # around the waiting of who receives
 
-    async def set_up(self, setup: Message, timeout_s: float) -> None:
-        """Send the setup, and wait until the server has accepted it."""
-        try:
-            with trio.fail_after(timeout_s):
-                await self._socket.send(dumps(setup))
-                async for data in self._messages:
-                    self._early += self._reader.read(_object(data))
-                    if self._reader.is_set_up:
-                        return
-        except trio.TooSlowError:
-            msg = f"expected the provider to accept the setup within {timeout_s:g} seconds, found no answer"
-            raise ModelTimeoutError(msg) from None
-        raise ModelConnectionError("expected the provider to accept the setup, found the connection closed")
+    async def begin(self, setup: Message) -> None:
+        """
+        Send the setup, and wait until the server has accepted it.
+
+        Raises:
+            ModelError: It has not.
+        """
+        await self._socket.send(dumps(setup))
+        while (data := await self._socket.next_message()) is not None:
+            self._ready += self._reader.read(_object(data))
+            if self._reader.is_set_up:
+                return
+        raise ModelConnectionError("expected setupComplete from the provider, found the connection closed")
 
     async def send_history(self, contents: Sequence[Content], *, answer: bool) -> None:
         await self._send(self._writer.history(contents, answer))
@@ -188,21 +215,27 @@ class _Connection(BaseLlmConnection):
         await self._send(self._writer.realtime(data))
 
     async def cancel(self) -> None:
-        await self._send(self._writer.cancel())
+        end = self._reader.stop()
+        if end:
+            self._ready += end
+            self._waiting.cancel()  # the end is told at once, whatever the server says
+        await self._send(self._writer.cancel() if end else [])
 
     async def update(self, system_instruction: str | None, tools: Sequence[FunctionDeclaration]) -> None:
         await self._send(self._writer.update(system_instruction, tools))
 
     async def receive(self) -> AsyncGenerator[LlmResponse, None]:
-        async with aclosing(self._messages) as messages:
-            early, self._early = self._early, []
-            for response in early:
-                yield response
-            async for data in messages:
-                for response in self._reader.read(_object(data)):
-                    yield response
+        while True:
+            while self._ready:
+                yield self._ready.popleft()
+            with trio.CancelScope() as self._waiting:
+                data = await self._socket.next_message()
+                if data is None:
+                    return
+                self._ready += self._reader.read(_object(data))
 
     async def aclose(self) -> None:
+        self._ready.clear()
         await self._socket.aclose()
 
     async def _send(self, messages: list[Message]) -> None:
@@ -210,6 +243,18 @@ class _Connection(BaseLlmConnection):
             await trio.lowlevel.checkpoint()
         for message in messages:
             await self._socket.send(dumps(message))
+
+
+def _address_of(base_url: str) -> tuple[str, str | None]:
+    """Where live connections are made, and in which project of Vertex AI."""
+    parts = _BASE_URL.fullmatch(base_url)
+    if parts is None:
+        expected = f"expected base_url to end with a version ({BASE_URL!r}), or with a project and the publisher"
+        raise ConfigurationError(f"{expected}, found {brief(base_url)}")
+    host, version, project = parts.groups()
+    if project is None:
+        return f"ws{host}/ws/google.ai.generativelanguage.{version}.GenerativeService.BidiGenerateContent", None
+    return f"ws{host}/ws/google.cloud.aiplatform.{version}.LlmBidiService/BidiGenerateContent", project
 
 
 def _object(data: bytes) -> Mapping[str, object]:

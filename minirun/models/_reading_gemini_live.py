@@ -8,6 +8,9 @@ conversation, a piece that is read over is a word that nobody hears.
 Transcripts come in pieces whose place among the rest is loose, and which the server hardly ever closes. They are closed
 here: what the user has said and what the model says, when the answer is made, cut off or over. What the user says after
 an answer was cut off belongs to the next one, and stays open.
+
+The API has no names for what is said. They are made here: one for each utterance of the user, and one for each answer,
+or piece of an answer between calls.
 """
 
 from __future__ import annotations
@@ -52,8 +55,8 @@ class GeminiLiveState:
     What both halves know of a connection.
 
     `calls` are the ids of calls that wait for responses, `withdrawn` of those whose responses nobody wants.
-    `may_answer`: an answer is being given, or was asked for; `has_begun`: something of it has come; `drops`: it was
-    stopped by this side, and what still comes of it is dropped.
+    `may_answer`: an answer is being given, or was asked for; `has_begun`: there is a turn of the model that is not
+    over; `drops`: so many turns, this one included, were stopped by this side, and what comes of them is dropped.
     """
 
     is_resumed: bool = False
@@ -61,18 +64,19 @@ class GeminiLiveState:
     withdrawn: set[str | None] = attrs.field(factory=set)
     may_answer: bool = False
     has_begun: bool = False
-    drops: bool = False
+    drops: int = 0
     sent: int = 1  # the setup
     _ids: dict[int, str] = attrs.field(factory=dict)
 
     def asked(self) -> None:
-        """Note that an answer was asked for. One that was stopped before it has begun may be this one: it may come."""
+        """Note that an answer was asked for: of what was stopped, only the turn that has begun is not it."""
         self.may_answer = True
-        self.drops = self.drops and self.has_begun
+        self.drops = min(self.drops, 1 if self.has_begun else 0)
 
     def begun(self) -> None:
         """Note that something of an answer has come."""
-        self.may_answer = self.has_begun = True
+        self.has_begun = True
+        self.may_answer = self.may_answer or not self.drops
 
     def name_last(self, content_id: str | None) -> None:
         """Note which content the last message has sent."""
@@ -88,16 +92,36 @@ class GeminiLiveState:
 
 
 class GeminiLiveReader:
-    """Reads the server's messages, one after the other."""
+    """
+    Reads the server's messages, one after the other.
 
-    def __init__(self, state: GeminiLiveState) -> None:
+    Args:
+        state: What is known of the connection; the writer has the same.
+        name: Of the connection; the names of what is said on it begin so.
+    """
+
+    def __init__(self, state: GeminiLiveState, name: str) -> None:
         self._state = state
+        self._name = name
         self.is_set_up = False
+        self._names = 0
+        self._answer_id: str | None = None
+        self._heard_id: str | None = None
         self._hears = False  # pieces of what the user says have come, and not been closed
         self._says = False  # pieces of what the model says, alike
         self._is_cut = False  # an answer was cut off, and its turn is not over yet
         self._hears_next = False  # what is heard has begun since
         self._speaks = False  # the user, as the server has said last
+
+    def stop(self) -> list[LlmResponse]:
+        """Stop the answer that is being given, or was asked for: return its end; what comes of it is dropped."""
+        if not self._state.may_answer:
+            return []
+        fields = {**self._closed(), "interrupted": True, "turn_complete": True}
+        item_id, self._answer_id = self._answer_id, None
+        self._state.may_answer = False
+        self._state.drops = 2 if self._is_cut else 1  # with the end of what was cut off, the answer after it
+        return [LlmResponse(**fields, item_id=item_id)]
 
     def read(self, message: Mapping[str, Any]) -> list[LlmResponse]:
         """
@@ -109,10 +133,13 @@ class GeminiLiveReader:
         _check(message)
         self.is_set_up = self.is_set_up or "setupComplete" in message
         said = object_in(message.get("serverContent"))
-        stops = self._stop()
         responses = [*self._speech(message), *self._heard(said), *self._answer(said), *self._calls(message)]
-        fields = {**stops, **self._ends(said), **self._rest(message)}
+        fields = {**self._ends(said), **self._rest(message)}
         return [*responses, LlmResponse(**fields)] if fields else responses
+
+    def _new_name(self, what: str) -> str:
+        self._names += 1
+        return f"{what}-{self._name}-{self._names}"
 
     # --- what is heard and said
 
@@ -123,10 +150,11 @@ class GeminiLiveReader:
         if kind not in _STARTS + _STOPS or (kind in _STARTS) == self._speaks:
             return []
         self._speaks = kind in _STARTS
+        item_id = self._heard_id = self._heard_id or self._new_name("heard")
         if self._speaks:
-            return [LlmResponse(speech_started=True)]
+            return [LlmResponse(speech_started=True, item_id=item_id)]
         self._state.asked()
-        return [LlmResponse(speech_stopped=True)]
+        return [LlmResponse(speech_stopped=True, item_id=item_id)]
 
     def _heard(self, said: Mapping[str, Any]) -> list[LlmResponse]:
         """A piece of what the user says."""
@@ -136,8 +164,11 @@ class GeminiLiveReader:
         if not self._hears:
             self._state.asked()
             self._hears_next = self._is_cut or said.get("interrupted") is True
+        item_id = self._heard_id = self._heard_id or self._new_name("heard")
         self._hears = not piece.finished
-        return [LlmResponse(input_transcription=piece)]
+        if piece.finished:
+            self._heard_id = None
+        return [LlmResponse(input_transcription=piece, item_id=item_id)]
 
     def _answer(self, said: Mapping[str, Any]) -> list[LlmResponse]:
         """Pieces of the answer: texts and sounds, which are partial, and what is complete in itself."""
@@ -147,15 +178,17 @@ class GeminiLiveReader:
         self._state.begun()
         if self._state.drops:
             return []
+        item_id = self._answer_id = self._answer_id or self._new_name("answer")
         if spoken is not None:
             self._says = not spoken.finished
         responses: list[LlmResponse] = []
         for part in parts:
             is_piece = part.text is not None or part.inline_data is not None
             content = MAKE[Content](role="model", parts=FrozenTuple((part,)))
-            responses.append(MAKE[LlmResponse](content=content, partial=True if is_piece else None))
+            response = MAKE[LlmResponse](content=content, partial=True if is_piece else None, item_id=item_id)
+            responses.append(response)
         if spoken is not None:
-            last = responses.pop() if responses and responses[-1].partial else LlmResponse(partial=True)
+            last = responses.pop() if responses and responses[-1].partial else LlmResponse(item_id=item_id)
             responses.append(changed(last, output_transcription=spoken))
         return responses
 
@@ -167,7 +200,8 @@ class GeminiLiveReader:
             self._state.begun()
             self._state.calls |= {call.id for call in calls if call.id is not None}
             parts = [Part(function_call=call) for call in calls]
-            responses.append(LlmResponse(content=Content(role="model", parts=parts)))
+            item_id, self._answer_id = self._answer_id or self._new_name("answer"), None
+            responses.append(LlmResponse(content=Content(role="model", parts=parts), item_id=item_id))
         found = object_in(message.get("toolCallCancellation")).get("ids")
         ids = [clean(call_id) for call_id in found if isinstance(call_id, str)] if isinstance(found, list) else []
         if ids:
@@ -178,37 +212,39 @@ class GeminiLiveReader:
 
     # --- ends
 
-    def _stop(self) -> dict[str, Any]:
-        """Say once that the answer was stopped by this side."""
-        if not self._state.drops or self._is_cut:
-            return {}
-        self._is_cut = True
-        return {**self._closed(), "interrupted": True}
-
     def _ends(self, said: Mapping[str, Any]) -> dict[str, Any]:
-        """How far the answer has come."""
-        is_cut, is_over = said.get("interrupted") is True, said.get("turnComplete") is True
-        is_made = said.get("generationComplete") is True and not self._state.drops
-        fields: dict[str, Any] = self._closed() if is_cut or is_made or is_over else {}
-        if is_made:
-            fields["generation_complete"] = True
-        if is_cut and not self._is_cut:
-            fields["interrupted"] = True
-        if is_cut:
-            # What is asked for by now is another answer, and it may have been asked for already.
-            self._is_cut, self._state.has_begun, self._state.drops = True, False, False
-        if is_over:
-            fields |= {"turn_complete": True, **_failure(said)}
-            self._state.may_answer = self._is_cut and not self._state.drops
-            self._is_cut = self._hears_next = self._state.has_begun = self._state.drops = False
+        """How far the answer has come. Of one that is dropped, nothing is told."""
+        ends = {name for name in ("generationComplete", "interrupted", "turnComplete") if said.get(name) is True}
+        fields: dict[str, Any] = {}
+        if ends and not self._state.drops:
+            fields = self._closed()
+            if "generationComplete" in ends:
+                fields["generation_complete"] = True
+            if "interrupted" in ends and not self._is_cut:
+                fields["interrupted"] = True
+            if "turnComplete" in ends:
+                fields |= {"turn_complete": True, **_failure(said)}
+            if fields and self._answer_id is not None:
+                fields["item_id"] = self._answer_id
+        self._is_cut = self._is_cut or "interrupted" in ends
+        if "turnComplete" in ends:
+            self._turn_is_over()
         sources = object_in(said.get("groundingMetadata"))
         return {**fields, "grounding_metadata": cleaned(sources)} if sources else fields
+
+    def _turn_is_over(self) -> None:
+        if self._state.drops:
+            self._state.drops -= 1
+        else:
+            self._state.may_answer = self._is_cut  # what has interrupted asks for the next answer
+        self._state.has_begun = self._is_cut = self._hears_next = False
+        self._answer_id = None
 
     def _closed(self) -> dict[str, Any]:
         """Close the transcripts that are open, but for what belongs to the answer after this one."""
         fields = {}
         if self._hears and not self._hears_next:
-            self._hears = False
+            self._hears, self._heard_id = False, None
             fields["input_transcription"] = Transcription(finished=True)
         if self._says:
             self._says = False

@@ -4,10 +4,12 @@ Google's Live API, as its own API and Vertex AI have it: what is sent. What the 
 
 A connection begins with `setup`, and the server says `setupComplete`. Then both sides send JSON objects as they like,
 each with one field that says what it is. Sessions outlive connections, by handles; what a session knows of calls does,
-too. There is no message that stops an answer: `cancel` sends what stops it by the API's own words, and drops the rest.
+too. There is no message that stops an answer: `cancel` sends what interrupts it, where something does, and the reader
+drops the rest.
 
-Models before Gemini 3 take what is typed as `clientContent`; later ones take that only for what was said before the
-session, which has to be announced in `setup`, and typed text as `realtimeInput`, in one piece that is answered at once.
+Models before Gemini 3 take what is typed as `clientContent`. Later ones take that only for what was said before the
+session: `setup` announces it, and they wait for it, if only for the word that there was nothing. What is typed to them
+is `realtimeInput`, in one piece that is answered at once.
 
 Messages are counted from 0, which is `setup`. If the server should begin later, it names fewer messages than there are
 as taken up, so that one may be sent twice; none is lost.
@@ -23,7 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from .._json import brief, dumps
-from ..errors import ModelRequestError, NotSupportedError
+from ..errors import ModelRequestError
 from ..types import Blob, Content, FunctionDeclaration, FunctionResponse, GenerateContentConfig, Part
 from ._base import LlmRequest
 from ._live import ActivityEnd, ActivityStart, AudioStreamEnd, LiveConnectConfig, Realtime
@@ -52,6 +54,7 @@ class GeminiLiveWire(GeminiWire):
 
     api = "the Gemini Live API"
     settings = frozenset(_SETTINGS)
+    more_settings = frozenset({"explicit_vad_signal", "session_resumption.transparent"})
 
     def setup(self, request: LlmRequest, model: str, types_in_real_time: bool) -> Message:
         """
@@ -62,14 +65,13 @@ class GeminiLiveWire(GeminiWire):
         """
         config, live = request.config, request.live or LiveConnectConfig()
         self.check_settings(config)
-        self._check_live(live)
         if config.labels and self._is_vertex:
             self.leaves_out("labels", "Vertex AI has none in live sessions")
         made: Message = {
-            "model": model if "/" in model else f"models/{model}",
+            "model": model,
             "generationConfig": self._live_generation(config, live),
             **_told(config),
-            "sessionResumption": _resumption(live),
+            **self._of_vertex(live),
         }
         speaks = "AUDIO" in live.response_modalities
         given = {
@@ -78,11 +80,9 @@ class GeminiLiveWire(GeminiWire):
             "realtimeInputConfig": live.realtime_input_config,
             "contextWindowCompression": live.context_window_compression,
             "proactivity": live.proactivity,
-            "historyConfig": _history(request, live, types_in_real_time),
+            "historyConfig": _history(live, types_in_real_time),
         }
         made |= {name: _camel(value) for name, value in given.items() if value is not None}
-        if live.explicit_vad_signal is not None and self._is_vertex:
-            made["explicitVadSignal"] = live.explicit_vad_signal
         if config.safety_settings:
             made["safetySettings"] = [
                 {"category": setting.category, "threshold": setting.threshold} for setting in config.safety_settings
@@ -95,7 +95,7 @@ class GeminiLiveWire(GeminiWire):
         """Return what makes the messages after the setup."""
         live = request.live or LiveConnectConfig()
         detection = (_camel(live.realtime_input_config) or {}).get("automaticActivityDetection") or {}
-        history = _camel(_history(request, live, types_in_real_time)) or {}
+        history = _camel(_history(live, types_in_real_time)) or {}
         return GeminiLiveWriter(
             state,
             is_vertex=self._is_vertex,
@@ -104,15 +104,20 @@ class GeminiLiveWire(GeminiWire):
             awaits_history=bool(history.get("initialHistoryInClientContent")),
         )
 
-    def _check_live(self, live: LiveConnectConfig) -> None:
-        only_vertex = {
-            "explicit_vad_signal": live.explicit_vad_signal,
-            "session_resumption.transparent": (live.session_resumption or {}).get("transparent"),
-        }
-        for name, value in only_vertex.items():
-            if value and not self._is_vertex:
-                msg = f"{name} is not supported by {self.api}, only by Vertex AI's; leave it out of the RunConfig"
-                raise NotSupportedError(msg)
+    def _of_vertex(self, live: LiveConnectConfig) -> Message:
+        """What only Vertex AI has."""
+        made: Message = {}
+        if live.explicit_vad_signal and not self._leaves_to_vertex("explicit_vad_signal"):
+            made["explicitVadSignal"] = True
+        # Without this field, the server gives no handles; one that is null would be refused.
+        made["sessionResumption"] = {} if live.handle is None else {"handle": live.handle}
+        is_transparent = (live.session_resumption or {}).get("transparent")
+        if is_transparent and not self._leaves_to_vertex("session_resumption.transparent"):
+            made["sessionResumption"]["transparent"] = True
+        return made
+
+    def _leaves_to_vertex(self, name: str) -> bool:
+        return not self._is_vertex and self.leaves_out(name, "only Vertex AI has it", "RunConfig")
 
     def _live_generation(self, config: GenerateContentConfig, live: LiveConnectConfig) -> dict[str, Any]:
         made = {"responseModalities": list(live.response_modalities), **self._generation(config)}
@@ -123,25 +128,13 @@ class GeminiLiveWire(GeminiWire):
         return made
 
 
-def _history(request: LlmRequest, live: LiveConnectConfig, types_in_real_time: bool) -> Mapping[str, Any] | None:
-    """How the server is to take what was said before; later models wait for it if they are told to."""
+def _history(live: LiveConnectConfig, types_in_real_time: bool) -> Mapping[str, Any] | None:
+    """How the server is to take what was said before. A session that is gone on with has it."""
     if live.handle is not None:
-        return None  # the session has it
-    if live.history_config is None and types_in_real_time and request.contents:
+        return None
+    if live.history_config is None and types_in_real_time:
         return {"initial_history_in_client_content": True}
     return live.history_config
-
-
-def _resumption(live: LiveConnectConfig) -> dict[str, Any]:
-    """
-    What asks for handles: without it, the server gives none. A handle that is null would be refused.
-
-    The connection's handle counts alone: that of the RunConfig is only where a conversation begins.
-    """
-    made: dict[str, Any] = {} if live.handle is None else {"handle": live.handle}
-    if (live.session_resumption or {}).get("transparent"):
-        made["transparent"] = True
-    return made
 
 
 def _told(config: GenerateContentConfig) -> Message:
@@ -225,7 +218,12 @@ class GeminiLiveWriter:
         return messages
 
     def content(self, content: Content, turn_complete: bool, content_id: str | None) -> list[Message]:
-        """Send what is typed, images, and responses to calls."""
+        """
+        Send what is typed, images, and responses to calls.
+
+        Raises:
+            ModelRequestError: The session has no such call, or it has its response.
+        """
         responses, parts = self._sorted(content)
         messages: list[Message] = []
         if responses:
@@ -258,11 +256,7 @@ class GeminiLiveWriter:
         raise ModelRequestError(f"expected a Blob or a signal, found {brief(data)}")
 
     def cancel(self) -> list[Message]:
-        """Stop the answer that is being given, or about to be; what comes of it all the same is dropped."""
-        if not self._state.may_answer:
-            return []
-        self._state.drops = True
-        # Until Gemini 3, any of these interrupts; later models are only silenced here.
+        """Interrupt the answer; models from Gemini 3 on take nothing that does, and are silenced by the reader."""
         return [] if self._types_in_real_time else self._counted([_client_content([], turn_complete=False)])
 
     def update(self, system_instruction: str | None, tools: Sequence[FunctionDeclaration]) -> list[Message]:
@@ -291,12 +285,15 @@ class GeminiLiveWriter:
                 parts += _shown(part)
             elif answer.id in self._state.withdrawn:
                 continue
-            elif self._knows(answer):
-                responses.append(_response(answer))
-                if not answer.will_continue:
-                    self._state.calls.discard(answer.id)
+            elif not self._knows(answer):
+                found = f"one to {answer.name!r} ({brief(answer.id)})"
+                msg = f"expected responses to calls that wait for one in this session, found {found}; tell it as text"
+                raise ModelRequestError(msg)
             else:
-                parts.append({"text": _in_words(answer)})
+                responses.append(_response(answer))
+        for response in responses:
+            if not response.get("willContinue"):
+                self._state.calls.discard(response.get("id"))
         return responses, parts
 
     def _knows(self, answer: FunctionResponse) -> bool:
@@ -385,7 +382,7 @@ def _response(answer: FunctionResponse) -> Message:
 
 
 def _in_words(answer: FunctionResponse) -> str:
-    """What tells the model of a response whose call its session does not have."""
+    """What asks the model to go on with a response whose call is only part of the history."""
     return f"[the function {name_sent(answer.name)} has answered: {dumps(answer.response)}]"
 
 

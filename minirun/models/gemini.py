@@ -1,5 +1,6 @@
 """
-Models of Google: Gemini, by its own API and by Vertex AI. Needs `minirun[models]`; `GeminiLive` needs `minirun[live]`.
+Models of Google: Gemini, by its own API and by Vertex AI. Needs `minirun[models]`; `GeminiLive`, which converses by
+voice, needs `minirun[live]`.
 
 Not yet tried against the live service: no provider could be reached from where the tests run.
 """
@@ -22,13 +23,12 @@ from ._gemini_caches import LETTERS_PER_TOKEN, Beginning, Known, beginning_of, k
 from ._wire import Outgoing
 from ._wire_gemini import GeminiWire
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # only live runs load it
     from ._gemini_live import GeminiLive as GeminiLive
 else:
-    # Not in the list: it needs another extra.
-    __getattr__, __dir__, _ = names_of(globals(), {}, unlisted={"minirun.models._gemini_live": "GeminiLive"})
+    __getattr__, __dir__, _ = names_of(globals(), {"minirun.models._gemini_live": "GeminiLive"})
 
-__all__ = ["BASE_URL", "Gemini"]
+__all__ = ["BASE_URL", "Gemini", "GeminiLive"]
 
 BASE_URL = "https://generativelanguage.googleapis.com/v1"
 

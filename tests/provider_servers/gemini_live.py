@@ -17,12 +17,15 @@ from websockets.protocol import State
 from .gemini import problem_with_fields
 from .sockets import Peer
 
-__all__ = ["KEY", "PATH", "GeminiLiveServer", "Line", "Play", "problem_with_message"]
+__all__ = ["KEY", "PROJECT", "GeminiLiveServer", "Line", "Play", "problem_with_message"]
 
 KEY = "AIza-test"
-PATH = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent"
+PROJECT = "projects/p/locations/l/publishers/google"
 
-_MODEL = re.compile(r"models/gemini-[a-z0-9.-]+|projects/[^/]+/locations/[^/]+/publishers/google/models/gemini-[a-z0-9.-]+")
+_PATH = "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent"
+_VERTEX_PATH = "/ws/google.cloud.aiplatform.v1.LlmBidiService/BidiGenerateContent"
+_MODEL = re.compile(r"models/gemini-[a-z0-9.-]+")
+_VERTEX_MODEL = re.compile(rf"{PROJECT}/models/gemini-[a-z0-9.-]+")
 _PCM = re.compile(r"audio/(pcm|l16)(;rate=[0-9]+)?")
 # What the API takes of `generationConfig` in a live session, as its reference says.
 _NOT_LIVE = {
@@ -93,8 +96,10 @@ class Line:
         return await self._messages.receive()
 
     async def say(self, **message: Any) -> None:
-        """Send a message; Google sends JSON as binary messages."""
-        await self.peer.send(json.dumps(message).encode())
+        """Send a message, if the client is there; Google sends JSON as binary messages."""
+        await trio.lowlevel.checkpoint()
+        if self.peer.protocol.state is State.OPEN:
+            await self.peer.send(json.dumps(message).encode())
 
     async def content(self, **said: Any) -> None:
         await self.say(serverContent=said)
@@ -125,7 +130,7 @@ class Line:
         return problem
 
     def _problem_with(self, message: dict[str, Any]) -> str | None:
-        (name, value), = message.items()
+        ((name, value),) = message.items()
         match name:
             case "clientContent":
                 return self._problem_with_content(value)
@@ -157,7 +162,9 @@ class Line:
         return None
 
     def _problem_with_input(self, told: dict[str, Any]) -> str | None:
-        (name, value), = told.items() if len(told) == 1 else [("", None)]
+        if len(told) != 1:
+            return _INVALID
+        ((name, value),) = told.items()
         if self.awaits_history:
             return _INVALID
         if name in ("activityStart", "activityEnd"):
@@ -239,10 +246,10 @@ class GeminiLiveServer:
     def _problem_with_setup(self, line: Line, message: dict[str, Any]) -> str | None:
         assert line.peer.request is not None
         headers, path = line.peer.request.headers, line.peer.request.path
-        is_fine = headers.get("authorization") == f"Bearer {KEY}" if self.is_vertex else headers.get("x-goog-api-key") == KEY
-        if not is_fine:
-            return "API key not valid. Please pass a valid API key."
-        if path != PATH or "setup" not in message:
+        key = headers.get("authorization" if self.is_vertex else "x-goog-api-key")
+        if key != (f"Bearer {KEY}" if self.is_vertex else KEY):
+            return f"API key not valid. Please pass a valid API key, not {key}."
+        if path != (_VERTEX_PATH if self.is_vertex else _PATH) or "setup" not in message:
             return _INVALID
         problem = problem_with_message(message)
         if problem is not None:
@@ -252,7 +259,7 @@ class GeminiLiveServer:
         only_vertex = "transparent" in resumption or "explicitVadSignal" in setup
         if (only_vertex and not self.is_vertex) or ("labels" in setup and self.is_vertex):
             return _INVALID
-        if not _MODEL.fullmatch(setup["model"]) or _NOT_LIVE & generation.keys():
+        if not (_VERTEX_MODEL if self.is_vertex else _MODEL).fullmatch(setup["model"]) or _NOT_LIVE & generation.keys():
             return _INVALID
         if "handle" not in resumption:
             return None
