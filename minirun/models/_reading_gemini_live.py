@@ -6,8 +6,8 @@ Messages and fields that are not known are read over. What is known and is not a
 conversation, a piece that is read over is a word that nobody hears.
 
 Transcripts come in pieces whose place among the rest is loose, and which the server hardly ever closes. They are closed
-here: what the user has said and what the model says, when the answer is made, cut off or over. What the user says after
-an answer was cut off belongs to the next one, and stays open.
+here: what the user has said and what the model says, when calls come, or the answer is made, cut off or over. What the
+user says after an answer was cut off belongs to the next one, and stays open.
 
 The API has no names for what is said. They are made here: one for each utterance of the user, and one for each answer,
 or piece of an answer between calls.
@@ -117,11 +117,12 @@ class GeminiLiveReader:
         """Stop the answer that is being given, or was asked for: return its end; what comes of it is dropped."""
         if not self._state.may_answer:
             return []
-        fields = {**self._closed(), "interrupted": True, "turn_complete": True}
+        heard = self._close_heard()
+        fields = {**self._close_said(), "interrupted": True, "turn_complete": True}
         item_id, self._answer_id = self._answer_id, None
         self._state.may_answer = False
         self._state.drops = 2 if self._is_cut else 1  # with the end of what was cut off, the answer after it
-        return [LlmResponse(**fields, item_id=item_id)]
+        return [*heard, LlmResponse(**fields, item_id=item_id)]
 
     def read(self, message: Mapping[str, Any]) -> list[LlmResponse]:
         """
@@ -134,7 +135,10 @@ class GeminiLiveReader:
         self.is_set_up = self.is_set_up or "setupComplete" in message
         said = object_in(message.get("serverContent"))
         responses = [*self._speech(message), *self._heard(said), *self._answer(said), *self._calls(message)]
-        fields = {**self._ends(said), **self._rest(message)}
+        ends = {name for name in ("generationComplete", "interrupted", "turnComplete") if said.get(name) is True}
+        if ends and not self._state.drops:
+            responses += self._close_heard()
+        fields = {**self._ends(said, ends), **self._rest(message)}
         return [*responses, LlmResponse(**fields)] if fields else responses
 
     def _new_name(self, what: str) -> str:
@@ -194,13 +198,16 @@ class GeminiLiveReader:
 
     def _calls(self, message: Mapping[str, Any]) -> list[LlmResponse]:
         """Calls, and which of them are withdrawn."""
-        responses = []
+        responses: list[LlmResponse] = []
         calls = [_call(call) for call in _list_in(object_in(message.get("toolCall")), "functionCalls")]
         if calls:
             self._state.begun()
             self._state.calls |= {call.id for call in calls if call.id is not None}
             parts = [Part(function_call=call) for call in calls]
             item_id, self._answer_id = self._answer_id or self._new_name("answer"), None
+            responses += self._close_heard()
+            if spoken := self._close_said():
+                responses.append(LlmResponse(**spoken, item_id=item_id))
             responses.append(LlmResponse(content=Content(role="model", parts=parts), item_id=item_id))
         found = object_in(message.get("toolCallCancellation")).get("ids")
         ids = [clean(call_id) for call_id in found if isinstance(call_id, str)] if isinstance(found, list) else []
@@ -212,12 +219,11 @@ class GeminiLiveReader:
 
     # --- ends
 
-    def _ends(self, said: Mapping[str, Any]) -> dict[str, Any]:
+    def _ends(self, said: Mapping[str, Any], ends: set[str]) -> dict[str, Any]:
         """How far the answer has come. Of one that is dropped, nothing is told."""
-        ends = {name for name in ("generationComplete", "interrupted", "turnComplete") if said.get(name) is True}
         fields: dict[str, Any] = {}
         if ends and not self._state.drops:
-            fields = self._closed()
+            fields = self._close_said()
             if "generationComplete" in ends:
                 fields["generation_complete"] = True
             if "interrupted" in ends and not self._is_cut:
@@ -240,16 +246,19 @@ class GeminiLiveReader:
         self._state.has_begun = self._is_cut = self._hears_next = False
         self._answer_id = None
 
-    def _closed(self) -> dict[str, Any]:
-        """Close the transcripts that are open, but for what belongs to the answer after this one."""
-        fields = {}
-        if self._hears and not self._hears_next:
-            self._hears, self._heard_id = False, None
-            fields["input_transcription"] = Transcription(finished=True)
-        if self._says:
-            self._says = False
-            fields["output_transcription"] = Transcription(finished=True)
-        return fields
+    def _close_heard(self) -> list[LlmResponse]:
+        """Close what the user has said, but for what belongs to the answer after this one."""
+        if not self._hears or self._hears_next:
+            return []
+        item_id, self._heard_id, self._hears = self._heard_id, None, False
+        return [LlmResponse(input_transcription=Transcription(finished=True), item_id=item_id)]
+
+    def _close_said(self) -> dict[str, Any]:
+        """Close the transcript of the answer."""
+        if not self._says:
+            return {}
+        self._says = False
+        return {"output_transcription": Transcription(finished=True)}
 
     # --- the session
 
@@ -388,7 +397,7 @@ def closed_error(code: int, reason: str) -> ModelError | None:
     message = f"expected the connection to go on, found it closed by the server with code {code}{said}"
     if _QUOTA.search(reason):
         return ModelRateLimitedError(message)
-    if code == 1008 and _KEY.search(reason):
+    if code in (1007, 1008) and _KEY.search(reason):
         return ModelAuthenticationError(message)
     if code == 1008 and _POLICY.search(reason):
         return ModelRefusedError(message)

@@ -41,6 +41,8 @@ _SETTINGS = (
     "temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "seed", "thinking_config",
     "safety_settings", "labels",
 )  # fmt: skip
+# What the API for text makes of settings that there are not in live sessions; they are here only if they are ignored.
+_ONLY_TEXT = ("stopSequences", "responseMimeType", "responseJsonSchema")
 _CAPITAL_NEXT = re.compile(r"_([a-z0-9])")
 _PCM = ("audio/pcm", "audio/l16")
 
@@ -120,7 +122,8 @@ class GeminiLiveWire(GeminiWire):
         return not self._is_vertex and self.leaves_out(name, "only Vertex AI has it", "RunConfig")
 
     def _live_generation(self, config: GenerateContentConfig, live: LiveConnectConfig) -> dict[str, Any]:
-        made = {"responseModalities": list(live.response_modalities), **self._generation(config)}
+        generation = {name: value for name, value in self._generation(config).items() if name not in _ONLY_TEXT}
+        made = {"responseModalities": list(live.response_modalities), **generation}
         if live.speech_config is not None:
             made["speechConfig"] = _camel(live.speech_config)
         if live.enable_affective_dialog is not None:

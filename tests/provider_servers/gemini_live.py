@@ -42,7 +42,7 @@ class _Setup(types.LiveClientSetup):
 
 
 class _Message(types.LiveClientMessage):
-    setup: _Setup | None = None  # type: ignore[assignment]
+    setup: _Setup | None = None
 
 
 def problem_with_message(message: Any) -> str | None:
@@ -78,6 +78,7 @@ class Line:
         self.heard: list[dict[str, Any]] = []  # the valid messages after the setup
         self.is_active = False  # the client has said that the user speaks
         self.awaits_history = False
+        self.closed = trio.Event()
         self._server = server
         self._send, self._messages = trio.open_memory_channel[dict[str, Any]](1000)
 
@@ -231,8 +232,7 @@ class GeminiLiveServer:
                     if self._plays:
                         nursery.start_soon(self._plays.pop(0), line)
             nursery.cancel_scope.cancel()
-        if line.session.line is line:
-            line.session.line = None
+        line.closed.set()
 
     def _set_up(self, line: Line, message: dict[str, Any]) -> str | None:
         problem = self._problem_with_setup(line, message)
@@ -266,7 +266,7 @@ class GeminiLiveServer:
         session = self.sessions.get(resumption["handle"])
         if session is None or "historyConfig" in setup:
             return "Session not found."
-        if session.line is not None and session.line.peer.protocol.state is State.OPEN:
+        if session.line is not None and not session.line.closed.is_set():
             return "The session is in use by another connection."
         line.session = session
         return None
