@@ -22,9 +22,10 @@ from .errors import InvalidValueError, NotSupportedError
 
 __all__ = [
     "ActivityEnd", "ActivityHandling", "ActivityStart", "AudioStreamEnd", "AudioTranscriptionConfig",
-    "AutomaticActivityDetection", "ContextWindowCompressionConfig", "EndSensitivity", "HistoryConfig",
-    "LiveResumption", "LiveValue", "Modality", "PrebuiltVoiceConfig", "ProactivityConfig", "RealtimeInputConfig", "SessionResumptionConfig",
-    "SlidingWindow", "SpeechConfig", "StartSensitivity", "TurnCoverage", "VoiceConfig", "setting_of",
+    "AutomaticActivityDetection", "ContextWindowCompressionConfig", "EndSensitivity", "HistoryConfig", "LiveResumption",
+    "LiveValue", "Modality", "PrebuiltVoiceConfig", "ProactivityConfig", "RealtimeInputConfig",
+    "SessionResumptionConfig", "SlidingWindow", "SpeechConfig", "StartSensitivity", "TurnCoverage", "VoiceConfig",
+    "setting_of",
 ]
 
 
@@ -275,7 +276,9 @@ class AutomaticActivityDetection(LiveValue):
 class RealtimeInputConfig(LiveValue):
     """What becomes of sound and pictures: when a turn begins and ends, what it holds, whether it interrupts."""
 
-    automatic_activity_detection: AutomaticActivityDetection | None = attrs.field(default=None, metadata=_setting(AutomaticActivityDetection))
+    automatic_activity_detection: AutomaticActivityDetection | None = attrs.field(
+        default=None, metadata=_setting(AutomaticActivityDetection)
+    )
     activity_handling: str | None = attrs.field(default=None, metadata=_word(ActivityHandling))
     turn_coverage: str | None = attrs.field(default=None, validator=check_in_subclass, metadata=_word(TurnCoverage))
 

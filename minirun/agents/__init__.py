@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ._composite import SequentialAgent as SequentialAgent
     from ._guardrails import Guardrail as Guardrail
     from ._in_thread import in_thread as in_thread
+    from ._live_request_queue import LiveRequest as LiveRequest
+    from ._live_request_queue import LiveRequestQueue as LiveRequestQueue
     from ._llm import Agent as Agent
     from ._llm import LlmAgent as LlmAgent
 else:
@@ -30,6 +32,7 @@ else:
             "._composite": "LoopAgent ParallelAgent SequentialAgent",
             "._guardrails": "Guardrail",
             "._in_thread": "in_thread",
+            "._live_request_queue": "LiveRequest LiveRequestQueue",
             "._llm": "Agent LlmAgent",
         },
     )

@@ -16,15 +16,16 @@ from ..errors import IdleTimeoutError, ModelError, NotSupportedError, TurnsLimit
 from ..models import BaseLlm, BaseLlmConnection, LlmRequest
 from ..runtime import InvocationContext
 from ..runtime._failure import leaves
+from ..types import Blob
 from ._base import LINE, BaseAgent
 from ._composite import SequentialAgent
 from ._live_request_queue import LiveRequest, LiveRequestQueue
+from ._live_talk import Talk
 from ._llm import LlmAgent
 
 if TYPE_CHECKING:
     from ..models._live_settings import LiveSettings
     from ..runtime._invocation import Invocation
-    from ._live_talk import Talk
 
 __all__ = ["Line", "check_agents", "line_of"]
 
@@ -53,7 +54,7 @@ class Line:
         self.played: dict[str, float] = {}
         """By item: how much of its sound was played, in milliseconds, as the client says."""
         self.talk: Talk | None = None
-        """Who has the word on the model's side."""
+        """Which agent speaks on the model's side."""
         self.is_closing = False
         self.closes_at = float("inf")
         """When the answer and its calls are cut off, once the line is closing, by trio's clock."""
@@ -63,7 +64,7 @@ class Line:
         """How many samples of sound a second the model wants."""
         self.ended = trio.Event()
         """Set when no agent speaks any more."""
-        self.unsent: LiveRequest | None = None
+        self.unsent: LiveRequest | Blob | None = None
         """What was taken from the queue, and has not gone out as a whole."""
         self._nursery: trio.Nursery
         self._held: _Held | None = None
@@ -79,8 +80,6 @@ class Line:
         if own is not None:
             return own(context)
         if isinstance(agent, LlmAgent):
-            from ._live_talk import Talk
-
             return Talk(agent, context, self).run()
         return agent._run_async_impl(context)
 
@@ -126,7 +125,7 @@ class Line:
         except Exception as error:
             if held is None or not all(isinstance(leaf, ModelError) for leaf in leaves(error)):
                 raise
-            # It was lost: whoever receives from it has been told so.
+            # It was lost, and `receive` has said so.
         finally:
             if held is not None:
                 held.is_closed.set()

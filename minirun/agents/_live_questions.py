@@ -1,4 +1,4 @@
-"""Questions in a live run: who is asked answers while the conversation goes on, or when it is over."""
+"""Questions in a live run, which are answered while the conversation goes on, or when it is over."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
 What goes into a live run: `LiveRequestQueue`, which has ADK's methods, and waiting ones beside them.
 
-One task takes out what others have put in, in their order. Memory is bounded, whoever does not read and whatever does
-not stop; how depends on what becomes of it when it is late:
+One task takes out what others have put in, in their order. Memory is bounded, even if nobody reads and a microphone
+never stops; how depends on what an entry is worth when it is late:
 
 *   Contents and signals are owed to the model. There is room for so many; another one is refused, or waits (`put`).
 *   Sound is worth nothing once it is old. There is room for so many seconds; the oldest goes, and is counted.
@@ -157,16 +157,16 @@ def _rate(mime_type: str) -> int | None:
         return None
     if kind != "audio/pcm":
         msg = (
-            f"expected a Blob of 'audio/pcm;rate=16000' or 'image/...', found {mime_type!r:.80}; "
+            f"expected a Blob of 'audio/pcm;rate=16000' or 'image/...', found {brief(mime_type)}; "
             "convert it to samples of 16 bits in one channel"
         )
         raise InvalidMessageError(msg)
     given = dict(each.partition("=")[::2] for each in parameters)
     rate = given.get("rate", str(DEFAULT_RATE)).strip()
     if not (rate.isascii() and rate.isdigit() and len(rate) <= 9 and 1 <= int(rate) <= RATE_MAX):
-        raise InvalidMessageError(f"expected a rate from 1 to {RATE_MAX} samples a second, found {mime_type!r:.80}")
+        raise InvalidMessageError(f"expected a rate from 1 to {RATE_MAX} samples a second, found {brief(mime_type)}")
     if given.get("channels", "1").strip() != "1":
-        raise InvalidMessageError(f"expected sound of one channel, found {mime_type!r:.80}; mix them")
+        raise InvalidMessageError(f"expected sound of one channel, found {brief(mime_type)}; mix them")
     return int(rate)
 
 
@@ -305,6 +305,19 @@ class LiveRequestQueue:
             raise LiveQueueFullError(msg)
         self._take(request, parts)
 
+    async def put_realtime(self, blob: Blob) -> None:
+        """As `put`, for a piece of sound or a picture."""
+        if isinstance(blob, Blob):
+            self._check_open()
+            ns = _sound_ns(blob)
+            if self._has_room(0, max(ns, 0)) and not self._audio_line.locked():
+                await trio.lowlevel.checkpoint_if_cancelled()
+                self._take_blob(blob)
+                if self._arrival is not None:
+                    self._arrival.set()
+                return
+        await self.put(LiveRequest(blob=blob))
+
     async def put(self, request: LiveRequest) -> None:
         """
         Send what a request says, once there is room for it: no sound is dropped.
@@ -365,6 +378,11 @@ class LiveRequestQueue:
         self._is_used = False
 
     async def get(self) -> LiveRequest:
+        """Take out what comes next, as `take` does; a piece of sound and a picture come in a request, too."""
+        taken = await self.take()
+        return LiveRequest(blob=taken) if isinstance(taken, Blob) else taken
+
+    async def take(self) -> LiveRequest | Blob:
         """
         Take out what comes next, and wait for it; `close` is the last, and comes again and again.
 
@@ -385,15 +403,21 @@ class LiveRequestQueue:
             finally:
                 self._arrival = None
         taken = self._pop()
-        self._tell_room()
+        if self._room is not None:
+            self._tell_room()
         return taken
 
     def drop_audio_older(self, seconds: float) -> int:
         """
         Keep so many seconds of the newest sound at most; return how much was dropped, in milliseconds.
 
-        For who could not send for a while. Everything else stays, and in its order.
+        For a connection that could not be sent to for a while. Everything else stays, and in its order.
+
+        Raises:
+            ConfigurationError: It is no number of seconds from 0 up.
         """
+        if not is_seconds(seconds):
+            raise ConfigurationError(f"expected seconds from 0 up, found {brief(seconds)}")
         before = self._dropped_ns
         self._make_room(int(seconds * _NS_OF_SECOND))
         self._tell_room()
@@ -480,17 +504,17 @@ class LiveRequestQueue:
         self._next_place += 1
         return self._next_place
 
-    def _pop(self) -> LiveRequest:
+    def _pop(self) -> LiveRequest | Blob:
         other = self._others[0][0] if self._others else _NOWHERE
         sound = self._audio[0][0] if self._audio else _NOWHERE
         if self._picture is not None and self._picture[0] < min(other, sound):
             blob = self._picture[1]
             self._picture = None
-            return LiveRequest(blob=blob)
+            return blob
         if sound < other:
             _, blob, ns = self._audio.popleft()
             self._audio_ns -= ns
-            return LiveRequest(blob=blob)
+            return blob
         return self._others.popleft()[1] if self._others else LiveRequest(close=True)
 
     def _tell_room(self) -> None:

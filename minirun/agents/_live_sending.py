@@ -17,7 +17,7 @@ from ..flows._live import Input
 from ..models import ActivityEnd, ActivityStart, AudioStreamEnd, BaseLlmConnection
 from ..models._live import Realtime
 from ..runtime import InvocationContext
-from ..types import Content
+from ..types import Blob, Content
 
 if TYPE_CHECKING:
     from ._live_request_queue import LiveRequest
@@ -40,7 +40,7 @@ class Sending:
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
         self.lock = trio.Lock()
-        """Who has it may send: one at a time."""
+        """One task sends at a time."""
         self.sessions = 0
         """How many sessions the model's side has begun with this agent."""
         self._pending: list[_Sent] = []  # what may not be part of the server's session yet
@@ -87,8 +87,14 @@ class Sending:
                 await self._deliver(connection, each)
             while True:
                 if line.unsent is None:
-                    line.unsent = await line.queue.get()
-                await self._may_send.wait()
+                    line.unsent = await line.queue.take()
+                if not self._may_send.is_set():
+                    await self._may_send.wait()
+                if isinstance(line.unsent, Blob):
+                    async with self.lock:
+                        await connection.send_realtime(line.unsent)
+                    line.unsent = None
+                    continue
                 if line.unsent.close:
                     line.is_closing = True
                     self._talk.inbox.post((Input.CLOSE, None))

@@ -8,16 +8,18 @@ content. That of the user may be understood only when the answer is stored alrea
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import trio
 
-from .._values import changed
+from .._values import MAKE, changed
 from ..errors import MinirunError
 from ..events import Event
 from ..flows._live import Input
 from ..flows._utterances import Answer, Heard, audio_ms, said
 from ..models import LlmResponse
+from ..runtime._committer import Committer
 from ..types import Content, Part, Transcription, UsageMetadata
 
 if TYPE_CHECKING:
@@ -126,8 +128,18 @@ class Speech:
         if spoken is not None and spoken.text:
             answer.spoken.append(spoken.text)
         answer.audio_ms += length
-        live = {"item_id": answer.item_id}
-        event = Event(id=answer.event_id, content=content, partial=True, output_transcription=spoken, live=live)
+        context = self._talk.context
+        event: Event = MAKE[Event](  # complete already; its fields were checked when the response was made
+            id=answer.event_id,
+            invocation_id=context.invocation_id,
+            author=context.agent_name,
+            branch=context.branch,
+            node_info=context._position.node_info,
+            content=content,
+            partial=True,
+            output_transcription=spoken,
+            live=answer.live,
+        )
         await self._talk.emit(event)
         answer.shown_ms += length
 
@@ -152,7 +164,7 @@ class Speech:
         if answer is None:
             return
         talk, committer = self._talk, self._talk.context._invocation.committer
-        unread = committer.withdraw_partial(lambda event: event.id == answer.event_id)
+        unread = withdraw_partial(committer, lambda event: event.id == answer.event_id)
         answer.shown_ms -= sum(self._length_of(event) for event in unread)
         self._cut = answer.item_id
         notice = Event(id=answer.event_id, partial=True, interrupted=True, live={"item_id": answer.item_id})
@@ -238,7 +250,7 @@ class Speech:
             answer, self._answer = self._answer, None
             if answer is not None and not answer.is_empty:
                 invocation = self._talk.context._invocation
-                unread = invocation.committer.withdraw_partial(lambda event: event.id == answer.event_id)
+                unread = withdraw_partial(invocation.committer, lambda event: event.id == answer.event_id)
                 played = answer.shown_ms - sum(self._length_of(event) for event in unread)
                 event = self._cut_event(answer, self._talk.line.played.get(answer.item_id, played))
                 await self._talk.emit(event, closing=True)
@@ -253,3 +265,11 @@ class Speech:
     def _next_id(self, what: str) -> str:
         context = self._talk.context
         return context._following_id(f"{context._path}!{what}")
+
+
+def withdraw_partial(committer: Committer, fits: Callable[[Event], bool]) -> list[Event]:
+    """Take those partial events back that nobody has read, and return them. What waits for room waits on."""
+    taken = [event for event, _ in committer._queue if event.partial and fits(event)]
+    committer._queue = [each for each in committer._queue if not (each[0].partial and fits(each[0]))]
+    committer._room += len(taken)
+    return taken

@@ -22,12 +22,12 @@ import trio
 from .._values import changed
 from ..errors import ModelConnectionError, ModelError
 from ..events import Event
-from ..flows._live import Do, Input, State, inputs_of, step
+from ..flows._live import Do, Input, State, step
 from ..models import BaseLlmConnection, LlmRequest, LlmResponse
 from ..runtime import InvocationContext
 from ..types import FunctionDeclaration
 from ._live_calls import Calls
-from ._live_inbox import Inbox, Item
+from ._live_inbox import Inbox, Item, inputs_of
 from ._live_sending import Sending
 from ._live_speech import Speech
 from ._model_retry import RETRIED, is_retried
@@ -192,8 +192,12 @@ class Talk:
             if self._is_to_leave():
                 return False
             item: Item | None = None
-            with trio.move_on_at(self._leaves_at if self._is_at_rest else self.line.closes_at):
+            deadline = self._leaves_at if self._is_at_rest else self.line.closes_at
+            if deadline == float("inf"):
                 item = await self.inbox.take()
+            else:
+                with trio.move_on_at(deadline):
+                    item = await self.inbox.take()
             if item is None:
                 if trio.current_time() >= self.line.closes_at:
                     await self._happens(Input.LOST, None)  # of what is not finished by now
@@ -252,17 +256,17 @@ class Talk:
 
     # --- what happens
 
-    async def _happens(self, what: Input, of: Any) -> None:
+    async def _happens(self, what: Input, about: Any) -> None:
         """Go on in the table, and do what stands there."""
         if what is Input.RESULTS:
-            await self.calls.tell(of)
+            await self.calls.tell(about)
             if self.calls.are_running:
                 return
         was, (self.state, doings) = self.state, step(self.state, what)
         for do in doings:
-            await _DOINGS[do](self, of)
+            await _DOINGS[do](self, about)
         if what is Input.PIECE:
-            await self.speech.show(of)
+            await self.speech.show(about)
         if self.state is State.LISTENING and was is not State.LISTENING:
             await self._comes_to_rest()
         if self._is_at_rest and self.line.is_closing and what is not Input.CLOSE:
@@ -316,10 +320,10 @@ class Talk:
 
 
 _DOINGS: Final[Mapping[Do, Callable[[Talk, Any], Coroutine[Any, Any, None]]]] = {
-    Do.KEEP_HEARD: lambda talk, of: talk.speech.keep_heard(),
-    Do.BEGIN: lambda talk, of: talk.begin_answer(),
-    Do.KEEP: lambda talk, of: talk.speech.keep_answer(of),
-    Do.CUT: lambda talk, of: talk.speech.cut_answer(),
-    Do.CALL: lambda talk, of: talk.calls.make(of),
-    Do.TURN: lambda talk, of: talk.line.count_turn(),
+    Do.KEEP_HEARD: lambda talk, about: talk.speech.keep_heard(),
+    Do.BEGIN: lambda talk, about: talk.begin_answer(),
+    Do.KEEP: lambda talk, about: talk.speech.keep_answer(about),
+    Do.CUT: lambda talk, about: talk.speech.cut_answer(),
+    Do.CALL: lambda talk, about: talk.calls.make(about),
+    Do.TURN: lambda talk, about: talk.line.count_turn(),
 }

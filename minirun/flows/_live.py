@@ -20,13 +20,11 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
-from ..models import LlmResponse
-
-__all__ = ["TABLE", "Do", "Input", "State", "inputs_of", "step"]
+__all__ = ["TABLE", "Do", "Input", "State", "step"]
 
 
 class State(Enum):
-    """Who has the word."""
+    """Which side has the word."""
 
     LISTENING = auto()
     THINKING = auto()
@@ -113,21 +111,3 @@ TABLE: Final[dict[State, dict[Input, Cell]]] = {
 def step(state: State, what: Input) -> Cell:
     """Return what follows *state* when *what* has happened, and what is to be done."""
     return TABLE[state][what]
-
-
-def inputs_of(response: LlmResponse) -> list[Input]:
-    """Say what *response* means for the conversation, in order; what is heard of the user means nothing here."""
-    found: list[Input] = []
-    content = response.content
-    if content is not None:
-        if content.calls:
-            found.append(Input.CALLS)
-        elif content.parts:
-            found.append(Input.PIECE)
-    if response.output_transcription is not None and Input.PIECE not in found:
-        found.insert(0, Input.PIECE)
-    if response.interrupted:
-        found.append(Input.INTERRUPTED)
-    if response.turn_complete:
-        found.append(Input.OVER)
-    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from .._json import freeze
 from ..types import Blob, Content, Part
 
 __all__ = ["Answer", "Heard", "audio_ms"]
@@ -51,11 +52,13 @@ class Answer:
         event_id: The id of the event that it will be.
     """
 
-    __slots__ = ("audio_ms", "event_id", "is_suppressed", "item_id", "shown_ms", "spoken", "written")
+    __slots__ = ("audio_ms", "event_id", "item_id", "live", "shown_ms", "spoken", "written")
 
     def __init__(self, item_id: str, event_id: str) -> None:
         self.item_id = item_id
         self.event_id = event_id
+        self.live = freeze({"item_id": item_id})
+        """What its pieces say of it (`Event.live`)."""
         self.spoken: list[str] = []
         """Pieces of what is said in its sound."""
         self.written: list[str] = []
@@ -64,8 +67,6 @@ class Answer:
         """How much sound of it has come."""
         self.shown_ms = 0.0
         """How much of that the caller was shown."""
-        self.is_suppressed = False
-        """Whether what still comes of it is shown to nobody."""
 
     @property
     def text(self) -> str:

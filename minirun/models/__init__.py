@@ -14,13 +14,7 @@ if TYPE_CHECKING:
     from ._draft import GenerateContentConfigDraft as GenerateContentConfigDraft
     from ._draft import LlmRequestDraft as LlmRequestDraft
     from ._fallback import FallbackModel as FallbackModel
-    from ._live import ActivityEnd as ActivityEnd
-    from ._live import ActivityStart as ActivityStart
-    from ._live import AudioStreamEnd as AudioStreamEnd
-    from ._live import BaseLlmConnection as BaseLlmConnection
-    from ._live import LiveCapabilities as LiveCapabilities
-    from ._live import LiveConnectConfig as LiveConnectConfig
-    from ._live import LiveResumption as LiveResumption
+    from ._live import *
     from ._recorded import RecordedLlm as RecordedLlm
     from ._registry import LLMRegistry as LLMRegistry
     from ._scripted import ScriptedLlm as ScriptedLlm

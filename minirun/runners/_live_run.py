@@ -22,8 +22,8 @@ from ..flows._message import user_content
 from ..models import ActivityEnd, ActivityStart
 from ..runtime import Run, RunConfig, RunRequest, RunScope
 from ..runtime._run import Execution
+from ..runtime._scope import Entrance
 from ..sessions._event_checks import checked_event
-from ..sessions._key import session_key
 from ..sessions._live import RunWindow
 from ..types import Blob, Content
 from ._arguments import split_delta
@@ -89,7 +89,8 @@ class LiveRun(Run):
 
     async def send_realtime(self, blob: Blob) -> None:
         """Send what happens, such as a picture of a camera; nobody owes an answer to it."""
-        await self._put(LiveRequest(blob=blob))
+        self._check_open()
+        await self._line.queue.put_realtime(blob)
 
     async def send_activity_start(self) -> None:
         """Say that the user begins to speak, where the server does not find out itself."""
@@ -137,7 +138,7 @@ class LiveRun(Run):
         """
         End the conversation: nothing more is sent; the present answer and its calls come to their end.
 
-        It does not wait for that: whoever iterates over the run comes to its end. What is sent already is answered.
+        It does not wait for that; the loop over the run comes to its end then. What is sent already is answered.
 
         Args:
             finish_turn_s: How long the answer may take, in seconds; then it is cut off. None: as long as it does.
@@ -185,19 +186,16 @@ class LiveScope(RunScope):
 
 
 def live_scope(
-    runner: Runner, user_id: str, session_id: str, queue: LiveRequestQueue | None, run_config: RunConfig | None,
+    runner: Runner, entrance: Entrance, queue: LiveRequestQueue | None, run_config: RunConfig | None,
     state_delta: Mapping[str, object] | None, deps: Any,
 ) -> LiveScope:  # fmt: skip
     """See `Runner.run_live`."""
-    from ._runner import NewInvocation
-
     config = live_config(run_config)
     check_agents(runner.agent)
     if queue is None:
         queue = LiveRequestQueue()
     elif not isinstance(queue, LiveRequestQueue):
         raise ConfigurationError(f"expected live_request_queue to be a LiveRequestQueue, found {shown(queue)}")
-    key = session_key(runner.app_name, user_id, session_id)
     own_id = f"e-{runner._env.new_id('invocation')}"
     lasting, temp = split_delta(state_delta)
     message = Event(
@@ -219,6 +217,6 @@ def live_scope(
         deps=deps,
         window=RunWindow(whole=compacts) if asked is None else RunWindow(asked=asked, whole=compacts),
     )
-    scope = LiveScope(runner._program, request, NewInvocation(runner, key))
+    scope = LiveScope(runner._program, request, entrance)
     scope.queue = queue
     return scope

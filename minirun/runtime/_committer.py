@@ -32,7 +32,6 @@ responses of cancelled calls, the error event) take none: they must be stored al
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -180,13 +179,6 @@ class Committer:
         if not self._left:
             self._room -= 1
             self.publish(event)
-
-    def withdraw_partial(self, fits: Callable[[Event], bool]) -> list[Event]:
-        """Take those partial events back that nobody has read, and return them."""
-        taken = [event for event, _ in self._queue if event.partial and fits(event)]
-        self._queue = [each for each in self._queue if each[0] not in taken]
-        self._room += len(taken)
-        return taken
 
     @trio.lowlevel.enable_ki_protection
     async def delivered(self) -> bool:

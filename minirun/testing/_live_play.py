@@ -2,7 +2,7 @@
 What a scripted live server says next: a queue of what it has made so far, and what an interruption leaves of it.
 
 The rules of this file. Entries are played in the order of their triggers; a step becomes *moves* when it is reached: a
-response, a wait, an end of the connection. A move is looked at by `next` and has its effect with `take`, so whoever
+response, a wait, an end of the connection. A move is looked at by `next` and has its effect with `take`, so what
 drives this may wait in between. When an entry has ended, the answer that it has opened is closed as the dialect does
 it. An interruption ends its entry: what is in flight still comes, then what it was interrupted by, then the end.
 

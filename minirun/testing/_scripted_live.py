@@ -20,7 +20,7 @@ from typing import Any, get_args
 import attrs
 import trio
 
-from .._json import brief
+from .._json import brief, is_seconds
 from ..errors import (
     ConfigurationError,
     ModelConnectionError,
@@ -116,6 +116,14 @@ class ScriptedLive(BaseLlm):
             raise ConfigurationError(f"expected dialect to be one of {known}, found {brief(dialect)}")
         if handles and not DIALECTS[dialect].resumes:
             raise ConfigurationError(f"expected no handles in the dialect {dialect!r}, found {brief(handles)}")
+        for option, value, least in (("word_ms", word_ms, 1), ("in_flight", in_flight, 0)):
+            if type(value) is not int or value < least:
+                msg = f"expected {option} to be an integer from {least} up, found {brief(value)}"
+                raise ConfigurationError(msg)
+        for option, seconds in (("silence_ms", silence_ms), ("handle_s", handle_s)):
+            if not is_seconds(seconds):
+                msg = f"expected {option} to be a finite number from 0 up, found {brief(seconds)}"
+                raise ConfigurationError(msg)
         self.name = name
         self.dialect = DIALECTS[dialect]
         self.live_capabilities = live_capabilities or self.dialect.capabilities
