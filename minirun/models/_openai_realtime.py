@@ -212,6 +212,7 @@ class OpenAIRealtimeConnection(BaseLlmConnection):
         await self._socket.aclose()
 
     async def _send(self, events: Iterable[ClientEvent]) -> None:
+        self._socket.check_open()
         for event in events:
             await self._socket.send(dumps(event))
 

@@ -106,7 +106,7 @@ class WebSocket:
         """
         async with self._line:
             await trio.lowlevel.checkpoint_if_cancelled()
-            self._check_open()
+            self.check_open()
             self._protocol.send_text(text.encode())
             await self._flush()
 
@@ -119,6 +119,17 @@ class WebSocket:
         if self._protocol.state is State.OPEN and not self._is_closed:
             self._protocol.send_text(text.encode())
             self._to_answer.set()
+
+    def check_open(self) -> None:
+        """Raise a ModelError if nothing can be sent any more."""
+        expected = "expected a connection that is open"
+        if self._is_closed:
+            raise ModelConnectionError(f"{expected}, found one that was closed by this side")
+        if self._protocol.state is not State.OPEN:
+            raise self._end() or ModelConnectionError(f"{expected}, found one that the provider has closed")
+        if self._is_cut:
+            found = "found one on which a message was left unfinished, as its sender was cancelled or the line broke"
+            raise ModelConnectionError(f"{expected}, {found}")
 
     async def receive(self) -> AsyncGenerator[bytes, None]:
         """The messages, one by one, until either side closes the connection in good order. See `next_message`."""
@@ -243,16 +254,6 @@ class WebSocket:
             return self._closed_error(1006, "")
         expected = f"expected what the websocket protocol has, and messages of at most {MESSAGE_BYTES_MAX} bytes"
         return ModelError(f"{expected}, found others ({clean(str(broken))})")
-
-    def _check_open(self) -> None:
-        expected = "expected a connection that is open"
-        if self._is_closed:
-            raise ModelConnectionError(f"{expected}, found one that was closed by this side")
-        if self._protocol.state is not State.OPEN:
-            raise self._end() or ModelConnectionError(f"{expected}, found one that the provider has closed")
-        if self._is_cut:
-            found = "found one on which a message was left unfinished, as its sender was cancelled or the line broke"
-            raise ModelConnectionError(f"{expected}, {found}")
 
 
 @asynccontextmanager

@@ -170,9 +170,7 @@ class Conversation:
         if self._active is None:
             self._cancels = self._asked is not None
             return []
-        event = self._event("response.cancel", **({"response_id": self._active} if self._active else {}))
-        self._kinds[event["event_id"]] = "cancel"
-        return [event]
+        return [self._event("response.cancel", **({"response_id": self._active} if self._active else {}))]
 
     def truncate(self, item_id: str, played_ms: int) -> list[ClientEvent]:
         """Tell how much was heard of an answer; nothing if no sound of it was shown."""
@@ -267,7 +265,7 @@ class Conversation:
         id = text_in(error.get("event_id"))
         kind = self._kinds.pop(id, None)
         self._contents.pop(id, None)
-        if kind == "cancel" and code == _NOT_ACTIVE:
+        if code == _NOT_ACTIVE:
             return [], []  # it had ended by itself meanwhile, and its end says so
         if id == self._asked:
             self._asked = None
@@ -291,8 +289,8 @@ class Conversation:
         is_cut = self._session.interrupts and self._active is not None and self._cut is None
         if is_cut:
             self._cut = self._active
-        item_id = text_in(event.get("item_id")) or None
-        return [LlmResponse(speech_started=True, item_id=item_id, interrupted=is_cut or None)], []
+        started = LlmResponse(speech_started=True, item_id=text_in(event.get("item_id")) or None)
+        return [started, LlmResponse(interrupted=True, item_id=self._item_id)] if is_cut else [started], []
 
     def _take_speech_stop(self, event: Mapping[str, Any]) -> Taken:
         self._speaks = False

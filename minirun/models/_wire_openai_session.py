@@ -94,7 +94,7 @@ class RealtimeApi(Api):
         hears, says = {"format": pcm, **self._hearing(live)}, {"format": pcm, **self._voice(live)}
         body["audio"] = {"input": hears, "output": says}
         body = _merged(body, config.extra_body or {})
-        return _session(body, live.output_audio_transcription is not None)
+        return _session(body, _interrupts(live), live.output_audio_transcription is not None)
 
     # --- what is refused ---
 
@@ -200,10 +200,15 @@ class RealtimeApi(Api):
             self._refuse_fields(inner, automatic, frozenset({"disabled"}))
         else:
             self._refuse_fields(inner, automatic, frozenset({"disabled", *times}))
-        handling = {"interrupt_response": False} if _named(given.get("activity_handling")) == "NO_INTERRUPTION" else {}
+        handling = {} if _interrupts(live) else {"interrupt_response": False}
         if self._turn_detection is not None:
             return {"turn_detection": {**self._turn_detection, **handling}}
         return {"turn_detection": {"type": "server_vad", **times, **handling}} if times or handling else {}
+
+
+def _interrupts(live: LiveConnectConfig) -> bool:
+    """Whether the user's voice is to cut an answer off."""
+    return _named((live.realtime_input_config or {}).get("activity_handling")) != "NO_INTERRUPTION"
 
 
 def _named(value: object) -> str | None:
@@ -221,17 +226,17 @@ def _merged(mine: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _session(body: dict[str, Any], transcribes: bool) -> Session:
+def _session(body: dict[str, Any], interrupts: bool, transcribes: bool) -> Session:
     hears = body["audio"]["input"]
     turns = hears.get("turn_detection", {"type": "server_vad"})
     if turns is None:
-        return Session(body, True, True, False, transcribes, 0)
+        return Session(body, True, interrupts, False, transcribes, 0)
     if turns.get("type") == "semantic_vad":
         silence_ms = _EAGERNESS_MS.get(turns.get("eagerness", "auto"), 8000)
     else:
         silence_ms = int(turns.get("silence_duration_ms") or SILENCE_MS)
-    interrupts, answers = turns.get("interrupt_response", True), turns.get("create_response", True)
-    return Session(body, False, bool(interrupts), bool(answers), transcribes, silence_ms)
+    interrupts, answers = bool(turns.get("interrupt_response", True)), bool(turns.get("create_response", True))
+    return Session(body, False, interrupts, answers, transcribes, silence_ms)
 
 
 def tools_of(tools: Sequence[FunctionDeclaration]) -> list[dict[str, Any]]:

@@ -72,7 +72,9 @@ class Peer:
         await self._flush()
 
     async def send(self, value: Any) -> None:
-        """Send a text, or a JSON value as text; bytes as they are."""
+        """Send a text, or a JSON value as text; bytes as they are. A client that has gone gets nothing."""
+        if self.protocol.state is not State.OPEN:
+            return
         if isinstance(value, bytes):
             self.protocol.send_binary(value)
         else:
@@ -82,6 +84,8 @@ class Peer:
 
     async def close(self, code: int | None = 1000, reason: str = "") -> None:
         """Close in good order, for whatever reason."""
+        if self.protocol.state is not State.OPEN:
+            return
         self.protocol.send_close(code, reason)
         await self._flush()
 
@@ -149,11 +153,14 @@ async def websockets_at(
         listeners: list[trio.SocketListener] = await nursery.start(
             partial(trio.serve_tcp, serve, 0, host="127.0.0.1")
         )
-        port = listeners[0].socket.getsockname()[1]
+        port, failure = listeners[0].socket.getsockname()[1], None
         try:
             yield f"{'wss' if tls is not None else 'ws'}://127.0.0.1:{port}"
-        finally:
-            nursery.cancel_scope.cancel()
+        except BaseException as error:
+            failure = error  # raised outside of the nursery, which would put it into a group
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
 
 
 async def _accepted(peer: Peer, refusal: Callable[[Request], Refusal | None]) -> bool:
