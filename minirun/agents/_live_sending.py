@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from ..errors import ModelError
+from ..errors import InvalidMessageError, ModelError
 from ..events import NO_ACTIONS, Event, EventActions
 from ..flows._live import Input
 from ..models import ActivityEnd, ActivityStart, AudioStreamEnd, BaseLlmConnection
 from ..models._live import Realtime
 from ..runtime import InvocationContext
 from ..types import Blob, Content
+from ._live_making import LiveSide
 
 if TYPE_CHECKING:
     from ._live_request_queue import LiveRequest
@@ -41,8 +42,8 @@ class Sending:
         self._talk = talk
         self.lock = trio.Lock()
         """One task sends at a time."""
-        self.sessions = 0
-        """How many sessions the model's side has begun with this agent."""
+        self.side = LiveSide(0)
+        """The present session of the model's side."""
         self._pending: list[_Sent] = []  # what may not be part of the server's session yet
         self._is_told = False  # whether the server tells what is
         self._may_send = trio.Event()
@@ -54,7 +55,7 @@ class Sending:
         """Take note of a new connection; unless a session *is_resumed*, the model is told everything as history."""
         if not is_resumed:
             self._pending.clear()
-            self.sessions += 1
+            self.side = LiveSide(self._talk.context._invocation.live.revision)
 
     def is_taken_up(self, content_id: str) -> None:
         """Note that the server has this content, and all before it."""
@@ -122,7 +123,12 @@ class Sending:
         if content is not None and content.responses:
             from ._live_questions import answer_question  # few conversations have questions
 
-            await answer_question(talk, content)
+            try:
+                await answer_question(talk.line, content, request.id or f"m-{talk.line.new_id()}")
+            except InvalidMessageError as error:  # who has put it into the queue hears of it as of all that happens
+                talk.line.unsent = None
+                await talk.emit(Event(partial=True, error_code="INVALID_MESSAGE", error_message=str(error), live={}))
+            talk.line.unsent = None
             return
         stored = await self._store(content, request)
         talk.line.unsent = None  # whatever happens from here on, it is on its way
