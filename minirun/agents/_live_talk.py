@@ -72,8 +72,8 @@ class Talk:
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody waits for the model, or for a call."""
-        return not self._is_at_rest
+        """Whether an answer is being given, maybe to a slow caller, or a call is made: then nobody is idle."""
+        return self.state is State.SPEAKING or self.calls.are_running
 
     async def run(self) -> None:
         """Converse. However it is left, what was heard by then is stored."""
