@@ -146,7 +146,7 @@ async def test_l7_an_interrupted_answer_is_stored_as_far_as_it_was_played(dialec
         heard_ms = 0
         async for event in live:
             heard_ms += sound_of([event])
-            if is_sound(event) and heard_ms == 400:
+            if event.output_transcription and event.output_transcription.text == "four":
                 await live.interrupt()
             elif event.interrupted and event.partial:
                 await live.played(event, 200)
@@ -155,7 +155,7 @@ async def test_l7_an_interrupted_answer_is_stored_as_far_as_it_was_played(dialec
         cut = [event for event in await stored(runner) if event.interrupted]
     assert lines(cut) == ["root: one two -"]
     assert [event.custom_metadata for event in cut] == [{"unheard": "three four"}]
-    assert [each.played_ms for each in sent_of(model, "truncate")] == ([200] if dialect == "openai" else [200])
+    assert [each.played_ms for each in sent_of(model, "truncate")] == ([200] if dialect == "openai" else [])
 
 
 @both
@@ -284,7 +284,7 @@ async def test_l15_attempts_to_connect_are_made_at_growing_intervals(dialect: Di
     refused = ModelConnectionError("refused")
     begins: list[Any] = [[], [refused], [refused], []]
     model = ScriptedLive([say("one"), say("two")], dialect=dialect, on_connect=begins)
-    async with new_runner(model) as runner, conversing(runner) as client:
+    async with new_runner(model, model_retry="standard") as runner, conversing(runner) as client:
         await client.ask("hi")
         model.play(drop(1006))
         await client.until(lambda event: event.live and event.live.get("reason") == "lost")
@@ -346,7 +346,7 @@ async def test_l19_leaving_stores_nothing_that_the_caller_has_not_seen(dialect: 
         async with runner.run_live(user_id="u", session_id="s") as live:
             await live.send_text("count")
             async for event in live:
-                if not seen:
+                if sound_of(seen) == 100:
                     await trio.sleep(0.5)  # all of the answer has come, and waits to be read
                 seen.append(event)
                 if sound_of(seen) == 200:

@@ -128,6 +128,10 @@ class Speech:
             return True
         return not (self._is_deaf or (response.item_id is not None and response.item_id == self._cut))
 
+    def begins(self) -> None:
+        """Take note of a new connection: what was cut off before does not come over it."""
+        self._is_deaf, self._cut = False, None
+
     def stop_showing(self) -> None:
         """Show nothing more of the answer that is being given, until the server says that it is over."""
         self._is_deaf = True
