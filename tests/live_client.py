@@ -16,7 +16,16 @@ from minirun.testing import LiveSent, ScriptedLive
 from minirun.testing._live_dialects import DialectName
 
 __all__ = [
-    "Client", "both", "conversing", "converse", "is_over", "is_sound", "lines", "new_runner", "sent_of", "sound_of",
+    "Client",
+    "both",
+    "converse",
+    "conversing",
+    "is_over",
+    "is_sound",
+    "lines",
+    "new_runner",
+    "sent_of",
+    "sound_of",
     "stored",
 ]  # fmt: skip
 

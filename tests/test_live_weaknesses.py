@@ -7,20 +7,19 @@ One test each at least; those of questions, streaming tools and transfers are in
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
 from pydantic import BaseModel
+from trio.testing import MockClock
 
 from minirun import (
-    InMemoryRunner,
     LlmAgent,
     LoopAgent,
     ParallelAgent,
     RunConfig,
-    SequentialAgent,
 )
 from minirun.agents import LiveRequestQueue
 from minirun.errors import (
@@ -71,7 +70,9 @@ def bad() -> str:
 
 
 @both
-async def test_l1_what_is_said_while_a_tool_runs_is_heard_at_once(dialect: DialectName, autojump_clock: MockClock) -> None:
+async def test_l1_what_is_said_while_a_tool_runs_is_heard_at_once(
+    dialect: DialectName, autojump_clock: MockClock
+) -> None:
     """L1: sound that comes while a call runs reaches the caller then, and an interruption as well."""
     model = ScriptedLive([[call("slow")], say("done")], dialect=dialect)
     async with new_runner(model, tools=[slow]) as runner, conversing(runner) as client:
@@ -138,7 +139,9 @@ async def test_l3_a_conversation_whose_calls_were_withdrawn_can_be_closed(autoju
 
 
 @both
-async def test_l7_an_interrupted_answer_is_stored_as_far_as_it_was_played(dialect: DialectName, autojump_clock: MockClock) -> None:
+async def test_l7_an_interrupted_answer_is_stored_as_far_as_it_was_played(
+    dialect: DialectName, autojump_clock: MockClock
+) -> None:
     """L7: what the client says that it has played is the content; the rest is `unheard`; a server that asks is told."""
     model = ScriptedLive([[say("one two three four"), pause(60)], say("Yes?")], dialect=dialect, word_ms=100)
     async with new_runner(model) as runner, runner.run_live(user_id="u", session_id="s") as live:
@@ -159,7 +162,9 @@ async def test_l7_an_interrupted_answer_is_stored_as_far_as_it_was_played(dialec
 
 
 @both
-async def test_l8_each_message_says_what_had_been_said_before_it(dialect: DialectName, autojump_clock: MockClock) -> None:
+async def test_l8_each_message_says_what_had_been_said_before_it(
+    dialect: DialectName, autojump_clock: MockClock
+) -> None:
     """L8: of messages that were sent quickly each names the event after which it was sent (`live["after_seq"]`)."""
     model = ScriptedLive([say("A"), say("B"), say("C")], dialect=dialect)
     async with new_runner(model) as runner, conversing(runner) as client:
@@ -184,7 +189,9 @@ class Listener(BasePlugin):
 
 
 @both
-async def test_l9_what_the_user_says_is_yielded_and_shown_to_hooks(dialect: DialectName, autojump_clock: MockClock) -> None:
+async def test_l9_what_the_user_says_is_yielded_and_shown_to_hooks(
+    dialect: DialectName, autojump_clock: MockClock
+) -> None:
     """L9: a second listener follows both sides: typed and spoken words of the user are events as all are."""
     model = ScriptedLive([say("Hello.")], dialect=dialect)
     listener = Listener()
@@ -279,7 +286,9 @@ async def test_l14_a_session_that_cannot_be_resumed_now_keeps_its_handle(autojum
 
 
 @both
-async def test_l15_attempts_to_connect_are_made_at_growing_intervals(dialect: DialectName, autojump_clock: MockClock) -> None:
+async def test_l15_attempts_to_connect_are_made_at_growing_intervals(
+    dialect: DialectName, autojump_clock: MockClock
+) -> None:
     """L15: the first attempt after a drop is made at once; the further ones wait, as the retries of all models do."""
     refused = ModelConnectionError("refused")
     begins: list[Any] = [[], [refused], [refused], []]
@@ -290,15 +299,19 @@ async def test_l15_attempts_to_connect_are_made_at_growing_intervals(dialect: Di
         await client.until(lambda event: event.live and event.live.get("reason") == "lost")
         await client.ask("again")
     at = [each.at for each in sent_of(model, "connect")]
-    waits = [after - before for before, after in zip(at[1:], at[2:], strict=False)]
+    waits = [after - before for before, after in pairwise(at[1:])]
     assert len(at) == 4
     assert 0 < waits[0] < waits[1]
 
 
 @both
-async def test_l17_after_a_handover_nothing_of_the_parent_is_stored(dialect: DialectName, autojump_clock: MockClock) -> None:
+async def test_l17_after_a_handover_nothing_of_the_parent_is_stored(
+    dialect: DialectName, autojump_clock: MockClock
+) -> None:
     """L17: what the parent's model says after it has handed over is neither shown nor stored."""
-    parent = ScriptedLive([[call("transfer_to_agent", agent_name="sub"), pause(0.5), say("late root")]], dialect=dialect)
+    parent = ScriptedLive(
+        [[call("transfer_to_agent", agent_name="sub"), pause(0.5), say("late root")]], dialect=dialect
+    )
     child = ScriptedLive([say("sub here"), say("sub again")], dialect=dialect)
     sub = LlmAgent(name="sub", model=child)
     async with new_runner(parent, sub_agents=[sub]) as runner:
@@ -338,7 +351,9 @@ async def stored_of(client: Any) -> list[Event]:
 
 
 @both
-async def test_l19_leaving_stores_nothing_that_the_caller_has_not_seen(dialect: DialectName, autojump_clock: MockClock) -> None:
+async def test_l19_leaving_stores_nothing_that_the_caller_has_not_seen(
+    dialect: DialectName, autojump_clock: MockClock
+) -> None:
     """L19: a caller that leaves in the middle of an answer finds of it what it was given, marked as cut off."""
     model = ScriptedLive([[say("one two three four"), pause(1)], say("never")], dialect=dialect, word_ms=100)
     async with new_runner(model) as runner:
@@ -401,7 +416,7 @@ async def test_l21_a_session_has_one_run_at_a_time(dialect: DialectName, autojum
 
 
 async def test_l22_the_queue_is_bounded_and_says_what_was_dropped(autojump_clock: MockClock) -> None:
-    """L22: content that does not fit is refused, the oldest sound is dropped and counted, and the next event says so."""
+    """L22: content that does not fit is refused; the oldest sound is dropped, and the next event says how much."""
     queue = LiveRequestQueue(max_contents=1, audio_s_max=1.0)
     queue.send_content("one")
     with pytest.raises(LiveQueueFullError):
@@ -450,7 +465,9 @@ class Answer(BaseModel):
         ),
     ],
 )
-async def test_l24_what_would_have_no_effect_is_refused_by_name(make: Callable[[Any], Any], named: str, autojump_clock: MockClock) -> None:
+async def test_l24_what_would_have_no_effect_is_refused_by_name(
+    make: Callable[[Any], Any], named: str, autojump_clock: MockClock
+) -> None:
     """L24: an agent with a field that live answers cannot honour, or that cannot speak, is refused before anything."""
     async with new_runner(None, agent=make(ScriptedLive([]))) as runner:
         with pytest.raises(NotSupportedError, match=named):
@@ -491,7 +508,7 @@ async def test_l26_a_closed_queue_is_refused(autojump_clock: MockClock) -> None:
 
 @both
 async def test_l27_a_block_of_spoken_words_keeps_the_session(dialect: DialectName, autojump_clock: MockClock) -> None:
-    """L27: when before_model answers spoken words in the model's place, its answer is cut off, and the session stays."""
+    """L27: when before_model answers spoken words itself, the answer is cut off, and the session stays."""
 
     def guard(callback_context: Any, llm_request: Any) -> LlmResponse | None:
         if "secret" in llm_request.contents[-1].text:
@@ -508,6 +525,28 @@ async def test_l27_a_block_of_spoken_words_keeps_the_session(dialect: DialectNam
     assert lines(client.events)[-2:] == ["user: bye", "root: Bye."]
     assert len(sent_of(model, "connect")) == 1
     assert sent_of(model, "cancel")
+
+
+@both
+async def test_l27_a_block_that_comes_after_the_answer_costs_nothing_more(
+    dialect: DialectName, autojump_clock: MockClock
+) -> None:
+    """L27: where words are understood only after the answer to them, a block adds its own, and cuts off no other."""
+
+    def guard(callback_context: Any, llm_request: Any) -> LlmResponse | None:
+        if "secret" in llm_request.contents[-1].text:
+            return LlmResponse(content=Content(role="model", parts=[Part(text="No.")]))
+        return None
+
+    model = ScriptedLive([say("Hello."), say("Bye.")], dialect=dialect)
+    async with new_runner(model, before_model_callback=guard) as runner, conversing(runner) as client:
+        await client.ask("hi")
+        model.play(hear("tell the secret", late=True), say("It is 42"))
+        await client.until(lambda event: event.text == "It is 42")
+        await trio.sleep(1)
+        await client.ask("bye")
+    assert "root: No." in lines(client.events)
+    assert lines(client.events)[-1] == "root: Bye."
 
 
 async def test_l_go_away_is_followed_between_turns(autojump_clock: MockClock) -> None:

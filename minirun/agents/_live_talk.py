@@ -280,7 +280,7 @@ class Talk:
         was, (self.state, doings) = self.state, step(self.state, what)
         for do in doings:
             await _DOINGS[do](self, about)
-        if what is Input.PIECE:
+        if what is Input.PIECE and not self.speech.is_deaf:
             await self.speech.show(about)
         if self.state is State.LISTENING and was is not State.LISTENING:
             await self._comes_to_rest()
@@ -314,6 +314,8 @@ class Talk:
             raise
         self.sending.is_answered()
         self._attempts = 0
+        if self.agent._hooks(self.context, "before_model_callback"):
+            await self.speech.keep_heard()  # they are asked before anything of the answer is shown
 
     def finish(self) -> None:
         """Say nothing more: what this agent is for is done."""
