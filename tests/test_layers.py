@@ -211,6 +211,7 @@ LATER = frozenset(
         "models._http",
         "models._live_settings",
         "models._registry",
+        "models._websocket",
         "plugins._manager",
         "runners._close_app",
         "runners._compactor",

@@ -10,6 +10,7 @@ The names of the providers' models: importing this registers them, so that `LlmA
 | --- | --- |
 | `claude-…` | `Claude(name)` |
 | `gemini-…` | `Gemini(name)` |
+| `gemini-…live…`, `gemini-…native-audio…` | `GeminiLive(name)`, for live runs; needs `minirun[live]` |
 | `gpt-…`, `o3`, `o4-mini` … | `OpenAIChat(name)` |
 | `responses:NAME` | `OpenAIResponses(NAME)` |
 | `openai:NAME@BASE_URL` | `OpenAIChat(NAME, base_url=BASE_URL)`, a server that speaks chat completions |
@@ -24,6 +25,7 @@ from collections.abc import Mapping
 
 from .._json import brief
 from ..errors import ConfigurationError
+from . import gemini as google
 from ._adapter import Key, checked_key, current_key
 from ._base import BaseLlm
 from ._registry import LLMRegistry
@@ -96,6 +98,10 @@ def _gemini(name: str) -> BaseLlm:
     return Gemini(name, api_key=_key_of("gemini", name))
 
 
+def _gemini_live(name: str) -> BaseLlm:
+    return google.GeminiLive(name, api_key=_key_of("gemini", name))
+
+
 def _server(name: str) -> BaseLlm:
     model, _, base_url = name.removeprefix("openai:").partition("@")
     base_url = base_url.rstrip("/")
@@ -104,6 +110,7 @@ def _server(name: str) -> BaseLlm:
 
 LLMRegistry.register(r"claude-.*", _claude)
 LLMRegistry.register(r"gemini-.*", _gemini)
+LLMRegistry.register(r"gemini-.*(live|native-audio).*", _gemini_live)
 LLMRegistry.register(r"responses:.+", _responses)
 LLMRegistry.register(r"gpt-.*|o\d.*", _gpt)
 LLMRegistry.register(r"openai:[^@]+@https?://.+", _server)
