@@ -209,6 +209,7 @@ LATER = frozenset(
         "models._draft",
         "models._fragments",
         "models._http",
+        "models._websocket",
         "models._live_settings",
         "models._registry",
         "models._websocket",

@@ -7,7 +7,7 @@ own, so that the next one can be opened before it is closed, as in a transfer. L
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
@@ -96,6 +96,10 @@ class Line:
             self.ended.set()
             self.connected.set()
             self.queue.close()
+
+    def start(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Let *task* run beside the conversation, which does not end before it has."""
+        self._nursery.start_soon(task)
 
     # --- connections
 

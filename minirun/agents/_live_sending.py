@@ -93,7 +93,8 @@ class Sending:
                 if isinstance(line.unsent, Blob):
                     async with self.lock:
                         await connection.send_realtime(line.unsent)
-                    line.unsent = None
+                    blob, line.unsent = line.unsent, None
+                    await self._talk.speech.record(blob)
                     continue
                 if line.unsent.close:
                     line.is_closing = True

@@ -8,16 +8,21 @@ from collections.abc import Sequence
 from .._json import freeze
 from ..types import Blob, Content, Part
 
-__all__ = ["Answer", "Heard", "audio_ms"]
+__all__ = ["Answer", "Heard", "audio_ms", "rate_of", "said"]
 
 _RATE = re.compile(r"rate=(\d+)")
 _BYTES_A_SAMPLE = 2  # PCM16
 
 
 def audio_ms(blob: Blob, rate: int) -> float:
-    """How long a piece of sound is, in milliseconds; its type may tell another *rate* of samples a second."""
+    """How long a piece of sound is, in milliseconds; *rate* is its samples a second, if its type tells none."""
+    return len(blob.data) * 1000 / (_BYTES_A_SAMPLE * rate_of(blob, rate))
+
+
+def rate_of(blob: Blob, rate: int) -> int:
+    """Its samples a second: as its type tells, else *rate*."""
     told = _RATE.search(blob.mime_type)
-    return len(blob.data) * 1000 / (_BYTES_A_SAMPLE * (int(told[1]) if told else rate))
+    return int(told[1]) if told else rate
 
 
 class Heard:
@@ -29,13 +34,12 @@ class Heard:
         answers: How many answers had begun when it began.
     """
 
-    __slots__ = ("answers", "is_finished", "item_id", "pieces")
+    __slots__ = ("answers", "item_id", "pieces")
 
     def __init__(self, item_id: str | None, answers: int) -> None:
         self.item_id = item_id
         self.answers = answers
         self.pieces: list[str] = []
-        self.is_finished = False
 
     @property
     def text(self) -> str:

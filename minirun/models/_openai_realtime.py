@@ -83,7 +83,7 @@ class OpenAIRealtime(BaseLlm):
         headers: Mapping[str, str] | None = None,
         timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> None:
-        from . import _websocket  # noqa: F401  # so that a missing library is told here, and not by the first run
+        from ._websocket import connected  # a missing library is told here, and not by the first run
 
         if not isinstance(name, str) or not name.strip() or not name.isprintable():
             raise ConfigurationError(f"expected the provider's name of a model, found {brief(name)}")
@@ -102,6 +102,7 @@ class OpenAIRealtime(BaseLlm):
         self._headers = checked_headers(headers)
         self._url = "ws" + checked_url(base_url).removeprefix("http") + "/realtime"
         self._timeout_s = timeout_s
+        self._connected = connected
 
     async def generate_content_async(
         self, request: LlmRequest, stream: bool = False
@@ -125,15 +126,14 @@ class OpenAIRealtime(BaseLlm):
             NotSupportedError: The request asks for what the API does not have; nothing was sent.
             ModelError: There is no connection; its subclasses say how.
         """
-        from ._websocket import connected
-
         live = request.live if request.live is not None else LiveConnectConfig()
         session = self._api.session(request.config, live)
         key = None if self._key is None else await current_key(self._key)
         headers = {"authorization": f"Bearer {key}"} if key is not None else {}
         url = f"{self._url}?model={quote(request.model or self.name, safe='')}"
         try:
-            async with connected(url, headers={**headers, **self._headers}, timeout_s=self._timeout_s) as socket:
+            told = {**headers, **self._headers}
+            async with self._connected(url, headers=told, timeout_s=self._timeout_s) as socket:
                 connection = OpenAIRealtimeConnection(socket, Conversation(session))
                 try:
                     with trio.fail_after(self._timeout_s):
