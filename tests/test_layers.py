@@ -212,7 +212,6 @@ LATER = frozenset(
         "models._websocket",
         "models._live_settings",
         "models._registry",
-        "models._websocket",
         "plugins._manager",
         "runners._close_app",
         "runners._compactor",
