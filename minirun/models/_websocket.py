@@ -91,7 +91,6 @@ class WebSocket:
         self._to_answer = trio.Event()  # pongs and the like may wait to be sent
         self._answering = trio.CancelScope(shield=True)  # ended by closing
         self._reading = trio.Lock()  # held by who reads
-        self._waiting = trio.CancelScope()  # around the waiting of who receives
         self._frames: deque[Frame] = deque()  # read, and not received yet
         self._message = bytearray()  # what has come of a message in several frames
 
@@ -165,7 +164,6 @@ class WebSocket:
         if self._is_closed:
             return
         self._is_closed = True
-        self._waiting.cancel()
         try:
             with trio.move_on_after(CLOSE_S, shield=True):
                 async with self._line:
@@ -218,13 +216,11 @@ class WebSocket:
         """Read a piece; it may hold several messages, or none."""
         async with self._reading:
             for was_silent in (False, True):
-                with trio.move_on_after(SILENCE_S) as self._waiting:
+                with trio.move_on_after(SILENCE_S):
                     try:
                         self._take(await self._stream.receive_some(READ_BYTES))
                     except (trio.BrokenResourceError, trio.ClosedResourceError):
                         self._take(b"")
-                    return
-                if self._is_closed:
                     return
                 if not was_silent:
                     self._protocol.send_ping(b"minirun")
