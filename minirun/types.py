@@ -110,12 +110,17 @@ class FunctionResponse(Value):
     What a tool answered. `id` is that of the call; an answer that holds the key `error` is a failure.
 
     `parts` are images, sounds and files that belong to the answer: parts with `inline_data` or `file_data`.
+
+    Two fields are for live connections that take interim results: `will_continue` says that more answers of this call
+    follow, `scheduling` when the model is to speak of it (`SILENT`, `WHEN_IDLE`, `INTERRUPT`).
     """
 
     name: str = attrs.field(metadata=TEXT)
     response: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, metadata=OBJECT)
     id: str | None = attrs.field(default=None, metadata=TEXT)
     parts: Sequence[Part] = attrs.field(default=EMPTY_LIST, metadata=checked(lambda value, path: _media(value, path)))
+    scheduling: str | None = attrs.field(default=None, metadata=TEXT)
+    will_continue: bool | None = attrs.field(default=None, metadata=FLAG)
     unknown_fields: Mapping[str, Any] = unknown_field()
 
 
@@ -329,11 +334,16 @@ class UsageMetadata(Value):
 @constructed
 @attrs.frozen(kw_only=True, weakref_slot=False, eq=False, repr=False)
 class FunctionDeclaration(Value):
-    """A tool as a model sees it: `parameters` is a JSON schema of type object."""
+    """
+    A tool as a model sees it: `parameters` is a JSON schema of type object.
+
+    `behavior` is for live connections: `NON_BLOCKING` where the model is to go on while the tool runs.
+    """
 
     name: str = attrs.field(metadata=TEXT)
     description: str = attrs.field(default="", metadata=TEXT)
     parameters: Mapping[str, Any] = attrs.field(default=EMPTY_DICT, validator=check_in_subclass, metadata=OBJECT)
+    behavior: str | None = attrs.field(default=None, metadata=TEXT)
 
 
 def declarations(value: object, path: str = "GenerateContentConfig.tools") -> tuple[FunctionDeclaration, ...]:

@@ -37,7 +37,6 @@ from minirun import (
     RunConfig,
     Runner,
     SqliteSessionService,
-    StreamingMode,
 )
 from minirun.artifacts import InMemoryArtifactService
 from minirun.errors import (

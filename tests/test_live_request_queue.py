@@ -317,7 +317,7 @@ async def test_a_closed_queue_takes_nothing_more() -> None:
         queue.send_activity_start, queue.send_activity_end, queue.send_audio_stream_end, queue.begin_use,
     ]  # fmt: skip
     for send in tries:
-        with pytest.raises(InvocationEndedError, match="is closed.*make another queue"):
+        with pytest.raises(InvocationEndedError, match=r"is closed.*make another queue"):
             send()
     with pytest.raises(InvocationEndedError, match="is closed"):
         await queue.put(said("b"))
@@ -385,10 +385,11 @@ async def test_a_reader_wakes_for_whatever_comes() -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(take_all)
-        for send in (
+        sends: list[Callable[[], None]] = [
             lambda: queue.send_content("a"), queue.send_activity_end, lambda: queue.send_realtime(sound(20)),
             lambda: queue.send_realtime(picture()), queue.close,
-        ):  # fmt: skip
+        ]  # fmt: skip
+        for send in sends:
             await trio.testing.wait_all_tasks_blocked()
             before = len(taken)
             queue.send_realtime(sound(20, 9))

@@ -199,7 +199,8 @@ ACCEPTED: dict[tuple[str, str], tuple[object, ...]] = {
 MADE_BY_MINIRUN = frozenset(
     {
         "ArtifactVersion", "BaseTool", "Collected", "Commit", "Damage", "GenerateContentConfigDraft", "Invocation",
-        "LiveCapabilities", "LiveSession", "Memory", "NodeRunInfo", "OpenCall", "PendingCall", "Program", "RestApiTool", "SavedSession",
+        "LiveCapabilities",
+        "LiveSession", "Memory", "NodeRunInfo", "OpenCall", "PendingCall", "Program", "RestApiTool", "SavedSession",
         "Session", "Stored",
     }
 )  # fmt: skip

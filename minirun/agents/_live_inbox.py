@@ -32,7 +32,7 @@ class Inbox:
     """
 
     def __init__(self, ahead_s: float, rate: int) -> None:
-        self._items: deque[Item] = deque()
+        self._items: deque[tuple[Item, float]] = deque()  # with how much sound is in it, in milliseconds
         self._ahead_ms = ahead_s * 1000
         self.rate = rate
         self._audio_ms = 0.0
@@ -43,8 +43,9 @@ class Inbox:
 
     def post(self, item: tuple[Input, Any]) -> None:
         """Add what has happened here; nobody is held back."""
-        self._items.append(item)
-        self._readers.unpark()
+        self._items.append((item, 0.0))
+        if self._readers:
+            self._readers.unpark()
 
     async def bring(self, response: LlmResponse) -> None:
         """Add what the server says; wait while too much sound is there. A checkpoint of cancellation."""
@@ -55,8 +56,9 @@ class Inbox:
         if response.interrupted:
             self._drop_audio()
         self._audio_ms += length
-        self._items.append(response)
-        self._readers.unpark()
+        self._items.append((response, length))
+        if self._readers:
+            self._readers.unpark()
 
     async def take(self) -> Item:
         """Return the next item; wait for it. A checkpoint."""
@@ -64,21 +66,22 @@ class Inbox:
             await trio.lowlevel.checkpoint_if_cancelled()
         while not self._items:
             await self._readers.park()
-        item = self._items.popleft()
-        if isinstance(item, LlmResponse):
-            self._audio_ms -= self._length_of(item)
+        item, length = self._items.popleft()
+        if length:
+            self._audio_ms -= length
             if self._bringers:
                 self._bringers.unpark_all()
         return item
 
     def drop_responses(self) -> None:
         """Forget what a connection that is gone has said; what has happened here stays."""
-        self._items = deque(item for item in self._items if not isinstance(item, LlmResponse))
+        self._items = deque(each for each in self._items if not isinstance(each[0], LlmResponse))
         self._audio_ms = 0.0
 
     def _drop_audio(self) -> None:
         self._items = deque(
-            item if not isinstance(item, LlmResponse) else self._without_audio(item) for item in self._items
+            (self._without_audio(item) if isinstance(item, LlmResponse) and length else item, 0.0)
+            for item, length in self._items
         )
         self.dropped_ms += self._audio_ms
         self._audio_ms = 0.0
@@ -86,8 +89,6 @@ class Inbox:
             self._bringers.unpark_all()
 
     def _without_audio(self, response: LlmResponse) -> LlmResponse:
-        if not self._length_of(response):
-            return response
         assert response.content is not None
         left = [part for part in response.content.parts if not _is_audio(part)]
         return changed(response, content=changed(response.content, parts=tuple(left)) if left else None)

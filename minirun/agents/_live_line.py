@@ -7,7 +7,7 @@ own, so that the next one can be opened before it is closed, as in a transfer. L
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import trio
@@ -16,6 +16,7 @@ from ..errors import IdleTimeoutError, ModelError, NotSupportedError, TurnsLimit
 from ..models import BaseLlm, BaseLlmConnection, LlmRequest
 from ..runtime import InvocationContext
 from ..runtime._failure import leaves
+from ..types import Blob
 from ._base import LINE, BaseAgent
 from ._composite import SequentialAgent
 from ._live_request_queue import LiveRequest, LiveRequestQueue
@@ -63,7 +64,7 @@ class Line:
         """How many samples of sound a second the model wants."""
         self.ended = trio.Event()
         """Set when no agent speaks any more."""
-        self.unsent: LiveRequest | None = None
+        self.unsent: LiveRequest | Blob | None = None
         """What was taken from the queue, and has not gone out as a whole."""
         self._nursery: trio.Nursery
         self._held: _Held | None = None
@@ -95,6 +96,10 @@ class Line:
             self.ended.set()
             self.connected.set()
             self.queue.close()
+
+    def start(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Let *task* run beside the conversation, which does not end before it has."""
+        self._nursery.start_soon(task)
 
     # --- connections
 

@@ -305,6 +305,19 @@ class LiveRequestQueue:
             raise LiveQueueFullError(msg)
         self._take(request, parts)
 
+    async def put_realtime(self, blob: Blob) -> None:
+        """As `put`, for a piece of sound or a picture."""
+        if isinstance(blob, Blob):
+            self._check_open()
+            ns = _sound_ns(blob)
+            if self._has_room(0, max(ns, 0)) and not self._audio_line.locked():
+                await trio.lowlevel.checkpoint_if_cancelled()
+                self._take_blob(blob)
+                if self._arrival is not None:
+                    self._arrival.set()
+                return
+        await self.put(LiveRequest(blob=blob))
+
     async def put(self, request: LiveRequest) -> None:
         """
         Send what a request says, once there is room for it: no sound is dropped.
@@ -365,6 +378,11 @@ class LiveRequestQueue:
         self._is_used = False
 
     async def get(self) -> LiveRequest:
+        """Take out what comes next, as `take` does; a piece of sound and a picture come in a request, too."""
+        taken = await self.take()
+        return LiveRequest(blob=taken) if isinstance(taken, Blob) else taken
+
+    async def take(self) -> LiveRequest | Blob:
         """
         Take out what comes next, and wait for it; `close` is the last, and comes again and again.
 
@@ -385,7 +403,8 @@ class LiveRequestQueue:
             finally:
                 self._arrival = None
         taken = self._pop()
-        self._tell_room()
+        if self._room is not None:
+            self._tell_room()
         return taken
 
     def drop_audio_older(self, seconds: float) -> int:
@@ -485,17 +504,17 @@ class LiveRequestQueue:
         self._next_place += 1
         return self._next_place
 
-    def _pop(self) -> LiveRequest:
+    def _pop(self) -> LiveRequest | Blob:
         other = self._others[0][0] if self._others else _NOWHERE
         sound = self._audio[0][0] if self._audio else _NOWHERE
         if self._picture is not None and self._picture[0] < min(other, sound):
             blob = self._picture[1]
             self._picture = None
-            return LiveRequest(blob=blob)
+            return blob
         if sound < other:
             _, blob, ns = self._audio.popleft()
             self._audio_ns -= ns
-            return LiveRequest(blob=blob)
+            return blob
         return self._others.popleft()[1] if self._others else LiveRequest(close=True)
 
     def _tell_room(self) -> None:

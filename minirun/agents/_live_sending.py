@@ -17,7 +17,7 @@ from ..flows._live import Input
 from ..models import ActivityEnd, ActivityStart, AudioStreamEnd, BaseLlmConnection
 from ..models._live import Realtime
 from ..runtime import InvocationContext
-from ..types import Content
+from ..types import Blob, Content
 
 if TYPE_CHECKING:
     from ._live_request_queue import LiveRequest
@@ -87,8 +87,15 @@ class Sending:
                 await self._deliver(connection, each)
             while True:
                 if line.unsent is None:
-                    line.unsent = await line.queue.get()
-                await self._may_send.wait()
+                    line.unsent = await line.queue.take()
+                if not self._may_send.is_set():
+                    await self._may_send.wait()
+                if isinstance(line.unsent, Blob):
+                    async with self.lock:
+                        await connection.send_realtime(line.unsent)
+                    blob, line.unsent = line.unsent, None
+                    await self._talk.speech.record(blob)
+                    continue
                 if line.unsent.close:
                     line.is_closing = True
                     self._talk.inbox.post((Input.CLOSE, None))

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from .._values import changed
+from .._values import MAKE, changed
 from ..errors import MinirunError
 from ..events import Event
 from ..flows._live import Input
-from ..flows._utterances import Answer, Heard, audio_ms, said
+from ..flows._utterances import Answer, Heard, audio_ms, rate_of, said
 from ..models import LlmResponse
 from ..runtime._committer import Committer
-from ..types import Content, Part, Transcription, UsageMetadata
+from ..types import Blob, Content, Part, Transcription, UsageMetadata
+from ._live_recording import Recording, finished
 
 if TYPE_CHECKING:
     from ._live_talk import Talk
@@ -38,6 +39,8 @@ class Speech:
         self._begun = 0  # how many answers
         self._places: dict[int, int] = {}  # of answers in the log, by their number
         self._cut: str | None = None  # the item that was cut off last
+        self._recorded: dict[str | None, Recording] = {}  # utterances of the user, by item; None: what comes next
+        self._recording: Recording | None = None  # of the answer
         self._is_deaf = False  # whether what comes belongs to an answer that the program has interrupted
         self.usage: UsageMetadata | None = None
         """What the model says it has used since the last answer."""
@@ -51,6 +54,8 @@ class Speech:
         heard = self._heard.get(item)
         if heard is None:
             heard = self._heard[item] = Heard(item, self._begun)
+            if item is not None and None in self._recorded:
+                self._recorded[item] = self._recorded[None]
         spoken = response.input_transcription
         if spoken is not None and spoken.text:
             heard.pieces.append(spoken.text)
@@ -58,11 +63,19 @@ class Speech:
             live = None if item is None else {"item_id": item}
             event = Event(author="user", content=content, partial=True, input_transcription=spoken, live=live)
             await talk.emit(event)
+        if response.speech_stopped and self._recorded.get(None) is self._recorded.get(item):
+            self._recorded.pop(None, None)  # what follows is another utterance
         is_finished = spoken is not None and bool(spoken.finished)
         if is_finished:
             await self._keep(heard)
         if (is_finished or response.speech_stopped) and heard.answers == self._begun:
             talk.inbox.post((Input.ASKED, None))
+
+    @property
+    def awaits_text(self) -> bool:
+        """Whether the server still has to say what the user has said."""
+        connection = self._talk.connection
+        return bool(self._heard) and connection is not None and connection.capabilities.finishes_transcripts
 
     async def keep_heard(self) -> None:
         """Store what was heard of the user, unless the server says itself when it is all there, maybe later."""
@@ -75,13 +88,17 @@ class Speech:
         self._heard.pop(heard.item_id, None)
         if not heard.text:
             return
+        recording = self._recorded.pop(heard.item_id, None)
+        if self._recorded.get(None) is recording:
+            self._recorded.pop(None, None)
         live: dict[str, Any] = {} if heard.item_id is None else {"item_id": heard.item_id}
         if heard.answers in self._places:
             live["before_seq"] = self._places[heard.answers]
         event = Event(
-            id=self._next_id("heard"),
+            id=self._next_id("heard") if recording is None else recording.event_id,
             author="user",
             content=said("user", heard.text),
+            actions=await finished(recording),
             input_transcription=Transcription(text=heard.text, finished=True),
             live=live,
         )
@@ -125,11 +142,25 @@ class Speech:
                 answer.written.append(part.text)
             elif part.inline_data is not None and part.inline_data.mime_type.startswith("audio/"):
                 length += audio_ms(part.inline_data, self._talk.inbox.rate)
+                if self._talk.line.settings.save_live_blob:
+                    if self._recording is None:
+                        self._recording = self._record(answer.event_id, self._talk.inbox.rate)
+                    await self._recording.add(part.inline_data.data)
         if spoken is not None and spoken.text:
             answer.spoken.append(spoken.text)
         answer.audio_ms += length
-        live = {"item_id": answer.item_id}
-        event = Event(id=answer.event_id, content=content, partial=True, output_transcription=spoken, live=live)
+        context = self._talk.context
+        event: Event = MAKE[Event](  # complete already; its fields were checked when the response was made
+            id=answer.event_id,
+            invocation_id=context.invocation_id,
+            author=context.agent_name,
+            branch=context.branch,
+            node_info=context._position.node_info,
+            content=content,
+            partial=True,
+            output_transcription=spoken,
+            live=answer.live,
+        )
         await self._talk.emit(event)
         answer.shown_ms += length
 
@@ -146,7 +177,7 @@ class Speech:
             return
         over = response is not None and bool(response.turn_complete)
         event = self._event(answer, answer.text, turn_complete=over or None)
-        await self._store(event)
+        await self._store(await self._with_recording(event))
 
     async def cut_answer(self) -> None:
         """Show that the answer is cut off, let the caller say what was played of it, and store that."""
@@ -161,7 +192,7 @@ class Speech:
         await talk.emit(notice)
         await committer.delivered()
         played = talk.line.played.pop(answer.item_id, answer.shown_ms)
-        await self._store(self._cut_event(answer, played))
+        await self._store(await self._with_recording(self._cut_event(answer, played)))
         connection = talk.connection
         if connection is not None and answer.audio_ms >= 1 and answer.item_id != answer.event_id:
             async with talk.sending.lock:
@@ -204,6 +235,26 @@ class Speech:
         if self._answer is None:
             self._begun += 1
 
+    # --- what is recorded
+
+    async def record(self, blob: Blob) -> None:
+        """Keep sound of the user, if it is to be kept; it belongs to the utterance that is heard next."""
+        if self._talk.line.settings.save_live_blob and blob.mime_type.startswith("audio/"):
+            recording = self._recorded.get(None)
+            if recording is None:
+                rate = self._talk.line.input_rate
+                recording = self._recorded[None] = self._record(self._next_id("heard"), rate_of(blob, rate))
+            await recording.add(blob.data)
+
+    def _record(self, event_id: str, rate: int) -> Recording:
+        recording = Recording(self._talk.context._invocation.artifacts, event_id, rate)
+        self._talk.line.start(recording.run)
+        return recording
+
+    async def _with_recording(self, event: Event) -> Event:
+        recording, self._recording = self._recording, None
+        return event if recording is None else changed(event, actions=await recording.finish())
+
     # --- other events
 
     async def tell_connection(self, reason: str) -> None:
@@ -243,9 +294,12 @@ class Speech:
                 unread = withdraw_partial(invocation.committer, lambda event: event.id == answer.event_id)
                 played = answer.shown_ms - sum(self._length_of(event) for event in unread)
                 event = self._cut_event(answer, self._talk.line.played.get(answer.item_id, played))
-                await self._talk.emit(event, closing=True)
+                await self._talk.emit(await self._with_recording(event), closing=True)
         except MinirunError:  # the store fails: the end of the run reports it
             await trio.lowlevel.checkpoint_if_cancelled()
+        finally:
+            for recording in {*self._recorded.values(), *([self._recording] if self._recording else [])}:
+                await recording.drop()
 
     def _length_of(self, event: Event) -> float:
         parts = () if event.content is None else event.content.parts

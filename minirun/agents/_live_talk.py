@@ -43,6 +43,9 @@ __all__ = ["Talk"]
 # Of a connection's lifetime, how much is used before another one is opened, between two turns.
 _SHARE_OF_LIFETIME = 0.8
 
+# How long a conversation that is over waits for the text of what was said last, which is understood by another model.
+_TEXT_WAIT_S = 5.0
+
 
 class Talk:
     """See the module."""
@@ -113,6 +116,8 @@ class Talk:
             self.inbox.drop_responses()
             await self._happens(Input.LOST, None)
             self.line.queue.drop_audio_older(self.line.settings.resume_audio_s_max)
+            if self.line.is_closing and self._is_at_rest:
+                await self._happens(Input.CLOSE, None)
 
     @property
     def _cleanup_s(self) -> float:
@@ -192,12 +197,16 @@ class Talk:
             if self._is_to_leave():
                 return False
             item: Item | None = None
-            with trio.move_on_at(self._leaves_at if self._is_at_rest else self.line.closes_at):
+            deadline = min(self.line.closes_at, self._leaves_at if self._is_at_rest else float("inf"))
+            if deadline == float("inf"):
                 item = await self.inbox.take()
+            else:
+                with trio.move_on_at(deadline):
+                    item = await self.inbox.take()
             if item is None:
                 if trio.current_time() >= self.line.closes_at:
                     await self._happens(Input.LOST, None)  # of what is not finished by now
-                    self.state = State.CLOSING
+                    self.finish()
             elif isinstance(item, LlmResponse):
                 await self._take(item)
             elif item[0] is not Input.LOST:
@@ -206,7 +215,16 @@ class Talk:
                 return True
             else:
                 raise item[1]
+            if self.line.is_closing and self._is_at_rest:
+                await self._close()
         return False
+
+    async def _close(self) -> None:
+        """End the conversation, which is at rest; of what the user has said last the text may still come."""
+        if self.speech.awaits_text:
+            self.line.closes_at = min(self.line.closes_at, trio.current_time() + _TEXT_WAIT_S)
+        else:
+            await self._happens(Input.CLOSE, None)
 
     @property
     def _is_at_rest(self) -> bool:
@@ -265,8 +283,6 @@ class Talk:
             await self.speech.show(about)
         if self.state is State.LISTENING and was is not State.LISTENING:
             await self._comes_to_rest()
-        if self._is_at_rest and self.line.is_closing and what is not Input.CLOSE:
-            await self._happens(Input.CLOSE, None)
 
     async def _comes_to_rest(self) -> None:
         """A turn is over: what was to wait for that."""

@@ -5,18 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from .._json import freeze
 from ..types import Blob, Content, Part
 
-__all__ = ["Answer", "Heard", "audio_ms"]
+__all__ = ["Answer", "Heard", "audio_ms", "rate_of", "said"]
 
 _RATE = re.compile(r"rate=(\d+)")
 _BYTES_A_SAMPLE = 2  # PCM16
 
 
 def audio_ms(blob: Blob, rate: int) -> float:
-    """How long a piece of sound is, in milliseconds; its type may tell another *rate* of samples a second."""
+    """How long a piece of sound is, in milliseconds; *rate* is its samples a second, if its type tells none."""
+    return len(blob.data) * 1000 / (_BYTES_A_SAMPLE * rate_of(blob, rate))
+
+
+def rate_of(blob: Blob, rate: int) -> int:
+    """Its samples a second: as its type tells, else *rate*."""
     told = _RATE.search(blob.mime_type)
-    return len(blob.data) * 1000 / (_BYTES_A_SAMPLE * (int(told[1]) if told else rate))
+    return int(told[1]) if told else rate
 
 
 class Heard:
@@ -28,13 +34,12 @@ class Heard:
         answers: How many answers had begun when it began.
     """
 
-    __slots__ = ("answers", "is_finished", "item_id", "pieces")
+    __slots__ = ("answers", "item_id", "pieces")
 
     def __init__(self, item_id: str | None, answers: int) -> None:
         self.item_id = item_id
         self.answers = answers
         self.pieces: list[str] = []
-        self.is_finished = False
 
     @property
     def text(self) -> str:
@@ -51,11 +56,13 @@ class Answer:
         event_id: The id of the event that it will be.
     """
 
-    __slots__ = ("audio_ms", "event_id", "is_suppressed", "item_id", "shown_ms", "spoken", "written")
+    __slots__ = ("audio_ms", "event_id", "item_id", "live", "shown_ms", "spoken", "written")
 
     def __init__(self, item_id: str, event_id: str) -> None:
         self.item_id = item_id
         self.event_id = event_id
+        self.live = freeze({"item_id": item_id})
+        """What its pieces say of it (`Event.live`)."""
         self.spoken: list[str] = []
         """Pieces of what is said in its sound."""
         self.written: list[str] = []
@@ -64,8 +71,6 @@ class Answer:
         """How much sound of it has come."""
         self.shown_ms = 0.0
         """How much of that the caller was shown."""
-        self.is_suppressed = False
-        """Whether what still comes of it is shown to nobody."""
 
     @property
     def text(self) -> str:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import ssl
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
 
@@ -82,8 +82,11 @@ class WebSocket:
     Sending and receiving raise a ModelError when the connection is lost: `error_of_close` says which.
     """
 
-    def __init__(self, stream: trio.abc.Stream, protocol: ClientProtocol) -> None:
+    def __init__(
+        self, stream: trio.abc.Stream, protocol: ClientProtocol, closed_error: Callable[[int, str], ModelError | None]
+    ) -> None:
         self._stream = stream
+        self._closed_error = closed_error
         self._protocol = protocol
         self._line = trio.Lock()  # held by who sends
         self._is_cut = False  # a message went out by half
@@ -242,9 +245,9 @@ class WebSocket:
         """The error that the end of the connection is; None: it was closed in good order."""
         closed, broken = self._protocol.close_rcvd, self._protocol.parser_exc
         if closed is not None:
-            return error_of_close(closed.code, closed.reason)
+            return self._closed_error(closed.code, closed.reason)
         if broken is None or isinstance(broken, EOFError):
-            return error_of_close(1006, "")
+            return self._closed_error(1006, "")
         expected = f"expected what the websocket protocol has, and messages of at most {MESSAGE_BYTES_MAX} bytes"
         return ModelError(f"{expected}, found others ({clean(str(broken))})")
 
@@ -257,6 +260,7 @@ async def connected(
     timeout_s: float = CONNECT_TIMEOUT_S,
     request_id_header: str = "x-request-id",
     ssl_context: ssl.SSLContext | None = None,
+    closed_error: Callable[[int, str], ModelError | None] | None = None,
 ) -> AsyncIterator[WebSocket]:
     """
     Connect; the block has the connection, which is closed at its end.
@@ -267,6 +271,8 @@ async def connected(
         timeout_s: How long connecting may take, in seconds.
         request_id_header: In which header of its answer the provider names the request.
         ssl_context: How TLS is done; None: with the certificates that the system trusts.
+        closed_error: Given the code and the reason of a close, the error that it is, or None; by default as
+            `error_of_close` says.
 
     Raises:
         ConfigurationError: It is no such address.
@@ -296,7 +302,7 @@ async def connected(
         if stream is not None:
             await trio.aclose_forcefully(stream)
         raise
-    socket, failure = WebSocket(stream, protocol), None
+    socket, failure = WebSocket(stream, protocol, closed_error or error_of_close), None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(socket.answer)
         try:
