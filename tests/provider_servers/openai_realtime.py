@@ -27,7 +27,9 @@ from .openai_chat import KEY
 from .sockets import Peer, Refusal
 from .strict import problem_with
 
-__all__ = ["BYTES_PER_MS", "KEY", "Call", "Close", "Deaf", "End", "Hold", "RealtimeServer", "Reset", "Say", "Send", "refusal"]
+__all__ = [
+    "BYTES_PER_MS", "KEY", "Call", "Close", "Deaf", "End", "Hold", "RealtimeServer", "Reset", "Say", "Send", "refusal",
+]
 
 BYTES_PER_MS = 48  # PCM16, 24 000 samples a second
 CHUNK_MS = 100
