@@ -147,7 +147,7 @@ class Speech:
                         self._recording = self._record(answer.event_id, self._talk.inbox.rate)
                     await self._recording.add(part.inline_data.data)
         if spoken is not None and spoken.text:
-            answer.spoken.append(spoken.text)
+            answer.spoken.append((spoken.text, answer.audio_ms))
         answer.audio_ms += length
         context = self._talk.context
         event: Event = MAKE[Event](  # complete already; its fields were checked when the response was made
@@ -194,7 +194,9 @@ class Speech:
         played = talk.line.played.pop(answer.item_id, answer.shown_ms)
         await self._store(await self._with_recording(self._cut_event(answer, played)))
         connection = talk.connection
-        if connection is not None and answer.audio_ms >= 1 and answer.item_id != answer.event_id:
+        if connection is None or connection.capabilities.knows_playback:
+            return
+        if answer.audio_ms >= 1 and answer.item_id != answer.event_id:
             async with talk.sending.lock:
                 await connection.truncate(answer.item_id, max(1, int(min(played, answer.audio_ms))))
 

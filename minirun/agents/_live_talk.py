@@ -72,8 +72,8 @@ class Talk:
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody waits for the model, or the model for a call."""
-        return self.state is not State.LISTENING or self.calls.are_running
+        """Whether an answer is being given, maybe to a slow caller, or a call is made: then nobody is idle."""
+        return self.state is State.SPEAKING or self.calls.are_running
 
     async def run(self) -> None:
         """Converse. However it is left, what was heard by then is stored."""
@@ -228,7 +228,7 @@ class Talk:
 
     @property
     def _is_at_rest(self) -> bool:
-        return self.state is State.LISTENING and not self.calls.are_running
+        return self.state is State.LISTENING and not (self.calls.are_running or self.line.remaking)
 
     def _is_to_leave(self) -> bool:
         """Whether the connection is to be left for another one now: its time is over, and nobody says anything."""
@@ -273,9 +273,10 @@ class Talk:
     async def _happens(self, what: Input, about: Any) -> None:
         """Go on in the table, and do what stands there."""
         if what is Input.RESULTS:
-            await self.calls.tell(about)
+            told = await self.calls.tell(about)
             if self.calls.are_running:
                 return
+            what = Input.RESULTS if self.state is State.CALLING and told is Input.ASKED else told
         was, (self.state, doings) = self.state, step(self.state, what)
         for do in doings:
             await _DOINGS[do](self, about)

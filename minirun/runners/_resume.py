@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..sessions import PendingCall
     from ..types import FunctionResponse
 
-__all__ = ["ResumedInvocation", "find_invocation"]
+__all__ = ["ResumedInvocation", "check_answers", "find_invocation"]
 
 # What an invocation may be called by the program that begins it: the ids of its events begin with this.
 _OWN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -189,21 +189,34 @@ class ResumedInvocation(NamedTuple):
         pending = await self.opener.service.list_pending(
             app_name=key.app_name, user_id=key.user_id, session_id=key.session_id
         )
-        by_id = {question.call_id: question for question in pending}
-        asked = []
-        for answer in answers:
-            question = by_id.get(answer.id or "")
-            if question is None:
-                known = ", ".join(by_id) or "none"
-                msg = f"expected answers to open questions of {key} ({known}), found one to {answer.id!r}"
-                raise InvalidMessageError(f"{msg}; it may have been answered already")
-            check_answer(question, answer)
-            if question.kind == "credential" and answer.response["result"]:
-                from ._credentials import check_credential  # few runs use credentials
+        return await check_answers(self.program, pending, answers, str(key))
 
-                await check_credential(self.program.services.credential, question, self.program.env.now())
-            asked.append(question)
-        return asked
+
+async def check_answers(
+    program: Program, pending: Sequence[PendingCall], answers: Sequence[FunctionResponse], where: str
+) -> list[PendingCall]:
+    """
+    Return the questions of those *pending* that *answers* are for.
+
+    Raises:
+        InvalidMessageError: There is no such question, or it is not answered in its form.
+    """
+    by_id = {question.call_id: question for question in pending}
+    asked = []
+    for answer in answers:
+        question = by_id.get(answer.id or "")
+        if question is None:
+            known = ", ".join(by_id) or "none"
+            msg = f"expected answers to open questions of {where} ({known}), found one to {answer.id!r}"
+            raise InvalidMessageError(f"{msg}; it may have been answered already")
+        check_answer(question, answer)
+        if question.kind == "credential" and answer.response["result"]:
+            from ._credentials import check_credential  # few runs use credentials
+
+            await check_credential(program.services.credential, question, program.env.now())
+        asked.append(question)
+    return asked
+
 
 def _beginning(request: RunRequest, invocation_id: str) -> RunRequest:
     """*request* as that of a run which begins the invocation of this id."""
