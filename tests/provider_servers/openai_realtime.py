@@ -11,6 +11,7 @@ import base64
 import json
 import re
 from collections.abc import Sequence
+from contextlib import aclosing
 from http import HTTPStatus
 from itertools import count
 from typing import Any
@@ -26,7 +27,9 @@ from .openai_chat import KEY
 from .sockets import Peer, Refusal
 from .strict import problem_with
 
-__all__ = ["BYTES_PER_MS", "KEY", "Call", "Close", "Deaf", "End", "Hold", "RealtimeServer", "Reset", "Say", "Send", "refusal"]
+__all__ = [
+    "BYTES_PER_MS", "KEY", "Call", "Close", "Deaf", "End", "Hold", "RealtimeServer", "Reset", "Say", "Send", "refusal",
+]
 
 BYTES_PER_MS = 48  # PCM16, 24 000 samples a second
 CHUNK_MS = 100
@@ -180,20 +183,23 @@ class Connection:
     async def run(self, nursery: trio.Nursery) -> None:
         self.nursery = nursery
         await self.say("session.created", session=self.session)
-        async for text in self.peer.messages():
-            event = json.loads(text)
-            self.server.got.append(event)
-            if self.is_deaf:
-                await trio.sleep_forever()
-            try:
-                problem = problem_with(event, RealtimeClientEventParam, "event")
-                if problem is not None:
-                    raise ApiError(problem, "invalid_value")
-                await getattr(self, "on_" + event["type"].replace(".", "_"))(event)
-            except ApiError as refused:
-                error = {**refused.error, "event_id": event.get("event_id")}
-                self.server.errors.append(error)
-                await self.say("error", error=error)
+        async with aclosing(self.peer.messages()) as messages:
+            async for text in messages:
+                await self.take(json.loads(text))
+
+    async def take(self, event: dict[str, Any]) -> None:
+        self.server.got.append(event)
+        if self.is_deaf:
+            await trio.sleep_forever()
+        try:
+            problem = problem_with(event, RealtimeClientEventParam, "event")
+            if problem is not None:
+                raise ApiError(problem, "invalid_value")
+            await getattr(self, "on_" + event["type"].replace(".", "_"))(event)
+        except ApiError as refused:
+            error = {**refused.error, "event_id": event.get("event_id")}
+            self.server.errors.append(error)
+            await self.say("error", error=error)
 
     async def say(self, kind: str, **fields: Any) -> None:
         event = {"type": kind, "event_id": f"event_{next(self.numbers)}", **fields}
