@@ -70,7 +70,7 @@ class Line:
         self.unanswered: dict[str, Calling] = {}
         """By their ids: the calls that have no response yet."""
         self.answering = trio.Lock()
-        """Who has it may take an answer."""
+        """Held while an answer is taken: one at a time."""
         self.answers: trio.Nursery
         """Where calls are made that have got one."""
         self.remaking = 0

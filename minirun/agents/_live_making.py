@@ -33,7 +33,7 @@ class Calling(NamedTuple):
     side: LiveSide
     """Which session has asked for them."""
     lock: trio.Lock
-    """Who has it makes those that are made in order."""
+    """Held by those that are made in order."""
 
 
 class Making(NamedTuple):

@@ -140,7 +140,7 @@ class Sending:
 
             try:
                 await answer_question(talk.line, content, request.id or f"m-{talk.line.new_id()}")
-            except InvalidMessageError as error:  # who has put it into the queue hears of it as of all that happens
+            except InvalidMessageError as error:  # its sender hears of it as of all that happens
                 talk.line.unsent = None
                 await talk.emit(Event(partial=True, error_code="INVALID_MESSAGE", error_message=str(error), live={}))
             talk.line.unsent = None

@@ -38,6 +38,7 @@ class Speech:
         self._answer: Answer | None = None
         self._begun = 0  # how many answers
         self._places: dict[int, int] = {}  # of answers in the log, by their number
+        self._playing: tuple[Answer, int] | None = None  # an answer that is over and stored, and where
         self._cut: str | None = None  # the item that was cut off last
         self._recorded: dict[str | None, Recording] = {}  # utterances of the user, by item; None: what comes next
         self._recording: Recording | None = None  # of the answer
@@ -51,7 +52,11 @@ class Speech:
         """Take what the server hears of the user."""
         talk, item = self._talk, response.item_id
         talk.line.is_active()
+        if response.speech_started:
+            await self.cut_playing()
         heard = self._heard.get(item)
+        if heard is None and not _says_something(response):
+            return  # the end of an utterance that is stored already
         if heard is None:
             heard = self._heard[item] = Heard(item, self._begun)
             if item is not None and None in self._recorded:
@@ -155,6 +160,8 @@ class Speech:
                     await self._recording.add(part.inline_data.data)
         if spoken is not None and spoken.text:
             answer.spoken.append((spoken.text, answer.audio_ms))
+        if length and not answer.audio_ms:
+            answer.began_at = trio.current_time()
         answer.audio_ms += length
         context = self._talk.context
         event: Event = MAKE[Event](  # complete already; its fields were checked when the response was made
@@ -184,28 +191,63 @@ class Speech:
             return
         over = response is not None and bool(response.turn_complete)
         event = self._event(answer, answer.text, turn_complete=over or None)
-        await self._store(await self._with_recording(event))
+        stored = await self._store(await self._with_recording(event))
+        if answer.audio_ms and not self._knows_playback:
+            self._playing = answer, stored.seq or 0
+
+    @property
+    def _knows_playback(self) -> bool:
+        connection = self._talk.connection
+        return connection is None or connection.capabilities.knows_playback
 
     async def cut_answer(self) -> None:
         """Show that the answer is cut off, let the caller say what was played of it, and store that."""
         answer, self._answer = self._answer, None
         if answer is None:
             return
-        talk, committer = self._talk, self._talk.context._invocation.committer
+        committer = self._talk.context._invocation.committer
         unread = withdraw_partial(committer, lambda event: event.id == answer.event_id)
         answer.shown_ms -= sum(self._length_of(event) for event in unread)
         self._cut = answer.item_id
-        notice = Event(id=answer.event_id, partial=True, interrupted=True, live={"item_id": answer.item_id})
-        await talk.emit(notice)
-        await committer.delivered()
-        played = talk.line.played.pop(answer.item_id, answer.shown_ms)
+        played = await self._ask_what_was_played(answer, answer.event_id, answer.shown_ms)
         await self._store(await self._with_recording(self._cut_event(answer, played)))
-        connection = talk.connection
-        if connection is None or connection.capabilities.knows_playback:
+        await self._truncate(answer, played)
+
+    async def cut_playing(self) -> None:
+        """
+        Cut off what is still being played of an answer that is over, where the server cannot know that.
+
+        It is stored already: an event of its own says how much of it was heard.
+        """
+        if self._playing is None:
             return
-        if answer.audio_ms >= 1 and answer.item_id != answer.event_id:
-            async with talk.sending.lock:
-                await connection.truncate(answer.item_id, max(1, int(min(played, answer.audio_ms))))
+        (answer, seq), self._playing = self._playing, None
+        passed_ms = (trio.current_time() - answer.began_at) * 1000
+        if passed_ms >= answer.audio_ms:
+            return
+        event_id = self._next_id("cut")
+        played = await self._ask_what_was_played(answer, event_id, min(passed_ms, answer.shown_ms))
+        heard, unheard = answer.parted(played)
+        if unheard:
+            live = {"item_id": answer.item_id, "cut_seq": seq}
+            told = {"heard": heard, "unheard": unheard}
+            await self._talk.emit(Event(id=event_id, interrupted=True, live=live, custom_metadata=told))
+        await self._truncate(answer, played)
+
+    async def _ask_what_was_played(self, answer: Answer, event_id: str, known_ms: float) -> float:
+        """Show that an answer is interrupted; return how much of it was played, as the caller says, or *known_ms*."""
+        await self._talk.emit(Event(id=event_id, partial=True, interrupted=True, live=answer.live))
+        await self._talk.context._invocation.committer.delivered()
+        return self._talk.line.played.pop(answer.item_id, known_ms)
+
+    async def _truncate(self, answer: Answer, played_ms: float) -> None:
+        """Tell a server that cannot know it how much of an answer was heard."""
+        connection = self._talk.connection
+        if connection is None or self._knows_playback or answer.item_id == answer.event_id:
+            return
+        if answer.audio_ms >= 1 and played_ms < answer.audio_ms:
+            async with self._talk.sending.lock:
+                await connection.truncate(answer.item_id, max(1, int(played_ms)))
 
     def _cut_event(self, answer: Answer, played_ms: float) -> Event:
         heard, unheard = answer.parted(played_ms)
@@ -226,14 +268,16 @@ class Speech:
             **flags,
         )
 
-    async def _store(self, event: Event) -> None:
+    async def _store(self, event: Event) -> Event:
         talk = self._talk
         hooks = talk.agent._hooks(talk.context, "after_model_callback")
         if hooks:
             from ._live_hooks import after_model  # few agents have any
 
             event = await after_model(talk, hooks, event)
-        self.note_place(await talk.emit(event))
+        stored = await talk.emit(event)
+        self.note_place(stored)
+        return stored
 
     def note_place(self, stored: Event) -> None:
         """Note where an answer stands in the log: with the first event of it."""
@@ -318,6 +362,12 @@ class Speech:
     def _next_id(self, what: str) -> str:
         context = self._talk.context
         return context._following_id(f"{context._path}!{what}")
+
+
+def _says_something(response: LlmResponse) -> bool:
+    """Whether something is heard of the user, and not only that it was all."""
+    spoken = response.input_transcription
+    return bool(response.speech_started or response.speech_stopped or (spoken is not None and spoken.text))
 
 
 def withdraw_partial(committer: Committer, fits: Callable[[Event], bool]) -> list[Event]:

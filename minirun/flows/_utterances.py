@@ -56,7 +56,7 @@ class Answer:
         event_id: The id of the event that it will be.
     """
 
-    __slots__ = ("audio_ms", "event_id", "item_id", "live", "shown_ms", "spoken", "written")
+    __slots__ = ("audio_ms", "began_at", "event_id", "item_id", "live", "shown_ms", "spoken", "written")
 
     def __init__(self, item_id: str, event_id: str) -> None:
         self.item_id = item_id
@@ -67,6 +67,8 @@ class Answer:
         """Pieces of what is said in its sound, with how much sound had come by then."""
         self.written: list[str] = []
         """Pieces of its text."""
+        self.began_at = 0.0
+        """When its sound began, by trio's clock."""
         self.audio_ms = 0.0
         """How much sound of it has come."""
         self.shown_ms = 0.0
