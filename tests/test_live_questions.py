@@ -4,23 +4,36 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from minirun import Runner, ToolContext
-from minirun.errors import InvalidMessageError, InvocationEndedError
+from minirun import InMemorySessionService, LlmAgent, Runner, SqliteSessionService, ToolContext
+from minirun.errors import InvalidMessageError, InvocationEndedError, NotResumableError
 from minirun.runners._live_run import LiveRun
-from minirun.testing import LiveSent, ScriptedLive, call, drop
+from minirun.sessions import BaseSessionService
+from minirun.testing import LiveSent, ScriptedLive, ScriptedLlm, call, drop
 from minirun.tools import FunctionTool, LongRunningFunctionTool
 from minirun.types import Content, FunctionResponse, Part
 
+from .helpers import shown
 from .live_runs import DIALECTS, PLACE, live_runner, log, sent, stored
 
 both = pytest.mark.parametrize("dialect", DIALECTS)
 
 ASKED = "somebody has been asked about this call; its result will follow"
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BaseSessionService]:
+    """A store of each kind."""
+    if request.param == "memory":
+        yield InMemorySessionService()
+        return
+    async with SqliteSessionService(tmp_path / "sessions.db") as sqlite:
+        yield sqlite
 
 
 class Till:
@@ -167,7 +180,8 @@ async def test_the_result_of_a_long_running_call_comes_later(dialect: Any, autoj
         (question,) = talk.live.pending
         assert question.hint == {"ticket": "t-1"}
         await talk.live.send(question.reply({"result": "it is here"}))
-        assert (await talk.quiet())[0] == "user: order=it is here"
+        await talk.quiet()
+        assert "user: order=it is here" in talk.lines
     assert begun == [3]
     assert "it is here" in sent(model)[-1]
 
@@ -378,3 +392,77 @@ async def test_a_question_survives_a_lost_connection(dialect: Any, autojump_cloc
     assert till.paid == [7]
     assert len(model.connections) == 2 or "bye" in sent(model)
     assert 'has returned: {"result": "paid 7"}' in " ".join(sent(model))
+
+
+# --- after the end ----------------------------------------------------------------------------------------------------
+
+
+async def paused(dialect: Any, service: BaseSessionService, text: ScriptedLlm, *tools: Any) -> Runner:
+    """
+    A runner with a live run that was left while it waited: the user had asked to pay 7.
+
+    It is on the real clock, as the other one would go on while a store works in a thread; nobody waits for time.
+    """
+    model = ScriptedLive(talkative, dialect=dialect, text=text, word_ms=1)
+    agent = LlmAgent(name="guide", model=model, tools=tools)
+    runner = Runner(agent=agent, app_name="app", session_service=service, auto_create_session=True)
+    async with runner.run_live(**PLACE) as live:
+        await live.send_text("hello")
+        async for event in live:
+            if event.turn_complete and event.text != "hm":
+                await live.send_text("call pay 7")
+            elif event.turn_complete:
+                break
+    assert live.status == "paused"
+    return runner
+
+
+async def pending(runner: Runner) -> Any:
+    (question,) = await runner.session_service.list_pending(app_name="app")
+    return question
+
+
+@both
+async def test_a_later_run_takes_the_answer(dialect: Any, service: BaseSessionService) -> None:
+    """The call is made, and the model answers in writing, with the whole conversation as its history."""
+    till, text = Till(), ScriptedLlm(["It is paid."])
+    runner = await paused(dialect, service, text, FunctionTool(till.pay, require_confirmation=True))
+    question = await pending(runner)
+    async with runner.run_async(**PLACE, new_message=question.reply(True)) as run:
+        lines = log([event async for event in run])
+    assert (till.paid, run.status) == ([7], "completed")
+    assert lines == ["guide: pay=paid 7", "guide: It is paid."]
+    assert shown(text) == [
+        "user: hello", "model: so: hello", "user: call pay 7", "model: hm", "model: pay!", "user: pay!"
+    ]
+    with pytest.raises(InvalidMessageError):
+        runner_again = runner.run_async(**PLACE, new_message=question.reply(True))
+        await runner_again.__aenter__()
+
+
+@both
+async def test_what_is_asked_in_writing_is_answered_in_writing(dialect: Any, service: BaseSessionService) -> None:
+    """A run that goes on with a live one may pause in its turn; each answer goes on from the log."""
+    till = Till()
+    text = ScriptedLlm([call("name_of"), "Paid for Ada."])
+    tools = [FunctionTool(till.pay, require_confirmation=True), name_of]
+    runner = await paused(dialect, service, text, *tools)
+    for answer in (True, "Ada's"):
+        question = await pending(runner)
+        async with runner.run_async(**PLACE, new_message=question.reply(answer)) as run:
+            lines = log([event async for event in run])
+    assert lines == ["guide: name_of=it is Ada's", "guide: Paid for Ada."]
+    assert (till.paid, run.status) == ([7], "completed")
+    text.assert_done()
+
+
+@both
+async def test_a_live_run_is_not_resumed_by_its_id(dialect: Any, service: BaseSessionService) -> None:
+    """Without an answer nobody goes on with it: what was said is over. The error says so, and nothing is stored."""
+    runner = await paused(dialect, service, ScriptedLlm([]), FunctionTool(Till().pay, require_confirmation=True))
+    before = await stored(runner)
+    assert before[0].live == {"begins": True}
+    with pytest.raises(NotResumableError, match="live run"):
+        async with runner.run_async(**PLACE, invocation_id=before[0].invocation_id):
+            pass
+    assert await stored(runner) == before
