@@ -64,16 +64,15 @@ async def make(
     return Made(answered, [call for call in calls if call.id in live.open_calls])
 
 
-def calls_asking(live: LiveSession, questions: Iterable[OpenCall]) -> dict[str, OpenCall]:
+def calls_asking(live: LiveSession, asked: Iterable[Event]) -> dict[str, OpenCall]:
     """
-    Return the open calls that *questions*, open until now, have come from, by their ids; the outermost of each.
+    Return the open calls that the questions in the events *asked* have come from, by their ids; the outermost of each.
 
     The call of a long-running tool asks itself, and is answered with its question: it is not among them.
     """
     found: dict[str, OpenCall] = {}
-    for question in questions:
-        around = calls_around(question.branch)[:1]
-        for call_id in around or live.events[live.index_of(question.seq)].actions.suspended_calls:
+    for event in asked:
+        for call_id in calls_around(event.branch)[:1] or event.actions.suspended_calls:
             if call_id in live.open_calls:
                 found[call_id] = live.open_calls[call_id]
     return found

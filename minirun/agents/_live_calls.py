@@ -109,7 +109,7 @@ class Calls:
             id=talk.context._following_id(f"{talk.context._path}!calls"),
             content=content,
             usage_metadata=talk.speech.usage,
-            live={} if response.item_id is None else {"item_id": response.item_id},
+            live={"path": talk.context._path} | ({} if response.item_id is None else {"item_id": response.item_id}),
         )
         talk.speech.usage = None
         made = await talk.emit(with_notes(event, talk.tools, parallel=talk.agent.parallel_tool_calls))

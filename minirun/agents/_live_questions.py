@@ -60,7 +60,8 @@ async def answer_question(line: Line, content: Content, event_id: str) -> None:
 
 def _go_on(line: Line, stored: Event, questions: Sequence[OpenCall]) -> None:
     """Let those calls go on whose questions *stored* has answered. Nothing is waited for here."""
-    again = {*calls_asking(line.invocation.live, questions)}
+    live = line.invocation.live
+    again = {*calls_asking(live, (live.events[live.index_of(each.seq)] for each in questions))}
     answered = {each.call_id for each in questions}  # of long-running tools, among others
     found = {call_id: line.unanswered.pop(call_id) for call_id in again | answered if call_id in line.unanswered}
     for calling in {calling.made.id: calling for calling in found.values()}.values():

@@ -177,7 +177,6 @@ class _LiveExecution(Execution):
 class LiveScope(RunScope):
     """What `Runner.run_live` returns: `async with` it; see there."""
 
-    _execution_type = _LiveExecution
     queue: LiveRequestQueue
 
     async def __aenter__(self) -> LiveRun:
@@ -230,6 +229,7 @@ def live_scope(
         run_config=config,
         yield_user_message=False,
         deps=deps,
+        execution=_LiveExecution,
         window=RunWindow(whole=compacts) if asked is None else RunWindow(asked=asked, whole=compacts),
     )
     scope = LiveScope(runner._program, request, entrance)
