@@ -16,7 +16,7 @@ import trio
 from .._values import MAKE, changed
 from ..errors import MinirunError
 from ..events import Event
-from ..flows._live import Input
+from ..flows._live import Input, State
 from ..flows._utterances import Answer, Heard, audio_ms, rate_of, said
 from ..models import LlmResponse
 from ..runtime._committer import Committer
@@ -42,7 +42,7 @@ class Speech:
         self._cut: str | None = None  # the item that was cut off last
         self._recorded: dict[str | None, Recording] = {}  # utterances of the user, by item; None: what comes next
         self._recording: Recording | None = None  # of the answer
-        self._is_deaf = False  # whether what comes belongs to an answer that the program has interrupted
+        self.is_deaf = False  # whether what comes belongs to an answer that the program has interrupted
         self.usage: UsageMetadata | None = None
         """What the model says it has used since the last answer."""
 
@@ -72,7 +72,7 @@ class Speech:
             self._recorded.pop(None, None)  # what follows is another utterance
         is_finished = spoken is not None and bool(spoken.finished)
         if is_finished:
-            await self._keep(heard)
+            await self._keep(heard, is_answered=heard.answers < self._begun and self._answer is None)
         if (is_finished or response.speech_stopped) and heard.answers == self._begun:
             talk.inbox.post((Input.ASKED, None))
 
@@ -86,10 +86,11 @@ class Speech:
         """Store what was heard of the user, unless the server says itself when it is all there, maybe later."""
         connection = self._talk.connection
         if connection is None or not connection.capabilities.finishes_transcripts:
+            is_answered = self._talk.state not in (State.SPEAKING, State.CALLING)  # as far as anybody can know
             for heard in list(self._heard.values()):
-                await self._keep(heard)
+                await self._keep(heard, is_answered=is_answered)
 
-    async def _keep(self, heard: Heard, *, closing: bool = False) -> None:
+    async def _keep(self, heard: Heard, *, is_answered: bool = False, closing: bool = False) -> None:
         self._heard.pop(heard.item_id, None)
         if not heard.text:
             return
@@ -109,7 +110,9 @@ class Speech:
         )
         stored = await self._talk.emit(event, closing=closing)
         assert stored.content is not None
-        if not closing and await self.is_blocked(stored.content) and self._talk.connection is not None:
+        if closing or not await self.is_blocked(stored.content):
+            return
+        if self._talk.connection is not None and not is_answered:
             self.stop_showing()
             async with self._talk.sending.lock:
                 await self._talk.connection.cancel()
@@ -129,13 +132,17 @@ class Speech:
     def is_wanted(self, what: Input, response: LlmResponse) -> bool:
         """Whether *what* concerns anybody: pieces of an answer that was cut off may still be on their way."""
         if what is not Input.PIECE:
-            self._is_deaf = self._is_deaf and what not in (Input.INTERRUPTED, Input.OVER)
+            self.is_deaf = self.is_deaf and what not in (Input.INTERRUPTED, Input.OVER)
             return True
-        return not (self._is_deaf or (response.item_id is not None and response.item_id == self._cut))
+        return not (self.is_deaf or (response.item_id is not None and response.item_id == self._cut))
+
+    def begins(self) -> None:
+        """Take note of a new connection: what was cut off before does not come over it."""
+        self.is_deaf, self._cut = False, None
 
     def stop_showing(self) -> None:
         """Show nothing more of the answer that is being given, until the server says that it is over."""
-        self._is_deaf = True
+        self.is_deaf = True
 
     async def show(self, response: LlmResponse) -> None:
         """Show a piece of the answer."""
