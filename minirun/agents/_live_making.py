@@ -9,6 +9,7 @@ import trio
 from ..events import Event
 
 if TYPE_CHECKING:
+    from ..tools import BaseTool
     from ._live_calls import Calls
 
 __all__ = ["Calling", "LiveSide", "Making"]
@@ -33,7 +34,7 @@ class Calling(NamedTuple):
     side: LiveSide
     """Which session has asked for them."""
     lock: trio.Lock
-    """Who has it makes those that are made in order."""
+    """Of those that are made in order, one batch is made at a time."""
 
 
 class Making(NamedTuple):
@@ -41,3 +42,4 @@ class Making(NamedTuple):
 
     scope: trio.CancelScope
     is_over: trio.Event
+    tool: BaseTool

@@ -89,6 +89,8 @@ class Sending:
             while True:
                 if line.unsent is None:
                     line.unsent = await line.queue.take()
+                    if line.inputs:
+                        line.copy(line.unsent)
                 if not self._may_send.is_set():
                     await self._may_send.wait()
                 if isinstance(line.unsent, Blob):
@@ -124,7 +126,7 @@ class Sending:
 
             try:
                 await answer_question(talk.line, content, request.id or f"m-{talk.line.new_id()}")
-            except InvalidMessageError as error:  # who has put it into the queue hears of it as of all that happens
+            except InvalidMessageError as error:  # the queue cannot tell its sender any more
                 talk.line.unsent = None
                 await talk.emit(Event(partial=True, error_code="INVALID_MESSAGE", error_message=str(error), live={}))
             talk.line.unsent = None

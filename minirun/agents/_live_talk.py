@@ -263,6 +263,8 @@ class Talk:
             if self.calls.are_running:
                 return
             what = Input.RESULTS if self.state is State.CALLING and told is Input.ASKED else told
+        if what is Input.INTERRUPTED:
+            self.calls.interrupt()
         was, (self.state, doings) = self.state, step(self.state, what)
         for do in doings:
             await _DOINGS[do](self, about)
