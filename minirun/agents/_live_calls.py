@@ -86,7 +86,7 @@ class Calls:
         if not isinstance(parent, SequentialAgent):
             return tools
 
-        def task_completed() -> str:
+        async def task_completed() -> str:
             """Say that your task is done, so that the next agent goes on. Say nothing after it."""
             self.is_completed = True
             return "done"
