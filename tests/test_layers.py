@@ -94,6 +94,7 @@ EXTRAS = {
     **{f"mcp_server/{path.name}": _MCP for path in (Path(minirun.__file__).parent / "mcp_server").glob("*.py")},
     "credentials/_keyring.py": frozenset({"keyring"}),
     "models/_http.py": frozenset({"httpx2"}),
+    "models/_websocket.py": frozenset({"websockets"}),
     "plugins/_tracing.py": frozenset({"opentelemetry"}),
     "tools/_openapi/_yaml.py": frozenset({"yaml"}),
 }
@@ -208,6 +209,7 @@ LATER = frozenset(
         "models._draft",
         "models._fragments",
         "models._http",
+        "models._websocket",
         "models._live_settings",
         "models._registry",
         "plugins._manager",

@@ -173,10 +173,15 @@ class Calls:
 
     def cancel(self, provider_ids: Collection[str]) -> None:
         """End the calls that the model has taken back: their results are sent to nobody."""
-        for call_id, making in list(self.making.items()):
-            if self.provider_ids.get(call_id) in provider_ids:
+        for call_id, given in self.provider_ids.items():
+            if given in provider_ids:
                 self._withdrawn.add(call_id)
-                making.scope.cancel()
+                if call_id in self.making:
+                    self.making[call_id].scope.cancel()
+
+    def is_withdrawn(self, call_id: str) -> bool:
+        """Whether the model has taken back this call, maybe before it began."""
+        return call_id in self._withdrawn
 
     def interrupt(self) -> None:
         """End the calls that are not to go on when the answer is interrupted; they are answered as cancelled."""
@@ -262,6 +267,8 @@ class _LiveCall(ToolCall):
     async def run(self) -> None:
         with trio.CancelScope() as scope:
             making = self._calls.making[self.id] = Making(scope, trio.Event(), self.tool)
+            if self._calls.is_withdrawn(self.id):
+                scope.cancel()
             try:
                 await super().run()
             finally:

@@ -7,7 +7,7 @@ own, so that the next one can be opened before it is closed, as in a transfer. L
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -71,7 +71,7 @@ class Line:
         self.unanswered: dict[str, Calling] = {}
         """By their ids: the calls that have no response yet."""
         self.answering = trio.Lock()
-        """One answer is taken at a time."""
+        """Held while an answer is taken: one at a time."""
         self.answers: trio.Nursery
         """Where calls are made that have got one."""
         self.streams: dict[str, tuple[str, trio.CancelScope]] = {}
@@ -114,6 +114,10 @@ class Line:
             self.ended.set()
             self.connected.set()
             self.queue.close()
+
+    def start(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Let *task* run beside the conversation, which does not end before it has."""
+        self._nursery.start_soon(task)
 
     # --- connections
 

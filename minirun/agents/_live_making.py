@@ -34,7 +34,7 @@ class Calling(NamedTuple):
     side: LiveSide
     """Which session has asked for them."""
     lock: trio.Lock
-    """Of those that are made in order, one batch is made at a time."""
+    """Held by those that are made in order."""
 
 
 class Making(NamedTuple):

@@ -3,7 +3,7 @@ Questions in a live run: somebody is asked, the conversation goes on, and the ca
 
     a call waits      it is noted on the line, and the model is told that somebody is asked (`_live_calls`)
     an answer comes   it is checked and stored, and the call begins: nothing in between can be cancelled
-    the call is made  beside the agent that speaks by then, and its result is told to that one's model
+    the call is made  beside the agent that speaks by then, and its result is told to that agent's model
 
 From the answer on the call belongs to the line, so neither a reconnection nor a transfer ends it. If the line ends
 before that, the question stays open, and the invocation is paused: a later run takes the answer.

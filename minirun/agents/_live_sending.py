@@ -13,11 +13,11 @@ import trio
 
 from ..errors import InvalidMessageError, ModelError
 from ..events import NO_ACTIONS, Event, EventActions
-from ..flows._live import Input
+from ..flows._live import Input, State
 from ..models import ActivityEnd, ActivityStart, AudioStreamEnd, BaseLlmConnection
 from ..models._live import Realtime
 from ..runtime import InvocationContext
-from ..types import Blob, Content
+from ..types import Blob, Content, Part
 from ._live_making import LiveSide
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Sending:
         """The present session of the model's side."""
         self._pending: list[_Sent] = []  # what may not be part of the server's session yet
         self._is_told = False  # whether the server tells what is
+        self._is_resumed = False  # whether the connection goes on with the session of the one before
         self._may_send = trio.Event()
         self._may_send.set()
 
@@ -53,6 +54,7 @@ class Sending:
 
     def begins(self, *, is_resumed: bool) -> None:
         """Take note of a new connection; unless a session *is_resumed*, the model is told everything as history."""
+        self._is_resumed = is_resumed
         if not is_resumed:
             self._pending.clear()
             self.side = LiveSide(self._talk.context._invocation.live.revision)
@@ -84,8 +86,7 @@ class Sending:
         """Send what may be missing over there, and then what the caller sends, until the line is closed."""
         line = self._talk.line
         try:
-            for each in tuple(self._pending):
-                await self._deliver(connection, each)
+            await self._send_again(connection)
             while True:
                 if line.unsent is None:
                     line.unsent = await line.queue.take()
@@ -96,7 +97,8 @@ class Sending:
                 if isinstance(line.unsent, Blob):
                     async with self.lock:
                         await connection.send_realtime(line.unsent)
-                    line.unsent = None
+                    blob, line.unsent = line.unsent, None
+                    await self._talk.speech.record(blob)
                     continue
                 if line.unsent.close:
                     line.is_closing = True
@@ -106,6 +108,20 @@ class Sending:
                 line.unsent = None
         except ModelError as error:
             self._talk.inbox.post((Input.LOST, error))
+
+    async def _send_again(self, connection: BaseLlmConnection) -> None:
+        """
+        Send what may be missing over there.
+
+        If the server has all of it, and has yet to answer, the answer was lost with the connection: it is asked to.
+        """
+        talk = self._talk
+        for each in tuple(self._pending):
+            await self._deliver(connection, each)
+        if self._is_resumed and not self._pending and talk.state is State.THINKING:
+            go_on = Content(role="user", parts=[Part(text=talk.context._invocation.program.prompts.go_on)])
+            async with self.lock:
+                await connection.send_content(go_on)
 
     async def _send(self, connection: BaseLlmConnection, request: LiveRequest) -> None:
         if request.content is not None or request.state_delta:
@@ -126,7 +142,7 @@ class Sending:
 
             try:
                 await answer_question(talk.line, content, request.id or f"m-{talk.line.new_id()}")
-            except InvalidMessageError as error:  # the queue cannot tell its sender any more
+            except InvalidMessageError as error:  # its sender hears of it as of all that happens
                 talk.line.unsent = None
                 await talk.emit(Event(partial=True, error_code="INVALID_MESSAGE", error_message=str(error), live={}))
             talk.line.unsent = None

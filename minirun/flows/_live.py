@@ -69,7 +69,7 @@ TABLE: Final[dict[State, dict[Input, Cell]]] = {
     _S.LISTENING: {
         Input.ASKED: (_S.THINKING, (_D.KEEP_HEARD,)),
         Input.PIECE: (_S.SPEAKING, (_D.BEGIN,)),
-        Input.CALLS: (_S.CALLING, (_D.KEEP_HEARD, _D.BEGIN, _D.CALL)),
+        Input.CALLS: (_S.CALLING, (_D.KEEP_HEARD, _D.KEEP, _D.BEGIN, _D.CALL)),
         Input.RESULTS: (_S.LISTENING, ()),  # of calls that nobody waits for
         Input.DROPPED: (_S.LISTENING, ()),
         Input.INTERRUPTED: (_S.LISTENING, (_D.KEEP_HEARD, _D.CUT)),

@@ -16,7 +16,7 @@ from .._json import finite, shown
 from ..agents._live_config import live_config, live_settings
 from ..agents._live_line import Line, check_agents
 from ..agents._live_request_queue import LiveRequest, LiveRequestQueue
-from ..errors import ConfigurationError, InvalidValueError, InvocationEndedError
+from ..errors import ConfigurationError, InvalidValueError, InvocationEndedError, ServiceNotConfiguredError
 from ..events import NO_ACTIONS, Event, EventActions
 from ..flows._message import user_content
 from ..models import ActivityEnd, ActivityStart
@@ -204,6 +204,8 @@ def live_scope(
     """See `Runner.run_live`."""
     config = live_config(run_config)
     check_agents(runner.agent)
+    if config.live is not None and config.live.save_live_blob and runner.artifact_service is None:
+        raise ServiceNotConfiguredError("save_live_blob keeps sound as artifacts; give the Runner an artifact_service")
     if queue is None:
         queue = LiveRequestQueue()
     elif not isinstance(queue, LiveRequestQueue):
