@@ -278,6 +278,7 @@ class Talk:
                 return
             what = Input.RESULTS if self.state is State.CALLING and told is Input.ASKED else told
         if what is Input.INTERRUPTED:
+            self.calls.interrupt()
             await self.speech.cut_playing()
         was, (self.state, doings) = self.state, step(self.state, what)
         for do in doings:

@@ -93,7 +93,8 @@ def signature_of(func: Callable[..., object], *, skip: Container[str]) -> Signat
         else:
             fields[name] = field_of(described(kind, texts.get(name)), parameter.default)
     result = getattr(function, "__annotations__", {}).get("return")
-    if (result.__name__ if isinstance(result, type) else result) not in PLAIN_RESULTS:
+    is_plain = (result.__name__ if isinstance(result, type) else result) in PLAIN_RESULTS
+    if not (is_plain or inspect.isasyncgenfunction(function)):
         from ._written import check_result
 
         check_result(result, f"the result of {where}", namespace)

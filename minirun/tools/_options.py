@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from ..runtime import ToolContext
     from ._base import BaseTool
 
-__all__ = ["check_arguments", "check_options", "checker_of", "is_required", "refuse_function"]
+__all__ = [
+    "check_arguments", "check_cancel_on_interrupt", "check_options", "checker_of", "is_required", "refuse_function",
+]
 
 
 def check_options(
@@ -48,6 +50,15 @@ def check_options(
     check(is_limit, "max_concurrency to be an integer from 1 up", max_concurrency)
 
 
+def check_cancel_on_interrupt(name: str, value: object, *, can_be: bool) -> None:
+    """Raise ConfigurationError if it is no such option, or the tool *name* is none that can be cancelled."""
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"tool {name!r}: expected cancel_on_interrupt True or False, found {brief(value)}")
+    if not can_be:
+        msg = f"tool {name!r}: cancel_on_interrupt has no effect on a sync function in trio's own thread"
+        raise ConfigurationError(f"{msg}; leave it out, or run_in")
+
+
 async def is_required(required: Callable[..., Any], args: Mapping[str, Any], tool_context: ToolContext) -> bool:
     """Ask a `require_confirmation` that is a function."""
     named = dict(args)
@@ -63,7 +74,7 @@ def refuse_function(func: object, run_in: object, name: str) -> NoReturn:
         raise ConfigurationError(f"expected a function, found {brief(func)}")
     if run_in not in (None, "thread", "loop"):
         raise ConfigurationError(f"expected run_in='thread' or 'loop', found {brief(run_in)}")
-    if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
+    if inspect.isgeneratorfunction(func):
         msg = f"expected a function that returns its result, found the generator {name!r}; return a list"
         raise ConfigurationError(msg)
     msg = f"expected a sync function for run_in='thread', found the async {name!r}; leave run_in out"

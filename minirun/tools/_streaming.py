@@ -1,0 +1,82 @@
+"""
+Streams: tools that give their result bit by bit, in a live run.
+
+Each item is shown as a partial event, which is never stored, and told to the model as an interim result, where it takes
+any. What is stored is one response, with all items, or the newest of many.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from typing import Any, Final
+
+import trio
+
+from ..errors import ConfigurationError
+from ..events import Event
+from ..runtime import ToolContext
+from ..types import Content, FunctionResponse, Part
+from ._base import BaseTool
+from ._outcome import result_of
+
+__all__ = ["ITEMS_MAX", "check_no_streams", "input_parameters", "run_stream"]
+
+# As many items are kept for the response. It stands in every prompt from then on.
+ITEMS_MAX: Final = 100
+
+INPUT_NAME = "input_stream"
+_LINE = "live line"  # where the line of a live run stands in the memo of its invocation, see `agents._base`
+
+
+def input_parameters(func: Callable[..., object]) -> set[str]:
+    """Return the names of the parameters by which a stream hears what the caller sends: one, or none."""
+    parameter = inspect.signature(func).parameters.get(INPUT_NAME)
+    if parameter is None:
+        return set()
+    annotation = parameter.annotation
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return {INPUT_NAME} if name.rpartition(".")[2] == "LiveRequestQueue" else set()
+
+
+def check_no_streams(agent_name: str, tools: Mapping[str, BaseTool]) -> None:
+    """
+    Raises:
+        ConfigurationError: One of the tools is a stream, and this is no live run.
+    """
+    for tool in tools.values():
+        if tool.streams:
+            msg = f"tool {tool.name!r} of agent {agent_name!r}: expected a function that returns its result, found a"
+            raise ConfigurationError(f"{msg} generator, which is a tool of live runs only; return a list")
+
+
+async def run_stream(name: str, call: Callable[..., AsyncGenerator[Any, None]], context: ToolContext) -> Any:
+    """Run a stream to its end, or until it is stopped, and return its items."""
+    line = context._invocation.memo[_LINE]
+    call_id = context.function_call_id
+    items: deque[Any] = deque(maxlen=ITEMS_MAX)
+    count = 0
+    named = {}
+    if INPUT_NAME in input_parameters(call):
+        named[INPUT_NAME] = line.inputs[call_id] = line.new_queue()
+    try:
+        with trio.CancelScope() as scope:
+            line.streams[call_id] = name, scope
+            async with aclosing(call(**named)) as stream:
+                async for item in stream:
+                    response = context._invocation.secrets.out_of(result_of(item, name).response)
+                    items.append(response.get("result", response))
+                    count += 1
+                    answer = FunctionResponse(id=call_id, name=name, response=response)
+                    content = Content(role="user", parts=[Part(function_response=answer)])
+                    await context.emit(Event(content=content, partial=True))
+                    await line.tell_item(answer)
+    finally:
+        line.streams.pop(call_id, None)
+        queue = line.inputs.pop(call_id, None)
+        if queue is not None:
+            queue.close()
+    kept = list(items)
+    return {"result": kept, "left_out": count - len(kept)} if count > len(kept) else {"result": kept}
