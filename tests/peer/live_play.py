@@ -3,9 +3,10 @@ Live runs of the peer and of minirun in the same scenarios, as what is sent to t
 
 A line says one thing, so an event of ours that says several is several lines:
 
-    sent      `connect`, `connect h1` (with a handle), `history`, `text`, `sound`, `response slow`; `truncate`, `update`
-    stored    `user text`, `user heard hello`, `root said Hi there`, `root text`, `root call`, `root response`, `root file`,
-              `root usage`, `root handle`, `root interrupted`, `root over`, `root connection`, `begins`
+    sent      `connect`, `connect h1` (with a handle), `history`, `text`, `sound`, `response slow`, `truncate`,
+              `update`
+    stored    `user text`, `user heard hello`, `root said Hi there`, `root text`, `root call`, `root response`,
+              `root file`, `root usage`, `root handle`, `root interrupted`, `root over`, `root connection`, `begins`
 
 What a trace says beyond that is not taken over: ids, wording of the framework, times.
 """
@@ -13,14 +14,14 @@ What a trace says beyond that is not taken over: ids, wording of the framework, 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from difflib import ndiff
 from typing import Any
 
 import attrs
 import trio
 
-from minirun import LlmAgent, RunConfig
+from minirun import LiveRequestQueue, LlmAgent, RunConfig
 from minirun.events import Event
 from minirun.testing import LiveSent, ScriptedLive, call, drop, go_away, handle, hear, interrupted, pause, say, usage
 from minirun.testing._live_dialects import DialectName
@@ -132,10 +133,11 @@ def _stored_of_ours(event: Event) -> list[str]:
     return lines
 
 
-def differences_of(peer: PlayedLive, ours: PlayedLive) -> list[str]:
+def differences_of(peer: PlayedLive, ours: PlayedLive, left_out: Collection[str] = ()) -> list[str]:
     """What is different, a line each: `sent - text` is the peer's alone, `stored + user text` ours alone."""
     found = []
-    for name, theirs, own in (("sent", peer.sent, ours.sent), ("stored", peer.stored, ours.stored)):
+    for name, *sides in (("sent", peer.sent, ours.sent), ("stored", peer.stored, ours.stored)):
+        theirs, own = ([line for line in side if line not in left_out] for side in sides)
         found += [f"{name} {each}" for each in ndiff(theirs, own) if each[0] in "+-"]
     if peer.exception != ours.exception:
         found.append(f"exception {peer.exception} -> {ours.exception}")
@@ -146,6 +148,7 @@ def differences_of(peer: PlayedLive, ours: PlayedLive) -> list[str]:
 
 Scenario = Callable[["Stage"], Awaitable[None]]
 SCENARIOS: dict[str, Scenario] = {}
+KINDS = ["connect", "history", "sound", "text", "response", "truncate", "update"]  # their order at the same moment
 QUIET, LOUD = bytes(32000), b"\1\0" * 16000
 
 
@@ -170,6 +173,18 @@ class Stage:
         """A model that converses by this script."""
         return ScriptedLive(script, dialect=self.dialect, name=name)
 
+    def replies(self, replies: Mapping[str, Any]) -> ScriptedLive:
+        """A model that replies to a result by its tool's name, to a text by the text, and to all else by ""."""
+
+        def reply(sent: LiveSent) -> Any:
+            named = [each.name for each in sent.content.responses] if sent.content is not None else []
+            for key in [*named, sent.text, ""]:
+                if key in replies:
+                    return replies[key]
+            return None
+
+        return ScriptedLive(reply, dialect=self.dialect)
+
     async def run(
         self, model: ScriptedLive, talk: Callable[[Client], Awaitable[None]], *, also: Any = None, **options: Any
     ) -> None:
@@ -181,8 +196,14 @@ class Stage:
             if client.failure is not None:
                 self.played.exception = type(client.failure).__name__
             events = await stored(runner)
-        sent = sorted([*model.sent, *(also.sent if also else [])], key=lambda each: each.at)
-        self.played.sent = [line for each in sent if not each.lost for line in _sent_of_ours(each)]
+        told = [
+            (each.at, place, each.connection, KINDS.index(line.split()[0]), line)
+            for place, model in enumerate([model, *([also] if also else [])])
+            for each in model.sent
+            if not each.lost
+            for line in _sent_of_ours(each)
+        ]
+        self.played.sent = [line for *_, line in sorted(told)]
         self.played.stored = [line for event in events for line in _stored_of_ours(event)]
 
 
@@ -278,6 +299,67 @@ async def _two_calls(stage: Stage) -> None:
     await stage.run(model, talk, tools=[one, two], run_config=RunConfig(response_modalities=["TEXT"]))
 
 
+@scenario("a streaming tool")
+async def _streams(stage: Stage) -> None:
+    async def prices(stock: str) -> AsyncIterator[dict[str, int]]:
+        """Tell the prices of a stock."""
+        for price in (1, 2, 3):
+            await trio.sleep(1)
+            yield {"price": price}
+
+    async def talk(client: Client) -> None:
+        await client.live.send_text("watch")
+        await client.until(lambda event: event.get_function_responses() and not event.partial)
+        await client.until(is_over)
+
+    model = stage.replies({"watch": [call("prices", stock="X")], "prices": "watching", "": "I see"})
+    await stage.run(model, talk, tools=[prices], run_config=RunConfig(response_modalities=["TEXT"]))
+
+
+@scenario("a tool with an input stream")
+async def _hears(stage: Stage) -> None:
+    async def watch(input_stream: LiveRequestQueue) -> AsyncIterator[dict[str, int]]:
+        """Watch what is heard."""
+        while True:
+            request = await input_stream.get()
+            if request.blob is not None:
+                yield {"heard": len(request.blob.data)}
+                return
+
+    async def talk(client: Client) -> None:
+        await client.live.send_text("listen")
+        await client.until(lambda event: event.get_function_calls())
+        await trio.sleep(1)
+        await client.live.send_audio(bytes(4))
+        await client.until(lambda event: event.get_function_responses() and not event.partial)
+        await client.until(is_over)
+
+    model = stage.replies({"listen": [call("watch")], "watch": "listening", "": "I see"})
+    await stage.run(model, talk, tools=[watch], run_config=RunConfig(response_modalities=["TEXT"]))
+
+
+@scenario("stop_streaming")
+async def _stops(stage: Stage) -> None:
+    async def ticks() -> AsyncIterator[int]:
+        """Tick."""
+        for number in range(1, 100):
+            yield number
+            await trio.sleep(1)
+
+    async def talk(client: Client) -> None:
+        await client.live.send_text("tick")
+        await trio.sleep(1.5)
+        await client.live.send_text("stop")
+        await client.until(lambda event: event.text == "off" and is_over(event))
+
+    async def stop_streaming(function_name: str) -> None:
+        """Stop a stream."""
+
+    stop = [call("stop_streaming", function_name="ticks")]
+    model = stage.replies({"tick": [call("ticks")], "stop": stop, "ticks": None, "stop_streaming": "off", "": None})
+    await stage.run(model, talk, tools=[ticks, stop_streaming], run_config=RunConfig(response_modalities=["TEXT"]))
+
+
 @scenario("go_away after a handle: the connection is renewed")
 async def _goes_away(stage: Stage) -> None:
     gemini = stage.dialect == "gemini"
@@ -332,18 +414,16 @@ async def _drops(stage: Stage) -> None:
 
 @scenario("transfer to a sub-agent")
 async def _transfers(stage: Stage) -> None:
-    child = stage.model("sub here", "sub again", name="child")
+    child = stage.model([pause(1), "sub here"], "I have heard it", "sub again", name="child")
     model = stage.model([call("transfer_to_agent", agent_name="sub"), pause(9), "late root"])
 
     async def talk(client: Client) -> None:
         await client.live.send_text("give me sub")
         await client.until(lambda event: event.get_function_calls())
         await client.live.send_text("sent during the handover")
-        await client.until(lambda event: event.text == "sub here" and is_over(event))
+        await client.until(lambda event: event.text == "I have heard it" and is_over(event))
         await client.ask("and you?")
 
     sub = LlmAgent(name="sub", model=child)
     config = RunConfig(response_modalities=["TEXT"])
     await stage.run(model, talk, also=child, sub_agents=[sub], run_config=config)
-
-
