@@ -118,12 +118,9 @@ async def test_leaving_ends_a_stream_and_answers_it(dialect: Any, autojump_clock
     async with conversation(runner) as talk:
         await talk.live.send_text("call forever")
         await trio.sleep(5)
-        before = trio.current_time()
         await talk.live.aclose()
-        with trio.move_on_after(5):
-            while talk.live.status == "running":
-                await trio.sleep(0.1)
-        assert trio.current_time() - before < 5
+        await trio.sleep(1)
+        assert talk.live.status == "completed"
     answers = [each for event in await stored(runner) for each in event.get_function_responses()]
     assert [each.response["error"]["type"] for each in answers] == ["cancelled"]
 
@@ -155,7 +152,7 @@ async def test_an_interruption_cancels_calls_that_say_so(
 
     def script(each: LiveSent) -> Any:
         if each.text == "go":
-            return [say("I look now, and it will take a while, so wait"), call("slow"), pause(1), say("still"), pause(9)]
+            return [say("I look, and it will take a while"), call("slow"), pause(1), say("still"), pause(9)]
         return [hear("stop it"), "yes"] if each.kind == "activity_end" else "hm"
 
     settings = {"automatic_activity_detection": {"disabled": True}}

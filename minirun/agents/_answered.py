@@ -104,11 +104,11 @@ _OWN = {"emitter", "ids", "inside", "replayer", "run_id", "tool_events"}
 
 
 def _shared(name: str) -> property:
-    def get(view: AnsweredInvocation) -> object:
-        return getattr(view._of, name)
+    def get(answered: AnsweredInvocation) -> object:
+        return getattr(answered._of, name)
 
-    def put(view: AnsweredInvocation, value: object) -> None:
-        setattr(view._of, name, value)
+    def put(answered: AnsweredInvocation, value: object) -> None:
+        setattr(answered._of, name, value)
 
     return property(get, put)
 

@@ -124,12 +124,12 @@ class Calls:
             live={"path": talk.context._path} | ({} if response.item_id is None else {"item_id": response.item_id}),
         )
         talk.speech.usage = None
+        if any(call.name == TRANSFER_TO_AGENT for call in content.calls):
+            talk.sending.hold()  # before anybody sees it, and says something to the next agent
         made = await talk.emit(with_notes(event, talk.tools, parallel=talk.agent.parallel_tool_calls))
         talk.speech.note_place(made)
         calls = made.get_function_calls()
         self.provider_ids.update(zip([call.id or "" for call in calls], given, strict=True))
-        if any(call.name == TRANSFER_TO_AGENT for call in calls):
-            talk.sending.hold()
         invocation.budgets.spend("max_tool_calls", len(calls))
         calling = Calling(self, made, talk.sending.side, trio.Lock())
         beside = [] if made.actions.replay.alone else [call for call in calls if self._streams(call)]

@@ -74,23 +74,19 @@ class FunctionTool(BaseTool):
         if description is None:
             description = documentation_of(func).summary_text
         super().__init__(name=name, description=description, **options)
+        self.streams = inspect.isasyncgenfunction(inner)
         is_async = inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(getattr(inner, "__call__", None))  # noqa: B004 # not whether it can be called, but how
-        self.streams = is_stream = inspect.isasyncgenfunction(inner)
-        if inspect.isgeneratorfunction(inner) or ((is_async or is_stream) and run_in == "thread"):
+        is_async = is_async or self.streams
+        if inspect.isgeneratorfunction(inner) or (is_async and run_in == "thread"):
             _refuse(inner, run_in, name)
-        if cancel_on_interrupt is not False:
-            from ._options import check_cancel_on_interrupt  # few tools have it
-
-            check_cancel_on_interrupt(name, cancel_on_interrupt, can_be=is_async or is_stream or run_in != "loop")
-        self.cancel_on_interrupt = cancel_on_interrupt
         self.func = func
-        self._in_thread = not (is_async or is_stream) and run_in != "loop"
+        self._in_thread = not is_async and run_in != "loop"
         self._context_parameter = _context_parameter(func, inner)
         skip = {self._context_parameter} if self._context_parameter else set()
-        if is_stream:
-            from ._streaming import input_parameters  # few tools are streams
+        if self.streams or cancel_on_interrupt is not False:
+            from ._streaming import live_options  # few tools are for live runs
 
-            skip |= input_parameters(func)
+            skip |= live_options(self, cancel_on_interrupt, can_be_cancelled=is_async or self._in_thread)
         self._signature = signature_of(func, skip=skip)
 
     @cached_property

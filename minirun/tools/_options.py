@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from ..runtime import ToolContext
     from ._base import BaseTool
 
-__all__ = [
-    "check_arguments", "check_cancel_on_interrupt", "check_options", "checker_of", "is_required", "refuse_function",
-]
+__all__ = ["check_arguments", "check_options", "checker_of", "is_required", "refuse_function"]
 
 
 def check_options(
@@ -48,15 +46,6 @@ def check_options(
     check(is_bound, "retries to be an integer from 0 up, or None", retries)
     is_limit = max_concurrency is None or is_count(max_concurrency, 1)
     check(is_limit, "max_concurrency to be an integer from 1 up", max_concurrency)
-
-
-def check_cancel_on_interrupt(name: str, value: object, *, can_be: bool) -> None:
-    """Raise ConfigurationError if it is no such option, or the tool *name* is none that can be cancelled."""
-    if not isinstance(value, bool):
-        raise ConfigurationError(f"tool {name!r}: expected cancel_on_interrupt True or False, found {brief(value)}")
-    if not can_be:
-        msg = f"tool {name!r}: cancel_on_interrupt has no effect on a sync function in trio's own thread"
-        raise ConfigurationError(f"{msg}; leave it out, or run_in")
 
 
 async def is_required(required: Callable[..., Any], args: Mapping[str, Any], tool_context: ToolContext) -> bool:

@@ -11,10 +11,11 @@ import inspect
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from .._json import brief
 from ..errors import ConfigurationError
 from ..events import Event
 from ..runtime import ToolContext
@@ -22,7 +23,10 @@ from ..types import Content, FunctionResponse, Part
 from ._base import BaseTool
 from ._outcome import result_of
 
-__all__ = ["ITEMS_MAX", "check_no_streams", "input_parameters", "run_stream"]
+if TYPE_CHECKING:
+    from ._function import FunctionTool
+
+__all__ = ["ITEMS_MAX", "check_no_streams", "input_parameters", "live_options", "run_stream"]
 
 # As many items are kept for the response. It stands in every prompt from then on.
 ITEMS_MAX: Final = 100
@@ -39,6 +43,23 @@ def input_parameters(func: Callable[..., object]) -> set[str]:
     annotation = parameter.annotation
     name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
     return {INPUT_NAME} if name.rpartition(".")[2] == "LiveRequestQueue" else set()
+
+
+def live_options(tool: FunctionTool, cancel_on_interrupt: object, *, can_be_cancelled: bool) -> set[str]:
+    """
+    Give *tool* its options for live runs, and return the names of the parameters that models do not see.
+
+    Raises:
+        ConfigurationError: cancel_on_interrupt is no bool, or has no effect on this tool.
+    """
+    if not isinstance(cancel_on_interrupt, bool):
+        found = brief(cancel_on_interrupt)
+        raise ConfigurationError(f"tool {tool.name!r}: expected cancel_on_interrupt True or False, found {found}")
+    if cancel_on_interrupt and not can_be_cancelled:
+        msg = f"tool {tool.name!r}: cancel_on_interrupt has no effect on a sync function in trio's own thread"
+        raise ConfigurationError(f"{msg}; leave it out, or run_in")
+    tool.cancel_on_interrupt = cancel_on_interrupt
+    return input_parameters(tool.func) if tool.streams else set()
 
 
 def check_no_streams(agent_name: str, tools: Mapping[str, BaseTool]) -> None:
