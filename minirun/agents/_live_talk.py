@@ -44,6 +44,9 @@ __all__ = ["Talk"]
 # Of a connection's lifetime, how much is used before another one is opened, between two turns.
 _SHARE_OF_LIFETIME = 0.8
 
+# While nobody has the word: how often somebody looks whether others have sent a message into the run.
+_MESSAGE_LOOK_S = 0.5
+
 # How long a conversation that is over waits for the text of what was said last, which is understood by another model.
 _TEXT_WAIT_S = 5.0
 
@@ -199,7 +202,9 @@ class Talk:
             if self._is_to_leave():
                 return False
             item: Item | None = None
-            deadline = min(self.line.closes_at, self._leaves_at if self._is_at_rest else float("inf"))
+            deadline = self.line.closes_at
+            if self._is_at_rest:
+                deadline = min(deadline, self._leaves_at, trio.current_time() + _MESSAGE_LOOK_S)
             if deadline == float("inf"):
                 item = await self.inbox.take()
             else:
@@ -209,6 +214,8 @@ class Talk:
                 if trio.current_time() >= self.line.closes_at:
                     await self._happens(Input.LOST, None)  # of what is not finished by now
                     self.finish()
+                elif self.context._invocation.live.has_messages:
+                    await self.sending.take_messages()
             elif isinstance(item, LlmResponse):
                 await self._take(item)
             elif item[0] is not Input.LOST:
