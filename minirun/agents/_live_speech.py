@@ -205,13 +205,22 @@ class Speech:
         answer, self._answer = self._answer, None
         if answer is None:
             return
-        committer = self._talk.context._invocation.committer
-        unread = withdraw_partial(committer, lambda event: event.id == answer.event_id)
-        answer.shown_ms -= sum(self._length_of(event) for event in unread)
+        self._take_back(answer, lambda event: True)
         self._cut = answer.item_id
         played = await self._ask_what_was_played(answer, answer.event_id, answer.shown_ms)
         await self._store(await self._with_recording(self._cut_event(answer, played)))
         await self._truncate(answer, played)
+
+    def forget_unread(self) -> None:
+        """Take back the sound that nobody has been given yet: it is interrupted, and that is not to wait behind it."""
+        if self._answer is not None:
+            self._take_back(self._answer, lambda event: bool(event.audio))
+
+    def _take_back(self, answer: Answer, fits: Callable[[Event], bool]) -> None:
+        committer = self._talk.context._invocation.committer
+        unread = withdraw_partial(committer, lambda event: event.id == answer.event_id and fits(event))
+        answer.shown_ms -= sum(self._length_of(event) for event in unread)
+        answer.unread_chars += sum(len(event.text) for event in unread)
 
     async def cut_playing(self) -> None:
         """
@@ -343,10 +352,8 @@ class Speech:
                 await self._keep(heard, closing=True)
             answer, self._answer = self._answer, None
             if answer is not None and not answer.is_empty:
-                invocation = self._talk.context._invocation
-                unread = withdraw_partial(invocation.committer, lambda event: event.id == answer.event_id)
-                played = answer.shown_ms - sum(self._length_of(event) for event in unread)
-                event = self._cut_event(answer, self._talk.line.played.get(answer.item_id, played))
+                self._take_back(answer, lambda event: True)
+                event = self._cut_event(answer, self._talk.line.played.get(answer.item_id, answer.shown_ms))
                 await self._talk.emit(await self._with_recording(event), closing=True)
         except MinirunError:  # the store fails: the end of the run reports it
             await trio.lowlevel.checkpoint_if_cancelled()

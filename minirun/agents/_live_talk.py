@@ -190,6 +190,8 @@ class Talk:
     async def _read(self, connection: BaseLlmConnection) -> None:
         try:
             async for response in connection.receive():
+                if response.interrupted:
+                    self.speech.forget_unread()
                 await self.inbox.bring(response)
         except ModelError as error:
             self.inbox.post((Input.LOST, error))
@@ -337,6 +339,7 @@ class Talk:
         """Stop the answer that is being given, as the program wants it."""
         if self.connection is not None and self.state is State.SPEAKING:
             self.speech.stop_showing()
+            self.speech.forget_unread()
             self.inbox.post((Input.INTERRUPTED, None))
             async with self.sending.lock:
                 await self.connection.cancel()
