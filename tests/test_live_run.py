@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from minirun import LlmAgent, RunConfig, Runner, SqliteSessionService
-from minirun.errors import DeadlineExceededError, TokensLimitExceededError
+from minirun.errors import DeadlineExceededError, IdleTimeoutError, TokensLimitExceededError
 from minirun.events import Event
 from minirun.models import LlmResponse
 from minirun.plugins import BasePlugin
@@ -316,3 +316,31 @@ async def test_closing_waits_for_calls(dialect: DialectName, autojump_clock: Moc
         log = lines(await stored(runner))
     assert log == ["user: do it", "root: slow()", "root: slow=R", "root: done"]
     assert client.live.status is InvocationStatus.COMPLETED
+
+
+@both
+async def test_a_model_that_never_answers_is_waited_for_in_vain(
+    dialect: DialectName, autojump_clock: MockClock
+) -> None:
+    """A server that is silent though it owes an answer ends the run after `idle_s`; nothing waits for ever."""
+    model = ScriptedLive([[]], dialect=dialect)
+    async with new_runner(model) as runner, conversing(runner, run_config=RunConfig(idle_s=60)) as client:
+        await client.live.send_text("hello?")
+        await client.hear_out()
+    assert isinstance(client.failure, IdleTimeoutError)
+    assert trio.current_time() < 200
+
+
+@both
+async def test_what_an_earlier_run_left_unanswered_is_answered(dialect: DialectName, autojump_clock: MockClock) -> None:
+    """A session that ends with the user's word begins with the answer to it, also if the run is closed at once."""
+    model = ScriptedLive(lambda sent: say("Here I am.") if sent.kind == "history" else None, dialect=dialect)
+    async with new_runner(model) as runner:
+        async with runner.run_live(user_id="u", session_id="s") as live:
+            await live.send_text("hello?")
+            async for event in live:
+                if event.text == "hello?":
+                    break
+        async with conversing(runner):
+            pass
+        assert lines(await stored(runner)) == ["user: hello?", "root: Here I am."]

@@ -43,6 +43,8 @@ class Speech:
         self._recorded: dict[str | None, Recording] = {}  # utterances of the user, by item; None: what comes next
         self._recording: Recording | None = None  # of the answer
         self.is_deaf = False  # whether what comes belongs to an answer that the program has interrupted
+        self._is_interrupted = False  # by the program, and the server has not said so yet
+        self._is_ending = False  # whether the server has said that it is interrupted, and not yet that it is over
         self.usage: UsageMetadata | None = None
         """What the model says it has used since the last answer."""
 
@@ -74,7 +76,7 @@ class Speech:
         if is_finished:
             await self._keep(heard, is_answered=heard.answers < self._begun and self._answer is None)
         if (is_finished or response.speech_stopped) and heard.answers == self._begun:
-            talk.inbox.post((Input.ASKED, None))
+            await talk.happens(Input.ASKED, None)
 
     @property
     def awaits_text(self) -> bool:
@@ -86,7 +88,7 @@ class Speech:
         """Store what was heard of the user, unless the server says itself when it is all there, maybe later."""
         connection = self._talk.connection
         if connection is None or not connection.capabilities.finishes_transcripts:
-            is_answered = self._talk.state not in (State.SPEAKING, State.CALLING)  # as far as anybody can know
+            is_answered = self._talk.state not in (State.SPEAKING, State.ASKED, State.CALLING)  # as far as anybody can know
             for heard in list(self._heard.values()):
                 await self._keep(heard, is_answered=is_answered)
 
@@ -131,14 +133,24 @@ class Speech:
 
     def is_wanted(self, what: Input, response: LlmResponse) -> bool:
         """Whether *what* concerns anybody: pieces of an answer that was cut off may still be on their way."""
-        if what is not Input.PIECE:
-            self.is_deaf = self.is_deaf and what not in (Input.INTERRUPTED, Input.OVER)
+        if what is Input.PIECE:
+            return not (self.is_deaf or (response.item_id is not None and response.item_id == self._cut))
+        if what not in (Input.INTERRUPTED, Input.OVER):
             return True
-        return not (self.is_deaf or (response.item_id is not None and response.item_id == self._cut))
+        is_known = self._is_interrupted or (self._is_ending and what is Input.OVER)
+        self.is_deaf, self._is_interrupted, self._is_ending = False, False, what is Input.INTERRUPTED
+        return not (is_known and self._talk.state is State.THINKING)  # which waits for the next answer by now
 
     def begins(self) -> None:
         """Take note of a new connection: what was cut off before does not come over it."""
         self.is_deaf, self._cut = False, None
+        self._is_interrupted = self._is_ending = False
+
+    def interrupt(self) -> None:
+        """Take note that the program interrupts the answer; the server says so, too, later."""
+        self.stop_showing()
+        self.forget_unread()
+        self._is_interrupted = True
 
     def stop_showing(self) -> None:
         """Show nothing more of the answer that is being given, until the server says that it is over."""
@@ -147,6 +159,7 @@ class Speech:
     async def show(self, response: LlmResponse) -> None:
         """Show a piece of the answer."""
         answer = self._answer or self._begin(response.item_id)
+        self._is_ending = False
         content, spoken = response.content, response.output_transcription
         length = 0.0
         for part in () if content is None else content.parts:

@@ -77,7 +77,7 @@ class Talk:
     @property
     def is_busy(self) -> bool:
         """Whether an answer is being given, maybe to a slow caller, or a call is made: then nobody is idle."""
-        return self.state is State.SPEAKING or self.calls.are_running
+        return self.state in (State.SPEAKING, State.ASKED) or self.calls.are_running
 
     async def run(self) -> None:
         """Converse. However it is left, what was heard by then is stored."""
@@ -117,10 +117,10 @@ class Talk:
                     await connection.aclose()
         if not self.is_over:
             self.inbox.drop_responses()
-            await self._happens(Input.LOST, None)
+            await self.happens(Input.LOST, None)
             self.line.queue.drop_audio_older(self.line.settings.resume_audio_s_max)
             if self.line.is_closing and self._is_at_rest:
-                await self._happens(Input.CLOSE, None)
+                await self.happens(Input.CLOSE, None)
 
     @property
     def _cleanup_s(self) -> float:
@@ -155,6 +155,8 @@ class Talk:
                 said = contents.shared if isinstance(contents, Extended) else contents  # without what stands in
                 owes_answer = bool(said) and said[-1].role == "user" and not self.calls.are_running
                 await connection.send_history(list(contents), answer=owes_answer)
+                if owes_answer:
+                    self.inbox.post((Input.ASKED, None))
         return connection
 
     async def _converse(self, connection: BaseLlmConnection) -> bool:
@@ -214,14 +216,14 @@ class Talk:
                     item = await self.inbox.take()
             if item is None:
                 if trio.current_time() >= self.line.closes_at:
-                    await self._happens(Input.LOST, None)  # of what is not finished by now
+                    await self.happens(Input.LOST, None)  # of what is not finished by now
                     self.finish()
                 elif self.context._invocation.live.has_messages:
                     await self.sending.take_messages()
             elif isinstance(item, LlmResponse):
                 await self._take(item)
             elif item[0] is not Input.LOST:
-                await self._happens(*item)
+                await self.happens(*item)
             elif item[1] is None:
                 return True
             else:
@@ -235,7 +237,7 @@ class Talk:
         if self.speech.awaits_text:
             self.line.closes_at = min(self.line.closes_at, trio.current_time() + _TEXT_WAIT_S)
         else:
-            await self._happens(Input.CLOSE, None)
+            await self.happens(Input.CLOSE, None)
 
     @property
     def _is_at_rest(self) -> bool:
@@ -259,7 +261,7 @@ class Talk:
         self.calls.cancel(response.cancelled_calls)
         for what in inputs_of(response):
             if self.speech.is_wanted(what, response):
-                await self._happens(what, response)
+                await self.happens(what, response)
 
     def _note(self, response: LlmResponse) -> None:
         """Note what *response* says of the connection and of the budgets."""
@@ -281,7 +283,7 @@ class Talk:
 
     # --- what happens
 
-    async def _happens(self, what: Input, about: Any) -> None:
+    async def happens(self, what: Input, about: Any) -> None:
         """Go on in the table, and do what stands there."""
         if what is Input.RESULTS:
             told = await self.calls.tell(about)
@@ -337,9 +339,8 @@ class Talk:
 
     async def interrupt(self) -> None:
         """Stop the answer that is being given, as the program wants it."""
-        if self.connection is not None and self.state is State.SPEAKING:
-            self.speech.stop_showing()
-            self.speech.forget_unread()
+        if self.connection is not None and self.state in (State.SPEAKING, State.ASKED):
+            self.speech.interrupt()
             self.inbox.post((Input.INTERRUPTED, None))
             async with self.sending.lock:
                 await self.connection.cancel()
